@@ -14,7 +14,7 @@ import json, os, signal, statistics, struct, subprocess, sys, tempfile, time
 PROGRAM = os.path.abspath(sys.argv[1])
 SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 4.0
 RUNS = int(sys.argv[3]) if len(sys.argv) > 3 else 3
-FLOWS, OCTETS = 256, 60
+FLOWS, BYTES = 256, 60
 NAMES = [f"twd{os.getpid()}{letter}" for letter in "srd"]
 
 
@@ -26,18 +26,18 @@ def checksum(data):
 
 
 def frame(flow):
-    ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, OCTETS - 14, 0, 0x4000, 64, 17, 0,
+    ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, BYTES - 14, 0, 0x4000, 64, 17, 0,
                      bytes([10, 1, 0, 9]), bytes([10, 2, 0, 1 + flow % 200]))
     ip = ip[:10] + struct.pack(">H", checksum(ip)) + ip[12:]
-    udp = struct.pack(">HHHH", 1000 + flow, 2000, OCTETS - 34, 0)
-    return (bytes([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 9, 8, 0]) + ip + udp).ljust(OCTETS, b"\0")
+    udp = struct.pack(">HHHH", 1000 + flow, 2000, BYTES - 34, 0)
+    return (bytes([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 9, 8, 0]) + ip + udp).ljust(BYTES, b"\0")
 
 
 def capture(path):
     with open(path, "wb") as file:
         file.write(struct.pack("=IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
         for flow in range(FLOWS):
-            file.write(struct.pack("=IIII", 0, 0, OCTETS, OCTETS) + frame(flow))
+            file.write(struct.pack("=IIII", 0, 0, BYTES, BYTES) + frame(flow))
 
 
 def port(name, number, device, net):

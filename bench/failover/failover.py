@@ -9,7 +9,8 @@ the longest time between two of its datagrams at the transits from then on. Fail
 
     far     the far end of the cable to a goes down: the router loses its carrier
     near    the router's own interface goes down
-    silent  a's interface stays up and answers nobody (ARP off, neighbors forgotten at the end of their time)
+    silent  a's interface stays up, takes no frame any more and answers nobody
+    moved   a's interface gets another MAC address and tells nobody; up to 30 s, drawn by chance, after traffic began
 
 Routers:
 
@@ -17,16 +18,20 @@ Routers:
     bird           BIRD in the router's namespace, kernel table
     kernel-group   no BGP: all prefixes by one nexthop group of both transits; flows of the dead one count
     kernel-metric  no BGP: all prefixes twice, with two metrics
+    thalweg-one    no BGP: one route by a alone (for `moved`)
+    kernel-one     the same in the kernel
 
 Needs root, iproute2, BIRD 2. Everything is in namespaces of its own, which go at the end.
 
     bench/failover/failover.py --thalweg target/release/thalweg --prefixes 200000 --rounds 5
+    bench/failover/failover.py --thalweg target/release/thalweg --prefixes 1 --failures moved --routers thalweg-one,kernel-one
 """
 
 import argparse
 import ctypes
 import json
 import os
+import random
 import re
 import socket
 import statistics
@@ -139,21 +144,27 @@ class Router:
 
 
 class Thalweg(Router):
-    def begin(self):
-        text = "".join(
+    def ports(self, mirror):
+        return "".join(
             f'[ports.{name}]\ninterface = "to{role}"\ndriver = "{self.arguments.driver}"\naddresses = ["10.0.{net}.1/24"]\n'
-            f'{"mirror = true" if role != "c" else ""}\n\n'
+            f'{mirror if role != "c" else ""}\n\n'
             for name, role, net in (("lan", "c", 1), ("wan1", "a", 2), ("wan2", "b", 3))
         )
+
+    def run(self, text):
+        self.socket = os.path.join(self.site.folder.name, "sock")
+        path = self.site.file("router.toml", text)
+        self.site.start("r", [self.arguments.thalweg, "run", path, "--socket", self.socket])
+
+    def begin(self):
+        text = self.ports("mirror = true")
         text += '[bgp]\nas = 65001\nrouter_id = "10.0.1.1"\ninstall = "fib"\n\n'
         for net, asn in ((2, 65002), (3, 65003)):
             text += (
                 f'[[bgp.neighbor]]\naddress = "10.0.{net}.2"\nas = {asn}\nimport = "accept"\nexport = "reject"\n'
                 "hold_time_s = 240\n\n"
             )
-        self.socket = os.path.join(self.site.folder.name, "sock")
-        path = self.site.file("router.toml", text)
-        self.site.start("r", [self.arguments.thalweg, "run", path, "--socket", self.socket])
+        self.run(text)
         self.transits()
 
     def ready(self):
@@ -193,6 +204,8 @@ protocol kernel {{ ipv4 {{ export where source = RTS_BGP; }}; }}
 class KernelGroup(Router):
     def begin(self):
         self.site.addresses_in_kernel()
+        # Without it a member that resolves no more stays in use.
+        sh(f"ip netns exec {self.site.names['r']} sysctl -qw net.ipv4.fib_multipath_use_neigh=1")
         self.site.ip("r", "nexthop add id 1 via 10.0.2.2 dev toa")
         self.site.ip("r", "nexthop add id 2 via 10.0.3.2 dev tob")
         self.site.ip("r", "nexthop add id 10 group 1/2")
@@ -218,7 +231,28 @@ class KernelMetric(Router):
         return True
 
 
-ROUTERS = {"thalweg": Thalweg, "bird": Bird, "kernel-group": KernelGroup, "kernel-metric": KernelMetric}
+class ThalwegOne(Thalweg):
+    def begin(self):
+        self.run(self.ports("") + '[[routes]]\nprefix = "20.0.0.0/6"\nvia = "10.0.2.2"\n')
+
+    def ready(self):
+        return os.path.exists(self.socket)
+
+
+class KernelOne(KernelGroup):
+    def begin(self):
+        self.site.addresses_in_kernel()
+        self.site.ip("r", "route add 20.0.0.0/6 via 10.0.2.2")
+
+
+ROUTERS = {
+    "thalweg": Thalweg,
+    "bird": Bird,
+    "kernel-group": KernelGroup,
+    "kernel-metric": KernelMetric,
+    "thalweg-one": ThalwegOne,
+    "kernel-one": KernelOne,
+}
 
 
 def within(name):
@@ -324,8 +358,12 @@ def fail(site, failure, is_over):
             site.back("a", 2)
     elif failure == "near":
         site.ip("r", f"link set toa {'up' if is_over else 'down'}")
+    elif failure == "moved":
+        site.ip("a", "link set eth0 address 02:00:00:00:00:99")
     else:
-        site.ip("a", f"link set eth0 arp {'on' if is_over else 'off'}")
+        # Frames to the address that the router knows are for somebody else now, and questions for the new one go unanswered.
+        site.ip("a", "link set eth0 arp off")
+        site.ip("a", "link set eth0 address 02:00:00:00:00:99")
 
 
 def measure(name, failure, arguments):
@@ -340,7 +378,8 @@ def measure(name, failure, arguments):
         wait(f"{name} is ready", router.ready, 300)
         stream = Stream(site, arguments.rate)
         wait(f"{name} forwards", stream.flows, 60)
-        time.sleep(2)
+        # How long a neighbor's address is believed depends on when it was last confirmed.
+        time.sleep(2 + (random.uniform(0, 30) if failure == "moved" else 0))
         quiet = max(stream.gaps(time.monotonic() - 2))
         since = time.monotonic()
         fail(site, failure, False)
@@ -361,7 +400,7 @@ def main():
     parser.add_argument("--prefixes", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rate", type=int, default=500, help="datagrams a second to each of 16 destinations")
-    parser.add_argument("--routers", default=",".join(ROUTERS))
+    parser.add_argument("--routers", default="thalweg,bird,kernel-group,kernel-metric", help=",".join(ROUTERS))
     parser.add_argument("--failures", default="far,near")
     parser.add_argument("--json", help="file for all gaps")
     arguments = parser.parse_args()

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""How long packets take through the router while other programs want the cores: Thalweg by priority, and the kernel.
+"""How long packets take through the router while other programs want the cores: Thalweg by priority, the kernel, and
+the least that a program can do.
 
     sender ── router ── echo        one datagram every --interval ms; the echo's namespace answers (ping)
 
 Each round measures every router under every load, in turn. Loads: `idle`; `ten`: each core is wanted 10 % of the time by
 a program of ordinary priority; `busy`: all cores all the time.
+
+`relay` is that least: two threads at real-time priority that only pass frames on. What it shows in the last quantiles is what
+the machine adds by waking a thread, and no program that sleeps between packets can be below it.
 
     bench/latency/latency.py --thalweg target/release/thalweg --rounds 5
 
@@ -24,6 +28,26 @@ BURN = {
     "busy": "while True: pass",
     "ten": "import time\nwhile True:\n end = time.monotonic() + 0.01\n while time.monotonic() < end: pass\n time.sleep(0.09)",
 }
+
+
+# Argument pairs: interface to receive from, interface to send to, MAC address to send to.
+RELAY = """
+import os, socket, sys, threading
+def relay(source, target, mac):
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    receiver = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
+    receiver.bind((source, 0x0800))
+    sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    sender.bind((target, 0))
+    mac = bytes.fromhex(mac.replace(":", ""))
+    while True:
+        frame, (_, _, kind, _, _) = receiver.recvfrom(2048)
+        if kind != socket.PACKET_OUTGOING:
+            sender.send(mac + frame[6:])
+words = sys.argv[1:]
+for at in range(0, len(words), 3):
+    threading.Thread(target=relay, args=words[at:at + 3]).start()
+"""
 
 
 def sh(command, check=True):
@@ -50,6 +74,8 @@ class Site:
             for role, net in (("s", 1), ("e", 2)):
                 sh(f"ip -n {self.names['r']} addr add 10.0.{net}.1/24 dev to{role}")
             sh(f"ip netns exec {self.names['r']} sysctl -qw net.ipv4.ip_forward=1")
+        elif router == "relay":
+            self.relay()
         else:
             text = "".join(
                 f'[ports.{role}]\ninterface = "to{role}"\ndriver = "{arguments.driver}"\naddresses = ["10.0.{net}.1/24"]\n\n'
@@ -66,6 +92,19 @@ class Site:
         while "1 received" not in self.ping(1, 1):
             if time.monotonic() > until:
                 sys.exit(f"{router} does not forward")
+
+    def relay(self):
+        macs = {}
+        for role in "se":
+            path = "/sys/class/net/eth0/address"
+            macs[role] = sh(f"ip netns exec {self.names[role]} cat {path}").strip()
+        words = []
+        for role, other, net in (("s", "e", 1), ("e", "s", 2)):
+            # The gateway has the address of the other side, which takes the frames as they are.
+            sh(f"ip -n {self.names[role]} neigh replace 10.0.{net}.1 lladdr {macs[other]} dev eth0")
+            words += [f"to{role}", f"to{other}", macs[other]]
+        command = ["ip", "netns", "exec", self.names["r"], sys.executable, "-c", RELAY, *words]
+        self.process = subprocess.Popen(command)
 
     def ping(self, count, interval):
         command = f"ip netns exec {self.names['s']} ping -n -c {count} -i {interval} -W 2 10.0.2.2"
@@ -111,7 +150,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--count", type=int, default=5000, help="datagrams of one measurement")
     parser.add_argument("--interval", type=float, default=2, help="ms between them")
-    parser.add_argument("--routers", default="kernel,thalweg-normal,thalweg-nice,thalweg-realtime")
+    parser.add_argument("--routers", default="kernel,relay,thalweg-normal,thalweg-nice,thalweg-realtime")
     parser.add_argument("--loads", default="idle,ten,busy")
     arguments = parser.parse_args()
     found = {}

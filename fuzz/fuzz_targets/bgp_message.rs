@@ -1,4 +1,4 @@
-//! Any octets as a stream of BGP messages, read with any codec from any kind of neighbour. What is read is
+//! Any bytes as a stream of BGP messages, read with any codec from any kind of neighbor. What is read is
 //! looked at in full; OPEN, NOTIFICATION and ROUTE-REFRESH come back the same when written and read again, and
 //! so do the prefixes and the AS_PATH of an UPDATE.
 #![no_main]
@@ -26,7 +26,7 @@ fuzz_target!(|input: &[u8]| {
         discard: CodeSet::EMPTY,
     };
     // The body of one message, without the need to find a marker and a length.
-    if let Some(kind) = MessageKind::from_octet(kind) {
+    if let Some(kind) = MessageKind::from_byte(kind) {
         read(Frame { kind, body: rest, length: rest.len() + 19 }, &codec, &peer);
         return;
     }
@@ -44,7 +44,7 @@ fn read(message: Frame<'_>, codec: &Codec, peer: &PeerFacts) {
             let Ok(open) = Open::parse(message.body) else { return };
             let _ = open.to_string();
             open.write(&mut out);
-            // An OPEN of more than 4096 octets does not exist; framing refuses it.
+            // An OPEN of more than 4096 bytes does not exist; framing refuses it.
             if message.length <= 4096 {
                 assert_eq!(Open::parse(&out[19..]), Ok(open));
             }
@@ -76,8 +76,8 @@ fn read(message: Frame<'_>, codec: &Codec, peer: &PeerFacts) {
             assert!(update.attributes().count() <= 256);
             let path = update.as_path(&mut out).to_vec();
             let asns: usize = AsPath::new(&path).segments().map(|segment| segment.asns().len()).sum();
-            let octets: usize = AsPath::new(&path).segments().map(|segment| 2 + 4 * segment.asns().len()).sum();
-            assert_eq!(octets, path.len(), "{asns}");
+            let bytes: usize = AsPath::new(&path).segments().map(|segment| 2 + 4 * segment.asns().len()).sum();
+            assert_eq!(bytes, path.len(), "{asns}");
             narrow_as_path(AsPath::new(&path), &mut Vec::new(), &mut Vec::new());
         }
         MessageKind::Keepalive => {}

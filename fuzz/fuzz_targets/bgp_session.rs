@@ -84,8 +84,8 @@ impl Driver {
         self.session.handle_connected(conn, local, remote, self.now);
     }
 
-    fn bytes(&mut self, conn: Connection, octets: &[u8]) {
-        self.held[conn as usize].extend_from_slice(octets);
+    fn bytes(&mut self, conn: Connection, bytes: &[u8]) {
+        self.held[conn as usize].extend_from_slice(bytes);
         loop {
             self.after();
             let held = &self.held[conn as usize];
@@ -107,9 +107,9 @@ impl Driver {
             assert!(v4.chain(v6).all(|attrs| attrs == WITHDRAWN || (attrs as usize) < batch.attrs.len()));
         }
         for conn in Connection::ALL {
-            let mut octets = Vec::new();
-            self.session.poll_output(conn, &mut octets);
-            let mut rest = &octets[..];
+            let mut bytes = Vec::new();
+            self.session.poll_output(conn, &mut bytes);
+            let mut rest = &bytes[..];
             while !rest.is_empty() {
                 assert!(!self.last_word[conn as usize], "nothing follows a NOTIFICATION");
                 let message = frame(rest, 4096).expect("well-framed").expect("whole");
@@ -152,24 +152,24 @@ fuzz_target!(|input: &[u8]| {
             7 => driver.session.handle_disconnected(conn, now),
             8 => driver.bytes(conn, &good_open(value >> 1)),
             9 => {
-                let mut octets = Vec::new();
-                write_keepalive(&mut octets);
-                driver.bytes(conn, &octets);
+                let mut bytes = Vec::new();
+                write_keepalive(&mut bytes);
+                driver.bytes(conn, &bytes);
             }
             10 => {
                 // A message with any body.
                 let (body, rest) = input.split_at(usize::from(value >> 1).min(input.len()));
                 let kind = [MessageKind::Update, MessageKind::RouteRefresh, MessageKind::Notification];
-                let mut octets = Vec::new();
-                let start = begin_message(&mut octets, kind[usize::from(event) % 3]);
-                octets.extend_from_slice(body);
-                finish_message(&mut octets, start).unwrap();
-                driver.bytes(conn, &octets);
+                let mut bytes = Vec::new();
+                let start = begin_message(&mut bytes, kind[usize::from(event) % 3]);
+                bytes.extend_from_slice(body);
+                finish_message(&mut bytes, start).unwrap();
+                driver.bytes(conn, &bytes);
                 input = rest;
             }
             11 => {
-                let (octets, rest) = input.split_at(usize::from(value >> 1).min(input.len()));
-                driver.bytes(conn, octets);
+                let (bytes, rest) = input.split_at(usize::from(value >> 1).min(input.len()));
+                driver.bytes(conn, bytes);
                 input = rest;
             }
             12 => driver.now = now.plus(u64::from(value) * 500),

@@ -1,7 +1,7 @@
 //! Received messages on their way to another collector: importer, exporter, and an importer again. What was understood once is
 //! understood again: the same records with the same counts, in every protocol that can say them.
 //!
-//! The first octet chooses the protocol of the way on and its options; then messages follow, each behind two octets of length.
+//! The first byte chooses the protocol of the way on and its options; then messages follow, each behind two bytes of length.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -24,7 +24,7 @@ fuzz_target!(|input: &[u8]| {
     };
     let options = ExportOptions {
         times,
-        message_octets_max: 512 + usize::from(choice >> 2 & 3) * 400,
+        message_bytes_max: 512 + usize::from(choice >> 2 & 3) * 400,
         reduced_sizes: choice & 0x10 == 0,
         options_in_domain: choice & 0x20 != 0,
         ..ExportOptions::new(version, Transport::Datagram)
@@ -36,7 +36,7 @@ fuzz_target!(|input: &[u8]| {
     let mut importer = Importer::new(Limits::default());
     let (mut message, mut again) = (Vec::new(), Vec::new());
     while exporter.poll_message(&mut message).is_some() {
-        assert!(message.len() <= options.message_octets_max);
+        assert!(message.len() <= options.message_bytes_max);
         let source = Source { exporter: 2, is_stream: false };
         let report = importer.handle_message(source, &message, NOW_NS, &mut again).expect("a message");
         assert_eq!(report.first_fault, None);
@@ -50,7 +50,7 @@ fuzz_target!(|input: &[u8]| {
     let mut handled = totals.handled;
     handled.records += totals.split;
     assert_eq!(handled, out);
-    assert_eq!(amount(&again), (totals.exported.packets, totals.exported.octets));
+    assert_eq!(amount(&again), (totals.exported.packets, totals.exported.bytes));
     if version == Version::Ipfix {
         assert_eq!(records.len(), again.len());
         for (before, after) in records.iter().zip(&again) {
@@ -67,8 +67,8 @@ fuzz_target!(|input: &[u8]| {
 fn received(mut rest: &[u8]) -> Vec<FlowRecord> {
     let mut importer = Importer::new(Limits::default());
     let mut records = Vec::new();
-    while let Some((octets, behind)) = rest.split_first_chunk::<2>() {
-        let (message, behind) = behind.split_at(behind.len().min(usize::from(u16::from_be_bytes(*octets))));
+    while let Some((bytes, behind)) = rest.split_first_chunk::<2>() {
+        let (message, behind) = behind.split_at(behind.len().min(usize::from(u16::from_be_bytes(*bytes))));
         rest = behind;
         let source = Source { exporter: 1, is_stream: false };
         // What is no message makes no records.
@@ -77,9 +77,9 @@ fn received(mut rest: &[u8]) -> Vec<FlowRecord> {
     records
 }
 
-/// Packets and octets of all.
+/// Packets and bytes of all.
 fn amount(records: &[FlowRecord]) -> (u64, u64) {
     let mut sum = Amount::default();
     records.iter().for_each(|record| sum += Amount::of(record));
-    (sum.packets, sum.octets)
+    (sum.packets, sum.bytes)
 }

@@ -39,7 +39,7 @@ fuzz_target!(|input: &[u8]| {
     }
     for fragment in &fragments {
         let read = IpPacket::parse(fragment).expect("it is IP");
-        assert!(read.complete && read.header_checksum_holds() && read.octets.len() == fragment.len());
+        assert!(read.complete && read.header_checksum_holds() && read.bytes.len() == fragment.len());
     }
     let again = 68 + usize::from(*again);
     let pieces: Vec<Vec<u8>> = fragments

@@ -11,14 +11,14 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use thalweg_dataplane::nat::testing::{
     INSIDE, OUTSIDE, SECOND_NS, any, checksums, chunk, config, icmp, label,
 };
-use thalweg_dataplane::nat::{Labeller, NatProtocol, NatStage, PortForward};
+use thalweg_dataplane::nat::{Labeler, NatProtocol, NatStage, PortForward};
 use thalweg_wire::checksum::{finish, sum};
 
 const SHARDS: u16 = 4;
 const SESSIONS: u8 = 6;
 
 struct Bench {
-    labeller: Labeller,
+    labeler: Labeler,
     nat: NatStage,
     now_ns: u64,
 }
@@ -27,7 +27,7 @@ impl Bench {
     /// What becomes of a packet, if it lives.
     fn pass(&mut self, port_in: u16, packet: &[u8], wire_len: u32) -> Option<Vec<u8>> {
         let mut chunk = chunk(&[(port_in, packet, wire_len)], self.now_ns);
-        label(&self.labeller, &mut chunk, SHARDS);
+        label(&self.labeler, &mut chunk, SHARDS);
         self.nat.run_groups(&mut chunk, 0..1, 1);
         self.nat.run_crossing(&mut chunk, &mut |_, _, _| ());
         chunk.packets()[0].is_alive().then(|| chunk.frame(0).to_vec())
@@ -130,10 +130,10 @@ fuzz_target!(|input: &[u8]| {
         inside_address: [192, 168, 0, 1].into(),
         inside_port: 5353,
     }];
-    let (Ok(labeller), Ok(nat)) = (Labeller::new(&config), NatStage::new(&config)) else {
+    let (Ok(labeler), Ok(nat)) = (Labeler::new(&config), NatStage::new(&config)) else {
         panic!("the configuration is valid")
     };
-    let mut bench = Bench { labeller, nat, now_ns: SECOND_NS };
+    let mut bench = Bench { labeler, nat, now_ns: SECOND_NS };
     let sessions = open_sessions(&mut bench);
     let opened = bench.nat.counters().sessions_created;
     for step in input.as_chunks::<8>().0 {

@@ -1,23 +1,23 @@
 //! NetFlow and IPFIX messages through decoder and importer: no panic, bounds held, every record and every set that waited in the
-//! books, whatever order templates and data come in.
+//! counters, whatever order templates and data come in.
 //!
-//! The first octet chooses datagrams or a stream and the bounds; then messages follow, each behind two octets of length.
+//! The first byte chooses datagrams or a stream and the bounds; then messages follow, each behind two bytes of length.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use thalweg_flow::import::Importer;
 use thalweg_wire::netflow::decode::{Decoder, Limits, Source};
 
-const WAITING_OCTETS_MAX: usize = 4_096;
+const WAITING_BYTES_MAX: usize = 4_096;
 
 fuzz_target!(|input: &[u8]| {
     let Some((&choice, mut rest)) = input.split_first() else { return };
     let limits = Limits {
         sessions_max: 1 + usize::from(choice >> 1 & 3),
         templates_max: 1 + usize::from(choice >> 3 & 7),
-        template_octets_max: 2_048,
+        template_bytes_max: 2_048,
         waiting_sets_max: 4,
-        waiting_octets_max: WAITING_OCTETS_MAX,
+        waiting_bytes_max: WAITING_BYTES_MAX,
         template_lifetime_ns: (choice & 0x40 != 0).then_some(3),
     };
     let source = Source { exporter: 1, is_stream: choice & 1 == 1 };
@@ -26,15 +26,15 @@ fuzz_target!(|input: &[u8]| {
     let mut flows = Vec::new();
     let mut visited = 0;
     let mut received_ns = 0;
-    while let Some((octets, behind)) = rest.split_first_chunk::<2>() {
-        let (message, behind) = behind.split_at(behind.len().min(usize::from(u16::from_be_bytes(*octets))));
+    while let Some((bytes, behind)) = rest.split_first_chunk::<2>() {
+        let (message, behind) = behind.split_at(behind.len().min(usize::from(u16::from_be_bytes(*bytes))));
         rest = behind;
         received_ns += 1;
         let imported = importer.handle_message(source, message, received_ns, &mut flows);
         let decoded = decoder.handle_message(source, message, received_ns, |record| {
             visited += 1;
-            let octets: usize = record.fields().map(|field| field.octets.len()).sum();
-            assert!(octets <= record.octets().len());
+            let bytes: usize = record.fields().map(|field| field.bytes.len()).sum();
+            assert!(bytes <= record.octets().len());
             assert_eq!(record.fields().count(), record.template.fields.len());
             for field in record.fields() {
                 field.value(record.header);
@@ -45,8 +45,8 @@ fuzz_target!(|input: &[u8]| {
     let counters = decoder.counters();
     assert_eq!(counters, importer.decoder().counters());
     assert_eq!(counters.records + counters.options_records, visited);
-    let (waiting, waiting_octets) = decoder.waiting();
-    assert!(waiting <= limits.waiting_sets_max && waiting_octets <= WAITING_OCTETS_MAX);
+    let (waiting, waiting_bytes) = decoder.waiting();
+    assert!(waiting <= limits.waiting_sets_max && waiting_bytes <= WAITING_BYTES_MAX);
     assert!(decoder.templates().count() <= limits.templates_max);
     assert_eq!(counters.sets_unknown, counters.sets_recovered + counters.sets_given_up + waiting as u64);
     let sorted = importer.counters();

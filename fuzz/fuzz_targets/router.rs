@@ -1,5 +1,5 @@
 //! The whole router on arbitrary bytes as frames of every link type: validation, classes with applications,
-//! policers, fragments, NAT, order of service, routes, books. Stages run as the serial model runs them,
+//! policers, fragments, NAT, order of service, routes, counters. Stages run as the serial model runs them,
 //! and once more with each chunk split by shard as the farm does.
 //!
 //! - Every packet is forwarded or dropped for one reason, once.
@@ -18,8 +18,8 @@ use thalweg_dataplane::classify::{Classifier, Match};
 use thalweg_dataplane::ingress::{Ingress, PortGuess};
 use thalweg_dataplane::lpm::{Fib4, Fib4Writer, Fib6, Fib6Writer};
 use thalweg_dataplane::nat::testing::checksums;
-use thalweg_dataplane::nat::{Labeller, NatConfig, NatProtocol, NatStage, PortForward};
-use thalweg_dataplane::police::{ColourAction, Meter, Police, PolicerConfig};
+use thalweg_dataplane::nat::{Labeler, NatConfig, NatProtocol, NatStage, PortForward};
+use thalweg_dataplane::police::{ColorAction, Meter, Police, PolicerConfig};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
 use thalweg_dataplane::schedule::{Scheduler, Service};
 use thalweg_exec::{Plan, Scope};
@@ -84,7 +84,7 @@ fn plan() -> RouterPlan {
         vec![out(1, 1500)],
         vec![out(2, 576)],
         vec![Adjacency::Drop(DropReason::Blackhole)],
-        vec![Adjacency::Drop(DropReason::NeighbourUnresolved)],
+        vec![Adjacency::Drop(DropReason::NeighborUnresolved)],
     ] {
         next_hops.add(&paths).expect("room for five");
     }
@@ -117,7 +117,7 @@ fn plan() -> RouterPlan {
     let bulk = Match { destinations: vec!["2001:db8::/32".parse().expect("a network")], ..Match::default() };
     let meter = Meter::TwoRate { cir_bps: 8_000, cbs_bytes: 600, pir_bps: 16_000, pbs_bytes: 1200 };
     let policer =
-        |meter, red| PolicerConfig { meter, colour_aware: true, yellow: ColourAction::Remark(12), red };
+        |meter, red| PolicerConfig { meter, color_aware: true, yellow: ColorAction::Remark(12), red };
     let single = Meter::SingleRate { cir_bps: 8_000, cbs_bytes: 600, ebs_bytes: 600 };
     let connected = [("10.0.0.0/16", 1), ("10.1.0.0/16", 2), ("2001:db8:1::/64", 1)];
     let connected = connected.map(|(net, port)| (net.parse().expect(net), port));
@@ -126,8 +126,8 @@ fn plan() -> RouterPlan {
         classifier: Classifier::new([(voice, 0), (marked, 1), (web, 2), (bulk, 3)], 3),
         police: Police::new(&[
             None,
-            Some(policer(meter, ColourAction::Drop)),
-            Some(policer(single, ColourAction::Remark(14))),
+            Some(policer(meter, ColorAction::Drop)),
+            Some(policer(single, ColorAction::Remark(14))),
             None,
         ]),
         scheduler: Scheduler::new(&[
@@ -137,7 +137,7 @@ fn plan() -> RouterPlan {
             Service::Weight(1),
         ]),
         nat: Some(Nat {
-            labeller: Labeller::new(&nat).expect("valid NAT"),
+            labeler: Labeler::new(&nat).expect("valid NAT"),
             stage: NatStage::new(&nat).expect("valid NAT"),
         }),
         router: Router { fib4: Arc::clone(fib4), fib6: Arc::clone(fib6), next_hops },
@@ -294,13 +294,13 @@ fn play(chunks: &[Vec<Arrival>], split: bool) -> (Vec<Fate>, String) {
             });
         }
     }
-    let books = plan.merged_account(std::iter::once(&scratch));
-    assert_eq!(books.packets_in, number - 1);
-    assert_eq!(books.packets_in, books.packets_out + books.dropped_total());
-    assert_eq!(books.packets_out, fates.iter().filter(|f| f.is_ok()).count() as u64);
-    assert_eq!(books.packets_in, books.ports.iter().map(|p| p.packets_in).sum::<u64>());
-    assert_eq!(books.packets_out, books.classes.iter().map(|c| c.packets).sum::<u64>());
-    let state = format!("{:?} {:?} {:?}", plan.nat_counters(), plan.fragment_counts(), plan.colour_counts());
+    let counters = plan.merged_account(std::iter::once(&scratch));
+    assert_eq!(counters.packets_in, number - 1);
+    assert_eq!(counters.packets_in, counters.packets_out + counters.dropped_total());
+    assert_eq!(counters.packets_out, fates.iter().filter(|f| f.is_ok()).count() as u64);
+    assert_eq!(counters.packets_in, counters.ports.iter().map(|p| p.packets_in).sum::<u64>());
+    assert_eq!(counters.packets_out, counters.classes.iter().map(|c| c.packets).sum::<u64>());
+    let state = format!("{:?} {:?} {:?}", plan.nat_counters(), plan.fragment_counts(), plan.color_counts());
     (fates, state)
 }
 

@@ -7,6 +7,7 @@
 //! | no unfinished or silenced code | [`source`] |
 //! | the wall clock is read only where a date is wanted | [`source`] |
 //! | `unsafe` stands only in the files listed, and every listed file has some | `[workspace.metadata.thalweg] unsafe-files` |
+//! | each thing has one name, in one spelling; documents too | [`words`], `docs/glossary.md` |
 //! | ARCHITECTURE.md mentions every crate | here |
 //!
 //! A rule is a function from the tree to findings; it neither prints nor stops. Git is not asked, so
@@ -15,6 +16,7 @@
 mod arrows;
 mod code;
 mod source;
+mod words;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -81,8 +83,12 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
     let mut findings = arrows::check(&crates);
     findings.extend(map_mentions_crates(root, &crates));
     let mut unsafe_files = source::UnsafeFiles::new(&workspace)?;
+    for file in documents(root)? {
+        findings.extend(words::check(&file, &read(root, &file)?));
+    }
     for file in rust_files(root)? {
         let text = read(root, &file)?;
+        findings.extend(words::check(&file, &text));
         let lines = text.lines().count();
         if lines > FILE_LINES_MAX {
             let message = format!("{lines} lines; a file has at most {FILE_LINES_MAX}");
@@ -129,6 +135,18 @@ fn rust_files(root: &Path) -> Result<Vec<PathBuf>, String> {
         }
     }
     files.sort();
+    Ok(files)
+}
+
+/// Every document of ours: at the root, and in `docs`.
+fn documents(root: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut files = Vec::new();
+    for folder in [Path::new(""), Path::new("docs")] {
+        if root.join(folder).is_dir() {
+            files.extend(entries(root, folder)?.into_iter().map(|(path, _)| path));
+        }
+    }
+    files.retain(|path| path.extension().is_some_and(|e| e == "md"));
     Ok(files)
 }
 

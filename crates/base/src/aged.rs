@@ -8,31 +8,24 @@ use std::ops::RangeInclusive;
 
 struct Entry<V> {
     tick: u64,
-    octets: usize,
+    bytes: usize,
     value: V,
 }
 
-/// The map. Octets are what the caller says an entry costs.
+/// The map. Bytes are what the caller says an entry costs.
 pub struct Aged<K, V> {
     entries: BTreeMap<K, Entry<V>>,
     order: BTreeMap<u64, K>,
     ticks: u64,
-    octets: usize,
+    bytes: usize,
     entries_max: usize,
-    octets_max: usize,
+    bytes_max: usize,
 }
 
 impl<K: Ord + Clone, V> Aged<K, V> {
-    /// An empty map of at most so many entries that cost at most so many octets.
-    pub fn new(entries_max: usize, octets_max: usize) -> Self {
-        Self {
-            entries: BTreeMap::new(),
-            order: BTreeMap::new(),
-            ticks: 0,
-            octets: 0,
-            entries_max,
-            octets_max,
-        }
+    /// An empty map of at most so many entries that cost at most so many bytes.
+    pub fn new(entries_max: usize, bytes_max: usize) -> Self {
+        Self { entries: BTreeMap::new(), order: BTreeMap::new(), ticks: 0, bytes: 0, entries_max, bytes_max }
     }
 
     /// Entries.
@@ -47,7 +40,7 @@ impl<K: Ord + Clone, V> Aged<K, V> {
 
     /// What its entries cost.
     pub fn octets(&self) -> usize {
-        self.octets
+        self.bytes
     }
 
     /// The entry, as old as it was.
@@ -67,20 +60,20 @@ impl<K: Ord + Clone, V> Aged<K, V> {
 
     /// Puts an entry in, in place of one with the same key. Returns how many others had to go; an entry that alone is over
     /// the bound is not taken and counts as gone.
-    pub fn insert(&mut self, key: K, value: V, octets: usize) -> u64 {
+    pub fn insert(&mut self, key: K, value: V, bytes: usize) -> u64 {
         self.remove(&key);
-        if octets > self.octets_max || self.entries_max == 0 {
+        if bytes > self.bytes_max || self.entries_max == 0 {
             return 1;
         }
         let mut gone = 0;
-        while self.entries.len() >= self.entries_max || self.octets + octets > self.octets_max {
+        while self.entries.len() >= self.entries_max || self.bytes + bytes > self.bytes_max {
             let Some((_, oldest)) = self.order.pop_first() else { break };
-            self.octets -= self.entries.remove(&oldest).map_or(0, |entry| entry.octets);
+            self.bytes -= self.entries.remove(&oldest).map_or(0, |entry| entry.bytes);
             gone += 1;
         }
-        self.octets += octets;
+        self.bytes += bytes;
         self.order.insert(self.ticks, key.clone());
-        self.entries.insert(key, Entry { tick: self.ticks, octets, value });
+        self.entries.insert(key, Entry { tick: self.ticks, bytes, value });
         self.ticks += 1;
         gone
     }
@@ -89,7 +82,7 @@ impl<K: Ord + Clone, V> Aged<K, V> {
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let entry = self.entries.remove(key)?;
         self.order.remove(&entry.tick);
-        self.octets -= entry.octets;
+        self.bytes -= entry.bytes;
         Some(entry.value)
     }
 
@@ -115,46 +108,46 @@ mod tests {
         fn the_oldest_goes_first(
             steps in prop::collection::vec((0u8..3, 0u8..12, 1usize..40), 0..200),
             entries_max in 0usize..8,
-            octets_max in 0usize..120,
+            bytes_max in 0usize..120,
         ) {
-            let mut map = Aged::new(entries_max, octets_max);
-            let mut twin: Vec<(u8, usize)> = Vec::new();
-            for (what, key, octets) in steps {
+            let mut map = Aged::new(entries_max, bytes_max);
+            let mut reference: Vec<(u8, usize)> = Vec::new();
+            for (what, key, bytes) in steps {
                 match what {
                     0 => {
-                        let gone = map.insert(key, octets, octets);
-                        twin.retain(|(known, _)| *known != key);
-                        let before = twin.len();
-                        if octets > octets_max || entries_max == 0 {
+                        let gone = map.insert(key, bytes, bytes);
+                        reference.retain(|(known, _)| *known != key);
+                        let before = reference.len();
+                        if bytes > bytes_max || entries_max == 0 {
                             prop_assert_eq!(gone, 1);
                             continue;
                         }
-                        while twin.len() >= entries_max
-                            || twin.iter().map(|(_, octets)| octets).sum::<usize>() + octets > octets_max
+                        while reference.len() >= entries_max
+                            || reference.iter().map(|(_, bytes)| bytes).sum::<usize>() + bytes > bytes_max
                         {
-                            twin.remove(0);
+                            reference.remove(0);
                         }
-                        prop_assert_eq!(gone, (before - twin.len()) as u64);
-                        twin.push((key, octets));
+                        prop_assert_eq!(gone, (before - reference.len()) as u64);
+                        reference.push((key, bytes));
                     }
                     1 => {
                         let found = map.renew(&key).copied();
-                        let place = twin.iter().position(|(known, _)| *known == key);
-                        prop_assert_eq!(found, place.map(|place| twin[place].1));
+                        let place = reference.iter().position(|(known, _)| *known == key);
+                        prop_assert_eq!(found, place.map(|place| reference[place].1));
                         if let Some(place) = place {
-                            let entry = twin.remove(place);
-                            twin.push(entry);
+                            let entry = reference.remove(place);
+                            reference.push(entry);
                         }
                     }
                     _ => {
-                        prop_assert_eq!(map.remove(&key).is_some(), twin.iter().any(|(known, _)| *known == key));
-                        twin.retain(|(known, _)| *known != key);
+                        prop_assert_eq!(map.remove(&key).is_some(), reference.iter().any(|(known, _)| *known == key));
+                        reference.retain(|(known, _)| *known != key);
                     }
                 }
-                prop_assert_eq!(map.len(), twin.len());
-                prop_assert_eq!(map.octets(), twin.iter().map(|(_, octets)| octets).sum::<usize>());
+                prop_assert_eq!(map.len(), reference.len());
+                prop_assert_eq!(map.octets(), reference.iter().map(|(_, bytes)| bytes).sum::<usize>());
             }
-            let mut keys: Vec<u8> = twin.iter().map(|(key, _)| *key).collect();
+            let mut keys: Vec<u8> = reference.iter().map(|(key, _)| *key).collect();
             keys.sort_unstable();
             prop_assert_eq!(map.iter().map(|(key, _)| *key).collect::<Vec<_>>(), keys);
         }

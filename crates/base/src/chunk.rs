@@ -261,7 +261,7 @@ impl Chunk {
             }
             let l3 = self.frame(place).get(usize::from(packet.l3_offset)..).unwrap_or_default();
             let address =
-                |at: usize| l3.get(at..at + 4).and_then(|octets| octets.try_into().ok()).unwrap_or_default();
+                |at: usize| l3.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).unwrap_or_default();
             let (src_port, dst_port) = (packet.src_port, packet.dst_port);
             Origin { src: address(12), dst: address(16), src_port, dst_port }
         }));

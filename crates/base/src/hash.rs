@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_flows_spread_over_shards() {
+    fn neighboring_flows_spread_over_shards() {
         // 64 shards, 64k flows from one host: no shard may be off by more than a quarter.
         let mut load = [0u32; 64];
         for port in 0..65_536u64 {

@@ -11,6 +11,7 @@
 //! Nothing in this crate knows a protocol, a thread, a file or a clock.
 
 mod aged;
+mod aged_sets;
 mod chunk;
 mod hash;
 mod packet;
@@ -21,6 +22,7 @@ mod throttle;
 mod verdict;
 
 pub use aged::Aged;
+pub use aged_sets::AgedSets;
 pub use chunk::{BATCH_PACKETS, Batch, CHUNK_PACKETS_DEFAULT, Chunk, ChunkBuilder, Origin, ShardIndex};
 pub use hash::{mix64, symmetric_flow_hash};
 pub use packet::{LinkType, NO_CLASS, NO_PORT, NO_SHARD, Packet, PacketFlags, UNKNOWN_PORT};

@@ -23,7 +23,7 @@ pub enum LinkType {
     LinuxCooked2,
     /// BSD loopback: a 4-byte address family, then IP.
     BsdLoopback,
-    /// PPP, with or without the address and control octets of HDLC framing (RFC 1661, 1662).
+    /// PPP, with or without the address and control bytes of HDLC framing (RFC 1661, 1662).
     Ppp,
     /// Cisco's HDLC: address, control, an EtherType.
     CiscoHdlc,
@@ -116,7 +116,7 @@ pub struct Packet {
     /// The port it leaves by.
     pub port_out: u16,
     /// The shard that owns its state, or would if it had any: every live packet gets one when it is
-    /// labelled, so that a farm can spread all traffic by it.
+    /// labeled, so that a farm can spread all traffic by it.
     pub shard: u16,
     /// The second shard of a packet that needs two (hairpin NAT), else [`NO_SHARD`].
     pub crossing_shard: u16,

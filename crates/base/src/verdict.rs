@@ -54,7 +54,7 @@ drop_reasons! {
     Blackhole = 25, "blackhole", "The route says to discard silently.";
     Unreachable = 26, "unreachable", "The route says the destination is unreachable.";
     Local = 27, "local", "Addressed to the router itself; a replay has no host to deliver to.";
-    NeighbourUnresolved = 28, "neighbour-unresolved", "No MAC address is known for the next hop.";
+    NeighborUnresolved = 28, "neighbor-unresolved", "No MAC address is known for the next hop.";
     UnknownPort = 29, "unknown-port", "Arrived on a port the configuration does not name.";
     MtuExceeded = 30, "mtu-exceeded", "Larger than the egress port's MTU.";
     AclDenied = 31, "acl-denied", "A rule of an access list denies it.";

@@ -4,7 +4,7 @@
 //!
 //! `parse` is the codec alone; the difference to it is the import. `repeated` sends the same attributes again
 //! and again (one prefix per UPDATE traffic does so), `known` goes through more attribute sets than the importer
-//! remembers, all of them interned already. `session` is the whole way from the socket's octets.
+//! remembers, all of them interned already. `session` is the whole way from the socket's bytes.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -74,11 +74,11 @@ fn up() -> Up {
     let mut out = RouteBatchBuilder::default();
     session.handle_start(NOW);
     session.handle_connected(Connection::Incoming, IpAddr::from([198, 18, 0, 1]), remote, NOW);
-    let mut octets = Vec::new();
-    Open::new(64_601, 90, Ipv4Addr::new(198, 18, 0, 2), Capabilities::default()).write(&mut octets);
-    write_keepalive(&mut octets);
-    octets.extend(&updates(1)[0]);
-    let mut rest = &octets[..];
+    let mut bytes = Vec::new();
+    Open::new(64_601, 90, Ipv4Addr::new(198, 18, 0, 2), Capabilities::default()).write(&mut bytes);
+    write_keepalive(&mut bytes);
+    bytes.extend(&updates(1)[0]);
+    let mut rest = &bytes[..];
     while !rest.is_empty() {
         while session.poll_action().is_some() {}
         let used = session.handle_bytes(Connection::Incoming, rest, NOW, &mut import, &mut out);
@@ -128,10 +128,10 @@ fn parse_and_import(bencher: Bencher<'_, '_>, sets: u32) {
 
 #[divan::bench(args = [1, UPDATES as u32])]
 fn session(bencher: Bencher<'_, '_>, sets: u32) {
-    let (octets, mut up) = (updates(sets).concat(), up());
+    let (bytes, mut up) = (updates(sets).concat(), up());
     let mut keep = Vec::new();
     bencher.counter(ItemsCount::new(UPDATES)).bench_local(|| {
-        let mut rest = black_box(&octets[..]);
+        let mut rest = black_box(&bytes[..]);
         while !rest.is_empty() {
             let used = up.session.handle_bytes(Connection::Incoming, rest, NOW, &mut up.import, &mut up.out);
             rest = &rest[used..];

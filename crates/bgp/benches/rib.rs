@@ -12,7 +12,7 @@ use divan::counter::ItemsCount;
 use thalweg_base::{IpPrefix, Prefix, XorShift64Star};
 use thalweg_bgp::attrs::{AttrRef, AttrsBuilder, Interner, NextHop, SegmentKind};
 use thalweg_bgp::peer::{PeerId, PeerInfo, PeerKind, PeerTable};
-use thalweg_bgp::rib::{NextHopView, RibShard, ScanCursor, ShardConfig};
+use thalweg_bgp::rib::{NextHopView, RibShard, ScanCursor, ShardConfig, Withdrawal};
 use thalweg_bgp::route::{Changes, RouteBatch, RouteBatchBuilder, SHARDS, WITHDRAWN};
 use thalweg_wire::bgp::{Family, attribute};
 
@@ -53,7 +53,7 @@ fn prefixes(count: usize) -> Vec<Prefix<u32>> {
     numbers.into_iter().filter_map(|n| Prefix::new((n << 8) + 0x0100_0000, 24).ok()).collect()
 }
 
-/// A set of about 100 octets: six ASes, six communities.
+/// A set of about 100 bytes: six ASes, six communities.
 fn describe(builder: &mut AttrsBuilder, neighbor: u32, number: u32) {
     builder.clear();
     builder.next_hop = NextHop::V4(Ipv4Addr::from(0xc612_0001 + neighbor));
@@ -78,7 +78,7 @@ fn set(interner: &Interner, neighbor: u32, number: u32) -> AttrRef {
     interner.intern(&mut builder)
 }
 
-/// What one neighbour sends, in batches. `spread` makes the sets of two rounds differ.
+/// What one neighbor sends, in batches. `spread` makes the sets of two rounds differ.
 fn batches(interner: &Interner, peer: u16, prefixes: &[Prefix<u32>], spread: u32) -> Vec<RouteBatch> {
     let mut builder = RouteBatchBuilder::default();
     let build = |(batch, part): (usize, &[Prefix<u32>])| {
@@ -168,14 +168,14 @@ fn tenth_path(bencher: Bencher<'_, '_>, size: usize) {
     bencher
         .counter(ItemsCount::new(size))
         .with_inputs(|| {
-            // One table, made once: the tenth neighbour's routes go before each round.
+            // One table, made once: the tenth neighbor's routes go before each round.
             let mut rib = keep.borrow_mut().take().unwrap_or_else(|| filled(9, &prefixes, &interner));
             rib.peers = peers(10);
             for shard in &mut rib.shards {
                 let mut cursor = ScanCursor::START;
                 let mut changes = Changes::default();
-                while !shard.withdraw_peer(
-                    PeerId(9),
+                while !shard.withdraw(
+                    Withdrawal::All(PeerId(9)),
                     Family::Ipv4,
                     &mut cursor,
                     4096,
@@ -246,7 +246,7 @@ fn scan(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// Sets of about 100 octets that are there already, found again.
+/// Sets of about 100 bytes that are there already, found again.
 #[divan::bench(sample_count = 50)]
 fn intern_hit(bencher: Bencher<'_, '_>) {
     let interner = Interner::new(1);
@@ -262,7 +262,7 @@ fn intern_hit(bencher: Bencher<'_, '_>) {
         .bench_local(|| builders.iter_mut().map(|builder| interner.intern(builder).id() & 1).sum::<usize>());
 }
 
-/// A view of so many routes of others, a metric each, that has all neighbours' next hops.
+/// A view of so many routes of others, a metric each, that has all neighbors' next hops.
 fn view(routes: usize) -> NextHopView {
     let host = |n: u32| Prefix::new(0xc612_0001 + n, 32).ok().map(|prefix| (IpPrefix::V4(prefix), Some(n)));
     let others = prefixes(routes).into_iter().zip(0..).map(|(prefix, n)| (IpPrefix::V4(prefix), Some(n)));

@@ -1,10 +1,10 @@
-//! A real trace of updates on one core, from octets to best routes: framing, decoding, checks, a policy of
+//! A real trace of updates on one core, from bytes to best routes: framing, decoding, checks, a policy of
 //! rules, interning, sixteen shards, decision. Sockets and export are left out.
 //!
 //!     cargo bench -p thalweg-bgp --bench trace --profile quick
 //!
-//! The trace (shared data, see `thalweg-testdata`) is 118,663 announced and withdrawn prefixes of 20 neighbours.
-//! Each neighbour's messages come in pieces of 64 KiB, in turn, as a socket gives them. `first` fills an empty
+//! The trace (shared data, see `thalweg-testdata`) is 118,663 announced and withdrawn prefixes of 20 neighbors.
+//! Each neighbor's messages come in pieces of 64 KiB, in turn, as a socket gives them. `first` fills an empty
 //! table, `again` sends the same to the table it filled.
 
 use std::collections::BTreeMap;
@@ -61,13 +61,13 @@ fn policy() -> Policy {
     Policy::compile(&library, &["in".into()]).expect("a policy")
 }
 
-/// UPDATEs by neighbour.
+/// UPDATEs by neighbor.
 fn streams() -> Option<BTreeMap<(IpAddr, u32), Vec<u8>>> {
     let path = thalweg_testdata::shared(TRACE)?;
-    let mut octets = Vec::new();
-    bzip2::read::MultiBzDecoder::new(std::fs::File::open(path).ok()?).read_to_end(&mut octets).ok()?;
+    let mut bytes = Vec::new();
+    bzip2::read::MultiBzDecoder::new(std::fs::File::open(path).ok()?).read_to_end(&mut bytes).ok()?;
     let mut streams: BTreeMap<_, Vec<u8>> = BTreeMap::new();
-    for record in Records::new(&octets) {
+    for record in Records::new(&bytes) {
         if let Ok(Some(message)) = record.message()
             && message.message_type == 2
         {
@@ -80,7 +80,7 @@ fn streams() -> Option<BTreeMap<(IpAddr, u32), Vec<u8>>> {
 struct Neighbor {
     session: Session,
     import: Importer,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     done: usize,
 }
 
@@ -95,7 +95,7 @@ fn daemon(streams: &BTreeMap<(IpAddr, u32), Vec<u8>>) -> Daemon {
     let interner = Arc::new(Interner::new(1));
     let policy = Arc::new(policy());
     let mut peers = PeerTable::default();
-    let neighbors = streams.iter().enumerate().map(|(index, ((address, asn), octets))| {
+    let neighbors = streams.iter().enumerate().map(|(index, ((address, asn), bytes))| {
         let mut config = NeighborConfig::new(*address, *asn, 64_600, Ipv4Addr::new(198, 18, 0, 1));
         config.capabilities.families = [true; 2];
         config.import.first_as_check = false;
@@ -120,7 +120,7 @@ fn daemon(streams: &BTreeMap<(IpAddr, u32), Vec<u8>>) -> Daemon {
         import.set_policy(Some(policy.clone()));
         let info = session.negotiated().expect("up").peer_info(PeerId(index as u16), &config);
         peers.insert(Arc::new(info));
-        Neighbor { session, import, octets: octets.clone(), done: 0 }
+        Neighbor { session, import, bytes: bytes.clone(), done: 0 }
     });
     let neighbors = neighbors.collect();
     let shard = |shard| ShardConfig { shard, seed: 1, ..ShardConfig::default() };
@@ -136,9 +136,9 @@ impl Daemon {
         loop {
             let mut any = false;
             for (index, each) in self.neighbors.iter_mut().enumerate() {
-                let end = (each.done + PIECE).min(each.octets.len());
+                let end = (each.done + PIECE).min(each.bytes.len());
                 while each.done < end {
-                    let piece = &each.octets[each.done..end];
+                    let piece = &each.bytes[each.done..end];
                     let used = each.session.handle_bytes(
                         Connection::Incoming,
                         piece,

@@ -272,9 +272,9 @@ impl fmt::Debug for AttrRef {
     }
 }
 
-/// A next hop of 4, 16 or 32 octets; other lengths are never stored.
+/// A next hop of 4, 16 or 32 bytes; other lengths are never stored.
 fn next_hop(bytes: &[u8]) -> NextHop {
-    NextHop::from_octets(bytes).unwrap_or(NextHop::V4(Ipv4Addr::UNSPECIFIED))
+    NextHop::from_bytes(bytes).unwrap_or(NextHop::V4(Ipv4Addr::UNSPECIFIED))
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! Update groups: what the RIB chose, on its way to the neighbours.
+//! Update groups: what the RIB chose, on its way to the neighbors.
 //!
 //! ```text
 //! Changes ─> Rules (who may have it) ─> Queue (by prefix, by attributes) ─> Encoder ─> GroupLog ─> Member ─> writev
 //! scan of the RIB ──────────────────────────────> Dump ──────────────────────────> its own log ──┘
 //! ```
 //!
-//! All neighbours that would be sent the same bytes form one [`UpdateGroup`]; what they have in common is its
+//! All neighbors that would be sent the same bytes form one [`UpdateGroup`]; what they have in common is its
 //! [`ExportView`]. The group filters, compares, packs and encodes once; a member only reads the group's
-//! [`GroupLog`] at its own pace and skips segments that are not for it. That no neighbour is sent its own
+//! [`GroupLog`] at its own pace and skips segments that are not for it. That no neighbor is sent its own
 //! routes does not split a group: each segment of the log has an [`Audience`].
 //!
 //! # No Adj-RIB-Out
@@ -95,7 +95,7 @@ pub struct GroupCounters {
     pub log: LogCounters,
 }
 
-/// Neighbours with one export view.
+/// Neighbors with one export view.
 pub struct UpdateGroup {
     rules: Rules,
     /// While a view is being replaced: the one before.
@@ -137,7 +137,7 @@ impl std::fmt::Display for DifferentEncoding {
 impl std::error::Error for DifferentEncoding {}
 
 impl UpdateGroup {
-    /// A group without members. `representative` stands for the members where the policy looks at the neighbour.
+    /// A group without members. `representative` stands for the members where the policy looks at the neighbor.
     pub fn new(view: Arc<ExportView>, representative: Arc<PeerInfo>, limits: ExportLimits) -> Self {
         let encoder = Encoder::new(view.codec, view.message_length_max());
         Self {
@@ -219,7 +219,7 @@ impl UpdateGroup {
         for (mine, theirs) in self.path_ids.iter().zip(from.path_ids) {
             mine.fetch_max(theirs, Ordering::Relaxed);
         }
-        member.take_over(from.gathered, from.needs);
+        member.migrate_state(from.gathered, from.needs);
         member
     }
 

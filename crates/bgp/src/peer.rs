@@ -1,4 +1,4 @@
-//! Neighbours, as far as routes and decisions need to know them.
+//! Neighbors, as far as routes and decisions need to know them.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -30,7 +30,7 @@ impl Millis {
     }
 }
 
-/// A neighbour's place in the daemon's tables. It is given away again only after all routes of the neighbour
+/// A neighbor's place in the daemon's tables. It is given away again only after all routes of the neighbor
 /// are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u16);
@@ -39,7 +39,7 @@ impl PeerId {
     /// The source of routes that this router itself originates.
     pub const LOCAL: PeerId = PeerId(u16::MAX);
 
-    /// Index into tables of neighbours.
+    /// Index into tables of neighbors.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -51,7 +51,7 @@ impl fmt::Display for PeerId {
     }
 }
 
-/// What a neighbour is to us.
+/// What a neighbor is to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PeerKind {
     /// In another AS.
@@ -71,7 +71,7 @@ impl PeerKind {
     }
 }
 
-/// Our part and the neighbour's in a business relationship (RFC 9234); the neighbour's, seen from here.
+/// Our part and the neighbor's in a business relationship (RFC 9234); the neighbor's, seen from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Role {
@@ -87,7 +87,7 @@ pub enum Role {
     Peer = 4,
 }
 
-/// What is known of a neighbour with a session. Never changes while routes of it are in the RIB.
+/// What is known of a neighbor with a session. Never changes while routes of it are in the RIB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
     /// Its place.
@@ -112,20 +112,20 @@ pub struct PeerInfo {
     pub route_server_client: bool,
 }
 
-/// All neighbours with a session or with routes left. Read-mostly: replaced as a whole.
+/// All neighbors with a session or with routes left. Read-mostly: replaced as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct PeerTable {
     peers: Vec<Option<Arc<PeerInfo>>>,
 }
 
 impl PeerTable {
-    /// What is known of a neighbour.
+    /// What is known of a neighbor.
     #[inline]
     pub fn get(&self, id: PeerId) -> Option<&Arc<PeerInfo>> {
         self.peers.get(id.index())?.as_ref()
     }
 
-    /// Adds a neighbour or replaces what is known of it.
+    /// Adds a neighbor or replaces what is known of it.
     pub fn insert(&mut self, info: Arc<PeerInfo>) {
         let index = info.id.index();
         if self.peers.len() <= index {

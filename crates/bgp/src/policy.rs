@@ -50,7 +50,7 @@ pub use rules::{
 pub struct RouteContext<'a> {
     /// Where it leads.
     pub prefix: IpPrefix,
-    /// The neighbour whose policy this is: the sender at import, the receiver at export.
+    /// The neighbor whose policy this is: the sender at import, the receiver at export.
     pub peer: &'a PeerInfo,
     /// At export: who sent it; `None` at import and for routes that originate here.
     pub source: Option<&'a PeerInfo>,
@@ -87,7 +87,7 @@ pub enum NextHopChoice {
     Usual,
     /// The builder's next hop is to be used: `unchanged`, or an address that policy gave.
     Keep,
-    /// Our own address towards the neighbour. The builder has it already where its family is the session's.
+    /// Our own address towards the neighbor. The builder has it already where its family is the session's.
     Own,
 }
 
@@ -105,8 +105,8 @@ impl RuleId {
     const END: Self = Self { set: u16::MAX, rule: 0 };
 }
 
-/// Rules for the routes of a neighbour, in one direction. Immutable. Two are equal if they do the same to every
-/// route for the same reasons, so that neighbours with equal policies can share an update group and a reload
+/// Rules for the routes of a neighbor, in one direction. Immutable. Two are equal if they do the same to every
+/// route for the same reasons, so that neighbors with equal policies can share an update group and a reload
 /// sees which policies changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -154,7 +154,7 @@ impl Policy {
         self.depends_on_prefix
     }
 
-    /// Whether the answer can differ between two neighbours that have this policy and the same local AS and
+    /// Whether the answer can differ between two neighbors that have this policy and the same local AS and
     /// local address. If so, they cannot share an update group.
     pub fn depends_on_neighbor(&self) -> bool {
         self.depends_on_neighbor

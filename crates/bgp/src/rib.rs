@@ -1,4 +1,4 @@
-//! The routing table: what every neighbour said (Adj-RIB-In, after import policy) and which path is best (Loc-RIB).
+//! The routing table: what every neighbor said (Adj-RIB-In, after import policy) and which path is best (Loc-RIB).
 //!
 //! ```text
 //!                         ┌─ FamilyRoutes<u32>    Table: prefix -> entry      PathStore: the paths of a prefix
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Routes are cut into [`SHARDS`](crate::route::SHARDS) shards by prefix. A [`RibShard`] is owned by one core at a
-//! time and knows nothing of the others. [`RibShard::apply`] takes its share of what a neighbour sent, keeps it, and
+//! time and knows nothing of the others. [`RibShard::apply`] takes its share of what a neighbor sent, keeps it, and
 //! adds to a [`Changes`] what that changed: the best path of a prefix and, if somebody wants more (add-path), the
 //! first `depth` ranks. The same routes give the same best paths in whatever order they come and however they are
 //! batched; see [`decision`].
@@ -21,13 +21,13 @@
 //!
 //! # Work in slices
 //!
-//! What concerns many prefixes ([`RibShard::withdraw_peer`], [`RibShard::scan`], ...) takes a [`ScanCursor`] and a
+//! What concerns many prefixes ([`RibShard::withdraw`], [`RibShard::scan`], ...) takes a [`ScanCursor`] and a
 //! budget of prefixes, and says whether it is done. [`SCAN_BUDGET`] takes less than a millisecond. Between two calls
 //! anything may happen to the table: a prefix that is there all the time is visited exactly once. Routes that the
-//! neighbour sends *after* a sweep began are its new ones only if the caller says so: begin
-//! [`RibShard::withdraw_peer`] before the neighbour's next session brings routes and finish it first; a neighbour
+//! neighbor sends *after* a sweep began are its new ones only if the caller says so: begin
+//! [`Withdrawal::All`] before the neighbor's next session brings routes and finish it first; a neighbor
 //! that comes back with graceful restart is marked ([`RibShard::mark_stale`]) first, and
-//! [`RibShard::withdraw_stale`] spares what it has repeated.
+//! [`Withdrawal::Stale`] spares what it has repeated.
 //!
 //! # Bounds
 //!
@@ -38,8 +38,8 @@
 //! | withdrawn prefixes kept for readers | as many as prefixes, at least 4096 | the oldest go, [`RibShard::complete_since`] |
 //! | routes with a record of flaps | [`DampingConfig::records_max`] | not damped, [`RibCounters::damping_untracked`] |
 //!
-//! Missing: multipath; withdrawing a neighbour's routes costs a look at every prefix of the shard, since nothing lists
-//! the prefixes of a neighbour.
+//! Missing: multipath; withdrawing a neighbor's routes costs a look at every prefix of the shard, since nothing lists
+//! the prefixes of a neighbor.
 
 pub mod damping;
 pub mod decision;
@@ -150,7 +150,7 @@ struct Work {
     paths_refused: u64,
 }
 
-/// Paths by neighbour and family.
+/// Paths by neighbor and family.
 #[derive(Default)]
 struct PeerCounts {
     local: [u32; 2],
@@ -183,6 +183,18 @@ impl PeerCounts {
         let counts = if peer == PeerId::LOCAL { Some(&self.local) } else { self.peers.get(peer.index()) };
         counts.map_or(0, |counts| counts[family.index()] as usize)
     }
+}
+
+/// Which routes of a neighbor [`RibShard::withdraw`] takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Withdrawal {
+    /// All of them: its session ended.
+    All(PeerId),
+    /// Those that are still stale.
+    Stale(PeerId),
+    /// Its session is lost and it restarts gracefully: those that were stale before (RFC 4724 section 4.2 keeps none over
+    /// a second loss). The others are stale from now on.
+    Retain(PeerId),
 }
 
 /// The routes of one shard. See the [module](self).
@@ -244,7 +256,7 @@ impl RibShard {
         }
     }
 
-    /// Applies this shard's items of what a neighbour sent.
+    /// Applies this shard's items of what a neighbor sent.
     pub fn apply(&mut self, batch: &RouteBatch, peers: &PeerTable, changes: &mut Changes) {
         self.open(changes);
         for family in Family::ALL {
@@ -253,21 +265,35 @@ impl RibShard {
         self.close(changes);
     }
 
-    /// Withdraws the routes of a neighbour whose session ended, from the cursor on, looking at `budget` prefixes;
-    /// whether all are done.
-    pub fn withdraw_peer(
+    /// Withdraws routes of a neighbor from the cursor on, looking at `budget` prefixes; whether all are done.
+    pub fn withdraw(
         &mut self,
-        peer: PeerId,
+        which: Withdrawal,
         family: Family,
         cursor: &mut ScanCursor,
         budget: usize,
         peers: &PeerTable,
         changes: &mut Changes,
     ) -> bool {
-        self.withdraw_matching(peer, family, 0, cursor, budget, peers, changes)
+        let (peer, flags) = match which {
+            Withdrawal::All(peer) => (peer, 0),
+            Withdrawal::Stale(peer) | Withdrawal::Retain(peer) => (peer, paths::STALE),
+        };
+        self.open(changes);
+        let done = self.peer_paths(peer, family) == 0
+            || with_family!(self, family, peers, |routes, context| {
+                routes.walk(cursor, budget, |routes, number| {
+                    routes.withdraw_matching(number, peer, flags, context, changes);
+                    if matches!(which, Withdrawal::Retain(_)) && routes.has_paths(number) {
+                        routes.mark_stale(number, peer);
+                    }
+                })
+            });
+        self.close(changes);
+        done || self.peer_paths(peer, family) == 0
     }
 
-    /// Marks the routes of a neighbour as stale: it restarts (RFC 4724), or is about to repeat them (RFC 7313).
+    /// Marks the routes of a neighbor as stale: it restarts (RFC 4724), or is about to repeat them (RFC 7313).
     pub fn mark_stale(
         &mut self,
         peer: PeerId,
@@ -282,66 +308,6 @@ impl RibShard {
             Family::Ipv4 => self.v4.walk(cursor, budget, |routes, number| routes.mark_stale(number, peer)),
             Family::Ipv6 => self.v6.walk(cursor, budget, |routes, number| routes.mark_stale(number, peer)),
         }
-    }
-
-    /// Withdraws the routes of a neighbour that are still stale.
-    pub fn withdraw_stale(
-        &mut self,
-        peer: PeerId,
-        family: Family,
-        cursor: &mut ScanCursor,
-        budget: usize,
-        peers: &PeerTable,
-        changes: &mut Changes,
-    ) -> bool {
-        self.withdraw_matching(peer, family, paths::STALE, cursor, budget, peers, changes)
-    }
-
-    /// The session with a neighbor that restarts gracefully is lost: routes that were stale before go (RFC 4724 section
-    /// 4.2 keeps none over a second loss), the others are stale from now on.
-    pub fn retain_peer(
-        &mut self,
-        peer: PeerId,
-        family: Family,
-        cursor: &mut ScanCursor,
-        budget: usize,
-        peers: &PeerTable,
-        changes: &mut Changes,
-    ) -> bool {
-        self.open(changes);
-        let done = self.peer_paths(peer, family) == 0
-            || with_family!(self, family, peers, |routes, context| {
-                routes.walk(cursor, budget, |routes, number| {
-                    routes.withdraw_matching(number, peer, paths::STALE, context, changes);
-                    if routes.has_paths(number) {
-                        routes.mark_stale(number, peer);
-                    }
-                })
-            });
-        self.close(changes);
-        done || self.peer_paths(peer, family) == 0
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the arguments of the two public methods, and which flags")]
-    fn withdraw_matching(
-        &mut self,
-        peer: PeerId,
-        family: Family,
-        flags: u32,
-        cursor: &mut ScanCursor,
-        budget: usize,
-        peers: &PeerTable,
-        changes: &mut Changes,
-    ) -> bool {
-        self.open(changes);
-        let done = self.peer_paths(peer, family) == 0
-            || with_family!(self, family, peers, |routes, context| {
-                routes.walk(cursor, budget, |routes, number| {
-                    routes.withdraw_matching(number, peer, flags, context, changes);
-                })
-            });
-        self.close(changes);
-        done || self.peer_paths(peer, family) == 0
     }
 
     /// Says how many ranks to report from now on. After more were asked for than before, [`Self::reevaluate`] makes
@@ -466,7 +432,7 @@ impl RibShard {
         A::family(self).damper.iter().flat_map(move |damper| damper.routes(now.seconds()))
     }
 
-    /// Forgets what a neighbour's routes did, before its place is given to another.
+    /// Forgets what a neighbor's routes did, before its place is given to another.
     pub fn forget_peer(&mut self, peer: PeerId) {
         if let Some(damper) = &mut self.v4.damper {
             damper.forget_peer(peer);
@@ -509,7 +475,7 @@ impl RibShard {
         }
     }
 
-    /// Paths of a neighbour.
+    /// Paths of a neighbor.
     pub fn peer_paths(&self, peer: PeerId, family: Family) -> usize {
         self.counts.get(peer, family)
     }

@@ -4,7 +4,7 @@
 //! session ──RouteBatch──> every shard it touches ──Changes──> every update group, the FIB, MRT writers
 //! ```
 //!
-//! A [`RouteBatch`] holds what one read from one neighbour brought, split by shard, so that the shards of
+//! A [`RouteBatch`] holds what one read from one neighbor brought, split by shard, so that the shards of
 //! several cores can work on it at the same time without copying it. [`Changes`] are the difference that a
 //! batch made in one shard. Within one shard, changes come in the order of their versions, and at most one for
 //! a prefix in one `Changes`.
@@ -47,7 +47,7 @@ pub const WITHDRAWN: u32 = u32::MAX;
 pub struct RouteItem<A> {
     /// Where to.
     pub prefix: Prefix<A>,
-    /// The neighbour's identifier of the path (RFC 7911); 0 without add-path.
+    /// The neighbor's identifier of the path (RFC 7911); 0 without add-path.
     pub path_id: u32,
     /// Index into the batch's attribute sets, or [`WITHDRAWN`].
     pub attrs: u32,
@@ -102,7 +102,7 @@ impl<A: Address> ByShard<A> {
     }
 }
 
-/// Routes that one neighbour sent, import policy applied, split by shard.
+/// Routes that one neighbor sent, import policy applied, split by shard.
 #[derive(Clone, Debug)]
 pub struct RouteBatch {
     /// Who sent them.

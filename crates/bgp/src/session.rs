@@ -1,4 +1,4 @@
-//! The session with one neighbour: RFC 4271 section 8 without sockets, threads or clocks.
+//! The session with one neighbor: RFC 4271 section 8 without sockets, threads or clocks.
 //!
 //! ```text
 //!              handle_start                 connection                OPEN              KEEPALIVE
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A session has two places for connections, one for the connection it opens and one for the connection the
-//! neighbour opens, and resolves a collision by BGP identifier (6.8, RFC 6286). `Idle` is both stopped and
+//! neighbor opens, and resolves a collision by BGP identifier (6.8, RFC 6286). `Idle` is both stopped and
 //! resting. Only a protocol error makes a session rest (IdleHoldTimer, DampPeerOscillations): a NOTIFICATION other
 //! than Cease and Hold Timer Expired, sent or received. The rest doubles with each such error in a row, up to a limit.
 //! After anything else (a connection that broke, silence, Cease) the neighbor may come back at once; only our own
@@ -75,14 +75,14 @@ pub use counters::{MessageCounters, SessionCounters};
 pub use import::{Importer, Remark};
 pub use negotiate::{Negotiated, NeighborRestart};
 
-/// After so many routes [`Session::handle_bytes`] returns, so that one neighbour does not hold a core: about a
+/// After so many routes [`Session::handle_bytes`] returns, so that one neighbor does not hold a core: about a
 /// millisecond's work.
 pub const ROUTES_PER_CALL: usize = 4096;
 
 /// A session that was up this long is no longer part of a series of failures.
 pub const STABLE_MS: u64 = 60_000;
 
-/// One neighbour's session.
+/// One neighbor's session.
 #[derive(Debug)]
 pub struct Session {
     config: Arc<NeighborConfig>,
@@ -100,11 +100,11 @@ pub struct Session {
     failures: u32,
     /// Sessions in a row that were lost without one.
     losses: u32,
-    /// The neighbour answered our capabilities with Unsupported Optional Parameter.
+    /// The neighbor answered our capabilities with Unsupported Optional Parameter.
     without_capabilities: bool,
     /// The daemon has just restarted.
     restarting: bool,
-    /// Forwarding by the neighbour's routes goes on between its sessions.
+    /// Forwarding by the neighbor's routes goes on between its sessions.
     forwarding: bool,
     up_since: Millis,
     stale: StaleRoutes,
@@ -159,7 +159,7 @@ impl Session {
         }
     }
 
-    /// The neighbour's place.
+    /// The neighbor's place.
     pub fn id(&self) -> PeerId {
         self.id
     }
@@ -238,7 +238,7 @@ impl Session {
         !self.slot(conn).output.is_empty()
     }
 
-    /// The neighbour took octets that we wrote. It reads: the send hold timer starts anew.
+    /// The neighbor took bytes that we wrote. It reads: the send hold timer starts anew.
     pub fn handle_written(&mut self, conn: Connection, now: Millis) {
         let send_hold_ms = self.send_hold_ms(conn);
         let slot = &mut self.slots[conn.index()];
@@ -247,7 +247,7 @@ impl Session {
         }
     }
 
-    /// Whether octets wait that the socket does not take. While they do, the send hold timer runs (RFC 9687).
+    /// Whether bytes wait that the socket does not take. While they do, the send hold timer runs (RFC 9687).
     pub fn note_pending_output(&mut self, conn: Connection, pending: bool, now: Millis) {
         let send_hold_ms = self.send_hold_ms(conn);
         let slot = &mut self.slots[conn.index()];
@@ -258,7 +258,7 @@ impl Session {
         };
     }
 
-    /// Whether octets of the neighbour wait that were not yet handed over. While they do, it is not silent,
+    /// Whether bytes of the neighbor wait that were not yet handed over. While they do, it is not silent,
     /// only we are late, and the hold timer ends nothing.
     pub fn note_pending_input(&mut self, conn: Connection, pending: bool) {
         let slot = &mut self.slots[conn.index()];
@@ -270,7 +270,7 @@ impl Session {
         self.counters.sent.update += count;
     }
 
-    /// Asks the neighbour for all routes of the family again. `false` if that was not agreed on.
+    /// Asks the neighbor for all routes of the family again. `false` if that was not agreed on.
     pub fn refresh(&mut self, family: Family) -> bool {
         let agreed = |each: &&Arc<Negotiated>| each.route_refresh && each.family(family);
         let Some(conn) = self.established().filter(|_| self.negotiated().filter(agreed).is_some()) else {
@@ -351,13 +351,13 @@ impl Session {
             }
             Run::Seeking => {}
         }
-        // RFC 4724 4.2: a neighbour that connects again has restarted, even if its old connection seems to be up.
+        // RFC 4724 4.2: a neighbor that connects again has restarted, even if its old connection seems to be up.
         let restarts = self.negotiated().is_some_and(|agreed| restarts_gracefully(agreed));
         match (self.established(), self.slot(conn).is_open()) {
             (Some(_), _) if !restarts || conn == Connection::Outgoing => {
                 Admission::Refuse(Refusal::Established)
             }
-            // The neighbour has but one connection of its own: the new one means that the old one is dead.
+            // The neighbor has but one connection of its own: the new one means that the old one is dead.
             (_, true) => Admission::Replace,
             (_, false) => Admission::Accept,
         }
@@ -429,7 +429,7 @@ impl Session {
     }
 }
 
-/// Whether routes of the neighbour are to be kept while it restarts.
+/// Whether routes of the neighbor are to be kept while it restarts.
 fn restarts_gracefully(agreed: &Negotiated) -> bool {
     agreed.graceful_restart.is_some_and(|restart| restart.families.iter().any(Option::is_some))
 }

@@ -6,7 +6,7 @@
 //!
 //! `rules` benches a list of so many rules in the manner of a firewall's: source and destination networks,
 //! protocols, port ranges; few packets meet one of them, anywhere in the list, the others the default, which is
-//! the slow case. `linear` is the slow twin, for scale.
+//! the slow case. `linear` is the slow reference, for scale.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;

@@ -152,7 +152,7 @@ fn validate_classify_route_and_book(bencher: Bencher<'_, '_>) {
                     ingress.process(&mut batch);
                     classifier.process(&mut batch);
                     router.process(&mut batch);
-                    account.borrow_mut().book(&batch, 1000);
+                    account.borrow_mut().count(&batch, 1000);
                 }
             }
             chunks

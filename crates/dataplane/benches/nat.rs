@@ -1,7 +1,7 @@
 //! What NAT costs a packet: `cargo bench -p thalweg-dataplane --bench nat` (or `--profile quick`).
 //!
 //! Chunks of 1600 packets, made and described anew for every measurement and not counted; only the
-//! stage itself (or, under `labels`, the labeller) is timed. Sessions are visited at random, half of the
+//! stage itself (or, under `labels`, the labeler) is timed. Sessions are visited at random, half of the
 //! packets in each direction. The figures are items (packets) per second of one thread.
 
 use divan::Bencher;
@@ -9,7 +9,7 @@ use divan::counter::ItemsCount;
 use std::net::SocketAddrV4;
 use thalweg_base::{CHUNK_PACKETS_DEFAULT, Chunk, XorShift64Star};
 use thalweg_dataplane::nat::testing::{self, INSIDE, OUTSIDE, SECOND_NS};
-use thalweg_dataplane::nat::{Labeller, NatConfig, NatProtocol, NatStage, PortSelection};
+use thalweg_dataplane::nat::{Labeler, NatConfig, NatProtocol, NatStage, PortSelection};
 
 fn main() {
     divan::main();
@@ -19,7 +19,7 @@ const SESSIONS: [u32; 3] = [4_000, 100_000, 1_000_000];
 
 /// A NAT with `sessions` TCP and UDP sessions, and the packets of both directions of each.
 struct Established {
-    labeller: Labeller,
+    labeler: Labeler,
     nat: NatStage,
     packets: Vec<(u16, Vec<u8>)>,
     rng: XorShift64Star,
@@ -48,17 +48,17 @@ const ACK: u8 = 16;
 impl Established {
     fn new(sessions: u32) -> Self {
         let config = config(sessions);
-        let (Ok(labeller), Ok(nat)) = (Labeller::new(&config), NatStage::new(&config)) else {
+        let (Ok(labeler), Ok(nat)) = (Labeler::new(&config), NatStage::new(&config)) else {
             panic!("the configuration is valid");
         };
-        let mut this = Self { labeller, nat, packets: Vec::new(), rng: XorShift64Star::new(1), sequence: 0 };
+        let mut this = Self { labeler, nat, packets: Vec::new(), rng: XorShift64Star::new(1), sequence: 0 };
         let protocol = |n: u32| if n & 1 == 0 { NatProtocol::Tcp } else { NatProtocol::Udp };
         for first in (0..sessions).step_by(1000) {
             let numbers = first..(first + 1000).min(sessions);
             let out: Vec<_> =
                 numbers.clone().map(|n| testing::any(protocol(n), inside(n), remote(), ACK)).collect();
             let mut chunk = this.chunk(out.iter().map(|bytes| (INSIDE, &bytes[..])));
-            testing::label(&this.labeller, &mut chunk, 64);
+            testing::label(&this.labeler, &mut chunk, 64);
             this.nat.run_groups(&mut chunk, 0..1, 1);
             for (i, n) in numbers.enumerate() {
                 assert!(chunk.packets()[i].is_alive(), "every session fits");
@@ -77,7 +77,7 @@ impl Established {
         testing::chunk(&list, 1_700_000_000 * SECOND_NS)
     }
 
-    /// The next chunk of random packets, described but not labelled.
+    /// The next chunk of random packets, described but not labeled.
     fn random(&mut self) -> Chunk {
         self.sequence += 1;
         let len = self.packets.len() as u32;
@@ -86,11 +86,11 @@ impl Established {
     }
 }
 
-/// Labelling: the stateless half.
+/// Labeling: the stateless half.
 #[divan::bench(args = SESSIONS, sample_count = 300, sample_size = 1)]
 fn labels(bencher: Bencher, sessions: u32) {
     let established = std::cell::RefCell::new(Established::new(sessions));
-    let labeller = established.borrow().labeller.clone();
+    let labeler = established.borrow().labeler.clone();
     bencher
         .counter(ItemsCount::new(CHUNK_PACKETS_DEFAULT))
         .with_inputs(|| established.borrow_mut().random())
@@ -98,7 +98,7 @@ fn labels(bencher: Bencher, sessions: u32) {
             let (mut batch, _) = chunk.whole();
             for i in 0..batch.len() {
                 let (packet, l3) = batch.packet_and_l3(i);
-                labeller.label(packet, l3);
+                labeler.label(packet, l3);
             }
         });
 }
@@ -112,7 +112,7 @@ fn established(bencher: Bencher, sessions: u32) {
         .with_inputs(|| {
             let mut established = established.borrow_mut();
             let mut chunk = established.random();
-            testing::label(&established.labeller, &mut chunk, 64);
+            testing::label(&established.labeler, &mut chunk, 64);
             chunk
         })
         .bench_local_refs(|chunk| established.borrow().nat.run_groups(chunk, 0..1, 1));
@@ -123,7 +123,7 @@ fn established(bencher: Bencher, sessions: u32) {
 #[divan::bench(args = SESSIONS, sample_count = 1000, sample_size = 1)]
 fn set_up(bencher: Bencher, sessions: u32) {
     let config = config(sessions + 20_000);
-    let (Ok(labeller), Ok(nat)) = (Labeller::new(&config), NatStage::new(&config)) else {
+    let (Ok(labeler), Ok(nat)) = (Labeler::new(&config), NatStage::new(&config)) else {
         panic!("the configuration is valid");
     };
     let mut n = 0;
@@ -139,7 +139,7 @@ fn set_up(bencher: Bencher, sessions: u32) {
             now_ns += 300 * SECOND_NS / u64::from(sessions) * CHUNK_PACKETS_DEFAULT as u64;
             let list: Vec<_> = packets.iter().map(|p| (INSIDE, &p[..], p.len() as u32)).collect();
             let mut chunk = testing::chunk(&list, now_ns);
-            testing::label(&labeller, &mut chunk, 64);
+            testing::label(&labeler, &mut chunk, 64);
             chunk
         })
         .bench_local_refs(|chunk| nat.run_groups(chunk, 0..1, 1));

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 use thalweg_base::{CHUNK_PACKETS_DEFAULT, Chunk};
 use thalweg_dataplane::nat::testing::{self, INSIDE, OUTSIDE, SECOND_NS};
-use thalweg_dataplane::nat::{Cursor, Labeller, NatConfig, NatStage, PortSelection};
+use thalweg_dataplane::nat::{Cursor, Labeler, NatConfig, NatStage, PortSelection};
 
 const SESSIONS: u32 = 10_000_000;
 /// Without `cargo bench`, to see that it works.
@@ -18,7 +18,7 @@ const PORTS_PER_HOST: u32 = 1024;
 const START_NS: u64 = 1_700_000_000 * SECOND_NS;
 
 struct Bench {
-    labeller: Labeller,
+    labeler: Labeler,
     nat: NatStage,
     sessions: u32,
 }
@@ -49,10 +49,10 @@ impl Bench {
             public_addresses: (0..addresses).map(|n| (0xc633_6400 + n).into()).collect(),
             ..testing::config(1)
         };
-        let (Ok(labeller), Ok(nat)) = (Labeller::new(&config), NatStage::new(&config)) else {
+        let (Ok(labeler), Ok(nat)) = (Labeler::new(&config), NatStage::new(&config)) else {
             panic!("the configuration is valid");
         };
-        Self { labeller, nat, sessions }
+        Self { labeler, nat, sessions }
     }
 
     /// Sends the packets that `packet` makes for all sessions; how long the stage took.
@@ -69,7 +69,7 @@ impl Bench {
             let list: Vec<_> =
                 packets.iter().map(|bytes| (port_in, &bytes[..], bytes.len() as u32)).collect();
             let mut chunk = testing::chunk(&list, START_NS);
-            testing::label(&self.labeller, &mut chunk, 64);
+            testing::label(&self.labeler, &mut chunk, 64);
             let begun = Instant::now();
             self.nat.run_groups(&mut chunk, 0..1, 1);
             took += begun.elapsed();

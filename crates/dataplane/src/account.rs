@@ -12,12 +12,12 @@ const RESIDENCE_NS_MAX: u64 = 60_000_000_000;
 /// Ports and classes that are tallied per batch, at most: with more, adding the tallies up would cost more
 /// than they save.
 const TALLIED: usize = 16;
-/// A tally has packets above this bit and octets below: 256 packets of 2^32 octets are fewer than 2^41.
+/// A tally has packets above this bit and bytes below: 256 packets of 2^32 bytes are fewer than 2^41.
 const BYTES_BITS: u32 = 48;
 const BYTES_MASK: u64 = (1 << BYTES_BITS) - 1;
 const ONE_PACKET: u64 = 1 << BYTES_BITS;
 
-/// What a batch adds to the books, in few words: counting packets in memory, each has to wait until the one before
+/// What a batch adds to the counters, in few words: counting packets in memory, each has to wait until the one before
 /// has been written. For the same reason there are two, which packets use in turn.
 #[derive(Clone, Copy, Default)]
 struct Tally {
@@ -60,7 +60,7 @@ pub struct ClassCounts {
     pub residence_ns: Histogram<u64>,
 }
 
-/// One worker's books.
+/// One worker's counters.
 #[derive(Clone, Debug)]
 pub struct Account {
     /// Packets seen.
@@ -76,7 +76,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Empty books for so many ports and classes.
+    /// Empty counters for so many ports and classes.
     pub fn new(ports: usize, classes: usize) -> Self {
         let class = ClassCounts { packets: 0, bytes: 0, dropped: 0, residence_ns: residence_histogram() };
         Self {
@@ -88,23 +88,23 @@ impl Account {
         }
     }
 
-    /// Books packets that were taken out of service before they were scheduled.
-    pub fn book_dropped(&mut self, packets: &[Packet]) {
+    /// Counts packets that were taken out of service before they were scheduled.
+    pub fn count_dropped(&mut self, packets: &[Packet]) {
         for packet in packets {
-            self.book_arrival(packet);
-            self.book_drop(packet);
+            self.count_arrival(packet);
+            self.count_drop(packet);
         }
     }
 
-    /// Books a batch at its end: forwarded packets with `residence_ns`, the others by reason.
-    pub fn book(&mut self, batch: &Batch<'_>, residence_ns: u64) {
+    /// Counts a batch at its end: forwarded packets with `residence_ns`, the others by reason.
+    pub fn count(&mut self, batch: &Batch<'_>, residence_ns: u64) {
         let value = residence_ns.clamp(1, RESIDENCE_NS_MAX);
         if self.ports.len() > TALLIED || self.classes.len() > TALLIED {
             for packet in batch.packets() {
-                self.book_arrival(packet);
+                self.count_arrival(packet);
                 match packet.is_alive() {
-                    true => self.book_departure(packet, value),
-                    false => self.book_drop(packet),
+                    true => self.count_departure(packet, value),
+                    false => self.count_drop(packet),
                 }
             }
             return;
@@ -116,8 +116,8 @@ impl Account {
             self.tally(&mut odd, other);
         }
         last.iter().for_each(|packet| self.tally(&mut even, packet));
-        self.book_tally(&even, value);
-        self.book_tally(&odd, value);
+        self.count_tally(&even, value);
+        self.count_tally(&odd, value);
     }
 
     #[inline(always)]
@@ -128,11 +128,11 @@ impl Account {
             tally.ports_out[slot(packet.port_out)] += leaves;
             tally.classes[slot(packet.class.into())] += leaves;
         } else {
-            self.book_drop(packet);
+            self.count_drop(packet);
         }
     }
 
-    fn book_tally(&mut self, tally: &Tally, residence_ns: u64) {
+    fn count_tally(&mut self, tally: &Tally, residence_ns: u64) {
         let last = self.ports.len() - 1;
         for (slot, (&came, &left)) in tally.ports_in.iter().zip(&tally.ports_out).enumerate() {
             let port = &mut self.ports[slot.min(last)];
@@ -152,7 +152,7 @@ impl Account {
         }
     }
 
-    fn book_departure(&mut self, packet: &Packet, residence_ns: u64) {
+    fn count_departure(&mut self, packet: &Packet, residence_ns: u64) {
         let bytes = ETHERNET_HEADER + u64::from(packet.ip_len);
         self.packets_out += 1;
         let last = self.ports.len() - 1;
@@ -167,7 +167,7 @@ impl Account {
     }
 
     #[inline(always)]
-    fn book_arrival(&mut self, packet: &Packet) {
+    fn count_arrival(&mut self, packet: &Packet) {
         self.packets_in += 1;
         let last = self.ports.len() - 1;
         let port = &mut self.ports[usize::from(packet.port_in).min(last)];
@@ -176,7 +176,7 @@ impl Account {
     }
 
     #[inline(never)]
-    fn book_drop(&mut self, packet: &Packet) {
+    fn count_drop(&mut self, packet: &Packet) {
         let Some(reason) = packet.drop_reason() else { return };
         self.dropped[reason as usize] += 1;
         let last = self.ports.len() - 1;
@@ -187,7 +187,7 @@ impl Account {
         }
     }
 
-    /// Adds another worker's books.
+    /// Adds another worker's counters.
     pub fn merge(&mut self, other: &Account) {
         self.packets_in += other.packets_in;
         self.packets_out += other.packets_out;
@@ -245,9 +245,9 @@ mod tests {
         chunk.schedule(1, |p| (p.drop_reason() != Some(DropReason::NotIp)).then_some(0), &mut Vec::new());
 
         let mut a = Account::new(2, 1);
-        a.book_dropped(&chunk.packets()[chunk.live_len()..]);
+        a.count_dropped(&chunk.packets()[chunk.live_len()..]);
         let mut b = Account::new(2, 1);
-        b.book(&chunk.batch(0), 1500);
+        b.count(&chunk.batch(0), 1500);
         a.merge(&b);
         assert_eq!((a.packets_in, a.packets_out, a.dropped_total()), (5, 3, 2));
         assert_eq!(a.dropped[DropReason::TtlExpired as usize], 1);
@@ -281,8 +281,8 @@ mod tests {
         }
         let (mut few, mut many) = (Account::new(3, 2), Account::new(TALLIED + 3, TALLIED + 3));
         for k in 0..chunk.batch_count() {
-            few.book(&chunk.batch(k), 1500);
-            many.book(&chunk.batch(k), 1500);
+            few.count(&chunk.batch(k), 1500);
+            many.count(&chunk.batch(k), 1500);
         }
         let sums = |a: &Account| (a.packets_in, a.packets_out, a.dropped);
         assert_eq!(sums(&few), sums(&many));

@@ -1,6 +1,6 @@
 //! Cuts an IPv4 packet to what the next link takes (RFC 791 2.3 and 3.2, RFC 1812 4.2.2.7 and 5.2.6).
 //!
-//! Every fragment but the last carries a multiple of eight octets, as many as fit. The first keeps all
+//! Every fragment but the last carries a multiple of eight bytes, as many as fit. The first keeps all
 //! options; the later ones those whose copy bit is set, in order, padded. A fragment that is cut again
 //! keeps its place in the datagram: its pieces count from its own offset, and only the last piece of the
 //! last fragment says that no more follow.
@@ -9,7 +9,7 @@
 
 use thalweg_wire::checksum::{finish, sum};
 
-/// Every link takes so much without cutting (RFC 791 3.2): the longest header and eight octets.
+/// Every link takes so much without cutting (RFC 791 3.2): the longest header and eight bytes.
 pub const IPV4_MTU_BYTES_MIN: usize = 68;
 
 const DONT_FRAGMENT: u16 = 0x4000;

@@ -1,32 +1,27 @@
 //! Virtual reassembly: gives later fragments the ports that only their first fragment carries, so that
 //! NAT can place them. Nothing is reassembled or held back.
 //!
-//! One table for all packets, in order of arrival (scope `Ordered`): the shard of a later fragment is not
-//! known before its ports are. The table is a fixed number of four-way sets; a full set gives up its
-//! oldest entry, counted. An entry lives for 30 s of packet time, the middle of the range RFC 791 allows
-//! for reassembly.
+//! One table for all packets ([`AgedSets`]), in order of arrival (scope `Ordered`): the shard of a later fragment is not
+//! known before its ports are. An entry lives for 30 s of packet time, the middle of the range RFC 791 allows
+//! for reassembly; one that has to go before is counted.
 //!
 //! Fragments of one chunk may come in any order. A later fragment whose first fragment comes only in a
 //! later chunk stays without ports; NAT drops it by name. (RFC 4787 REQ-14 wants it held: on live ports the router as a
 //! host keeps it and puts it in again.)
 
 use crate::nat::NatProtocol;
-use thalweg_base::{Chunk, Packet, PacketFlags, mix64};
+use thalweg_base::{AgedSets, Chunk, Packet, PacketFlags, mix64};
 
 const SETS: usize = 1024;
-const WAYS: usize = 4;
 const LIFETIME_NS: u64 = 30_000_000_000;
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Entry {
+/// What names a datagram (RFC 791 3.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Datagram {
     src: u32,
     dst: u32,
     id: u16,
     protocol: u8,
-    used: bool,
-    src_port: u16,
-    dst_port: u16,
-    seen_ns: u64,
 }
 
 /// What the tracker has seen.
@@ -45,13 +40,13 @@ pub struct FragmentCounts {
 /// The table of datagrams whose first fragment has been seen. IPv4 only: nothing translates IPv6.
 #[derive(Clone, Debug)]
 pub struct FragmentTracker {
-    sets: Vec<[Entry; WAYS]>,
+    ports: AgedSets<Datagram, (u16, u16)>,
     counts: FragmentCounts,
 }
 
 impl Default for FragmentTracker {
     fn default() -> Self {
-        Self { sets: vec![[Entry::default(); WAYS]; SETS], counts: FragmentCounts::default() }
+        Self { ports: AgedSets::new(SETS, LIFETIME_NS), counts: FragmentCounts::default() }
     }
 }
 
@@ -82,21 +77,20 @@ impl FragmentTracker {
             return;
         }
         let Some(header) = l3.first_chunk::<20>() else { return };
-        let key = Entry {
+        let datagram = Datagram {
             src: u32::from_be_bytes([header[12], header[13], header[14], header[15]]),
             dst: u32::from_be_bytes([header[16], header[17], header[18], header[19]]),
             id: u16::from_be_bytes([header[4], header[5]]),
             protocol: packet.protocol,
-            used: true,
-            src_port: packet.src_port,
-            dst_port: packet.dst_port,
-            seen_ns: now_ns,
         };
+        let hash = datagram.hash();
         if !packet.flags.has(PacketFlags::LATER_FRAGMENT) {
             if packet.flags.has(PacketFlags::HAS_PORTS) {
-                self.record(key);
+                let ports = (packet.src_port, packet.dst_port);
+                self.counts.evicted += u64::from(self.ports.insert(hash, datagram, ports, now_ns));
+                self.counts.datagrams += 1;
             }
-        } else if let Some((src_port, dst_port)) = self.find(&key) {
+        } else if let Some(&(src_port, dst_port)) = self.ports.get(hash, &datagram, now_ns) {
             packet.src_port = src_port;
             packet.dst_port = dst_port;
             packet.flags.set(PacketFlags::HAS_PORTS);
@@ -105,36 +99,12 @@ impl FragmentTracker {
             self.counts.unmatched += 1;
         }
     }
-
-    fn record(&mut self, key: Entry) {
-        let set = &mut self.sets[key.set()];
-        let free = |e: &Entry| !e.used || e.same_datagram(&key) || e.expired(key.seen_ns);
-        let way = set.iter().position(free).unwrap_or_else(|| {
-            self.counts.evicted += 1;
-            (0..WAYS).min_by_key(|&w| set[w].seen_ns).unwrap_or(0)
-        });
-        set[way] = key;
-        self.counts.datagrams += 1;
-    }
-
-    fn find(&self, key: &Entry) -> Option<(u16, u16)> {
-        let hit = |e: &&Entry| e.used && e.same_datagram(key) && !e.expired(key.seen_ns);
-        self.sets[key.set()].iter().find(hit).map(|e| (e.src_port, e.dst_port))
-    }
 }
 
-impl Entry {
-    fn same_datagram(&self, other: &Entry) -> bool {
-        (self.src, self.dst, self.id, self.protocol) == (other.src, other.dst, other.id, other.protocol)
-    }
-
-    fn expired(&self, now_ns: u64) -> bool {
-        now_ns.saturating_sub(self.seen_ns) > LIFETIME_NS
-    }
-
-    fn set(&self) -> usize {
+impl Datagram {
+    fn hash(&self) -> u64 {
         let pair = u64::from(self.src) << 32 | u64::from(self.dst);
-        mix64(pair ^ u64::from(self.id) << 24 ^ u64::from(self.protocol)) as usize % SETS
+        mix64(pair ^ u64::from(self.id) << 24 ^ u64::from(self.protocol))
     }
 }
 

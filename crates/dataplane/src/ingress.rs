@@ -16,9 +16,10 @@
 //! the hosts of the link and for the router itself, never forwarded and never translated. A host that has no address yet
 //! (0.0.0.0, `::`) may send to them; that is how DHCP begins.
 //!
-//! A unicast packet in a frame that went to a group of stations is not forwarded either (RFC 1812 5.3.4). An answer of a
-//! DHCP server to the router itself is taken before it is routed: its destination is the address that the router is offered,
-//! and nobody's yet.
+//! A unicast packet in a frame to a broadcast or multicast MAC address is not forwarded either (RFC 1812 5.3.4). The answer of
+//! a DHCP server is for the router itself before it is routed, because its destination is the address that the router is
+//! offered, and nobody's yet: if its frame is for the client that it names, or for all on the link, as some servers send it
+//! (RFC 2131 4.1 wants the broadcast IP address then, too).
 //!
 //! VLAN tags (IEEE 802.1Q) are followed. On a port with sub-interfaces the tag says which of them the packet
 //! came in by; on ports of captures alone tags say nothing, and up to two are skipped. See [`crate::vlan`].
@@ -111,40 +112,23 @@ pub struct Ingress {
 /// The broadcast addresses of connected IPv4 networks.
 #[derive(Clone, Debug)]
 pub struct BroadcastSet {
-    /// Whether an address whose bits hash to here may be one: a load instead of a search for each packet.
-    maybe: [u64; BroadcastSet::WORDS],
+    /// Whether an address that ends in this byte may be one: a load instead of a search for each packet.
+    maybe: [bool; 256],
     /// In order.
     addresses: Vec<u32>,
 }
 
 impl BroadcastSet {
-    /// 4,096 bits: with a hundred networks, one packet of forty is searched for.
-    const WORDS: usize = 64;
-
     /// Of these addresses.
     pub fn new(addresses: impl IntoIterator<Item = Ipv4Addr>) -> Self {
         let mut addresses: Vec<u32> = addresses.into_iter().map(u32::from).collect();
         addresses.sort_unstable();
         addresses.dedup();
-        let mut maybe = [0; Self::WORDS];
+        let mut maybe = [false; 256];
         for address in &addresses {
-            let (word, bit) = Self::place(*address);
-            maybe[word] |= bit;
+            maybe[usize::from(*address as u8)] = true;
         }
         Self { maybe, addresses }
-    }
-
-    #[inline(always)]
-    fn place(address: u32) -> (usize, u64) {
-        // Knuth's multiplicative hash: the upper bits depend on all of the address.
-        let hash = address.wrapping_mul(0x9e37_79b1) >> 20;
-        ((hash >> 6) as usize % Self::WORDS, 1 << (hash & 63))
-    }
-
-    #[inline(always)]
-    fn may_contain(&self, address: u32) -> bool {
-        let (word, bit) = Self::place(address);
-        self.maybe[word] & bit != 0
     }
 
     fn contains(&self, address: u32) -> bool {
@@ -154,7 +138,7 @@ impl BroadcastSet {
 
 impl Default for BroadcastSet {
     fn default() -> Self {
-        Self { maybe: [0; Self::WORDS], addresses: Vec::new() }
+        Self { maybe: [false; 256], addresses: Vec::new() }
     }
 }
 
@@ -191,7 +175,7 @@ impl Ingress {
     /// All checks are made, none branched on: what is left is one branch that traffic never surprises.
     #[inline(always)]
     fn validate_usual(&self, packet: &mut Packet, frame: &[u8], foresee: &impl Fn(u32)) -> bool {
-        // The group bit goes along as a number: 0 where the frame is for one station.
+        // The group bit goes along as a number: 0 where the frame is for one neighbor.
         let (l3_offset, group) = match packet.link {
             LinkType::Ethernet if frame.get(12..14) == Some(&ETHERTYPE_IPV4.to_be_bytes()) => {
                 (14, u32::from(frame[0] & 1))
@@ -203,7 +187,7 @@ impl Ingress {
         let Some(header) = frame.get(l3_offset..).and_then(|l3| l3.first_chunk::<34>()) else {
             return false;
         };
-        // The header as words, first octet lowest; behind them the ports, and what a UDP header says of its length.
+        // The header as words, first byte lowest; behind them the ports, and what a UDP header says of its length.
         let ([first, fragment, ttl_protocol, src, dst, ports, more, ..], _) = header.as_chunks::<4>() else {
             return false;
         };
@@ -223,9 +207,8 @@ impl Ingress {
         let odd = (first & 0xff ^ 0x45) | (fragment >> 16 & 0xff3f) | group;
         let transport = tcp | (protocol == ip_protocol::UDP);
         let addresses = USUAL_ADDRESS[usize::from(src as u8)] & USUAL_ADDRESS[usize::from(dst as u8)];
-        let may_be_for_all = self.broadcasts.may_contain(dst.swap_bytes()) | (dst as u8 >= 224);
-        let forwardable =
-            ((addresses & (src != dst)) | !self.drop_martians) & !may_be_for_all & (ports != DHCP_TO_CLIENT);
+        let may_be_for_all = self.broadcasts.maybe[usize::from((dst >> 24) as u8)];
+        let forwardable = addresses & (src != dst) & !may_be_for_all & (ports != DHCP_TO_CLIENT);
         let sum = [first, fragment, ttl_protocol, src, dst].map(u64::from).into_iter().sum::<u64>();
         if (short < 0) | (odd != 0) | !transport | !forwardable | !is_all_ones(sum) {
             return false;
@@ -284,10 +267,13 @@ impl Ingress {
             self.validate_ipv6(packet, l3, wire_l3_len)?;
         }
         // What is left goes to one IP address.
-        if went_to_group(packet.link, frame) {
-            return Err(DropReason::LinkBroadcast);
+        match (went_to_group(packet.link, frame), dhcp_client(packet, frame)) {
+            (true, Some(_)) => Err(DropReason::NotUnicast),
+            (true, None) => Err(DropReason::LinkBroadcast),
+            // Answers to clients beyond the router come in frames for the router about somebody else's MAC address.
+            (false, Some(client)) if frame.get(..6) == Some(client) => Err(DropReason::Local),
+            (false, _) => Ok(()),
         }
-        if is_dhcp_answer_to_us(packet, frame) { Err(DropReason::Local) } else { Ok(()) }
     }
 
     #[inline(always)]
@@ -477,7 +463,7 @@ fn ipv4_checksum_holds(header: &[u8; 20], options: &[u8]) -> bool {
     sum == 0xffff
 }
 
-/// Whether a sum of 16-bit words, in whichever order of octets and not yet folded, is all ones: if 65,535 divides it and
+/// Whether a sum of 16-bit words, in whichever order of bytes and not yet folded, is all ones: if 65,535 divides it and
 /// it is not zero, which that of a header with a version in it never is. Divided without a rest by 65,535 is what
 /// comes out small when multiplied by its inverse (Granlund and Montgomery, 1994, section 9).
 #[inline(always)]
@@ -487,7 +473,7 @@ fn is_all_ones(sum: u64) -> bool {
     sum.wrapping_mul(INVERSE) <= u64::MAX / 0xffff
 }
 
-/// By first octet, whether all addresses are fit to be source and destination of a packet that is forwarded: the
+/// By first byte, whether all addresses are fit to be source and destination of a packet that is forwarded: the
 /// usual ones. 169 has the link-local ones, and is not.
 const USUAL_ADDRESS: [bool; 256] = {
     let mut usual = [false; 256];
@@ -499,12 +485,12 @@ const USUAL_ADDRESS: [bool; 256] = {
     usual
 };
 
-/// Whether the link layer brought the frame to a group of stations.
+/// Whether the link layer brought the frame to a group of neighbors.
 fn went_to_group(link: LinkType, frame: &[u8]) -> bool {
     // Of cooked captures: to all, to a group (packet(7), PACKET_BROADCAST and PACKET_MULTICAST).
     let is_group_type = |kind: Option<&u8>| matches!(kind, Some(1 | 2));
     match link {
-        LinkType::Ethernet => frame.first().is_some_and(|octet| octet & 1 != 0),
+        LinkType::Ethernet => frame.first().is_some_and(|byte| byte & 1 != 0),
         LinkType::LinuxCooked => is_group_type(frame.get(1)),
         LinkType::LinuxCooked2 => is_group_type(frame.get(10)),
         _ => false,
@@ -519,18 +505,15 @@ const DHCP_HLEN: usize = 2;
 const DHCP_CHADDR: usize = 28;
 const DHCP_REPLY: u8 = 2;
 
-/// Whether a DHCP server answers the very station that the frame is for. Answers to clients beyond the router come in
-/// frames for the router about somebody else's link-layer address.
-fn is_dhcp_answer_to_us(packet: &Packet, frame: &[u8]) -> bool {
+/// The MAC address of the client that a DHCP server answers; `None` if the packet is something else.
+fn dhcp_client<'a>(packet: &Packet, frame: &'a [u8]) -> Option<&'a [u8]> {
     let ports = u32::from(packet.src_port) << 16 | u32::from(packet.dst_port);
     if ports != DHCP_TO_CLIENT || packet.protocol != ip_protocol::UDP || packet.link != LinkType::Ethernet {
-        return false;
+        return None;
     }
-    let message = frame.get(usize::from(packet.l4_offset) + 8..).unwrap_or_default();
-    let (Some(client), Some(station)) = (message.get(DHCP_CHADDR..DHCP_CHADDR + 6), frame.get(..6)) else {
-        return false;
-    };
-    message[DHCP_OP] == DHCP_REPLY && message[DHCP_HLEN] == 6 && client == station
+    let message = frame.get(usize::from(packet.l4_offset) + 8..)?;
+    let client = message.get(DHCP_CHADDR..DHCP_CHADDR + 6)?;
+    (message[DHCP_OP] == DHCP_REPLY && message[DHCP_HLEN] == 6).then_some(client)
 }
 
 /// Multicast and limited broadcast.
@@ -544,7 +527,7 @@ fn ipv4_may_send_to_all(src: u32) -> bool {
     src == 0 || (top != 0 && top != 127 && top < 224)
 }
 
-/// RFC 1812 5.3.7 and RFC 6890: addresses that must not be forwarded, among those of single stations.
+/// RFC 1812 5.3.7 and RFC 6890: addresses that must not be forwarded, among those of single neighbors.
 fn ipv4_forwardable(src: u32, dst: u32) -> Result<(), DropReason> {
     let src_top = src >> 24;
     let dst_top = dst >> 24;
@@ -699,13 +682,12 @@ fn flow_hash(packet: &Packet, src: u64, dst: u64) -> u32 {
 /// ports, so that all fragments of a datagram take one way.
 pub fn flow_hash_of_fragment(packet: &Packet, l3: &[u8]) -> u32 {
     let (src, dst) = if packet.is_ipv6() {
-        let address = |at: usize| {
-            l3.get(at..at + 16).and_then(|octets| octets.try_into().ok()).map(u128::from_be_bytes)
-        };
+        let address =
+            |at: usize| l3.get(at..at + 16).and_then(|bytes| bytes.try_into().ok()).map(u128::from_be_bytes);
         (fold128(address(8).unwrap_or_default()), fold128(address(24).unwrap_or_default()))
     } else {
         let address =
-            |at: usize| l3.get(at..at + 4).and_then(|octets| octets.try_into().ok()).map(u32::from_be_bytes);
+            |at: usize| l3.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
         (u64::from(address(12).unwrap_or_default()), u64::from(address(16).unwrap_or_default()))
     };
     let has_ports = packet.flags.has(PacketFlags::HAS_PORTS);

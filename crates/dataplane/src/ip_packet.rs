@@ -1,4 +1,4 @@
-//! One look at an IP packet from its first octet, for what the router writes itself: errors, answers,
+//! One look at an IP packet from its first byte, for what the router writes itself: errors, answers,
 //! fragments. The fast path has its own eyes ([`crate::ingress`]); here packets come one at a time.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,7 +19,7 @@ pub(crate) const NO_PROTOCOL: u8 = 59;
 pub struct IpPacket<'a> {
     /// The packet without what the link layer padded behind it. Shorter than its length field says if it
     /// was cut off.
-    pub octets: &'a [u8],
+    pub bytes: &'a [u8],
     /// Source address.
     pub source: IpAddr,
     /// Destination address.
@@ -34,7 +34,7 @@ pub struct IpPacket<'a> {
     pub fragment: bool,
     /// Time to live, hop limit.
     pub hop_limit: u8,
-    /// All octets are there that the length field promises.
+    /// All bytes are there that the length field promises.
     pub complete: bool,
 }
 
@@ -57,7 +57,7 @@ impl<'a> IpPacket<'a> {
         }
         let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff;
         Some(Self {
-            octets: packet.get(..total_len).unwrap_or(packet),
+            bytes: packet.get(..total_len).unwrap_or(packet),
             source: Ipv4Addr::new(header[12], header[13], header[14], header[15]).into(),
             destination: Ipv4Addr::new(header[16], header[17], header[18], header[19]).into(),
             protocol: header[9],
@@ -72,9 +72,9 @@ impl<'a> IpPacket<'a> {
     fn parse_ipv6(packet: &'a [u8]) -> Option<Self> {
         let header: &[u8; 40] = packet.first_chunk()?;
         let total_len = 40 + usize::from(u16::from_be_bytes([header[4], header[5]]));
-        let octets = packet.get(..total_len).unwrap_or(packet);
+        let bytes = packet.get(..total_len).unwrap_or(packet);
         let mut found = Self {
-            octets,
+            bytes,
             source: ipv6_at(header, 8)?.into(),
             destination: ipv6_at(header, 24)?.into(),
             protocol: header[6],
@@ -94,13 +94,13 @@ impl<'a> IpPacket<'a> {
             let at = self.transport_at;
             let length = match self.protocol {
                 HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS => {
-                    self.octets.get(at + 1).map(|&units| (usize::from(units) + 1) * 8)
+                    self.bytes.get(at + 1).map(|&units| (usize::from(units) + 1) * 8)
                 }
                 FRAGMENT => Some(8),
-                AUTHENTICATION => self.octets.get(at + 1).map(|&words| (usize::from(words) + 2) * 4),
+                AUTHENTICATION => self.bytes.get(at + 1).map(|&words| (usize::from(words) + 2) * 4),
                 _ => return,
             };
-            let extension = length.and_then(|length| self.octets.get(at..at + length));
+            let extension = length.and_then(|length| self.bytes.get(at..at + length));
             let (Some(extension), false) = (extension, self.later_fragment) else {
                 break;
             };
@@ -118,9 +118,9 @@ impl<'a> IpPacket<'a> {
         self.protocol = NO_PROTOCOL;
     }
 
-    /// From the transport's first octet on.
+    /// From the transport's first byte on.
     pub fn transport(&self) -> &'a [u8] {
-        self.octets.get(self.transport_at..).unwrap_or_default()
+        self.bytes.get(self.transport_at..).unwrap_or_default()
     }
 
     /// IPv6, else IPv4.
@@ -130,13 +130,13 @@ impl<'a> IpPacket<'a> {
 
     /// Whether the checksum of the IPv4 header holds; IPv6 has none.
     pub fn header_checksum_holds(&self) -> bool {
-        self.is_ipv6() || self.octets.get(..self.transport_at).is_some_and(|h| fold(sum(h, 0)) == 0xffff)
+        self.is_ipv6() || self.bytes.get(..self.transport_at).is_some_and(|h| fold(sum(h, 0)) == 0xffff)
     }
 }
 
 /// The IPv6 address at an offset.
-pub(crate) fn ipv6_at(octets: &[u8], at: usize) -> Option<Ipv6Addr> {
-    let address: [u8; 16] = octets.get(at..at + 16)?.try_into().ok()?;
+pub(crate) fn ipv6_at(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
+    let address: [u8; 16] = bytes.get(at..at + 16)?.try_into().ok()?;
     Some(address.into())
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn pseudo_sum(source: IpAddr, destination: IpAddr, protocol: u8, leng
     }
 }
 
-/// Whether the checksum over a transport's octets, pseudo header included, holds.
+/// Whether the checksum over a transport's bytes, pseudo header included, holds.
 pub(crate) fn transport_checksum_holds(packet: &IpPacket<'_>) -> bool {
     let transport = packet.transport();
     let start = pseudo_sum(packet.source, packet.destination, packet.protocol, transport.len());

@@ -8,16 +8,16 @@
 //! | reverse path check | [`reverse_path`] | any batch |
 //! | access lists, in and out | [`acl`] | any batch |
 //! | class of service | [`classify`] | any batch |
-//! | colour and police, track fragments | [`police`], [`fragments`] | in order of arrival |
+//! | color and police, track fragments | [`police`], [`fragments`] | in order of arrival |
 //! | order of service | [`schedule`] | one chunk |
 //! | address and port translation | [`nat`] | per shard |
 //! | look-up, TTL, MAC addresses | [`route`], [`lpm`] | any batch |
-//! | books | [`account`] | any batch |
+//! | counters | [`account`] | any batch |
 //!
 //! On a live port, packets that have passed wait for their turn in the queues of [`egress`], which belong to the
 //! port and not to a chunk.
 //!
-//! Beside them stands what the router says for itself, one packet at a time: [`neighbour`] (ARP, Neighbour
+//! Beside them stands what the router says for itself, one packet at a time: [`neighbor`] (ARP, Neighbor
 //! Discovery), [`icmp`] (errors, echo), [`fragmentation`] of what is too long for the next link.
 
 pub mod account;
@@ -31,7 +31,7 @@ pub mod ingress;
 pub mod ip_packet;
 pub mod lpm;
 pub mod nat;
-pub mod neighbour;
+pub mod neighbor;
 pub mod police;
 pub mod queens;
 pub mod rate_limit;

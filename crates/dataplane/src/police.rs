@@ -1,4 +1,4 @@
-//! Policers: the single rate and the two rate three colour markers of RFC 2697 and RFC 2698.
+//! Policers: the single rate and the two rate three color markers of RFC 2697 and RFC 2698.
 //!
 //! A class's policer is one piece of state for the whole router and must see packets in order of
 //! arrival, so this stage is `Ordered`. Time is the packets' own arrival clock, never going back.
@@ -7,7 +7,7 @@
 //! bits per second times a time in nanoseconds is exact: no drift, no rounding, the same on every run.
 //! With 64 bits that allows bursts up to 2 GiB; longer gaps than fill the bucket saturate.
 
-mod inherit;
+mod migrate;
 
 use thalweg_base::{Batch, Chunk, DropReason};
 use thalweg_wire::checksum::ChecksumDelta;
@@ -19,7 +19,7 @@ pub const BURST_BYTES_MAX: u64 = u64::MAX / BYTE / 2;
 
 /// The marker's verdict on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Colour {
+pub enum Color {
     /// Within the committed rate.
     Green,
     /// Above it, within the excess.
@@ -53,9 +53,9 @@ pub enum Meter {
     },
 }
 
-/// What happens to a packet of a colour.
+/// What happens to a packet of a color.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ColourAction {
+pub enum ColorAction {
     /// It passes unchanged.
     Pass,
     /// It passes with this code point.
@@ -69,17 +69,17 @@ pub enum ColourAction {
 pub struct PolicerConfig {
     /// The marker.
     pub meter: Meter,
-    /// Whether the colour the packet came with (its AF drop precedence, RFC 2597) counts.
-    pub colour_aware: bool,
+    /// Whether the color the packet came with (its AF drop precedence, RFC 2597) counts.
+    pub color_aware: bool,
     /// For yellow packets.
-    pub yellow: ColourAction,
+    pub yellow: ColorAction,
     /// For red packets.
-    pub red: ColourAction,
+    pub red: ColorAction,
 }
 
-/// Packets by colour.
+/// Packets by color.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ColourCounts {
+pub struct ColorCounts {
     /// Packets marked green.
     pub green: u64,
     /// Packets marked yellow.
@@ -97,7 +97,7 @@ pub struct Policer {
     /// Excess (RFC 2697) or peak (RFC 2698) bucket.
     other: u64,
     filled_at_ns: Option<u64>,
-    counts: ColourCounts,
+    counts: ColorCounts,
 }
 
 impl Policer {
@@ -112,30 +112,30 @@ impl Policer {
             committed: units(committed_bytes),
             other: units(other_bytes),
             filled_at_ns: None,
-            counts: ColourCounts::default(),
+            counts: ColorCounts::default(),
         }
     }
 
-    /// Packets by colour so far.
-    pub fn counts(&self) -> ColourCounts {
+    /// Packets by color so far.
+    pub fn counts(&self) -> ColorCounts {
         self.counts
     }
 
-    /// Marks a packet of `bytes` that arrived at `now_ns` with colour `incoming`.
-    pub fn mark(&mut self, now_ns: u64, bytes: u32, incoming: Colour) -> Colour {
+    /// Marks a packet of `bytes` that arrived at `now_ns` with color `incoming`.
+    pub fn mark(&mut self, now_ns: u64, bytes: u32, incoming: Color) -> Color {
         self.fill(now_ns);
-        let incoming = if self.config.colour_aware { incoming } else { Colour::Green };
+        let incoming = if self.config.color_aware { incoming } else { Color::Green };
         let need = units(u64::from(bytes));
-        let colour = match self.config.meter {
+        let color = match self.config.meter {
             Meter::SingleRate { .. } => self.mark_single_rate(need, incoming),
             Meter::TwoRate { .. } => self.mark_two_rate(need, incoming),
         };
-        match colour {
-            Colour::Green => self.counts.green += 1,
-            Colour::Yellow => self.counts.yellow += 1,
-            Colour::Red => self.counts.red += 1,
+        match color {
+            Color::Green => self.counts.green += 1,
+            Color::Yellow => self.counts.yellow += 1,
+            Color::Red => self.counts.red += 1,
         }
-        colour
+        color
     }
 
     /// RFC 2697 section 3: tokens go to the committed bucket first and spill into the excess bucket;
@@ -166,28 +166,28 @@ impl Policer {
         }
     }
 
-    fn mark_single_rate(&mut self, need: u64, incoming: Colour) -> Colour {
-        if incoming == Colour::Green && self.committed >= need {
+    fn mark_single_rate(&mut self, need: u64, incoming: Color) -> Color {
+        if incoming == Color::Green && self.committed >= need {
             self.committed -= need;
-            Colour::Green
-        } else if incoming <= Colour::Yellow && self.other >= need {
+            Color::Green
+        } else if incoming <= Color::Yellow && self.other >= need {
             self.other -= need;
-            Colour::Yellow
+            Color::Yellow
         } else {
-            Colour::Red
+            Color::Red
         }
     }
 
-    fn mark_two_rate(&mut self, need: u64, incoming: Colour) -> Colour {
-        if incoming == Colour::Red || self.other < need {
-            Colour::Red
-        } else if incoming == Colour::Yellow || self.committed < need {
+    fn mark_two_rate(&mut self, need: u64, incoming: Color) -> Color {
+        if incoming == Color::Red || self.other < need {
+            Color::Red
+        } else if incoming == Color::Yellow || self.committed < need {
             self.other -= need;
-            Colour::Yellow
+            Color::Yellow
         } else {
             self.committed -= need;
             self.other -= need;
-            Colour::Green
+            Color::Green
         }
     }
 }
@@ -196,13 +196,13 @@ fn units(bytes: u64) -> u64 {
     bytes.min(BURST_BYTES_MAX) * BYTE
 }
 
-/// The colour a code point stands for: AF drop precedence 2 is yellow, 3 is red (RFC 2597 6).
-pub fn colour_of_dscp(dscp: u8) -> Colour {
+/// The color a code point stands for: AF drop precedence 2 is yellow, 3 is red (RFC 2597 6).
+pub fn color_of_dscp(dscp: u8) -> Color {
     let assured = matches!(dscp >> 3, 1..=4) && dscp & 1 == 0;
     match (assured, dscp & 6) {
-        (true, 4) => Colour::Yellow,
-        (true, 6) => Colour::Red,
-        _ => Colour::Green,
+        (true, 4) => Color::Yellow,
+        (true, 6) => Color::Red,
+        _ => Color::Green,
     }
 }
 
@@ -224,8 +224,8 @@ impl Police {
         self.by_class.iter().all(Option::is_none)
     }
 
-    /// Packets by colour of each class that has a policer.
-    pub fn counts(&self) -> Vec<Option<ColourCounts>> {
+    /// Packets by color of each class that has a policer.
+    pub fn counts(&self) -> Vec<Option<ColorCounts>> {
         self.by_class.iter().map(|p| p.as_ref().map(Policer::counts)).collect()
     }
 
@@ -246,16 +246,16 @@ impl Police {
             else {
                 continue;
             };
-            let incoming = colour_of_dscp(packet.traffic_class >> 2);
+            let incoming = color_of_dscp(packet.traffic_class >> 2);
             let action = match policer.mark(self.clock_ns, packet.ip_len, incoming) {
-                Colour::Green => ColourAction::Pass,
-                Colour::Yellow => policer.config.yellow,
-                Colour::Red => policer.config.red,
+                Color::Green => ColorAction::Pass,
+                Color::Yellow => policer.config.yellow,
+                Color::Red => policer.config.red,
             };
             match action {
-                ColourAction::Pass => {}
-                ColourAction::Remark(dscp) => remark(batch, i, dscp),
-                ColourAction::Drop => batch.packets_mut()[i].drop_for(DropReason::Policed),
+                ColorAction::Pass => {}
+                ColorAction::Remark(dscp) => remark(batch, i, dscp),
+                ColorAction::Drop => batch.packets_mut()[i].drop_for(DropReason::Policed),
             }
         }
     }

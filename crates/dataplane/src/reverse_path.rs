@@ -9,7 +9,7 @@
 //! | loose | the same, but a default route does not count | 2.5 |
 //! | new sessions | as strict, but only packets that would make a session of NAT are asked ([`SourceCheck`]) | 2.2 |
 //!
-//! Connected networks and neighbours count whether or not they are resolved, and the router's own addresses
+//! Connected networks and neighbors count whether or not they are resolved, and the router's own addresses
 //! count for the port that has them. A blackhole, a prohibition or the broadcast address of a connected network
 //! is no way to a source: announcing a blackhole for an attacker's address drops what it sends, too (RFC 5635).
 //! What fails is dropped as `reverse-path`.
@@ -17,7 +17,7 @@
 //! The check comes before access lists, so that a list that rejects does not answer to forged sources.
 //!
 //! Missing: feasible paths (RFC 3704 2.3, RFC 8704), which need to know the routes that were not chosen; in
-//! strict mode a multihomed neighbour therefore needs equal paths, or loose mode.
+//! strict mode a multihomed neighbor therefore needs equal paths, or loose mode.
 
 use crate::ingress::be128;
 use crate::lpm::Lpm;

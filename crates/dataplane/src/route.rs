@@ -3,13 +3,13 @@
 //!
 //! The look-up yields the id of a *next-hop group*; a group is a run of *adjacencies*. An adjacency is
 //! either a ready-made rewrite (port, MAC addresses) or the reason why packets end here (no route,
-//! blackhole, local ...), so the hot path has one shape and one table. Neighbours are host routes to an
+//! blackhole, local ...), so the hot path has one shape and one table. Neighbors are host routes to an
 //! adjacency of their own: resolving the next hop's MAC is part of the same look-up.
 //!
 //! Equal-cost paths are chosen by the symmetric flow hash (RFC 2992's concern, one path per flow, holds:
 //! the hash is the same for all packets of a flow; fragments are hashed without ports).
 //!
-//! Missing: ICMP errors to the sender, fragmentation, live neighbour resolution; a packet that would need
+//! Missing: ICMP errors to the sender, fragmentation, live neighbor resolution; a packet that would need
 //! them is dropped by name.
 
 use crate::ingress::be128;
@@ -24,19 +24,19 @@ const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// What to do with a packet that matched a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adjacency {
-    /// Out of a port, to a neighbour.
+    /// Out of a port, to a neighbor.
     Forward {
         /// The egress port.
         port: u16,
-        /// The neighbour's MAC address.
+        /// The neighbor's MAC address.
         destination_mac: [u8; 6],
         /// The port's own MAC address.
         source_mac: [u8; 6],
         /// Largest IP packet the port takes.
         mtu_bytes: u32,
     },
-    /// A neighbour or network on a port whose MAC address is not known yet: dropped as
-    /// `neighbour-unresolved`, for whoever resolves it.
+    /// A neighbor or network on a port whose MAC address is not known yet: dropped as
+    /// `neighbor-unresolved`, for whoever resolves it.
     Glean {
         /// The port it is on.
         port: u16,
@@ -51,7 +51,7 @@ pub enum Adjacency {
 }
 
 impl Adjacency {
-    /// The port behind which its stations are.
+    /// The port behind which its neighbors are.
     pub fn port(self) -> Option<u16> {
         match self {
             Adjacency::Forward { port, .. } | Adjacency::Glean { port } | Adjacency::Local { port } => {
@@ -90,7 +90,7 @@ impl From<Adjacency> for Rewrite {
                 header[12..].copy_from_slice(&ETHERTYPE_IPV4.to_be_bytes());
                 Rewrite { header, drop_code: 0, port, mtu_bytes }
             }
-            Adjacency::Glean { port } => dropped(DropReason::NeighbourUnresolved, port),
+            Adjacency::Glean { port } => dropped(DropReason::NeighborUnresolved, port),
             Adjacency::Local { port } => dropped(DropReason::Local, port),
             Adjacency::Drop(reason) => dropped(reason, NO_PORT),
         }
@@ -107,7 +107,7 @@ impl Rewrite {
                 source_mac,
                 mtu_bytes: self.mtu_bytes,
             },
-            Some(DropReason::NeighbourUnresolved) => Adjacency::Glean { port: self.port },
+            Some(DropReason::NeighborUnresolved) => Adjacency::Glean { port: self.port },
             Some(DropReason::Local) => Adjacency::Local { port: self.port },
             Some(reason) => Adjacency::Drop(reason),
         }
@@ -259,7 +259,7 @@ impl NextHops {
     }
 
     /// Whether one of the group's paths leads out of `port`: whether a packet whose source the group is the
-    /// way to may have come in there. Networks and neighbours that are not resolved count, and the router's own
+    /// way to may have come in there. Networks and neighbors that are not resolved count, and the router's own
     /// addresses; a blackhole leads nowhere.
     #[inline(always)]
     pub fn leads_out_of(&self, id: u16, port: u16) -> bool {
@@ -399,7 +399,7 @@ fn forward_ipv4(next_hops: &NextHops, packet: &mut Packet, header: &mut [u8; 34]
     let before = u32::from_le_bytes(*word);
     let Some(rewrite) = admit(next_hops, packet, hop, before as u8) else { return };
     // RFC 1624 for a TTL that goes down by one: the sum of the header falls by 0x0100, so its complement rises by as
-    // much, with the carry brought round. The checksum's first octet is the lower one here: its carry is where it
+    // much, with the carry brought round. The checksum's first byte is the lower one here: its carry is where it
     // belongs, and only that of the second is brought round.
     let (raised, carry) = before.overflowing_add(1 << 16);
     *word = (raised + (u32::from(carry) << 16) - 1).to_le_bytes();

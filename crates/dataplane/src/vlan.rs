@@ -7,7 +7,7 @@
 //! - [`VlanTable`], on the way in: the tag of a frame and the port it came in by name the sub-interface. Frames
 //!   without a tag, and those with VLAN 0 (a priority and no VLAN, 802.1Q 6.9), stay with the parent. A tag that
 //!   no sub-interface has drops the frame as `unknown-vlan`, and so does a second tag behind that of a
-//!   sub-interface: otherwise a station in one VLAN could reach into another with two. Ports on a
+//!   sub-interface: otherwise a neighbor in one VLAN could reach into another with two. Ports on a
 //!   wire that have no sub-interfaces take no VLAN's frames either ([`VlanTable::refusing`]); others skip tags, as
 //!   captures of trunks want it.
 //! - [`EgressTags`], on the way out: whoever hands frames to a driver asks for the parent and the tag, and puts

@@ -20,7 +20,7 @@
 //!
 //! Bounds: a session has at most one batch on its way in `serial`, `per-peer` and `dynamic`; in `sharded` all
 //! sessions together have at most [`BATCHES_IN_FLIGHT_MAX`], and a session that would exceed it is read later,
-//! which its neighbour notices as TCP's window closing. No thread waits for another one's queue to empty.
+//! which its neighbor notices as TCP's window closing. No thread waits for another one's queue to empty.
 
 mod dynamic;
 mod per_peer;
@@ -196,9 +196,9 @@ pub trait Control: Send + Sync {
     /// Runs timers of a share's sessions; when to call again.
     fn tick(&self, worker: &mut Self::Worker, share: Share, now_ms: u64) -> u64;
 
-    /// Long work in small pieces: a table for a new neighbour, the routes of one that is gone. Whether there
+    /// Long work in small pieces: a table for a new neighbor, the routes of one that is gone. Whether there
     /// is more.
-    fn chores(&self, worker: &mut Self::Worker, share: Share, now_ms: u64) -> bool;
+    fn background_work(&self, worker: &mut Self::Worker, share: Share, now_ms: u64) -> bool;
 
     /// What happened to connections, one at a time.
     fn poll_notice(&self) -> Option<Notice>;

@@ -3,7 +3,7 @@
 //! Readers take jobs from the source in turn, reader `r` those with sequence `r` modulo R, and run the stages
 //! before the plan's first split stage (with tickets where those are `Ordered`). Then the job is split by owner
 //! of each packet's shard group, and worker `w` gets its part over ring `(r, w)`. Each worker owns
-//! neighbouring groups. It merges its R rings by sequence, which is simple because it knows that sequence `n`
+//! neighboring groups. It merges its R rings by sequence, which is simple because it knows that sequence `n`
 //! is in ring `n` modulo R, and runs the sharded stages and the `Batches` stages that follow on its part.
 //!
 //! Then parts go to the sink as they come, or with `ordered` to the completion unit, which waits for all parts
@@ -26,12 +26,12 @@
 //! in each worker's hands and `reorder_jobs` in the completion unit.
 
 use crate::completion::Completion;
-use crate::crew::{self, Member};
 use crate::intake::Intake;
 use crate::options::ModelOptions;
 use crate::plan::{Plan, Scope, Sink, StageSpec};
 use crate::ring::{Receiver, Sender, ring};
 use crate::run_to_completion::{run_step, turns_for};
+use crate::threads::{self, Member};
 use crate::turn::Turn;
 use crate::worker::{Done, Place, Shared, Step, Stopped, Worker};
 use std::ops::Range;
@@ -261,12 +261,12 @@ fn remainder(sequence: u64, count: usize) -> usize {
     (sequence % count as u64) as usize
 }
 
-/// The worker of each group: neighbouring groups to one worker, as evenly as it goes.
+/// The worker of each group: neighboring groups to one worker, as evenly as it goes.
 fn owners(groups: usize, workers: usize) -> Vec<usize> {
     (0..groups).map(|group| group * workers / groups).collect()
 }
 
-/// The groups of one worker, which are neighbours.
+/// The groups of one worker, which are neighbors.
 fn owned_groups(owners: &[usize], worker: usize) -> Range<usize> {
     owners.partition_point(|&owner| owner < worker)..owners.partition_point(|&owner| owner <= worker)
 }
@@ -328,7 +328,7 @@ pub(crate) fn run<P: Plan>(
         })
         .collect();
     members.extend(reading);
-    let done = crew::run(shared, members);
+    let done = threads::run(shared, members);
     let high_water = match &farm.outlet {
         Outlet::Ordered(completion) => completion.high_water(),
         Outlet::AsTheyCome(_) => 0,

@@ -31,10 +31,10 @@
 //!
 //! **In flight** is one job for each lane.
 
-use crate::crew::{self, Member};
 use crate::intake::Intake;
 use crate::plan::{Plan, Sink, Source};
 use crate::run_to_completion::pieces_of;
+use crate::threads::{self, Member};
 use crate::worker::{Done, Place, Shared, Step, Stopped, Worker};
 use crossbeam_utils::CachePadded;
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -86,7 +86,7 @@ pub(crate) fn run<P: Plan>(
             })
         })
         .collect();
-    crew::run(shared, members)
+    threads::run(shared, members)
 }
 
 /// Tells the sources to end when a worker is lost: it panicked, or never began.

@@ -20,7 +20,7 @@
 //! Map of the crate:
 //! - `plan`: the contract. `options`, `report`: what goes into a run besides it and what comes out.
 //! - `worker`, `crew`: a thread of any model, its counters, and how a panic ends a run instead of hanging it.
-//! - `turn`, `ring`: the two things to wait on; `patience`: how long before sleeping. `intake`, `completion`: the ways in and out.
+//! - `turn`, `ring`: the two things to wait on; `backoff`: how long before sleeping. `intake`, `completion`: the ways in and out.
 //! - `serial`, `run_to_completion`, `lanes`, `pipeline`, `tokens`, `farm`: a file for each model, with the argument why
 //!   it cannot deadlock and how many jobs it has in flight at most.
 //! - `rank`: real-time priority and its budget. `os`: pinning, priority and processor time; the only unsafe code.
@@ -37,15 +37,14 @@
 //!
 //! What is missing: work that moves between runs, and cores that differ in speed.
 
+mod backoff;
 mod completion;
 pub mod control;
-mod crew;
 mod farm;
 mod intake;
 mod lanes;
 mod options;
 mod os;
-mod patience;
 mod pipeline;
 mod plan;
 mod rank;
@@ -53,6 +52,7 @@ mod report;
 mod ring;
 mod run_to_completion;
 mod serial;
+mod threads;
 mod tokens;
 mod turn;
 mod worker;
@@ -61,6 +61,7 @@ pub use lanes::Lane;
 pub use options::{
     ModelKind, ModelOptions, Placement, THREADS_MAX, TOKENS_DEFAULT, TOKENS_MAX, UnknownModel,
 };
+pub use os::release_free_memory;
 pub use plan::{Plan, Scope, Sink, Source, StageSpec};
 pub use rank::{Priority, Rank};
 pub use report::{ExecError, RunReport, ThreadReport};

@@ -1,5 +1,5 @@
 //! What the models ask of the operating system and the standard library does not offer: binding the calling thread to
-//! a core, its priority, and the processor time it has used.
+//! a core, its priority, the processor time it has used, and taking back memory that is free.
 //!
 //! Unsafe because all are C calls; each is one call, with a pointer to a local or none.
 #![allow(unsafe_code)]
@@ -67,6 +67,20 @@ pub(crate) fn thread_cpu_time() -> Duration {
         0 => Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0)),
         _ => Duration::ZERO,
     }
+}
+
+/// Gives the system the memory that this process has freed, on a thread of its own that ends. glibc keeps free pages in
+/// the arena of the thread that allocated them: after a large table has gone, all of it. Threads that allocate meanwhile may
+/// wait some milliseconds for their arena, so call this when little happens.
+pub fn release_free_memory() -> io::Result<()> {
+    let release = || {
+        // SAFETY: no pointers; the allocator takes its own locks.
+        #[cfg(target_env = "gnu")]
+        unsafe {
+            libc::malloc_trim(0);
+        }
+    };
+    std::thread::Builder::new().name("memory".to_owned()).spawn(release).map(drop)
 }
 
 #[cfg(test)]

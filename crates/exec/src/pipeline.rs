@@ -12,12 +12,12 @@
 //!
 //! **In flight** are at most `threads` jobs in hands and `(threads - 1) * ring_jobs` in rings.
 
-use crate::crew::{self, Member};
 use crate::intake::Intake;
 use crate::options::ModelOptions;
 use crate::os::thread_cpu_time;
 use crate::plan::{Plan, Sink};
 use crate::ring::ring;
+use crate::threads::{self, Member};
 use crate::worker::{Done, Place, Shared, Step, Stopped, Worker};
 use std::ops::Range;
 use std::time::Duration;
@@ -45,10 +45,10 @@ pub(crate) fn run<P: Plan>(
             Ok(())
         })
     };
-    let mut done = crew::run(shared, vec![calibration]);
+    let mut done = threads::run(shared, vec![calibration]);
     let grouping = partition(&costs, options.workers);
     if !ended && shared.control.check().is_ok() {
-        done.extend(crew::run(shared, line(shared, options, intake, sink, &grouping)));
+        done.extend(threads::run(shared, line(shared, options, intake, sink, &grouping)));
     }
     (done, grouping)
 }
@@ -150,7 +150,7 @@ impl Lap {
     }
 }
 
-/// Cuts the stages into at most `threads` neighbouring groups, none empty, so that the largest sum of costs
+/// Cuts the stages into at most `threads` neighboring groups, none empty, so that the largest sum of costs
 /// is as small as it can be. Without stages there is one group, empty. Time O(stages^2 * threads).
 fn partition(costs: &[u64], threads: usize) -> Vec<Range<usize>> {
     let count = costs.len();

@@ -10,7 +10,7 @@
 //! | `Ordered` | one job at a time | jobs come in sequence order |
 //! | `PerShard` | one job at a time *per shard group* | jobs come in sequence order to each group |
 //!
-//! Neighbouring `Batches` stages are fused in every model: for each batch, all of them in turn, so that the
+//! Neighboring `Batches` stages are fused in every model: for each batch, all of them in turn, so that the
 //! batch's packets stay in the cache and the first (most urgent) batch of a job is done first.
 //!
 //! A job that [`crosses`](Plan::crosses) shards is the exception that keeps sharding honest: it runs its
@@ -66,7 +66,7 @@ pub trait Plan: Sync {
     /// The model takes the job on at `now_ns` by its own clock.
     fn admit(&self, job: &mut Self::Job, now_ns: u64);
 
-    /// Batches the job has at `stage`. Asked for a whole row of neighbouring `Batches` stages when the
+    /// Batches the job has at `stage`. Asked for a whole row of neighboring `Batches` stages when the
     /// first of them is about to run, because models run such a row batch by batch: all of its stages on
     /// one batch, then the next batch. So no stage of the row may change how the others are cut.
     fn batches(&self, stage: usize, job: &Self::Job) -> usize;

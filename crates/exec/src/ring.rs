@@ -1,19 +1,19 @@
 //! A bounded ring from one thread to one other whose ends can sleep.
 //!
 //! The ring itself is `rtrb`, wait-free for exactly one producer and one consumer; what it lacks is waiting.
-//! Each end therefore has a bell: who finds nothing to do tries for a while, then says so at its bell, looks
-//! once more and sleeps; the other end, after every change, looks at that bell.
+//! Each end therefore has a wakeup: who finds nothing to do tries for a while, then says so at its wakeup, looks
+//! once more and sleeps; the other end, after every change, looks at that wakeup.
 //!
 //! A producer that sleeps is woken only when half the ring is free. With more threads than cores, waking it
 //! for every place would make the two take turns job by job, a change of context each; so it fills half a ring
 //! at a time. A consumer that sleeps is woken for the first job, because there may be no second. Whoever
 //! relies on a ring being emptied for the producer to go on may: an empty ring is half free.
 //!
-//! **No wake-up is lost.** Who goes to sleep raises the bell's flag, passes a sequentially consistent fence and
+//! **No wake-up is lost.** Who goes to sleep raises the wakeup's flag, passes a sequentially consistent fence and
 //! looks at the ring; who changes the ring passes such a fence and looks at the flag. One of them sees the
 //! other.
 
-use crate::patience::Patience;
+use crate::backoff::Backoff;
 use crate::worker::{Control, Stopped, lock};
 use crossbeam_utils::CachePadded;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
@@ -22,12 +22,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, Thread};
 
 #[derive(Default)]
-struct Bell {
+struct Wakeup {
     asleep: CachePadded<AtomicBool>,
     thread: Mutex<Option<Thread>>,
 }
 
-impl Bell {
+impl Wakeup {
     /// Sleeps until `ready`, which whoever rings has changed before. Counts sleeps in `parks`.
     fn sleep(&self, control: &Control, parks: &mut u64, ready: impl Fn() -> bool) -> Result<(), Stopped> {
         *lock(&self.thread) = Some(thread::current());
@@ -57,16 +57,16 @@ impl Bell {
 }
 
 #[derive(Default)]
-struct Bells {
-    producer: Bell,
-    consumer: Bell,
+struct Wakeups {
+    producer: Wakeup,
+    consumer: Wakeup,
 }
 
 /// The end that fills.
 pub(crate) struct Sender<T> {
     /// `None` only while dropping.
     ring: Option<Producer<T>>,
-    bells: Arc<Bells>,
+    wakeups: Arc<Wakeups>,
     half: usize,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Sender<T> {
 pub(crate) struct Receiver<T> {
     /// `None` only while dropping.
     ring: Option<Consumer<T>>,
-    bells: Arc<Bells>,
+    wakeups: Arc<Wakeups>,
     capacity: usize,
     half: usize,
 }
@@ -83,10 +83,10 @@ pub(crate) struct Receiver<T> {
 pub(crate) fn ring<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     let capacity = capacity.max(1);
     let (producer, consumer) = RingBuffer::new(capacity);
-    let (bells, half) = (Arc::new(Bells::default()), capacity.div_ceil(2));
+    let (wakeups, half) = (Arc::new(Wakeups::default()), capacity.div_ceil(2));
     (
-        Sender { ring: Some(producer), bells: Arc::clone(&bells), half },
-        Receiver { ring: Some(consumer), bells, capacity, half },
+        Sender { ring: Some(producer), wakeups: Arc::clone(&wakeups), half },
+        Receiver { ring: Some(consumer), wakeups, capacity, half },
     )
 }
 
@@ -96,7 +96,7 @@ impl<T> Sender<T> {
         let Some(ring) = &mut self.ring else { return Err(thing) };
         match ring.push(thing) {
             Ok(()) => {
-                self.bells.consumer.ring(|| true);
+                self.wakeups.consumer.ring(|| true);
                 Ok(())
             }
             Err(PushError::Full(thing)) => Err(thing),
@@ -106,12 +106,12 @@ impl<T> Sender<T> {
     /// Waits until there is room. Errors when the other end is gone, or the run given up.
     pub(crate) fn wait_for_room(&self, control: &Control, parks: &mut u64) -> Result<(), Stopped> {
         let Some(ring) = &self.ring else { return Err(Stopped) };
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         while ring.is_full() && !ring.is_abandoned() {
             control.check()?;
-            if !patience.try_again() {
+            if !backoff.try_again() {
                 let ready = || ring.slots() >= self.half || ring.is_abandoned();
-                self.bells.producer.sleep(control, parks, ready)?;
+                self.wakeups.producer.sleep(control, parks, ready)?;
             }
         }
         if ring.is_abandoned() { Err(Stopped) } else { Ok(()) }
@@ -123,14 +123,14 @@ impl<T> Receiver<T> {
     pub(crate) fn try_receive(&mut self) -> Option<T> {
         let ring = self.ring.as_mut()?;
         let thing = ring.pop().ok()?;
-        self.bells.producer.ring(|| self.capacity - ring.slots() >= self.half);
+        self.wakeups.producer.ring(|| self.capacity - ring.slots() >= self.half);
         Some(thing)
     }
 
     /// Waits until there is something (true), or the other end is gone and nothing left (false).
     pub(crate) fn wait_for_thing(&self, control: &Control, parks: &mut u64) -> Result<bool, Stopped> {
         let Some(ring) = &self.ring else { return Ok(false) };
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         loop {
             // Abandoned first: what was put in before the other end went is seen after this.
             let abandoned = ring.is_abandoned();
@@ -141,8 +141,8 @@ impl<T> Receiver<T> {
                 return Ok(false);
             }
             control.check()?;
-            if !patience.try_again() {
-                self.bells.consumer.sleep(control, parks, || !ring.is_empty() || ring.is_abandoned())?;
+            if !backoff.try_again() {
+                self.wakeups.consumer.sleep(control, parks, || !ring.is_empty() || ring.is_abandoned())?;
             }
         }
     }
@@ -151,14 +151,14 @@ impl<T> Receiver<T> {
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         self.ring = None;
-        self.bells.consumer.ring(|| true);
+        self.wakeups.consumer.ring(|| true);
     }
 }
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         self.ring = None;
-        self.bells.producer.ring(|| true);
+        self.wakeups.producer.ring(|| true);
     }
 }
 
@@ -206,9 +206,9 @@ mod tests {
         let control = &Control::default();
         let (sender, receiver) = ring::<u8>(1);
         thread::scope(|scope| {
-            let bells = Arc::clone(&receiver.bells);
+            let wakeups = Arc::clone(&receiver.wakeups);
             let waiter = scope.spawn(move || receiver.wait_for_thing(control, &mut 0));
-            while !bells.consumer.asleep.load(SeqCst) {
+            while !wakeups.consumer.asleep.load(SeqCst) {
                 thread::yield_now();
             }
             drop(sender);
@@ -217,9 +217,9 @@ mod tests {
         let (mut sender, receiver) = ring::<u8>(1);
         sender.try_send(1).unwrap();
         thread::scope(|scope| {
-            let bells = Arc::clone(&receiver.bells);
+            let wakeups = Arc::clone(&receiver.wakeups);
             let waiter = scope.spawn(move || sender.wait_for_room(control, &mut 0));
-            while !bells.producer.asleep.load(SeqCst) {
+            while !wakeups.producer.asleep.load(SeqCst) {
                 thread::yield_now();
             }
             drop(receiver);
@@ -232,12 +232,12 @@ mod tests {
         let control = &Control::default();
         let (sender, receiver) = ring::<u8>(1);
         thread::scope(|scope| {
-            let bells = Arc::clone(&receiver.bells);
+            let wakeups = Arc::clone(&receiver.wakeups);
             let waiter = scope.spawn(move || {
                 control.register();
                 receiver.wait_for_thing(control, &mut 0)
             });
-            while !bells.consumer.asleep.load(SeqCst) {
+            while !wakeups.consumer.asleep.load(SeqCst) {
                 thread::yield_now();
             }
             control.abort(crate::ExecError::NoCores);

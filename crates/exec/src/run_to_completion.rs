@@ -18,9 +18,9 @@
 //! **In flight** are at most `workers` jobs in hands and `reorder_jobs` finished ones.
 
 use crate::completion::Completion;
-use crate::crew::{self, Member};
 use crate::intake::Intake;
 use crate::plan::Plan;
+use crate::threads::{self, Member};
 use crate::turn::Turn;
 use crate::worker::{Done, Shared, Step, Stopped, Worker};
 
@@ -99,5 +99,5 @@ pub(crate) fn run<P: Plan>(
             })
         })
         .collect();
-    crew::run(shared, members)
+    threads::run(shared, members)
 }

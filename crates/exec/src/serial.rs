@@ -1,8 +1,8 @@
 //! The serial model: one thread takes each job through all stages. The oracle of all others.
 
-use crate::crew::{self, Member};
 use crate::intake::Intake;
 use crate::plan::{Plan, Sink};
+use crate::threads::{self, Member};
 use crate::worker::{Done, Place, Shared, Step};
 
 pub(crate) fn run<P: Plan>(
@@ -21,5 +21,5 @@ pub(crate) fn run<P: Plan>(
         }
         Ok(())
     });
-    crew::run(shared, vec![member])
+    threads::run(shared, vec![member])
 }

@@ -1,12 +1,12 @@
 //! Tokens, after the parallel pipelines of TBB: at most T jobs are in flight, and any free worker takes the
 //! next runnable stage of any of them.
 //!
-//! Stages become a row of *stations*. A `Batches` row or `Whole` stage is a parallel station, open to any
-//! token at any time. An `Ordered` stage is a station in order: only the token whose turn it is may enter.
-//! A `PerShard` stage is a row of such stations, one per shard group. The last station is the sink, in order.
+//! Stages become a row of *stage_queues*. A `Batches` row or `Whole` stage is a parallel stage_queue, open to any
+//! token at any time. An `Ordered` stage is a stage_queue in order: only the token whose turn it is may enter.
+//! A `PerShard` stage is a row of such stage_queues, one per shard group. The last stage_queue is the sink, in order.
 //!
-//! A token that comes to a station before its turn is parked *there*, not waited for: its worker takes other
-//! work. Who leaves the station makes the next token ready if it is parked, and goes on with its own token,
+//! A token that comes to a stage_queue before its turn is parked *there*, not waited for: its worker takes other
+//! work. Who leaves the stage_queue makes the next token ready if it is parked, and goes on with its own token,
 //! whose packets are in its cache. A token that crosses passes no turn of the row on until its crossing half
 //! is done.
 //!
@@ -18,20 +18,20 @@
 //! it is in some worker's hands or ready, and ready tokens are taken before anything is waited for.
 //!
 //! **In flight** are at most T jobs, wherever they are. Tokens retire in sequence order, so sequences in
-//! flight span less than T and a parked token's place in its station is its sequence modulo T.
+//! flight span less than T and a parked token's place in its stage_queue is its sequence modulo T.
 
-use crate::crew::{self, Member};
+use crate::backoff::Backoff;
 use crate::intake::Intake;
 use crate::options::ModelOptions;
-use crate::patience::Patience;
 use crate::plan::{Plan, Sink};
+use crate::threads::{self, Member};
 use crate::worker::{Control, Done, Place, Shared, Step, Stopped, Worker, lock};
 use std::ops::Range;
 use std::sync::Mutex;
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-/// A job in flight and the station it comes to next.
+/// A job in flight and the stage_queue it comes to next.
 struct Token<J> {
     sequence: u64,
     job: J,
@@ -45,13 +45,13 @@ enum Work {
     Free(Step),
     /// An `Ordered` stage.
     Ordered(Step),
-    /// One group of a `PerShard` stage, whose stations are `row`.
+    /// One group of a `PerShard` stage, whose stage_queues are `row`.
     Group { stage: usize, group: usize, row: Range<usize> },
     /// The end.
     Sink,
 }
 
-struct Station<J> {
+struct StageQueue<J> {
     work: Work,
     /// Who may enter; not asked where tokens may enter at any time.
     gate: Mutex<Gate<J>>,
@@ -64,7 +64,7 @@ struct Gate<J> {
     high_water: usize,
 }
 
-impl<J> Station<J> {
+impl<J> StageQueue<J> {
     fn new(work: Work, tokens: usize) -> Self {
         let slots = if matches!(work, Work::Free(_)) { 0 } else { tokens };
         let mut parked = Vec::new();
@@ -170,7 +170,7 @@ impl<J: Send> Schedule<J> {
         intake: &Intake<'_, J>,
     ) -> Result<Option<Token<J>>, Stopped> {
         let control: &Control = &worker.shared.control;
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         let mut idle_since = None;
         loop {
             control.check()?;
@@ -194,7 +194,7 @@ impl<J: Send> Schedule<J> {
             }
             idle_since.get_or_insert_with(Instant::now);
             drop(state);
-            if !patience.try_again() {
+            if !backoff.try_again() {
                 self.sleep(worker);
             }
         }
@@ -238,28 +238,28 @@ impl<J: Send> Schedule<J> {
 }
 
 struct Line<'a, J> {
-    stations: Vec<Station<J>>,
+    stage_queues: Vec<StageQueue<J>>,
     schedule: Schedule<J>,
     sink: Mutex<&'a mut (dyn Sink<J> + 'a)>,
 }
 
 impl<J: Send> Line<'_, J> {
-    /// Takes a token from station to station until it is parked or retires.
+    /// Takes a token from stage_queue to stage_queue until it is parked or retires.
     fn advance<P: Plan<Job = J>>(
         &self,
         worker: &mut Worker<'_, P>,
         mut token: Token<J>,
     ) -> Result<(), Stopped> {
         loop {
-            let station = &self.stations[token.at];
-            let Some(entered) = station.enter(token) else { return Ok(()) };
+            let stage_queue = &self.stage_queues[token.at];
+            let Some(entered) = stage_queue.enter(token) else { return Ok(()) };
             token = entered;
             let sequence = token.sequence;
-            match station.work {
+            match stage_queue.work {
                 Work::Free(ref step) => worker.run_step(step, &mut token.job),
                 Work::Ordered(ref step) => {
                     worker.run_step(step, &mut token.job);
-                    self.leave(station, sequence);
+                    self.leave(stage_queue, sequence);
                 }
                 Work::Group { stage, group, ref row } => {
                     if group == 0 {
@@ -267,10 +267,10 @@ impl<J: Send> Line<'_, J> {
                     }
                     worker.run_shards(stage, &mut token.job, group..group + 1);
                     if !token.crosses {
-                        self.leave(station, sequence);
+                        self.leave(stage_queue, sequence);
                     } else if token.at + 1 == row.end {
                         worker.run_crossing(stage, &mut token.job);
-                        self.stations[row.clone()].iter().for_each(|one| self.leave(one, sequence));
+                        self.stage_queues[row.clone()].iter().for_each(|one| self.leave(one, sequence));
                     }
                 }
                 Work::Sink => {
@@ -279,7 +279,7 @@ impl<J: Send> Line<'_, J> {
                         let mut sink = self.sink.lock().map_err(|_| Stopped)?;
                         worker.at(Place::Sink, |_, _| sink.accept(token.job));
                     }
-                    self.leave(station, sequence);
+                    self.leave(stage_queue, sequence);
                     self.schedule.retire();
                     return Ok(());
                 }
@@ -288,30 +288,30 @@ impl<J: Send> Line<'_, J> {
         }
     }
 
-    fn leave(&self, station: &Station<J>, sequence: u64) {
-        if let Some(next) = station.leave(sequence) {
+    fn leave(&self, stage_queue: &StageQueue<J>, sequence: u64) {
+        if let Some(next) = stage_queue.leave(sequence) {
             self.schedule.push(next);
         }
     }
 }
 
-fn stations<J>(steps: Vec<Step>, groups: usize, tokens: usize) -> Vec<Station<J>> {
-    let mut stations = Vec::new();
+fn stage_queues<J>(steps: Vec<Step>, groups: usize, tokens: usize) -> Vec<StageQueue<J>> {
+    let mut stage_queues = Vec::new();
     for step in steps {
         match step {
-            Step::Batches(_) | Step::Whole(_) => stations.push(Station::new(Work::Free(step), tokens)),
-            Step::Ordered(_) => stations.push(Station::new(Work::Ordered(step), tokens)),
+            Step::Batches(_) | Step::Whole(_) => stage_queues.push(StageQueue::new(Work::Free(step), tokens)),
+            Step::Ordered(_) => stage_queues.push(StageQueue::new(Work::Ordered(step), tokens)),
             Step::PerShard(stage) => {
-                let row = stations.len()..stations.len() + groups;
-                stations.extend(
-                    (0..groups)
-                        .map(|group| Station::new(Work::Group { stage, group, row: row.clone() }, tokens)),
-                );
+                let row = stage_queues.len()..stage_queues.len() + groups;
+                stage_queues
+                    .extend((0..groups).map(|group| {
+                        StageQueue::new(Work::Group { stage, group, row: row.clone() }, tokens)
+                    }));
             }
         }
     }
-    stations.push(Station::new(Work::Sink, tokens));
-    stations
+    stage_queues.push(StageQueue::new(Work::Sink, tokens));
+    stage_queues
 }
 
 /// Runs the model; also returns the most jobs that ever waited at the sink.
@@ -323,7 +323,7 @@ pub(crate) fn run<P: Plan>(
 ) -> (Vec<Done<P::Scratch>>, usize) {
     let stages = shared.plan.stages();
     let line = Line {
-        stations: stations(Step::list(stages, 0..stages.len()), shared.groups, options.tokens),
+        stage_queues: stage_queues(Step::list(stages, 0..stages.len()), shared.groups, options.tokens),
         schedule: Schedule {
             tokens: options.tokens,
             state: Mutex::new(State {
@@ -350,7 +350,7 @@ pub(crate) fn run<P: Plan>(
             })
         })
         .collect();
-    let done = crew::run(shared, members);
-    let high_water = line.stations.last().map_or(0, |sink| lock(&sink.gate).high_water);
+    let done = threads::run(shared, members);
+    let high_water = line.stage_queues.last().map_or(0, |sink| lock(&sink.gate).high_water);
     (done, high_water)
 }

@@ -4,7 +4,7 @@
 //! As the ticket of a serial stage it is the sequence number whose turn it is; as the window of a reorder
 //! buffer, the next sequence to be delivered; as a fence, a count of arrivals.
 //!
-//! A wait is patient for a while (see `patience`) and then sleeps (`thread::park`) until exactly its
+//! A wait is patient for a while (see `backoff`) and then sleeps (`thread::park`) until exactly its
 //! target is reached, so no crowd is woken for one turn and a waiter costs nothing however long it waits.
 //!
 //! **No wake-up is lost.** A waiter enters itself in the list, raises `waiting`, and only then looks at
@@ -12,7 +12,7 @@
 //! sequentially consistent, so either the waiter sees the new value or the other sees the waiter. A wake-up
 //! that comes before the park is kept by the thread's token.
 
-use crate::patience::Patience;
+use crate::backoff::Backoff;
 use crate::worker::{Control, Stopped, lock};
 use crossbeam_utils::CachePadded;
 use std::sync::Mutex;
@@ -35,10 +35,10 @@ impl Turn {
 
     /// Waits until it has. Returns how often the thread slept; errors if the run is given up.
     pub(crate) fn wait(&self, target: u64, control: &Control) -> Result<u64, Stopped> {
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         while !self.reached(target) {
             control.check()?;
-            if !patience.try_again() {
+            if !backoff.try_again() {
                 return self.sleep(target, control);
             }
         }

@@ -65,7 +65,7 @@ impl Control {
 /// Stages as a model places them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Neighbouring `Batches` stages, run batch by batch.
+    /// Neighboring `Batches` stages, run batch by batch.
     Batches(Range<usize>),
     /// A `Whole` stage.
     Whole(usize),
@@ -221,7 +221,7 @@ pub(crate) struct Worker<'a, P: Plan> {
 }
 
 impl<P: Plan> Worker<'_, P> {
-    /// Runs neighbouring `Batches` stages: all of them on one batch, then on the next.
+    /// Runs neighboring `Batches` stages: all of them on one batch, then on the next.
     pub(crate) fn run_batches(&mut self, stages: Range<usize>, job: &mut P::Job) {
         self.run_batches_observed(stages, job, |_| {});
     }
@@ -240,7 +240,7 @@ impl<P: Plan> Worker<'_, P> {
         for batch in 0..batches {
             for stage in stages.clone() {
                 self.place.set(Place::Stage(stage));
-                // Read for each stage: one that books residence times must not see the time from
+                // Read for each stage: one that counts residence times must not see the time from
                 // before the others. A clock costs a thousandth of what a batch does.
                 let now_ns = self.shared.now_ns();
                 plan.run_batch(stage, job, batch, now_ns, &mut self.scratch);
@@ -330,7 +330,7 @@ impl<P: Plan> Worker<'_, P> {
         thread::park();
     }
 
-    /// Books the time `wait` takes as waiting.
+    /// Counts the time `wait` takes as waiting.
     pub(crate) fn waiting<R>(&mut self, wait: impl FnOnce() -> R) -> R {
         let since = Instant::now();
         let result = wait();
@@ -338,13 +338,13 @@ impl<P: Plan> Worker<'_, P> {
         result
     }
 
-    /// Books the time since `since` as waiting.
+    /// Counts the time since `since` as waiting.
     pub(crate) fn wait_was(&mut self, since: Instant) {
         self.waits += 1;
         self.waited += since.elapsed();
     }
 
-    /// Books the time since `since` as spent in the source.
+    /// Counts the time since `since` as spent in the source.
     pub(crate) fn source_was(&mut self, since: Instant) {
         self.in_source += since.elapsed();
     }
@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbouring_batch_stages_become_one_step() {
+    fn neighboring_batch_stages_become_one_step() {
         use Scope::{Batches, Ordered, PerShard, Whole};
         let stages: Vec<StageSpec> = [Batches, Batches, Ordered, Whole, Batches, PerShard, Batches, Batches]
             .map(|scope| StageSpec { name: String::new(), scope })

@@ -32,7 +32,7 @@ fn ipv4(n: u32) -> FlowRecord {
     };
     let counters = Counters {
         packets: u64::from(n) + 1,
-        octets: u64::from(n) * 900 + 64,
+        bytes: u64::from(n) * 900 + 64,
         first_ns: NOW_NS - 10_000_000_000,
         last_ns: NOW_NS - 1_000_000,
         tcp_flags: Some(0x1b),

@@ -1,6 +1,6 @@
 //! What metering costs a packet: `cargo bench -p thalweg-flow --bench meter` (or `--profile quick`).
 //!
-//! Chunks of 1600 packets of 64 octets, made, described and labelled anew for every measurement and not counted; only
+//! Chunks of 1600 packets of 64 bytes, made, described and labeled anew for every measurement and not counted; only
 //! [`Meter::observe`] with all records made is timed. The figures are items (packets) per second of one thread.
 
 use divan::Bencher;
@@ -89,10 +89,10 @@ impl Traffic {
                 Sample { arrival_ns: self.clock_ns, ..self.sample(flow) }
             })
             .collect();
-        self.labelled(meter, &samples)
+        self.labeled(meter, &samples)
     }
 
-    fn labelled(&mut self, meter: &Meter, samples: &[Sample]) -> Chunk {
+    fn labeled(&mut self, meter: &Meter, samples: &[Sample]) -> Chunk {
         self.sequence += 1;
         let mut chunk = testing::chunk(self.sequence, self.clock_ns, samples);
         for (packet, frame) in chunk.whole().0.frames() {
@@ -107,7 +107,7 @@ impl Traffic {
             let samples: Vec<_> = (first..flows.min(first + 1600))
                 .map(|flow| Sample { arrival_ns: self.clock_ns, ..self.sample(flow) })
                 .collect();
-            let mut chunk = self.labelled(meter, &samples);
+            let mut chunk = self.labeled(meter, &samples);
             meter.observe(&mut chunk, 0..1, 1, &mut |_| ());
         }
     }
@@ -135,9 +135,9 @@ fn run(bencher: Bencher, pick: Pick, ipv6: bool, options: &MeterOptions) {
     let totals = meter.totals();
     assert!(totals.holds());
     eprintln!(
-        "flows {}, octets a flow {:.1}, bucket evictions {}",
+        "flows {}, bytes a flow {:.1}, bucket evictions {}",
         totals.flows_cached,
-        totals.memory_octets as f64 / totals.flows_cached as f64,
+        totals.memory_bytes as f64 / totals.flows_cached as f64,
         totals.evicted_bucket_full
     );
 }
@@ -179,7 +179,7 @@ fn unique_flood(bencher: Bencher, shards: u16) {
     run(bencher, Pick::Unique, false, &million(shards));
 }
 
-/// Labelling: the half without state.
+/// Labeling: the half without state.
 #[divan::bench(sample_count = 500, sample_size = 1)]
 fn label(bencher: Bencher) {
     let Ok(meter) = Meter::new(&million(16)) else { panic!("the options are valid") };

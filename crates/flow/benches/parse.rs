@@ -1,6 +1,6 @@
 //! From frame to flow facts, in memory.
 //!
-//! `cargo bench -p thalweg-flow --bench parse`. Each sample gets 16,000 fresh frames of 64 octets in chunks of 1600 (1 MB),
+//! `cargo bench -p thalweg-flow --bench parse`. Each sample gets 16,000 fresh frames of 64 bytes in chunks of 1600 (1 MB),
 //! laid out before the clock starts: TCP and UDP at random.
 
 use divan::Bencher;
@@ -91,7 +91,7 @@ fn ipv4_mpls(bencher: Bencher<'_, '_>) {
     measure(bencher, Front::Mpls, 4, ParseOptions { tunnels: false });
 }
 
-/// Parsing, and looking at payloads of 4 octets (TCP) and 16 (UDP), which are nothing that is known.
+/// Parsing, and looking at payloads of 4 bytes (TCP) and 16 (UDP), which are nothing that is known.
 #[divan::bench]
 fn ipv4_payloads_looked_at(bencher: Bencher<'_, '_>) {
     bencher

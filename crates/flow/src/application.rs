@@ -1,15 +1,15 @@
 //! Which application a flow belongs to: by its ports, or by how its payload begins.
 //!
-//! Ports are a convention, the first octets of a protocol are the protocol. So where both are asked and do not agree, the
+//! Ports are a convention, the first bytes of a protocol are the protocol. So where both are asked and do not agree, the
 //! payload is right; ports say what is left. Codes and names are those of [`thalweg_wire::application`].
 //!
-//! What is asked, a [`Labelling`] says. Payloads are asked for where packets are parsed ([`look`]), packet by packet, and the
+//! What is asked, a [`Labeling`] says. Payloads are asked for where packets are parsed ([`look`]), packet by packet, and the
 //! flow's entry in the cache takes the first answer of its first packets. That is enough for every protocol known here: each
 //! says what it is with its first message in either direction. Ports are asked when a record is delivered ([`by_ports`]). A
 //! packet's payload is [`payload_of`].
 //!
-//! What is asked of a payload is chosen so that random octets fail: a magic number, a word, or several fields that must fit
-//! each other and the length. RTP has least of that: one random datagram in 500 looks like it. A look reads a few octets, and
+//! What is asked of a payload is chosen so that random bytes fail: a magic number, a word, or several fields that must fit
+//! each other and the length. RTP has least of that: one random datagram in 500 looks like it. A look reads a few bytes, and
 //! neither allocates nor loops over the payload, but for the names in TLS and HTTP ([`server_name`]).
 //!
 //! Sources: TLS RFC 8446 and 6066, DTLS RFC 6347, 9146 and 9147, QUIC RFC 9000 and 9369, DNS RFC 1035, HTTP RFC 9112, SIP RFC 3261, RTSP RFC
@@ -35,7 +35,7 @@ pub const PAYLOADS_MAX: usize = 2;
 
 /// How flows come by the name of their application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Labelling {
+pub enum Labeling {
     /// By their ports.
     #[default]
     Ports,
@@ -45,7 +45,7 @@ pub enum Labelling {
     None,
 }
 
-impl Labelling {
+impl Labeling {
     /// What there is to choose from, by name.
     pub const ALL: [(&'static str, Self); 3] =
         [("ports", Self::Ports), ("payload", Self::Payload), ("none", Self::None)];
@@ -109,8 +109,8 @@ impl Ports {
     }
 }
 
-/// Marks the first octets of these.
-const fn first_octets(starts: &[&[u8]], mut is_first: [bool; 256]) -> [bool; 256] {
+/// Marks the first bytes of these.
+const fn first_bytes(starts: &[&[u8]], mut is_first: [bool; 256]) -> [bool; 256] {
     let mut at = 0;
     while at < starts.len() {
         is_first[starts[at][0] as usize] = true;
@@ -119,11 +119,11 @@ const fn first_octets(starts: &[&[u8]], mut is_first: [bool; 256]) -> [bool; 256
     is_first
 }
 
-/// Marks the first octets of what names an application by its beginning alone.
-const fn first_octets_of(starts: &[(&[u8], u8)], mut is_first: [bool; 256]) -> [bool; 256] {
+/// Marks the first bytes of what names an application by its beginning alone.
+const fn first_bytes_of(starts: &[(&[u8], u8)], mut is_first: [bool; 256]) -> [bool; 256] {
     let mut at = 0;
     while at < starts.len() {
-        is_first = first_octets(&[starts[at].0], is_first);
+        is_first = first_bytes(&[starts[at].0], is_first);
         at += 1;
     }
     is_first
@@ -134,12 +134,12 @@ fn by_start(starts: &[(&[u8], u8)], payload: &[u8]) -> Option<u8> {
     starts.iter().find(|(start, _)| payload.starts_with(start)).map(|(_, code)| *code)
 }
 
-fn be16_at(octets: &[u8], at: usize) -> Option<u16> {
-    octets.get(at..)?.first_chunk().map(|octets| u16::from_be_bytes(*octets))
+fn be16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
 }
 
-fn be32_at(octets: &[u8], at: usize) -> Option<u32> {
-    octets.get(at..)?.first_chunk().map(|octets| u32::from_be_bytes(*octets))
+fn be32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A shard of the flow cache: flows, the index that finds them, the wheel that ends them, and its part of the books.
+//! A shard of the flow cache: flows, the index that finds them, the wheel that ends them, and its part of the totals.
 //!
 //! # When a flow is over
 //!
@@ -33,12 +33,12 @@
 //!
 //! A packet of a known flow reads its bucket and its entry, one line each, both asked for beforehand
 //! ([`prefetch_bucket`](Shard::prefetch_bucket), [`prefetch_entry`](Shard::prefetch_entry)). Nothing is allocated, nothing
-//! is scanned but a bucket. An IPv4 flow takes 64 octets and 16 of the index in a full cache.
+//! is scanned but a bucket. An IPv4 flow takes 64 bytes and 16 of the index in a full cache.
 
 mod arena;
 mod flood;
 mod index;
-mod standing;
+mod lifetime;
 
 use crate::key::{Facts, Key, Matching, Outcome, TCP};
 use crate::memory::Refused;
@@ -50,7 +50,7 @@ use crate::wheel::{LIST, Linked, Wheel};
 use arena::{Arenas, Family, Fate, Half, place, state};
 use flood::Flood;
 use index::Index;
-use standing::{Standing, Timeouts};
+use lifetime::{Lifetime, Timeouts};
 use thalweg_base::DropReason;
 
 /// TCP's flags.
@@ -105,14 +105,14 @@ pub(crate) struct Shard {
     sampler: Sampler,
     scout: Scout,
     flood: Flood,
-    /// The books, without what is known otherwise.
+    /// The totals, without what is known otherwise.
     totals: MeterTotals,
 }
 
 impl Shard {
     /// All shards; their memory is reserved, and taken as flows come.
     pub(crate) fn all(options: &MeterOptions) -> Result<Vec<Self>, MeterError> {
-        let refused = |Refused(octets)| MeterError::OutOfMemory { octets };
+        let refused = |Refused(bytes)| MeterError::OutOfMemory { bytes };
         let (shards, flows_max) = (usize::from(options.shards), options.shard_flows_max());
         let indexes = Index::new(shards, flows_max, options.huge_pages).map_err(refused)?;
         let arenas = Arenas::new(options).map_err(refused)?;
@@ -142,13 +142,13 @@ impl Shard {
         }
     }
 
-    /// The books.
+    /// The totals.
     pub(crate) fn totals(&self) -> MeterTotals {
-        let memory = self.index.memory_octets()
-            + self.wheel.memory_octets()
-            + self.arenas.memory_octets()
+        let memory = self.index.memory_bytes()
+            + self.wheel.memory_bytes()
+            + self.arenas.memory_bytes()
             + size_of::<Self>();
-        MeterTotals { flows_cached: u64::from(self.flows), memory_octets: memory as u64, ..self.totals }
+        MeterTotals { flows_cached: u64::from(self.flows), memory_bytes: memory as u64, ..self.totals }
     }
 
     /// The hash of a packet's key.
@@ -184,19 +184,19 @@ impl Shard {
 
     /// Counts a packet as seen and says whether it is looked at.
     #[inline(always)]
-    pub(crate) fn sees(&mut self, octets: u32) -> bool {
-        self.totals.seen += Amount::one(octets);
+    pub(crate) fn sees(&mut self, bytes: u32) -> bool {
+        self.totals.seen += Amount::one(bytes);
         let takes = self.sampler.takes();
         if !takes {
-            self.totals.unsampled += Amount::one(octets);
+            self.totals.unsampled += Amount::one(bytes);
         }
         takes
     }
 
     /// Counts a packet that belongs to no flow.
     #[cold]
-    pub(crate) fn count_unmetered(&mut self, reason: DropReason, octets: u32) {
-        self.totals.not_metered[reason as usize] += Amount::one(octets);
+    pub(crate) fn count_unmetered(&mut self, reason: DropReason, bytes: u32) {
+        self.totals.not_metered[reason as usize] += Amount::one(bytes);
     }
 
     /// Counts a packet in its flow, and what became of it where that is kept.
@@ -235,7 +235,7 @@ impl Shard {
                 entry.half.state |= state::TOUCHED;
                 entry.half.count(facts);
                 entry.key.note_application(key);
-                self.totals.cached += Amount::one(facts.octets);
+                self.totals.cached += Amount::one(facts.bytes);
                 return;
             }
         }
@@ -277,7 +277,7 @@ impl Shard {
         if let (Some(outcome), Some(fate)) = (outcome, arena.fate_mut(at)) {
             fate.count(outcome);
         }
-        self.totals.cached += Amount::one(facts.octets);
+        self.totals.cached += Amount::one(facts.bytes);
         // Of other protocols than TCP there are none.
         if facts.tcp_flags & (FIN | RST) != 0 {
             self.note_end::<WORDS>(slot, reversed, facts);
@@ -290,11 +290,11 @@ impl Shard {
     where
         Key<WORDS>: Family,
     {
-        let standing = self.standing::<WORDS>(place(slot));
-        let begins = standing.is_ended() && facts.tcp_flags & (SYN | ACK | RST) == SYN;
-        let set_back = standing.is_ahead_of(facts.arrival_ns, &self.timeouts);
-        if facts.arrival_ns >= standing.deadline_ns(&self.timeouts) || begins || standing.full || set_back {
-            self.settle_now(slot, key, facts, &standing, begins, out);
+        let lifetime = self.lifetime::<WORDS>(place(slot));
+        let begins = lifetime.is_ended() && facts.tcp_flags & (SYN | ACK | RST) == SYN;
+        let set_back = lifetime.is_ahead_of(facts.arrival_ns, &self.timeouts);
+        if facts.arrival_ns >= lifetime.deadline_ns(&self.timeouts) || begins || lifetime.full || set_back {
+            self.settle_now(slot, key, facts, &lifetime, begins, out);
         }
     }
 
@@ -304,14 +304,14 @@ impl Shard {
         slot: u32,
         key: &Key<WORDS>,
         facts: &Facts,
-        standing: &Standing,
+        lifetime: &Lifetime,
         begins: bool,
         out: &mut Out<'_>,
     ) where
         Key<WORDS>: Family,
     {
         let at = place(slot);
-        if standing.is_ahead_of(facts.arrival_ns, &self.timeouts) {
+        if lifetime.is_ahead_of(facts.arrival_ns, &self.timeouts) {
             self.report::<WORDS>(at, EndReason::ForcedEnd, out);
             self.totals.flows_set_back += 1;
             self.totals.flows_created += 1;
@@ -322,15 +322,15 @@ impl Shard {
             return;
         }
         let due =
-            standing.reports_first(&self.timeouts) && facts.arrival_ns >= standing.report_ns(&self.timeouts);
-        let mut reported = standing.packets == 0;
-        if due || standing.full {
+            lifetime.reports_first(&self.timeouts) && facts.arrival_ns >= lifetime.report_ns(&self.timeouts);
+        let mut reported = lifetime.packets == 0;
+        if due || lifetime.full {
             self.report::<WORDS>(at, EndReason::ActiveTimeout, out);
             reported = true;
         }
-        if facts.arrival_ns >= standing.quiet_ns(&self.timeouts) || begins {
+        if facts.arrival_ns >= lifetime.quiet_ns(&self.timeouts) || begins {
             if !reported {
-                self.report::<WORDS>(at, standing.reason(), out);
+                self.report::<WORDS>(at, lifetime.reason(), out);
             }
             // Its deadline is later than the one it hangs for, which is found in time.
             Key::arena_mut(&mut self.arenas).renew(at, *key, initial_state(facts));
@@ -421,7 +421,7 @@ impl Shard {
         if facts.tcp_flags & RST != 0 || half.state & both == both {
             half.state |= state::ENDED;
             let deadline_ns =
-                Standing::new(&arena.entry(at).half, arena.reverse(at)).deadline_ns(&self.timeouts);
+                Lifetime::new(&arena.entry(at).half, arena.reverse(at)).deadline_ns(&self.timeouts);
             self.wheel.unlink(slot, &mut self.arenas);
             self.wheel.push(slot, deadline_ns, &mut self.arenas);
         }
@@ -438,7 +438,7 @@ impl Shard {
         self.give_out(&record, out);
     }
 
-    /// Gives a record out and notes it in the books.
+    /// Gives a record out and notes it in the totals.
     #[inline(always)]
     fn give_out(&mut self, record: &FlowRecord, out: &mut Out<'_>) {
         self.totals.exported += Amount::of(record);
@@ -522,7 +522,7 @@ impl Shard {
         Key<WORDS>: Family,
     {
         let hash = self.hash_of(slot);
-        if self.standing::<WORDS>(place(slot)).is_ahead_of(clock_ns, &self.timeouts) {
+        if self.lifetime::<WORDS>(place(slot)).is_ahead_of(clock_ns, &self.timeouts) {
             self.report::<WORDS>(place(slot), EndReason::ForcedEnd, out);
             self.totals.flows_set_back += 1;
             self.forget::<WORDS>(slot, hash);
@@ -564,25 +564,25 @@ impl Shard {
     {
         let at = place(slot);
         let is_over = |deadline_ns| Wheel::tick_after(deadline_ns) <= tick;
-        let standing = self.standing::<WORDS>(at);
-        if standing.reports_first(&self.timeouts) && is_over(standing.report_ns(&self.timeouts)) {
+        let lifetime = self.lifetime::<WORDS>(at);
+        if lifetime.reports_first(&self.timeouts) && is_over(lifetime.report_ns(&self.timeouts)) {
             self.report::<WORDS>(at, EndReason::ActiveTimeout, out);
         }
-        let standing = self.standing::<WORDS>(at);
-        if is_over(standing.quiet_ns(&self.timeouts)) {
-            self.report::<WORDS>(at, standing.reason(), out);
+        let lifetime = self.lifetime::<WORDS>(at);
+        if is_over(lifetime.quiet_ns(&self.timeouts)) {
+            self.report::<WORDS>(at, lifetime.reason(), out);
             self.forget::<WORDS>(slot, hash);
         } else {
-            self.wheel.push(slot, standing.deadline_ns(&self.timeouts), &mut self.arenas);
+            self.wheel.push(slot, lifetime.deadline_ns(&self.timeouts), &mut self.arenas);
         }
     }
 
-    fn standing<const WORDS: usize>(&self, at: usize) -> Standing
+    fn lifetime<const WORDS: usize>(&self, at: usize) -> Lifetime
     where
         Key<WORDS>: Family,
     {
         let arena = Key::<WORDS>::arena(&self.arenas);
-        Standing::new(&arena.entry(at).half, arena.reverse(at))
+        Lifetime::new(&arena.entry(at).half, arena.reverse(at))
     }
 
     /// Takes a flow that hangs nowhere out of the cache.
@@ -618,10 +618,10 @@ impl Shard {
                 half.state &= !state::TOUCHED;
                 chances -= 1;
                 let at = place(slot);
-                let standing =
-                    if arena::is_ipv6(slot) { self.standing::<6>(at) } else { self.standing::<3>(at) };
+                let lifetime =
+                    if arena::is_ipv6(slot) { self.lifetime::<6>(at) } else { self.lifetime::<3>(at) };
                 self.wheel.unlink(slot, &mut self.arenas);
-                self.wheel.push(slot, standing.deadline_ns(&self.timeouts), &mut self.arenas);
+                self.wheel.push(slot, lifetime.deadline_ns(&self.timeouts), &mut self.arenas);
                 continue;
             }
             self.totals.evicted_cache_full += 1;
@@ -737,11 +737,11 @@ fn initial_state(facts: &Facts) -> u8 {
 
 #[cfg(test)]
 impl Shard {
-    /// Makes every flow have so many packets, in the books too.
+    /// Makes every flow have so many packets, in the totals too.
     pub(crate) fn pretend_packets(&mut self, packets: u32) {
         for at in 0..self.arenas.v4.len() {
             let half = &mut self.arenas.v4.entry_mut(at).half;
-            let more = Amount { packets: u64::from(packets - half.packets), octets: 0 };
+            let more = Amount { packets: u64::from(packets - half.packets), bytes: 0 };
             half.packets = packets;
             self.totals.seen += more;
             self.totals.cached += more;

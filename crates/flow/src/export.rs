@@ -27,7 +27,7 @@
 //!   read one with the other are right at any age. NetFlow 9 tells seconds only; they are rounded up, and the uptime
 //!   with them, so times stay exact and no record is later than its message. A record outside of that window (an old
 //!   capture, exported today) goes in absolute milliseconds in NetFlow 9. NetFlow 5 cannot: its message then tells the
-//!   record's time as its own.
+//!   record's time as its own. A clock that is set back is followed: what is repeated goes out at once.
 //! - **What cannot be said** is counted by reason ([`Unsayable`]): IPv6 in NetFlow 5, for instance. Every record handled
 //!   is in exactly one message or counted there; a biflow outside IPFIX is two records, one each way.
 //! - **Speed.** Groups have fixed layouts that are written with constant offsets; between records of one shape there is
@@ -47,10 +47,10 @@ mod templated;
 mod v5;
 
 pub use fan::{Fan, Spread, flow_hash};
-pub use image::{IMAGE_OCTETS_MAX, ImageError, read_image, write_image};
+pub use image::{IMAGE_BYTES_MAX, ImageError, read_image, write_image};
 pub use nat::{NatEvent, NatSession, Quota};
 pub use options::{
-    ExportOptions, ExportOptionsError, Interface, MESSAGE_OCTETS_MIN, SamplingMethod, Times, Transport,
+    ExportOptions, ExportOptionsError, Interface, MESSAGE_BYTES_MIN, SamplingMethod, Times, Transport,
     Version,
 };
 pub use outbox::Train;
@@ -86,13 +86,13 @@ macro_rules! unsayable {
 
 unsayable! {
     Ipv6 "ipv6" "NetFlow 5 knows IPv4 only.";
-    Counter "counter" "More packets or octets than NetFlow 5 can say in 256 records.";
+    Counter "counter" "More packets or bytes than NetFlow 5 can say in 256 records.";
     Duration "duration" "The record's first and last packet are more than 49 days apart: NetFlow 5 cannot say that.";
     Sampling "sampling" "NetFlow 5 says sampling intervals up to 16,383.";
     NatEvent "nat-event" "NetFlow 5 and topics of flows know no NAT events.";
 }
 
-/// What an exporter did so far. `handled + split = exported + withdrawn + unsayable`, in records, packets and octets.
+/// What an exporter did so far. `handled + split = exported + withdrawn + unsayable`, in records, packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExportTotals {
     /// Flow records and NAT events given to the exporter.
@@ -105,8 +105,8 @@ pub struct ExportTotals {
     pub withdrawn: Amount,
     /// Messages closed.
     pub messages: u64,
-    /// Octets of those.
-    pub message_octets: u64,
+    /// Bytes of those.
+    pub message_bytes: u64,
     /// Records that could not be said, by reason (in the order of [`Unsayable::ALL`]).
     pub unsayable: [Amount; Unsayable::ALL.len()],
 }
@@ -124,14 +124,14 @@ pub struct Amount {
     pub records: u64,
     /// Packets in them.
     pub packets: u64,
-    /// Octets in them.
-    pub octets: u64,
+    /// Bytes in them.
+    pub bytes: u64,
 }
 
 impl Amount {
     /// What is in one record, both ways.
     pub fn of(record: &FlowRecord) -> Self {
-        Self { records: 1, packets: record.packets(), octets: record.octets() }
+        Self { records: 1, packets: record.packets(), bytes: record.octets() }
     }
 }
 
@@ -140,7 +140,7 @@ impl std::ops::AddAssign for Amount {
     fn add_assign(&mut self, other: Self) {
         self.records = self.records.wrapping_add(other.records);
         self.packets = self.packets.wrapping_add(other.packets);
-        self.octets = self.octets.wrapping_add(other.octets);
+        self.bytes = self.bytes.wrapping_add(other.bytes);
     }
 }
 
@@ -149,7 +149,7 @@ impl std::ops::SubAssign for Amount {
     fn sub_assign(&mut self, other: Self) {
         self.records -= other.records;
         self.packets -= other.packets;
-        self.octets -= other.octets;
+        self.bytes -= other.bytes;
     }
 }
 
@@ -166,6 +166,14 @@ pub struct Statistics {
     pub dropped: Vec<(&'static str, Amount)>,
     /// Records that did not reach the collector as far as known.
     pub not_sent: Amount,
+}
+
+/// A clock that comes to a time so long before was set back; less is a matter of who read it first.
+const SET_BACK_NS: u64 = 1_000_000_000;
+
+/// Whether a clock that was here and is there now was set back.
+fn is_set_back(clock_ns: u64, now_ns: u64) -> bool {
+    now_ns.saturating_add(SET_BACK_NS) <= clock_ns
 }
 
 enum Encoder {
@@ -192,7 +200,7 @@ impl Exporter {
         };
         Ok(Self {
             encoder,
-            outbox: Outbox::new(options.message_octets_max),
+            outbox: Outbox::new(options.message_bytes_max),
             totals: ExportTotals::default(),
             delay_max_ns: options.delay_max_ns,
         })
@@ -204,7 +212,7 @@ impl Exporter {
         let unsent = self.outbox.clear();
         self.totals.exported.records -= unsent.records;
         self.totals.exported.packets -= unsent.packets;
-        self.totals.exported.octets -= unsent.octets;
+        self.totals.exported.bytes -= unsent.bytes;
         self.totals.withdrawn += unsent;
         match &mut self.encoder {
             Encoder::V5(v5) => v5.begin_session(now_ns),
@@ -293,8 +301,8 @@ impl Exporter {
 
     /// Puts as many whole messages into `train` as belong together, at least one; `false` if there is none. For systems that
     /// send several datagrams of one length by one call.
-    pub fn poll_train(&mut self, train: &mut Train, octets_max: usize, messages_max: usize) -> bool {
-        self.outbox.poll_train(train, octets_max, messages_max)
+    pub fn poll_train(&mut self, train: &mut Train, bytes_max: usize, messages_max: usize) -> bool {
+        self.outbox.poll_train(train, bytes_max, messages_max)
     }
 
     /// What was done so far, over all sessions.

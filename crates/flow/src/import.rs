@@ -1,7 +1,7 @@
 //! Received NetFlow 5, NetFlow 9 and IPFIX messages into flow records. No socket and no clock.
 //!
 //! ```text
-//! octets --wire::netflow::decode--> options records --> Context: samplers, interfaces, applications, start times
+//! bytes --wire::netflow::decode--> options records --> Context: samplers, interfaces, applications, start times
 //!                               \-> data records ----> Draft --(Context)--> FlowRecord
 //! ```
 //!
@@ -33,7 +33,7 @@ pub use context::Interface;
 pub struct Counters {
     /// Flow records given out.
     pub flow_records: u64,
-    /// Records that count neither packets nor octets: events of NAT and firewalls.
+    /// Records that count neither packets nor bytes: events of NAT and firewalls.
     pub events: u64,
     /// Records with neither a source nor a destination address of IP.
     pub without_addresses: u64,
@@ -63,7 +63,7 @@ impl Importer {
         Self { decoder: Decoder::new(limits), ..Self::default() }
     }
 
-    /// Reads one message: a datagram, or what [`stream_message_octets`](thalweg_wire::netflow::decode::stream_message_octets) cut from a stream. Appends its flow records to
+    /// Reads one message: a datagram, or what [`stream_message_bytes`](thalweg_wire::netflow::decode::stream_message_bytes) cut from a stream. Appends its flow records to
     /// `flows`, after those of earlier messages that waited for a template which this one brought.
     ///
     /// # Errors

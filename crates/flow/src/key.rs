@@ -12,7 +12,7 @@
 //! there is room. In a meter of biflows the lower endpoint
 //! comes first, and whoever keeps the key remembers whether that was an exchange.
 
-use crate::meter::options::{KeyFields, MeterOptions, Octets};
+use crate::meter::options::{Bytes, KeyFields, MeterOptions};
 use crate::parse::{mpls_label_of, vlan_of};
 use crate::record::{FlowKey, Translation, interface_of_port};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -52,7 +52,7 @@ pub(crate) struct Facts {
     /// The key; an IPv4 key is in the first three.
     pub(crate) words: [u64; 6],
     pub(crate) arrival_ns: u64,
-    pub(crate) octets: u32,
+    pub(crate) bytes: u32,
     pub(crate) ipv6: bool,
     /// The endpoints were exchanged.
     pub(crate) backward: bool,
@@ -65,7 +65,7 @@ const _: () = assert!(size_of::<Facts>() == 64);
 /// What became of a packet in a router.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
-    pub(crate) octets: u32,
+    pub(crate) bytes: u32,
     pub(crate) drop: Option<DropReason>,
     pub(crate) egress: u16,
     /// What NAT made of it, if anything.
@@ -74,11 +74,11 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     /// Of a packet that was read before. `origin` is what it was before NAT.
-    pub(crate) fn of(packet: &Packet, frame: &[u8], origin: Option<&Origin>, octets: u32) -> Self {
+    pub(crate) fn of(packet: &Packet, frame: &[u8], origin: Option<&Origin>, bytes: u32) -> Self {
         let l3 = frame.get(usize::from(packet.l3_offset)..).unwrap_or_default();
         let is_translated = origin.is_some() && packet.flags.has(PacketFlags::TRANSLATED);
         Self {
-            octets,
+            bytes,
             drop: packet.drop_reason(),
             egress: packet.port_out,
             translated: if is_translated { translated(packet, l3) } else { None },
@@ -88,7 +88,7 @@ impl Outcome {
 
 impl Facts {
     pub(crate) const NONE: Self =
-        Self { words: [0; 6], arrival_ns: 0, octets: 0, ipv6: false, backward: false, tcp_flags: 0, ttl: 0 };
+        Self { words: [0; 6], arrival_ns: 0, bytes: 0, ipv6: false, backward: false, tcp_flags: 0, ttl: 0 };
 
     #[inline(always)]
     pub(crate) fn key4(&self) -> Key4 {
@@ -109,7 +109,7 @@ pub(crate) struct KeyRules {
     unknown: u64,
     fields: KeyFields,
     biflow: bool,
-    count: Octets,
+    count: Bytes,
 }
 
 /// Bits that tell flows apart, and the secret of the hash.
@@ -130,11 +130,11 @@ impl KeyRules {
         Self { kept: !unknown, unknown: no_port, fields: key, biflow: options.biflow, count: options.count }
     }
 
-    /// Octets of a packet, whatever it is.
+    /// Bytes of a packet, whatever it is.
     #[inline(always)]
-    pub(crate) fn octets(&self, packet: &Packet) -> u32 {
+    pub(crate) fn bytes_of(&self, packet: &Packet) -> u32 {
         match self.count {
-            Octets::Ip if packet.ip_len > 0 => packet.ip_len,
+            Bytes::Ip if packet.ip_len > 0 => packet.ip_len,
             _ => packet.wire_len,
         }
     }
@@ -185,7 +185,7 @@ impl KeyRules {
             }
         }
         facts.arrival_ns = packet.arrival_ns;
-        facts.octets = self.octets(packet);
+        facts.bytes = self.bytes_of(packet);
         facts.tcp_flags = tcp_flags(packet, frame);
         Ok(())
     }

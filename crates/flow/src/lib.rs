@@ -11,7 +11,7 @@
 //! - [`export`]: records become messages of NetFlow and IPFIX.
 //! - [`import`]: received NetFlow and IPFIX messages into flow records.
 //! - [`record`]: what is known of a flow when it ends or is reported, shared by everything that takes records.
-//! - [`Meter`]: which packets are counted, their keys, shards and fragments; the books. Its cache, index and timing wheel
+//! - [`Meter`]: which packets are counted, their keys, shards and fragments; the totals. Its cache, index and timing wheel
 //!   are not seen from outside.
 
 pub mod application;
@@ -29,7 +29,7 @@ pub mod testing;
 mod wheel;
 
 pub use memory::prefer_huge_pages;
-pub use meter::options::{KeyFields, MeterError, MeterOptions, Octets};
+pub use meter::options::{Bytes, KeyFields, MeterError, MeterOptions};
 pub use meter::totals::{Amount, MeterTotals};
 pub use meter::{Meter, RecordSink};
 pub use record::{

@@ -49,7 +49,7 @@ impl Drop for Region {
     }
 }
 
-/// Memory was refused: so many octets.
+/// Memory was refused: so many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refused(pub(crate) usize);
 
@@ -91,19 +91,19 @@ impl<T: Copy> Share<T> {
     ) -> Result<Vec<Self>, Refused> {
         const { assert!(align_of::<T>() <= LINE && size_of::<T>() > 0) };
         let items = shares.checked_mul(room).and_then(|items| items.checked_mul(size_of::<T>()));
-        let octets = items.and_then(|items| items.checked_add(HUGE_PAGE)).ok_or(Refused(usize::MAX))?;
+        let bytes = items.and_then(|items| items.checked_add(HUGE_PAGE)).ok_or(Refused(usize::MAX))?;
         // Of small alignment, so that the zeros come from the system, not from writing; there is room to align by hand.
-        let layout = Layout::from_size_align(octets, 16).map_err(|_| Refused(octets))?;
+        let layout = Layout::from_size_align(bytes, 16).map_err(|_| Refused(bytes))?;
         // SAFETY: the layout has a size.
         let start = unsafe { alloc_zeroed(layout) };
         if start.is_null() {
-            return Err(Refused(octets));
+            return Err(Refused(bytes));
         }
         let region = Arc::new(Region { start, layout });
         let skip = start.align_offset(HUGE_PAGE).min(HUGE_PAGE);
         let first = start.wrapping_add(skip).cast::<T>();
-        if huge_pages && octets >= LARGE {
-            advise_huge_pages(first.cast(), octets - skip);
+        if huge_pages && bytes >= LARGE {
+            advise_huge_pages(first.cast(), bytes - skip);
         }
         let (from, step) = match laid {
             Laid::Apart => (room, 1),
@@ -206,14 +206,14 @@ pub(crate) fn places_of(tag: u32, tags: &[u32; 8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::*;
-        // SAFETY: both loads are of 16 octets inside the 32 of the array, and need no alignment; SSE2 is in the baseline.
+        // SAFETY: both loads are of 16 bytes inside the 32 of the array, and need no alignment; SSE2 is in the baseline.
         unsafe {
             let (wanted, at) = (_mm_set1_epi32(tag as i32), tags.as_ptr().cast::<__m128i>());
             let low = _mm_cmpeq_epi32(_mm_loadu_si128(at), wanted);
             let high = _mm_cmpeq_epi32(_mm_loadu_si128(at.add(1)), wanted);
-            // Each a word of all ones or none: narrowed twice, they are eight octets of which the mask takes a bit each.
-            let octets = _mm_packs_epi16(_mm_packs_epi32(low, high), _mm_setzero_si128());
-            _mm_movemask_epi8(octets) as u32
+            // Each a word of all ones or none: narrowed twice, they are eight bytes of which the mask takes a bit each.
+            let bytes = _mm_packs_epi16(_mm_packs_epi32(low, high), _mm_setzero_si128());
+            _mm_movemask_epi8(bytes) as u32
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -227,23 +227,23 @@ fn portable_places_of(tag: u32, tags: &[u32; 8]) -> u32 {
 
 /// Asks for huge pages in memory that is not touched yet; a refusal costs speed only.
 pub fn prefer_huge_pages<T>(memory: &mut [MaybeUninit<T>]) {
-    let (octets, start) = (size_of_val(memory), memory.as_mut_ptr().cast::<u8>());
-    let skip = start.align_offset(HUGE_PAGE).min(octets);
-    advise_huge_pages(start.wrapping_add(skip), octets - skip);
+    let (bytes, start) = (size_of_val(memory), memory.as_mut_ptr().cast::<u8>());
+    let skip = start.align_offset(HUGE_PAGE).min(bytes);
+    advise_huge_pages(start.wrapping_add(skip), bytes - skip);
 }
 
 /// Asks for huge pages from an address on that is aligned to one; a refusal costs speed only.
-fn advise_huge_pages(start: *mut u8, octets: usize) {
+fn advise_huge_pages(start: *mut u8, bytes: usize) {
     #[cfg(target_os = "linux")]
     {
-        let whole = octets / HUGE_PAGE * HUGE_PAGE;
+        let whole = bytes / HUGE_PAGE * HUGE_PAGE;
         if whole > 0 {
             // SAFETY: whole pages inside the caller's own memory; the advice changes no content.
             unsafe { libc::madvise(start.cast(), whole, libc::MADV_HUGEPAGE) };
         }
     }
     #[cfg(not(target_os = "linux"))]
-    let _ = (start, octets);
+    let _ = (start, bytes);
 }
 
 #[cfg(test)]

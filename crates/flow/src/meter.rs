@@ -19,7 +19,7 @@
 //! asked evenly instead of in bursts. What is asked for is a guess: a flow that packets in front make, or drive out, is found
 //! or missed by the last step, which looks again.
 //!
-//! Every packet is in the books once, of the shard it is labelled with; one without a label is the first shard's.
+//! Every packet is in the totals once, of the shard it is labeled with; one without a label is the first shard's.
 
 pub(crate) mod fragments;
 pub(crate) mod options;
@@ -172,14 +172,14 @@ impl Meter {
         self.shards.iter().map(|shard| Some(try_lock(shard)?.totals().records_sum())).sum()
     }
 
-    /// The books of all shards together. They balance whenever no shard is being worked on.
+    /// The totals of all shards together. They balance whenever no shard is being worked on.
     pub fn totals(&self) -> MeterTotals {
         let fragments = lock(&self.fragments);
         let mut sum = MeterTotals {
             fragments_matched: fragments.counts.matched,
             fragments_unmatched: fragments.counts.unmatched,
             fragments_evicted: fragments.counts.evicted,
-            memory_octets: fragments.memory_octets() as u64,
+            memory_bytes: fragments.memory_bytes() as u64,
             ..MeterTotals::default()
         };
         self.shards.iter().for_each(|shard| sum.add(&lock(shard).totals()));
@@ -332,8 +332,8 @@ impl Walk<'_> {
         let shard = if shard < self.shard_count { shard } else { 0 };
         let at = shard.wrapping_sub(self.first);
         let Some(owner) = self.shards.get_mut(at) else { return false };
-        let octets = self.rules.octets(packet);
-        if !owner.sees(octets) {
+        let bytes = self.rules.bytes_of(packet);
+        if !owner.sees(bytes) {
             return false;
         }
         let ahead = &mut self.ahead[block].packets[n];
@@ -345,7 +345,7 @@ impl Walk<'_> {
                 true
             }
             Err(reason) => {
-                owner.count_unmetered(reason, octets);
+                owner.count_unmetered(reason, bytes);
                 false
             }
         }
@@ -379,7 +379,7 @@ impl Walk<'_> {
             let outcome = self.with_fates.then(|| {
                 let i = ahead.place as usize;
                 let (packet, frame) = batch.packet_and_frame(i);
-                Outcome::of(packet, frame, self.origins.get(i), ahead.facts.octets)
+                Outcome::of(packet, frame, self.origins.get(i), ahead.facts.bytes)
             });
             self.shards[ahead.shard as usize].count(ahead.hash, &ahead.facts, outcome.as_ref(), out);
         }

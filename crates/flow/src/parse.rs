@@ -11,16 +11,16 @@
 //! | `l3_offset` | the link layer: tags, labels, PPPoE, LLC ([`link`]); with tunnels, the innermost packet that can be read |
 //! | `ip_len` | the header's own length, but never more than was on the wire |
 //! | `protocol`, `l4_offset` | the end of the chain of headers, or where reading it had to end |
-//! | `src_port`, `dst_port` | TCP, UDP, SCTP, DCCP, UDP-Lite, where their four octets are at hand; `HAS_PORTS` says so |
+//! | `src_port`, `dst_port` | TCP, UDP, SCTP, DCCP, UDP-Lite, where their four bytes are at hand; `HAS_PORTS` says so |
 //! | `FRAGMENT`, `LATER_FRAGMENT` | IPv4's fragment field or IPv6's fragment header; an atomic fragment (RFC 6946) is whole |
 //!
 //! Lengths. A packet that the capture cut (`wire_len` larger than the frame) is whole to its length field. A length field
-//! that claims more than the wire had is corrected to what it had: nobody's counters grow by octets that never were.
+//! that claims more than the wire had is corrected to what it had: nobody's counters grow by bytes that never were.
 //! A length of zero is how a capture shows a packet that its sender's card cuts up later, or that is too long for the field
 //! (RFC 2675): it is as long as the frame says.
 //!
 //! Tunnels ([`tunnel`]), if asked for: what is inside counts if it can be read, else the tunnel's own packet does. A fragment is not looked into: its later pieces could not be,
-//! and the octets of one packet would be counted twice.
+//! and the bytes of one packet would be counted twice.
 //!
 //! Cost: the usual packet (Ethernet with at most one tag, IP without options, TCP or UDP, not a fragment) takes one pass
 //! without a loop; figures in `docs/flow-facts.md`, benchmark `parse`.
@@ -75,7 +75,7 @@ pub fn mpls_label_of(frame: &[u8], packet: &Packet) -> Option<u32> {
     }
 }
 
-/// The octets behind the transport header that are at hand, as far as the IP packet goes: TCP and UDP only, empty for
+/// The bytes behind the transport header that are at hand, as far as the IP packet goes: TCP and UDP only, empty for
 /// others, for later fragments and for what was cut before.
 pub fn payload_of<'a>(frame: &'a [u8], packet: &Packet) -> &'a [u8] {
     let end = (usize::from(packet.l3_offset) + packet.ip_len as usize).min(frame.len());
@@ -85,7 +85,7 @@ pub fn payload_of<'a>(frame: &'a [u8], packet: &Packet) -> &'a [u8] {
     }
     let header = match packet.protocol {
         ip_protocol::UDP => 8,
-        ip_protocol::TCP => transport.get(12).map_or(usize::MAX, |octet| usize::from(octet >> 4).max(5) * 4),
+        ip_protocol::TCP => transport.get(12).map_or(usize::MAX, |byte| usize::from(byte >> 4).max(5) * 4),
         _ => usize::MAX,
     };
     transport.get(header..).unwrap_or_default()
@@ -241,7 +241,7 @@ impl IpFacts {
     fn read(frame: &[u8], network: Network, wire_end: usize) -> Result<Self, DropReason> {
         let l3 = frame.get(network.at..).ok_or(DropReason::FrameTooShort)?;
         let wire_len = wire_end.saturating_sub(network.at);
-        let version = l3.first().map(|octet| octet >> 4);
+        let version = l3.first().map(|byte| byte >> 4);
         let mut facts = match (network.protocol.version(), version) {
             (None, _) => return Err(DropReason::NotIp),
             (_, None) => return Err(DropReason::FrameTooShort),
@@ -307,10 +307,10 @@ impl IpFacts {
     fn follow_extensions(&mut self, l3: &[u8]) {
         for _ in 0..EXTENSIONS_MAX {
             let (next, len, fragment) = match (self.protocol, l3.get(self.l4..).unwrap_or_default()) {
-                // Hop-by-hop, routing, destination options: in units of 8 octets, less the first.
+                // Hop-by-hop, routing, destination options: in units of 8 bytes, less the first.
                 (0 | 43 | 60, &[next, units, ..]) => (next, 8 + usize::from(units) * 8, 0),
                 (44, &[next, _, high, low, ..]) => (next, 8, u16::from_be_bytes([high, low])),
-                // Authentication header: in units of 4 octets, less two.
+                // Authentication header: in units of 4 bytes, less two.
                 (51, &[next, units, ..]) => (next, 8 + usize::from(units) * 4, 0),
                 _ => return,
             };
@@ -357,8 +357,8 @@ fn fragment_flags(is_fragment: bool, is_later: bool) -> u8 {
 }
 
 #[inline(always)]
-fn be16<const N: usize>(octets: &[u8; N], at: usize) -> u16 {
-    u16::from_be_bytes([octets[at], octets[at + 1]])
+fn be16<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Flow records: the one shape in which a flow leaves the cache, is exported, kept, listed and imported.
 //!
 //! A record is a *delta*: what a flow did since it began or was last reported. The sum of all records of a flow is the
-//! flow. Octets are those of IP packets by their own length fields (IPFIX `octetDeltaCount`), unless the meter was told to
+//! flow. Bytes are those of IP packets by their own length fields (IPFIX `octetDeltaCount`), unless the meter was told to
 //! count frames. Times are nanoseconds since the Unix epoch, by the packets' own clock.
 //!
 //! What is not known is said so (`None`, [`NO_PORT`], [`NO_AS`]), never guessed.
@@ -79,8 +79,8 @@ impl FlowKey {
 pub struct Counters {
     /// Packets, dropped ones included.
     pub packets: u64,
-    /// Octets of those.
-    pub octets: u64,
+    /// Bytes of those.
+    pub bytes: u64,
     /// Arrival of the first packet, nanoseconds since the epoch.
     pub first_ns: u64,
     /// Arrival of the last.
@@ -139,24 +139,24 @@ const DROP_REASONS: usize = 3;
 pub struct Drops {
     by_reason: [Option<(DropReason, u32)>; DROP_REASONS],
     others: u32,
-    /// Octets of all dropped packets.
-    pub octets: u64,
+    /// Bytes of all dropped packets.
+    pub bytes: u64,
 }
 
 impl Drops {
     /// Drops as they were when they were put down somewhere. Reasons beyond those a record tells apart are counted with
     /// the others.
-    pub fn restored(by_reason: &[(DropReason, u32)], others: u32, octets: u64) -> Self {
-        let mut drops = Self { others, octets, ..Self::default() };
+    pub fn restored(by_reason: &[(DropReason, u32)], others: u32, bytes: u64) -> Self {
+        let mut drops = Self { others, bytes, ..Self::default() };
         for (reason, packets) in by_reason {
             drops.add(*reason, *packets, 0);
         }
         drops
     }
 
-    /// Counts `packets` dropped ones of `octets` in all.
-    pub fn add(&mut self, reason: DropReason, packets: u32, octets: u64) {
-        self.octets += octets;
+    /// Counts `packets` dropped ones of `bytes` in all.
+    pub fn add(&mut self, reason: DropReason, packets: u32, bytes: u64) {
+        self.bytes += bytes;
         for place in &mut self.by_reason {
             match place {
                 Some((known, count)) if *known == reason => {
@@ -173,9 +173,9 @@ impl Drops {
         self.others = self.others.saturating_add(packets);
     }
 
-    /// Counts `packets` dropped ones of `octets` in all, of which it is not known why.
-    pub fn add_without_reason(&mut self, packets: u32, octets: u64) {
-        self.octets += octets;
+    /// Counts `packets` dropped ones of `bytes` in all, of which it is not known why.
+    pub fn add_without_reason(&mut self, packets: u32, bytes: u64) {
+        self.bytes += bytes;
         self.others = self.others.saturating_add(packets);
     }
 
@@ -276,9 +276,17 @@ impl FlowRecord {
         self.counters.packets.wrapping_add(self.reverse.map_or(0, |reverse| reverse.packets))
     }
 
-    /// Octets of both directions, likewise.
+    /// Bytes of both directions, likewise.
     pub fn octets(&self) -> u64 {
-        self.counters.octets.wrapping_add(self.reverse.map_or(0, |reverse| reverse.octets))
+        self.counters.bytes.wrapping_add(self.reverse.map_or(0, |reverse| reverse.bytes))
+    }
+
+    /// Moves its times, for a clock that is so far ahead, or behind. It lasts as long as before.
+    pub fn shift_times(&mut self, shift_ns: i64) {
+        for counters in [Some(&mut self.counters), self.reverse.as_mut()].into_iter().flatten() {
+            counters.first_ns = counters.first_ns.saturating_add_signed(shift_ns);
+            counters.last_ns = counters.last_ns.saturating_add_signed(shift_ns);
+        }
     }
 }
 
@@ -306,10 +314,10 @@ mod tests {
         assert_eq!(drops.packets(), (1 + 2 + 3 + 4 + 5) + 5);
         assert_eq!(drops.by_reason().count(), DROP_REASONS);
         assert_eq!(drops.others(), 4 + 1 + 5 + 1);
-        assert_eq!(drops.octets, 5 * 150);
+        assert_eq!(drops.bytes, 5 * 150);
         let mut drops = Drops::default();
         drops.add_without_reason(3, 300);
-        assert_eq!((drops.packets(), drops.octets, drops.is_empty()), (3, 300, false));
+        assert_eq!((drops.packets(), drops.bytes, drops.is_empty()), (3, 300, false));
     }
 
     #[test]

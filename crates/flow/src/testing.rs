@@ -22,7 +22,7 @@ pub struct Sample {
     pub ttl: u8,
     /// Flags of TCP.
     pub tcp_flags: u8,
-    /// Octets behind the transport header.
+    /// Bytes behind the transport header.
     pub payload: u16,
     /// VLAN tag, if not 0.
     pub vlan: u16,
@@ -125,7 +125,7 @@ impl Sample {
         bytes
     }
 
-    /// Octets of the IP packet.
+    /// Bytes of the IP packet.
     pub fn octets(&self) -> u64 {
         self.packet().len() as u64
     }
@@ -155,8 +155,8 @@ impl Sample {
 /// A chunk of these packets, described as parsing would.
 pub fn chunk(sequence: u64, clock_before_ns: u64, samples: &[Sample]) -> Chunk {
     let frames: Vec<_> = samples.iter().map(Sample::frame).collect();
-    let octets: usize = frames.iter().map(|(frame, _)| frame.len() + ChunkBuilder::HEADROOM).sum();
-    let mut builder = ChunkBuilder::with_capacity(octets);
+    let bytes: usize = frames.iter().map(|(frame, _)| frame.len() + ChunkBuilder::HEADROOM).sum();
+    let mut builder = ChunkBuilder::with_capacity(bytes);
     for (sample, (frame, _)) in samples.iter().zip(&frames) {
         let at = builder.next_frame_offset();
         builder.buffer_mut()[at..at + frame.len()].copy_from_slice(frame);

@@ -62,8 +62,8 @@ impl Wheel {
         Self { now: tick, ..Self::new() }
     }
 
-    /// Octets of memory.
-    pub(crate) fn memory_octets(&self) -> usize {
+    /// Bytes of memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
         size_of_val(&*self.lists) + size_of::<Self>()
     }
 

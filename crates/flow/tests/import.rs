@@ -16,7 +16,7 @@ fn imported(importer: &mut Importer, messages: &[Vec<u8>]) -> Vec<FlowRecord> {
     }
     let counters = importer.counters();
     let accounted = counters.flow_records + counters.events + counters.without_addresses;
-    assert_eq!(accounted, importer.decoder().counters().records, "every record is in the books");
+    assert_eq!(accounted, importer.decoder().counters().records, "every record is in the totals");
     assert_eq!(counters.flow_records, flows.len() as u64);
     flows
 }
@@ -44,19 +44,19 @@ fn totals_are_those_of_pmacct() {
     ];
     for (folder, names) in captures {
         let folder = root.join(folder);
-        let (mut packets, mut octets) = (0, 0);
+        let (mut packets, mut bytes) = (0, 0);
         for name in names {
             for flow in imported(&mut Importer::default(), &captured(&folder, name)) {
                 // pmacct multiplies by the sampler's interval where it is told of one, as it was in 104.
                 let factor = flow.scale();
                 packets += flow.packets() * factor;
-                octets += flow.octets() * factor;
+                bytes += flow.octets() * factor;
             }
         }
         let theirs = std::fs::read_to_string(folder.join("pmacct-output-flow-00.json")).unwrap();
         assert!(packets > 0);
         let expected = (pmacct_sum(&theirs, "packets"), pmacct_sum(&theirs, "bytes"));
-        assert_eq!((packets, octets), expected, "{}", folder.display());
+        assert_eq!((packets, bytes), expected, "{}", folder.display());
     }
 }
 
@@ -75,7 +75,7 @@ fn cisco_with_mpls_is_understood() {
     assert_eq!((flow.key.src_port, flow.key.dst_port, flow.key.protocol), (17_000, 17_000, 17));
     assert_eq!((flow.key.ingress, flow.egress, flow.key.traffic_class), (995, 841, 184), "as sent");
     assert_eq!(flow.key.mpls_label, Some(69));
-    assert_eq!((flow.counters.packets, flow.counters.octets), (2, 220));
+    assert_eq!((flow.counters.packets, flow.counters.bytes), (2, 220));
     assert_eq!((flow.counters.ttl_min, flow.counters.ttl_max), (Some(254), Some(254)));
     assert_eq!(flow.counters.first_ns, 1_677_577_561_088_000_000);
     assert_eq!(flow.counters.last_ns, 1_677_577_572_352_000_000);
@@ -131,7 +131,7 @@ fn vendors_mean_what_they_mean() {
     // Sent at 190,649,064 ms of uptime, seen at 190,632,000.
     assert_eq!(juniper[0].counters.last_ns, 1_469_109_172_000_000_000 - 17_064_000_000);
 
-    // ASA: events of creation have no counters, those of teardown have octets each way.
+    // ASA: events of creation have no counters, those of teardown have bytes each way.
     let (asa, ended) = flows(&[
         "netflow9_test_cisco_asa_2_tpl_26x",
         "netflow9_test_cisco_asa_2_tpl_27x",
@@ -139,11 +139,11 @@ fn vendors_mean_what_they_mean() {
     ]);
     assert_eq!((asa.counters().events + asa.counters().flow_records, ended.is_empty()), (19, false));
     assert!(ended.iter().all(|flow| flow.counters.packets == 0), "it does not count packets");
-    assert!(ended.iter().any(|flow| flow.reverse.is_some_and(|reverse| reverse.octets > 0)));
+    assert!(ended.iter().any(|flow| flow.reverse.is_some_and(|reverse| reverse.bytes > 0)));
 
     // Reduced sizes, times by uptime.
     let (_, ipt) = flows(&["netflow9_test_iptnetflow_reduced_size_encoding_tpldata260"]);
-    assert_eq!((ipt.len(), ipt[0].counters.octets, ipt[0].key.src_port), (12, 156, 27_622));
+    assert_eq!((ipt.len(), ipt[0].counters.bytes, ipt[0].key.src_port), (12, 156, 27_622));
     assert_eq!(ipt[0].next_hop, Some("193.151.192.17".parse().unwrap()));
     assert_eq!(ipt[0].counters.last_ns - ipt[0].counters.first_ns, 8_996_000_000);
 

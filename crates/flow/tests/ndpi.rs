@@ -1,6 +1,6 @@
 //! The flows of real captures, counted by another program: nDPI's `ndpiReader`, of Debian (4.2) and a later one.
 //!
-//! Every flow of every list is compared: addresses, ports, protocol, VLAN, packets and octets each way, and who began. What
+//! Every flow of every list is compared: addresses, ports, protocol, VLAN, packets and bytes each way, and who began. What
 //! nDPI does otherwise is a [`Difference`], and how often in which capture stands in [`DIFFERENCES`]; then everything
 //! has to be equal, but for [`EXCEPTIONS`]. `docs/flow-facts.md` has the same for people.
 
@@ -48,14 +48,14 @@ const EXCEPTIONS: &[Exception] = &[
         ports: (36050, 22),
         listed: Some([(5, 298), (0, 0)]),
         ours: Some([(1, 58), (4, 240)]),
-        why: "nDPI books four answers as the client's; they come from 64.13.134.52, as tcpdump has it",
+        why: "nDPI totals four answers as the client's; they come from 64.13.134.52, as tcpdump has it",
     },
     Exception {
         capture: "ndpi/fuzz-2006-06-26-2594.pcap",
         ports: (27315, 0),
         listed: Some([(1, 86), (0, 0)]),
         ours: None,
-        why: "an IPv4 header that says it has four octets, of which nDPI takes the next for ports",
+        why: "an IPv4 header that says it has four bytes, of which nDPI takes the next for ports",
     },
 ];
 

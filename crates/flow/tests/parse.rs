@@ -25,8 +25,8 @@ fn chunk(link: LinkType, frame: &[u8], wire_len: usize) -> Chunk {
 fn parsed_of(link: LinkType, frame: &[u8], wire_len: usize, options: &ParseOptions) -> Chunk {
     let mut chunk = chunk(link, frame, wire_len);
     let mut batch = chunk.batch(0);
-    let (packet, octets) = batch.packet_and_frame(0);
-    parse(packet, octets, options);
+    let (packet, bytes) = batch.packet_and_frame(0);
+    parse(packet, bytes, options);
     chunk
 }
 
@@ -107,7 +107,7 @@ fn a_packet_is_found_behind_every_link_layer() {
         (Ieee80211, data([8, 3], 6)),
         (Ieee80211, data([0x88, 0x82], 6)),
         (Radiotap, [&[0, 0, 8, 0, 0, 0, 0, 0][..], &data([8, 2], 0)].concat()),
-        // A timer and flags that say that the header (of QoS data, 26 octets) is filled up to fours.
+        // A timer and flags that say that the header (of QoS data, 26 bytes) is filled up to fours.
         (Radiotap, [&[0, 0, 17, 0, 3, 0, 0, 0], &[9; 8][..], &[0x20], &data([0x88, 1], 4)].concat()),
         // The same with a second word of what is there.
         (
@@ -278,7 +278,7 @@ fn lengths_are_those_of_the_header_and_never_more_than_there_was() {
 }
 
 #[test]
-fn ports_need_their_four_octets_and_no_more() {
+fn ports_need_their_four_bytes_and_no_more() {
     let facts = |frame: &[u8], wire_len: usize| {
         let chunk = parsed_of(LinkType::RawIp, frame, wire_len, &PLAIN);
         let packet = &chunk.packets()[0];
@@ -666,8 +666,8 @@ proptest! {
     ) {
         let mut frame = frame;
         for (at, value) in changes {
-            if let Some(octet) = frame.get_mut(at) {
-                *octet = value;
+            if let Some(byte) = frame.get_mut(at) {
+                *byte = value;
             }
         }
         let link = LINKS[link];
@@ -689,10 +689,10 @@ proptest! {
     }
 
     #[test]
-    fn facts_hold_together_whatever_the_octets(
-        link in 0usize..12, octets in proptest::collection::vec(any::<u8>(), 0..200), more in 0usize..100, tunnels: bool,
+    fn facts_hold_together_whatever_the_bytes(
+        link in 0usize..12, bytes in proptest::collection::vec(any::<u8>(), 0..200), more in 0usize..100, tunnels: bool,
     ) {
-        holds_together(LINKS[link], &octets, octets.len() + more, &ParseOptions { tunnels });
+        holds_together(LINKS[link], &bytes, bytes.len() + more, &ParseOptions { tunnels });
     }
 
     #[test]
@@ -704,8 +704,8 @@ proptest! {
         let all = tunnels(&inner);
         let mut frame = all[which % all.len()].1.clone();
         for (at, value) in changes {
-            if let Some(octet) = frame.get_mut(at) {
-                *octet = value;
+            if let Some(byte) = frame.get_mut(at) {
+                *byte = value;
             }
         }
         frame.truncate(kept);

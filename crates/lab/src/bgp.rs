@@ -1,20 +1,20 @@
-//! A laboratory for BGP daemons: neighbours made of pre-built bytes, and the clock that runs while a daemon
+//! A laboratory for BGP daemons: neighbors made of pre-built bytes, and the clock that runs while a daemon
 //! deals with them.
 //!
 //! ```text
 //! table, replay ──> streams of messages ──> scenario (phases, what should come of them)
 //!                                               │ order: who sends when
-//! daemon (a process) <── TCP ── client (neighbours) + monitor (the one that listens)
+//! daemon (a process) <── TCP ── client (neighbors) + monitor (the one that listens)
 //!                                               │
 //!                                   functions, bench: one measurement ──> experiment: cells, rounds, tables, report
 //! receive: ways to read from TCP, without a daemon
 //! ```
 //!
 //! [`message`] is an encoder and decoder of its own: what checks a daemon must not share the daemon's mistakes. The
-//! tests of interoperation use [`client`], [`table`] and [`replay`] too, as neighbours that can misbehave.
+//! tests of interoperation use [`client`], [`table`] and [`replay`] too, as neighbors that can misbehave.
 //!
-//! Missing: IPv6 in made-up tables (files bring it), passive neighbours, add-path and extended messages in what the
-//! neighbours send.
+//! Missing: IPv6 in made-up tables (files bring it), passive neighbors, add-path and extended messages in what the
+//! neighbors send.
 
 pub mod bench;
 pub mod client;

@@ -4,8 +4,8 @@
 //! there is no canvas, no font and no measuring of text (widths are estimated on the generous side, and
 //! nothing depends on them but the room left for labels).
 //!
-//! Colours are those of M. Okabe and K. Ito ("Color Universal Design", 2008), which people with any of the
-//! common kinds of colour blindness tell apart; markers differ in shape besides. They are darkened or
+//! Colors are those of M. Okabe and K. Ito ("Color Universal Design", 2008), which people with any of the
+//! common kinds of color blindness tell apart; markers differ in shape besides. They are darkened or
 //! lightened where the paper asks for it: the style follows the reader's light or dark setting
 //! (`prefers-color-scheme`). Values stand in a `<title>` of each mark, which browsers show on hovering.
 //!

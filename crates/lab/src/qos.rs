@@ -1,6 +1,6 @@
 //! The experiment on overload: calls and bulk through a shaped port that is offered more than it carries.
 //!
-//! tester-a sends two streams of UDP, each at a steady rate: *voice*, packets of 200 octets as a hundred calls make
+//! tester-a sends two streams of UDP, each at a steady rate: *voice*, packets of 200 bytes as a hundred calls make
 //! them, and *bulk*, full frames, together [`Options::overload`] times the port's rate. The router lets
 //! out [`Options::rate_bits`], voice first. tester-b receives every frame: latency by class, what came through, what was
 //! lost. Where a router says how long packets waited in its queue (ours does), that is beside it.
@@ -8,7 +8,7 @@
 //! Against it stand Linux' own disciplines ([`shaper`]) on the kernel's forwarding, in the same run; one of them a
 //! single queue, which shows what happens when nobody comes first.
 //!
-//! Rates count what a frame takes on a line: its octets, preamble, check sequence and gap (24 octets beside what the
+//! Rates count what a frame takes on a line: its bytes, preamble, check sequence and gap (24 bytes beside what the
 //! interface sees), on all sides alike.
 //!
 //! Missing: senders that slow down (TCP), more than two classes.
@@ -32,13 +32,13 @@ use thalweg_base::XorShift64Star;
 
 /// The two classes.
 pub const CLASSES: [&str; 2] = ["voice", "bulk"];
-/// Octets of a voice packet: 20 ms of G.711 with its headers.
+/// Bytes of a voice packet: 20 ms of G.711 with its headers.
 pub const VOICE_PACKET_BYTES: usize = 200;
-/// Octets of a bulk packet.
+/// Bytes of a bulk packet.
 pub const BULK_PACKET_BYTES: usize = 1500;
 /// Where each class goes; the routers tell them apart by it.
 pub const CLASS_PORTS: [u16; 2] = [5004, 7];
-/// What a frame takes on a line beside the octets the interface sees.
+/// What a frame takes on a line beside the bytes the interface sees.
 pub const OVERHEAD_BYTES: usize = 24;
 /// Of Ethernet, without the check sequence.
 const HEADER_BYTES: usize = 14;
@@ -126,7 +126,7 @@ pub struct QosResult {
     pub latency: Option<Percentiles>,
     /// The 99th percentile of latency by round, nanoseconds.
     pub latency_p99_ns: Option<Summary>,
-    /// How long packets waited in the queue by its own books: medians of the rounds, microseconds.
+    /// How long packets waited in the queue by its own counters: medians of the rounds, microseconds.
     pub sojourn: Option<QueueTimes>,
 }
 

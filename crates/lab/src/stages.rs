@@ -1,7 +1,7 @@
 //! What each stage costs a packet when nothing is received or sent: cycles per packet, stage by stage, on one core.
 //!
 //! The router is the one that `replay` and `run` build, its stages driven as the serial model drives them: batches of up to
-//! 256 packets, neighbouring stages over batches in turn for each batch. Frames are the smallest, laid out in memory by the
+//! 256 packets, neighboring stages over batches in turn for each batch. Frames are the smallest, laid out in memory by the
 //! same core just before, so they are in its second- and third-level cache, about where a network card's would be.
 //! Beside a live figure this says what is the packets' own work and what is the interfaces'.
 //!

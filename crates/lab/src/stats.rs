@@ -65,14 +65,14 @@ impl Summary {
     }
 }
 
-/// The value a share `p` of the way through sorted values, interpolated between neighbours (type 7 of
+/// The value a share `p` of the way through sorted values, interpolated between neighbors (type 7 of
 /// Hyndman and Fan, "Sample quantiles in statistical packages", 1996). `sorted` must not be empty.
 fn quantile(sorted: &[f64], p: f64) -> f64 {
     let place = p.clamp(0.0, 1.0) * (sorted.len() - 1) as f64;
     let below = place.floor() as usize;
     let above = (below + 1).min(sorted.len() - 1);
     let part = place - below as f64;
-    // Rounding must not lead outside the two neighbours, or quartiles could come out of order.
+    // Rounding must not lead outside the two neighbors, or quartiles could come out of order.
     (sorted[below] * (1.0 - part) + sorted[above] * part).clamp(sorted[below], sorted[above])
 }
 

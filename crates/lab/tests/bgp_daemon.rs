@@ -14,9 +14,9 @@ use thalweg_lab::bgp::daemon::DaemonSpec;
 use thalweg_lab::bgp::monitor::Goal;
 use thalweg_lab::bgp::order::{Mix, Way};
 use thalweg_lab::bgp::scenario::{Scenario, with_marks};
-use thalweg_lab::bgp::table::{Neighbours, Packing};
+use thalweg_lab::bgp::table::{Neighbors, Packing};
 
-/// `run CONFIG ..` as BIRD: one passive neighbour for each `[[bgp.neighbor]]`, exports by its group.
+/// `run CONFIG ..` as BIRD: one passive neighbor for each `[[bgp.neighbor]]`, exports by its group.
 const SCRIPT: &str = r#"#!/bin/sh
 set -e
 config=$2
@@ -52,9 +52,9 @@ fn program(folder: &Path) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Each test has addresses of its own: BIRD takes a new connection of a neighbour it knows for a collision.
-fn neighbours(third: u8, count: usize) -> Neighbours {
-    Neighbours { count, address: Ipv4Addr::new(127, 0, third, 1), as_number: 64_600 }
+/// Each test has addresses of its own: BIRD takes a new connection of a neighbor it knows for a collision.
+fn neighbors(third: u8, count: usize) -> Neighbors {
+    Neighbors { count, address: Ipv4Addr::new(127, 0, third, 1), as_number: 64_600 }
 }
 
 fn run(program: &Path, folder: &Path, feed: Feed, scenario: &Scenario) -> Result<Run, BenchError> {
@@ -73,7 +73,7 @@ fn wus_loads_reach_their_goals() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(program) = program(folder.path()) else { return };
     for number in 1..=8 {
-        let scenario = Scenario::wu(number, 3000, neighbours(41, 2), 5);
+        let scenario = Scenario::wu(number, 3000, neighbors(41, 2), 5);
         let run = run(&program, folder.path(), Feed::Live(Way::ThreadPerPeer), &scenario)
             .unwrap_or_else(|error| panic!("{number}: {error}"));
         assert!(run.elapsed_s > 0.0 && run.cpu_s > 0.0 && run.rss_peak_bytes > 1 << 20, "{run:?}");
@@ -86,7 +86,7 @@ fn wus_loads_reach_their_goals() {
 fn mixes_and_preloading_reach_their_goals() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(program) = program(folder.path()) else { return };
-    let scenario = Scenario::overlap(1000, Packing::Real, neighbours(42, 6), 5);
+    let scenario = Scenario::overlap(1000, Packing::Real, neighbors(42, 6), 5);
     let mut digests = Vec::new();
     for mix in Mix::ALL {
         let run = run(&program, folder.path(), Feed::Live(mix.way()), &scenario).expect("a measurement");
@@ -104,9 +104,9 @@ fn mixes_and_preloading_reach_their_goals() {
 fn marks_cut_a_trace_into_blocks() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(program) = program(folder.path()) else { return };
-    let mut scenario = Scenario::overlap(3000, Packing::Small, neighbours(43, 3), 5);
+    let mut scenario = Scenario::overlap(3000, Packing::Small, neighbors(43, 3), 5);
     let phase = scenario.phases.last_mut().expect("a phase");
-    let (streams, blocks) = with_marks(&phase.streams, 500, &neighbours(43, 3));
+    let (streams, blocks) = with_marks(&phase.streams, 500, &neighbors(43, 3));
     phase.streams = streams;
     phase.marks = 3 * blocks;
     phase.goal = Goal::Marks(3 * blocks);

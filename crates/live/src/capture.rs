@@ -11,7 +11,7 @@
 //!
 //! A copy is made where a packet passes the point; what becomes of it is known when its chunk is done, and only then is it
 //! decided whether it is wanted and given out, with its fate as a comment. What is sent, dropped or handed to the router
-//! itself is captured where the books are kept, so a capture of `dropped` has what `show counters` counts.
+//! itself is captured where the counters are kept, so a capture of `dropped` has what `show counters` counts.
 //!
 //! [`Taps`] is what packets meet. While nobody captures, that is one load of a word that nobody writes for each stage and
 //! batch, each chunk in the sink, and each time a port is taken to send by it. Nothing ever waits for a capture: a packet that
@@ -46,8 +46,8 @@ pub(crate) const CAPTURES_MAX: usize = 4;
 /// Packets of a capture that wait to be written.
 const QUEUE_PACKETS: usize = 8192;
 
-/// Octets of a capture's packets that wait to be written, those on their way included.
-const QUEUE_OCTETS: usize = 16 << 20;
+/// Bytes of a capture's packets that wait to be written, those on their way included.
+const QUEUE_BYTES: usize = 16 << 20;
 
 /// What a packet takes besides its frame.
 const PACKET_OVERHEAD: usize = size_of::<Captured>();
@@ -101,25 +101,25 @@ pub(crate) struct Captured {
     _room: Room,
 }
 
-/// Octets that count as waiting for as long as this lives.
+/// Bytes that count as waiting for as long as this lives.
 #[derive(Debug)]
 struct Room {
     numbers: Arc<Numbers>,
-    octets: usize,
+    bytes: usize,
 }
 
 impl Room {
     /// Takes room, if there is any.
-    fn take(numbers: &Arc<Numbers>, octets: usize) -> Option<Self> {
-        let before = numbers.octets_waiting.fetch_add(octets, Ordering::Relaxed);
-        let room = Self { numbers: numbers.clone(), octets };
-        (before + octets <= QUEUE_OCTETS).then_some(room)
+    fn take(numbers: &Arc<Numbers>, bytes: usize) -> Option<Self> {
+        let before = numbers.bytes_waiting.fetch_add(bytes, Ordering::Relaxed);
+        let room = Self { numbers: numbers.clone(), bytes };
+        (before + bytes <= QUEUE_BYTES).then_some(room)
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.numbers.octets_waiting.fetch_sub(self.octets, Ordering::Relaxed);
+        self.numbers.bytes_waiting.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -132,7 +132,7 @@ pub(crate) struct Numbers {
     pub(crate) queue_full: AtomicU64,
     /// Of these, those beyond the rate.
     pub(crate) over_rate: AtomicU64,
-    octets_waiting: AtomicUsize,
+    bytes_waiting: AtomicUsize,
 }
 
 /// A capture, as packets meet it.

@@ -1,42 +1,43 @@
 //! What passed, counted while it passes.
 //!
 //! The sink adds up a chunk and then adds that to the shared counters, so an atomic costs a chunk, not a packet. Every
-//! packet that a driver handed up, and every one that the router made itself (answers, errors, questions for neighbours,
+//! packet that a driver handed up, and every one that the router made itself (answers, errors, questions for neighbors,
 //! frames of the system's by mirrors, each piece but the first of a packet that was cut), is in exactly one place:
 //!
 //! ```text
-//! received + own = sent + queued + waiting for a neighbour + to the router itself + dropped{reason} + on their way
+//! received + own = sent + queued + waiting for a neighbor + to the router itself + dropped{reason} + on their way
 //! ```
 //!
 //! On their way are those in the stages and in the queues to the host thread; when nothing moves, none are. A packet that
-//! leaves the fast path is counted when the host thread has decided: as the router's own to have (ARP, a neighbour's word,
+//! leaves the fast path is counted when the host thread has decided: as the router's own to have (ARP, a neighbor's word,
 //! what it answered, what the mirror took), as dropped for the reason it left for, or when it is sent after all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use thalweg_base::DropReason;
 
 use crate::capture::{Seen, Taps};
 
-/// Packets and octets.
+/// Packets and bytes.
 #[derive(Debug, Default)]
 pub struct Traffic {
     /// How many.
     pub packets: AtomicU64,
-    /// Octets of their frames.
-    pub octets: AtomicU64,
+    /// Bytes of their frames.
+    pub bytes: AtomicU64,
 }
 
 impl Traffic {
     /// Counts one or several.
-    pub fn add(&self, packets: u64, octets: u64) {
+    pub fn add(&self, packets: u64, bytes: u64) {
         self.packets.fetch_add(packets, Ordering::Relaxed);
-        self.octets.fetch_add(octets, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Packets and octets now.
+    /// Packets and bytes now.
     pub fn get(&self) -> (u64, u64) {
-        (self.packets.load(Ordering::Relaxed), self.octets.load(Ordering::Relaxed))
+        (self.packets.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 }
 
@@ -53,13 +54,17 @@ pub struct PortCounters {
     pub dropped: Traffic,
 }
 
+/// Ports that reloads may bring beside those of the start. One that comes back under its name has its number again.
+pub(crate) const ADDED_MAX: usize = 4096;
+
 /// Counters of a router.
 #[derive(Debug)]
 pub struct Counters {
-    /// By port; the last is what the router itself put in.
+    /// By port, those that may still come included; the last is what the router itself put in. Those of a port that is
+    /// gone stay: its packets were received and sent.
     pub ports: Vec<PortCounters>,
     /// What the configuration calls the ports, for the log.
-    names: Vec<String>,
+    names: Mutex<Vec<String>>,
     dropped: Vec<AtomicU64>,
     to_host: Vec<AtomicU64>,
     /// Whoever captures what is counted.
@@ -67,13 +72,12 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// For the ports with these names.
-    pub fn named(names: impl IntoIterator<Item = String>) -> Self {
-        let names: Vec<String> = names.into_iter().collect();
+    /// For the ports with these names, and `more`.
+    pub(crate) fn named(names: Vec<String>, more: usize) -> Self {
         let zeros = || (0..DropReason::CODES).map(|_| AtomicU64::new(0)).collect();
         Self {
-            ports: (0..=names.len()).map(|_| PortCounters::default()).collect(),
-            names,
+            ports: (0..=names.len() + more).map(|_| PortCounters::default()).collect(),
+            names: Mutex::new(names),
             dropped: zeros(),
             to_host: zeros(),
             taps: Taps::default(),
@@ -83,12 +87,33 @@ impl Counters {
     /// For so many ports that have numbers for names.
     #[cfg(test)]
     pub(crate) fn new(ports: usize) -> Self {
-        Self::named((0..ports).map(|port| port.to_string()))
+        Self::named((0..ports).map(|port| port.to_string()).collect(), 0)
     }
 
-    /// What the configuration calls a port.
-    pub fn name(&self, port: u16) -> &str {
-        self.names.get(usize::from(port)).map_or("?", String::as_str)
+    /// How many ports there may be.
+    pub(crate) fn ports_max(&self) -> usize {
+        self.ports.len() - 1
+    }
+
+    /// What the configuration calls a port; of one that is gone, what it was called.
+    pub(crate) fn name(&self, port: u16) -> String {
+        self.names().get(usize::from(port)).map_or("?", String::as_str).to_owned()
+    }
+
+    /// The ports are called this from now on. One that is gone has an empty name.
+    pub(crate) fn set_names(&self, names: impl IntoIterator<Item = String>) {
+        let mut known = self.names();
+        for (place, name) in names.into_iter().enumerate() {
+            match known.get_mut(place) {
+                Some(_) if name.is_empty() => {}
+                Some(known) => *known = name,
+                None => known.push(name),
+            }
+        }
+    }
+
+    fn names(&self) -> MutexGuard<'_, Vec<String>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The port's counters; what has no port belongs to the router itself.
@@ -97,8 +122,8 @@ impl Counters {
     }
 
     /// Counts a packet that the router made itself.
-    pub fn add_own(&self, octets: u64) {
-        self.port(thalweg_base::NO_PORT).received.add(1, octets);
+    pub fn add_own(&self, bytes: u64) {
+        self.port(thalweg_base::NO_PORT).received.add(1, bytes);
     }
 
     /// Counts packets dropped for a reason.

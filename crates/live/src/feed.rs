@@ -9,6 +9,7 @@ use thalweg_exec::Source;
 use thalweg_ports::live::{LiveSource, RxCounters};
 
 use crate::counters::Counters;
+use crate::halves::HalvesSlot;
 use crate::lanes::LaneNumber;
 use crate::offload::Sampler;
 use crate::packets::Exchange;
@@ -54,7 +55,7 @@ impl Received {
 pub(crate) fn sum_of(queues: &[RxCounters]) -> RxCounters {
     queues.iter().fold(RxCounters::default(), |sum, queue| RxCounters {
         frames: sum.frames + queue.frames,
-        octets: sum.octets + queue.octets,
+        bytes: sum.bytes + queue.bytes,
         missed: sum.missed + queue.missed,
         refused: sum.refused + queue.refused,
         foreign: sum.foreign + queue.foreign,
@@ -65,8 +66,10 @@ pub(crate) fn sum_of(queues: &[RxCounters]) -> RxCounters {
 pub(crate) struct Feed {
     lane: LaneNumber,
     source: LiveSource,
-    /// The numbers of the source's queues, each within its port.
-    queues: Vec<u16>,
+    /// Port and number of each of the source's queues.
+    queues: Vec<(u16, u16)>,
+    /// Queues that come and go, between two plans.
+    halves: HalvesSlot,
     stop: Arc<AtomicBool>,
     received: Arc<Received>,
     exchange: Arc<Exchange>,
@@ -83,7 +86,7 @@ impl Feed {
     /// A feed that ends when `stop` is set, and for a while when plans are exchanged.
     pub(crate) fn new(
         lane: LaneNumber,
-        (source, queues): (LiveSource, Vec<u16>),
+        ((source, queues), halves): ((LiveSource, Vec<(u16, u16)>), HalvesSlot),
         stop: Arc<AtomicBool>,
         received: Arc<Received>,
         exchange: Arc<Exchange>,
@@ -94,6 +97,7 @@ impl Feed {
             lane,
             source,
             queues,
+            halves,
             stop,
             received,
             exchange,
@@ -115,7 +119,7 @@ impl Feed {
     fn publish(&mut self) {
         self.chunks = 0;
         let halves = self.source.counters().zip(&self.queues);
-        let counters = halves.map(|((port, counters), &queue)| QueueCounters { port, queue, counters });
+        let counters = halves.map(|((port, counters), &(_, queue))| QueueCounters { port, queue, counters });
         let counters = counters.collect();
         if let Some(own) = self.received.lock().get_mut(self.lane.index) {
             *own = counters;
@@ -140,6 +144,7 @@ impl Source<Chunk> for Feed {
                 return self.end();
             }
             if std::mem::take(&mut self.has_ended) {
+                self.halves.apply(&mut self.source, &mut self.queues);
                 self.exchange.resumes();
             }
             let next = self.source.next_chunk(WAIT);

@@ -1,7 +1,7 @@
 //! The router as a host: what is for it, and what it has to say about packets that do not get through.
 //!
 //! ```text
-//! sink ──Punt──> Host ── ARP, ND ──> NeighbourTable ──resolved, lost──> forwarding tables
+//! sink ──Punt──> Host ── ARP, ND ──> NeighborTable ──resolved, lost──> forwarding tables
 //!                  │                        └── packets that waited ──> outboxes
 //!                  ├── errors, echo ──> injected: routed and translated like any packet
 //!                  ├── fragments ──> outboxes
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! One thread owns all of it, the forwarding tables included, so nothing here takes turns. What it is given waits in
-//! bounded queues; what finds them full was dropped as `host-queue-full`. Each packet is in the books once: it was the
+//! bounded queues; what finds them full was dropped as `host-queue-full`. Each packet is counted once: it was the
 //! router's to have, it was dropped for the reason it left the fast path for or for what came of it here, or it was sent.
 //!
 //! An ICMP error goes in by the port the packet came by, or, where NAT had translated the packet, by the outside port:
@@ -18,8 +18,9 @@
 mod early_fragments;
 mod frames;
 mod reload;
-mod stations;
+mod static_neighbors;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,8 +32,8 @@ use thalweg_dataplane::fragmentation::{FragmentationError, fragment};
 use thalweg_dataplane::icmp::{IcmpCounters, IcmpError, IcmpWriter};
 use thalweg_dataplane::ip_packet::{IpPacket, count_down, count_up};
 use thalweg_dataplane::nat::NatStage;
-use thalweg_dataplane::neighbour::{
-    NeighbourConfig, NeighbourCounters, NeighbourOutput, NeighbourTable, NeighbourView, PortIdentity,
+use thalweg_dataplane::neighbor::{
+    NeighborConfig, NeighborCounters, NeighborOutput, NeighborTable, NeighborView, PortIdentity,
 };
 use thalweg_node::live::{LiveTables, PortLink};
 use thalweg_ports::live::LiveClock;
@@ -41,13 +42,13 @@ use crate::capture::Seen;
 use crate::counters::Counters;
 use crate::inject::{self, Injector};
 use crate::mirror::{Delivery, Mirrors};
-use crate::outbox::{Outbox, Server};
+use crate::outbox::{Opened, Outboxes, Server};
 use crate::sink::{Punt, is_refusal};
 use early_fragments::EarlyFragments;
 use frames::{Kind, kind_of};
-pub(crate) use reload::{HostChange, PortChange};
-use stations::Stations;
-pub use stations::{KernelStationCounts, StationSource};
+pub(crate) use reload::{HostChange, HostPorts, PortChange};
+use static_neighbors::StaticNeighbors;
+pub use static_neighbors::{KernelNeighborCounts, NeighborSource};
 
 /// Packets worked on before timers have their turn.
 const TURN: usize = 256;
@@ -67,7 +68,7 @@ pub trait Tables: Send + Sync {
     fn with(&self, act: &mut dyn FnMut(&mut LiveTables));
 }
 
-/// A packet that waits for its neighbour.
+/// A packet that waits for its neighbor.
 struct Waiting(Punt);
 
 impl AsRef<[u8]> for Waiting {
@@ -82,9 +83,9 @@ pub(crate) type Question = Box<dyn FnOnce(&mut Host) + Send>;
 /// Where punts and questions come from.
 pub(crate) struct Intake {
     /// What is for the router: always first.
-    pub(crate) heard: Receiver<Punt>,
+    pub(crate) host_frames: Receiver<Punt>,
     /// What the router has to resolve, to cut or to answer for.
-    pub(crate) owed: Receiver<Punt>,
+    pub(crate) slow_path: Receiver<Punt>,
     /// What others want to know.
     pub(crate) questions: Receiver<Question>,
     /// Ports that changed.
@@ -106,8 +107,8 @@ pub(crate) struct LinkChange {
 
 /// What the host is made of.
 pub(crate) struct Parts {
-    /// Neighbours.
-    pub(crate) neighbours: NeighbourConfig,
+    /// Neighbors.
+    pub(crate) neighbors: NeighborConfig,
     /// Who the router is, by port.
     pub(crate) identities: Vec<PortIdentity>,
     /// Ports that wait for their interface.
@@ -117,7 +118,7 @@ pub(crate) struct Parts {
     /// The forwarding tables.
     pub(crate) tables: Arc<dyn Tables>,
     /// Ways out.
-    pub(crate) outboxes: Arc<[Outbox]>,
+    pub(crate) outboxes: Outboxes,
     /// Serves their queues.
     pub(crate) server: Arc<Server>,
     /// The way in for what the router says.
@@ -130,7 +131,7 @@ pub(crate) struct Parts {
     pub(crate) nat: Option<Arc<NatStage>>,
     /// What hosts are told that get no session.
     pub(crate) refusal: Option<IcmpError>,
-    /// The books.
+    /// The counters.
     pub(crate) counters: Arc<Counters>,
     /// The time.
     pub(crate) clock: LiveClock,
@@ -141,11 +142,11 @@ pub(crate) struct Parts {
 /// What the host counts.
 #[derive(Clone, Debug)]
 pub struct HostNumbers {
-    /// Of neighbours.
-    pub neighbours: NeighbourCounters,
+    /// Of neighbors.
+    pub neighbors: NeighborCounters,
     /// Of errors and answers.
     pub icmp: IcmpCounters,
-    /// Packets that wait for neighbours, or for the first fragment of their datagram.
+    /// Packets that wait for neighbors, or for the first fragment of their datagram.
     pub waiting: u64,
     /// Packets of the router's own that found no room.
     pub injections_refused: u64,
@@ -155,12 +156,14 @@ pub struct HostNumbers {
 
 /// See the module.
 pub struct Host {
-    neighbours: NeighbourTable<Waiting>,
-    stations: Stations,
+    neighbors: NeighborTable<Waiting>,
+    static_neighbors: StaticNeighbors,
     identities: Vec<PortIdentity>,
+    /// Numbers of ports that are gone: late news of their links are not heard.
+    vacant: BTreeSet<u16>,
     icmp: IcmpWriter,
     tables: Arc<dyn Tables>,
-    outboxes: Arc<[Outbox]>,
+    outboxes: Outboxes,
     server: Arc<Server>,
     injector: Injector,
     early_fragments: EarlyFragments,
@@ -181,9 +184,10 @@ impl Host {
     pub(crate) fn new(parts: Parts) -> Self {
         let now_ns = parts.clock.now_ns();
         let mut host = Self {
-            neighbours: NeighbourTable::new(parts.neighbours, parts.identities.clone(), now_ns),
-            stations: Stations::default(),
+            neighbors: NeighborTable::new(parts.neighbors, parts.identities.clone(), now_ns),
+            static_neighbors: StaticNeighbors::default(),
             identities: parts.identities,
+            vacant: BTreeSet::new(),
             icmp: parts.icmp,
             tables: parts.tables,
             outboxes: parts.outboxes,
@@ -202,7 +206,7 @@ impl Host {
             wanted: Vec::new(),
         };
         for port in parts.down {
-            host.neighbours.set_port(port, None, now_ns);
+            host.neighbors.set_port(port, None, now_ns);
         }
         host.look_at_gateways(now_ns);
         host
@@ -212,13 +216,13 @@ impl Host {
     pub(crate) fn run(mut self, intake: &Intake, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             let now_ns = self.clock.now_ns();
-            let due = [self.neighbours.next_deadline(), self.early_fragments.next_deadline()];
+            let due = [self.neighbors.next_deadline(), self.early_fragments.next_deadline()];
             let due = due.into_iter().flatten().fold(self.gateways_at_ns, u64::min);
             let wait = Duration::from_nanos(due.saturating_sub(now_ns)).min(SLEEP);
             let (mut first, mut link) = (None, None);
             select! {
-                recv(intake.heard) -> punt => first = punt.ok(),
-                recv(intake.owed) -> punt => first = punt.ok(),
+                recv(intake.host_frames) -> punt => first = punt.ok(),
+                recv(intake.slow_path) -> punt => first = punt.ok(),
                 recv(intake.links) -> change => link = change.ok(),
                 default(wait) => {}
             }
@@ -229,7 +233,7 @@ impl Host {
             }
             self.work_on(first, intake);
             let now_ns = self.clock.now_ns();
-            self.neighbours.handle_timer(now_ns);
+            self.neighbors.handle_timer(now_ns);
             self.put_in_early_fragments(now_ns);
             if now_ns >= self.gateways_at_ns {
                 self.look_at_gateways(now_ns);
@@ -242,34 +246,34 @@ impl Host {
         }
     }
 
-    /// Works on a packet and on those that wait behind it: what was heard first, since an answer of a neighbour may be
+    /// Works on a packet and on those that wait behind it: what was heard first, since an answer of a neighbor may be
     /// what others wait for.
     fn work_on(&mut self, first: Option<Punt>, intake: &Intake) {
         let now_ns = self.clock.now_ns();
-        for punt in first.into_iter().chain(intake.heard.try_iter().take(TURN)) {
+        for punt in first.into_iter().chain(intake.host_frames.try_iter().take(TURN)) {
             self.handle(punt, now_ns);
         }
-        for punt in intake.owed.try_iter().take(TURN) {
+        for punt in intake.slow_path.try_iter().take(TURN) {
             self.handle(punt, now_ns);
         }
     }
 
-    /// Neighbours, for a person.
-    pub fn neighbours(&self) -> impl Iterator<Item = NeighbourView> + '_ {
-        self.neighbours.view()
+    /// Neighbors, for a person.
+    pub fn neighbors(&self) -> impl Iterator<Item = NeighborView> + '_ {
+        self.neighbors.view()
     }
 
     /// The port's own addresses and the like.
     pub fn identity(&self, port: u16) -> Option<&PortIdentity> {
-        self.neighbours.port(port)
+        self.neighbors.port(port)
     }
 
-    /// The router's neighbours, errors and mirrors in numbers.
+    /// The router's neighbors, errors and mirrors in numbers.
     pub fn numbers(&self) -> HostNumbers {
-        let (waiting, _) = self.neighbours.waiting();
+        let (waiting, _) = self.neighbors.waiting();
         let waiting = waiting + self.early_fragments.waiting();
         HostNumbers {
-            neighbours: *self.neighbours.counters(),
+            neighbors: *self.neighbors.counters(),
             icmp: *self.icmp.counters(),
             waiting: waiting as u64,
             injections_refused: self.injector.refused(),
@@ -281,11 +285,11 @@ impl Host {
         }
     }
 
-    /// Finds out what becomes of a packet, which is thereby in one place of the books.
+    /// Finds out what becomes of a packet, which is thereby in one place of the counters.
     fn handle(&mut self, punt: Punt, now_ns: u64) {
         match punt.reason {
             DropReason::MtuExceeded => return self.cut(punt, now_ns),
-            DropReason::NeighbourUnresolved => return self.resolve(punt, now_ns),
+            DropReason::NeighborUnresolved => return self.resolve(punt, now_ns),
             DropReason::FragmentWithoutFirst => {
                 return self
                     .early_fragments
@@ -316,7 +320,7 @@ impl Host {
         }
     }
 
-    /// Puts fragments in again that came before the first of their datagram. The books have them twice: what came is the
+    /// Puts fragments in again that came before the first of their datagram. The counters have them twice: what came is the
     /// router's, and what is put in its own.
     fn put_in_early_fragments(&mut self, now_ns: u64) {
         while let Some(punt) = self.early_fragments.next_due(now_ns) {
@@ -338,7 +342,7 @@ impl Host {
         }
     }
 
-    /// Books a packet that goes no further.
+    /// Counts a packet that goes no further.
     fn drop(&self, punt: &Punt, reason: DropReason) {
         self.counters.drop_seen(reason, &punt.seen());
         self.counters.port(punt.counted_at).dropped.add(1, punt.frame.len() as u64);
@@ -352,7 +356,7 @@ impl Host {
                 self.offer_own(punt, now_ns)
             }
             DropReason::NatNoMapping if self.is_own(punt) => self.offer_own(punt, now_ns),
-            DropReason::MartianSource if self.hears_neighbour(punt, now_ns) => Delivery::Taken,
+            DropReason::MartianSource if self.hears_neighbor(punt, now_ns) => Delivery::Taken,
             _ => Delivery::NoMirror,
         }
     }
@@ -363,17 +367,17 @@ impl Host {
             return self.mirrors.deliver(punt.port_in, &punt.frame);
         }
         // Counted by the table where it is not taken.
-        let _ = self.neighbours.handle_arp(punt.port_in, &punt.frame, now_ns);
+        let _ = self.neighbors.handle_arp(punt.port_in, &punt.frame, now_ns);
         if frames::is_arp_reply(&punt.frame) {
             self.mirrors.deliver(punt.port_in, &punt.frame);
         }
         Delivery::Taken
     }
 
-    /// Whether it was a message of Neighbour Discovery, which the table has taken or refused then.
-    fn hears_neighbour(&mut self, punt: &Punt, now_ns: u64) -> bool {
-        let Kind::NeighbourDiscovery { is_answer } = kind_of(punt) else { return false };
-        let _ = self.neighbours.handle_nd(punt.port_in, &punt.frame, now_ns);
+    /// Whether it was a message of Neighbor Discovery, which the table has taken or refused then.
+    fn hears_neighbor(&mut self, punt: &Punt, now_ns: u64) -> bool {
+        let Kind::NeighborDiscovery { is_answer } = kind_of(punt) else { return false };
+        let _ = self.neighbors.handle_nd(punt.port_in, &punt.frame, now_ns);
         if is_answer {
             self.mirrors.deliver(punt.port_in, &punt.frame);
         }
@@ -382,7 +386,7 @@ impl Host {
 
     /// A packet for the router itself, or for all on the link.
     fn offer_own(&mut self, punt: &Punt, now_ns: u64) -> Delivery {
-        if self.hears_neighbour(punt, now_ns) {
+        if self.hears_neighbor(punt, now_ns) {
             return Delivery::Taken;
         }
         let delivery = self.mirrors.deliver(punt.port_in, &punt.frame);
@@ -398,9 +402,9 @@ impl Host {
     /// Puts in what the router says. It is routed like packets that arrive, but it begins here: its first hop is the next.
     fn inject(&mut self, port_in: u16, mut packet: Vec<u8>) {
         count_up(&mut packet);
-        let octets = packet.len() as u64;
+        let bytes = packet.len() as u64;
         if let Err(packet) = self.injector.inject(port_in, packet) {
-            self.counters.add_own(octets);
+            self.counters.add_own(bytes);
             self.counters.drop_seen(DropReason::HostQueueFull, &inject::seen(port_in, &packet));
         }
     }
@@ -425,7 +429,7 @@ impl Host {
     /// The router's address on the port that a packet came by, which traceroute shows.
     fn source_towards(&self, punt: &Punt) -> Option<IpAddr> {
         let sender = IpPacket::parse(punt.ip_packet())?.source;
-        let of = |port: u16| self.neighbours.port(port).and_then(|identity| identity.source_for(sender));
+        let of = |port: u16| self.neighbors.port(port).and_then(|identity| identity.source_for(sender));
         let usable = |address: &IpAddr| match address {
             IpAddr::V6(address) => !address.is_unicast_link_local(),
             IpAddr::V4(_) => true,
@@ -446,7 +450,7 @@ impl Host {
             true => Err(FragmentationError::DontFragment),
             false => fragment(punt.ip_packet(), link.mtu as usize),
         };
-        match (pieces, self.neighbours.lookup(port, next_hop).or(link.default_mac)) {
+        match (pieces, self.neighbors.lookup(port, next_hop).or(link.default_mac)) {
             (Ok(pieces), Some(mac)) => {
                 for (i, piece) in pieces.iter().enumerate() {
                     if i > 0 {
@@ -455,7 +459,7 @@ impl Host {
                     self.transmit(port, link, mac, punt.class, piece, now_ns);
                 }
             }
-            (Ok(_), None) => self.drop(&punt, DropReason::NeighbourUnresolved),
+            (Ok(_), None) => self.drop(&punt, DropReason::NeighborUnresolved),
             (Err(error), _) => {
                 if error == FragmentationError::DontFragment {
                     self.say(&punt, mtu, now_ns);
@@ -472,8 +476,8 @@ impl Host {
             return self.drop(&punt, DropReason::TtlExpired);
         }
         match self.next_of(&punt) {
-            Some((port, address)) => self.neighbours.resolve(port, address, Waiting(punt), now_ns),
-            None => self.drop(&punt, DropReason::NeighbourUnresolved),
+            Some((port, address)) => self.neighbors.resolve(port, address, Waiting(punt), now_ns),
+            None => self.drop(&punt, DropReason::NeighborUnresolved),
         }
     }
 
@@ -490,41 +494,41 @@ impl Host {
         link
     }
 
-    /// Does what the table of neighbours wants.
+    /// Does what the table of neighbors wants.
     fn work_off(&mut self, now_ns: u64) {
         let mut news = Vec::new();
-        while let Some(output) = self.neighbours.poll_output() {
+        while let Some(output) = self.neighbors.poll_output() {
             match output {
-                NeighbourOutput::Send { port, frame } => {
+                NeighborOutput::Send { port, frame } => {
                     self.counters.add_own(frame.len() as u64);
-                    self.send(port, self.class, &frame, now_ns);
+                    self.send_own(port, &frame, now_ns);
                 }
-                NeighbourOutput::Resolved { port, address, mac }
-                | NeighbourOutput::Changed { port, address, mac } => {
+                NeighborOutput::Resolved { port, address, mac }
+                | NeighborOutput::Changed { port, address, mac } => {
                     news.push(((port, address), Some(mac)));
                 }
-                NeighbourOutput::Lost { port, address } | NeighbourOutput::Silent { port, address } => {
+                NeighborOutput::Lost { port, address } | NeighborOutput::Silent { port, address } => {
                     news.push(((port, address), None));
                 }
-                NeighbourOutput::Forward { port, mac, packet: Waiting(punt), .. } => {
+                NeighborOutput::Forward { port, mac, packet: Waiting(punt), .. } => {
                     self.forward(port, mac, punt, now_ns);
                 }
-                NeighbourOutput::Unreachable { packet: Waiting(punt), why, .. } => {
+                NeighborOutput::Unreachable { packet: Waiting(punt), why, .. } => {
                     if why.is_worth_an_error() {
                         self.say(&punt, IcmpError::HostUnreachable, now_ns);
                     }
-                    self.drop(&punt, DropReason::NeighbourUnresolved);
+                    self.drop(&punt, DropReason::NeighborUnresolved);
                 }
             }
         }
         if !news.is_empty() {
             self.tables.with(&mut |tables| {
-                tables.set_neighbours(&news);
+                tables.set_neighbors(&news);
             });
         }
     }
 
-    /// Sends a packet that waited for its neighbour.
+    /// Sends a packet that waited for its neighbor.
     fn forward(&mut self, port: u16, mac: [u8; 6], punt: Punt, now_ns: u64) {
         let Some(link) = self.link(port) else { return self.drop(&punt, DropReason::TransmitFailed) };
         if punt.ip_packet().len() > link.mtu as usize {
@@ -552,11 +556,20 @@ impl Host {
     }
 
     fn send(&self, port: u16, class: u8, frame: &[u8], now_ns: u64) {
-        let Some(outbox) = self.outboxes.get(usize::from(port)) else {
+        self.send_by(port, class, frame, now_ns, |open| open.send(class, frame, now_ns));
+    }
+
+    fn send_own(&self, port: u16, frame: &[u8], now_ns: u64) {
+        self.send_by(port, self.class, frame, now_ns, |open| open.send_own(self.class, frame, now_ns));
+    }
+
+    fn send_by(&self, port: u16, class: u8, frame: &[u8], now_ns: u64, send: impl FnOnce(&mut Opened<'_>)) {
+        let outboxes = self.outboxes.load();
+        let Some(outbox) = outboxes.get(usize::from(port)) else {
             return self.counters.drop_seen(DropReason::TransmitFailed, &leaving(port, class, frame));
         };
         let mut open = outbox.open();
-        open.send(class, frame, now_ns);
+        send(&mut open);
         open.close(now_ns, &self.server);
     }
 
@@ -567,11 +580,11 @@ impl Host {
         self.tables.with(&mut |tables| gateways = tables.gateways());
         for (port, address) in &self.wanted {
             if !gateways.contains(&(*port, *address)) {
-                self.neighbours.unwant(*port, *address);
+                self.neighbors.unwant(*port, *address);
             }
         }
         for (port, address) in &gateways {
-            self.neighbours.want(*port, *address, now_ns);
+            self.neighbors.want(*port, *address, now_ns);
         }
         self.wanted = gateways;
     }
@@ -579,6 +592,9 @@ impl Host {
     /// A port came up, went down, or has another address or MTU.
     fn handle_link(&mut self, change: LinkChange, now_ns: u64) {
         let LinkChange { port, is_up, mac, mtu } = change;
+        if self.vacant.contains(&port) {
+            return;
+        }
         let Some(identity) = self.identities.get_mut(usize::from(port)) else { return };
         identity.mac = mac;
         identity.mtu_bytes = mtu;
@@ -589,7 +605,7 @@ impl Host {
                 tables.set_port(port, PortLink { mac, mtu, is_up, ..before });
             }
         });
-        self.neighbours.set_port(port, is_up.then_some(identity), now_ns);
+        self.neighbors.set_port(port, is_up.then_some(identity), now_ns);
         self.mirrors.follow(port, is_up, mac, mtu);
         self.gateways_at_ns = now_ns;
     }

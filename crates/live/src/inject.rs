@@ -25,27 +25,27 @@ struct Injected {
 /// Puts packets in.
 pub(crate) struct Injector {
     queue: Sender<Injected>,
-    bell: UnixStream,
+    waker: UnixStream,
     refused: u64,
 }
 
 /// Where they come out: a port to whoever cuts chunks.
 pub(crate) struct InjectedRx {
     queue: Receiver<Injected>,
-    bell: UnixStream,
+    waker: UnixStream,
     counters: RxCounters,
-    books: Arc<Counters>,
+    router_counters: Arc<Counters>,
 }
 
 /// Both ends.
-pub(crate) fn injection(books: Arc<Counters>) -> io::Result<(Injector, InjectedRx)> {
+pub(crate) fn injection(router_counters: Arc<Counters>) -> io::Result<(Injector, InjectedRx)> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     theirs.set_nonblocking(true)?;
     let (send, receive) = bounded(WAITING_MAX);
     Ok((
-        Injector { queue: send, bell: ours, refused: 0 },
-        InjectedRx { queue: receive, bell: theirs, counters: RxCounters::default(), books },
+        Injector { queue: send, waker: ours, refused: 0 },
+        InjectedRx { queue: receive, waker: theirs, counters: RxCounters::default(), router_counters },
     ))
 }
 
@@ -57,8 +57,8 @@ impl Injector {
             Err(TrySendError::Full(back) | TrySendError::Disconnected(back)) => Err(back.packet),
         };
         self.refused += u64::from(taken.is_err());
-        // A bell that is full has rung.
-        let _ = self.bell.write(&[0]);
+        // A waker that is full has rung.
+        let _ = self.waker.write(&[0]);
         taken
     }
 
@@ -76,14 +76,14 @@ impl InjectedRx {
             let offset = into.next_frame_offset();
             let Some(room) = into.buffer_mut().get_mut(offset..offset + packet.len()) else {
                 self.counters.refused += 1;
-                self.books.add_own(packet.len() as u64);
-                self.books.drop_seen(DropReason::HostQueueFull, &seen(port_in, &packet));
+                self.router_counters.add_own(packet.len() as u64);
+                self.router_counters.drop_seen(DropReason::HostQueueFull, &seen(port_in, &packet));
                 continue;
             };
             room.copy_from_slice(&packet);
             into.push(offset, packet.len(), packet.len() as u32, now_ns, LinkType::RawIp, port_in, 0);
             self.counters.frames += 1;
-            self.counters.octets += packet.len() as u64;
+            self.counters.bytes += packet.len() as u64;
             count += 1;
         }
         count
@@ -107,15 +107,15 @@ impl PortRx for InjectedRx {
         let mut count = self.take(limit, now_ns, into);
         if count < limit {
             // Rung for what was taken, or for what came after: look once more when it is silent.
-            let mut octets = [0; 64];
-            while matches!(self.bell.read(&mut octets), Ok(1..)) {}
+            let mut bytes = [0; 64];
+            while matches!(self.waker.read(&mut bytes), Ok(1..)) {}
             count += self.take(limit - count, now_ns, into);
         }
         Ok(count)
     }
 
     fn fd(&self) -> RawFd {
-        self.bell.as_raw_fd()
+        self.waker.as_raw_fd()
     }
 
     fn counters(&mut self) -> RxCounters {

@@ -58,9 +58,12 @@ pub(crate) fn lanes_wanted(model: &ModelOptions) -> usize {
 /// Deals queues out to `wanted` lanes, or fewer.
 pub(crate) fn deal(queues: Vec<QueueRx>, wanted: usize) -> Vec<Vec<QueueRx>> {
     let most = queues.iter().map(|queue| usize::from(queue.of)).max().unwrap_or(1);
-    let count = wanted.min(most).max(1);
+    deal_out(queues, wanted.min(most).max(1), 0)
+}
+
+/// Deals queues out to so many lanes; the first port with one queue has lane `turn`.
+pub(crate) fn deal_out(queues: Vec<QueueRx>, count: usize, mut turn: usize) -> Vec<Vec<QueueRx>> {
     let mut lanes: Vec<Vec<QueueRx>> = (0..count).map(|_| Vec::new()).collect();
-    let mut turn = 0;
     for queue in queues {
         let lane = match queue.of {
             1 => {

@@ -6,7 +6,7 @@
 //!                       ^                                       │ Punt                    ^
 //!                       │ injected                              v                         │
 //!                       └──────────────────────────────────── host ──────────────────────┤
-//!                                                               │  ^ tables, neighbours   │
+//!                                                               │  ^ tables, neighbors   │
 //!                                                               v                         │
 //!                                                            mirrors <── the system ──────┘
 //! ```
@@ -15,7 +15,7 @@
 //! |---|---|
 //! | `packets` and the model's workers | receive, all stages, sink; with several receive queues, each worker for its own |
 //! | `egress` | serves queues by the clock |
-//! | `host` | neighbours, ICMP, what is for the router; writes the forwarding tables |
+//! | `host` | neighbors, ICMP, what is for the router; writes the forwarding tables |
 //! | `mirror` | what the system sends by mirrors |
 //! | `links` | hears of interfaces that change |
 //! | `offload` | turns the clock of flows that the kernel forwards, if there are any |
@@ -28,21 +28,23 @@
 //! dropped by name.
 
 mod capture;
-mod claim;
 mod counters;
 mod feed;
+mod halves;
 mod host;
 mod inject;
+mod interface_lock;
 mod lanes;
 mod links;
 mod mirror;
 mod offload;
 mod open;
 mod outbox;
-mod outlook;
 mod own_ports;
 mod packets;
 mod port_mac;
+mod ports;
+mod preflight;
 mod reload;
 mod router;
 mod sink;
@@ -52,11 +54,11 @@ mod workers;
 
 pub use capture::CaptureStream;
 pub use counters::{Counters, PortCounters, Traffic};
-pub use host::{Host, HostNumbers, KernelStationCounts, StationSource, Tables};
+pub use host::{Host, HostNumbers, KernelNeighborCounts, NeighborSource, Tables};
 pub use offload::Offloaded;
 pub use open::{OpenError, open_port, start_dpdk};
-pub use outlook::{PortOutlook, outlook};
 pub use packets::Swapped;
+pub use preflight::{PortPreflight, preflight};
 pub use reload::{Prepared, ReloadError, Reloaded};
 pub use router::{LiveOptions, LiveRouter, PortStatus};
 pub use workers::WorkerStatus;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender};
 use thalweg_ports::kernel::{KernelError, KernelEvent, Monitor, Watch};
 use thalweg_ports::live::link::{LinkFacts, Links, ReadLink};
 
@@ -35,6 +35,15 @@ pub(crate) struct Watched {
     pub(crate) mtu: Arc<AtomicU32>,
 }
 
+/// Ports that come and go.
+#[derive(Default)]
+pub(crate) struct WatchChange {
+    /// These are not watched any more.
+    pub(crate) gone: Vec<u16>,
+    /// These are, from now on.
+    pub(crate) new: Vec<Watched>,
+}
+
 /// See the module.
 pub(crate) struct LinkWatcher {
     monitor: Monitor,
@@ -43,17 +52,29 @@ pub(crate) struct LinkWatcher {
     /// What the configuration allowed when it was looked at, in the same order.
     told: Vec<u32>,
     changes: Sender<LinkChange>,
+    ports: Receiver<WatchChange>,
 }
 
 impl LinkWatcher {
     /// Watches these ports.
-    pub(crate) fn new(watched: Vec<Watched>, changes: Sender<LinkChange>) -> Result<Self, KernelError> {
+    pub(crate) fn new(
+        watched: Vec<Watched>,
+        changes: Sender<LinkChange>,
+        ports: Receiver<WatchChange>,
+    ) -> Result<Self, KernelError> {
         let watch = Watch { links: true, addresses: false, neighbors: false, routes: false };
         let monitor = Monitor::open(watch)?;
         let links = Links::open().map_err(|source| KernelError::Open { source })?;
-        let told = watched.iter().map(|each| each.mtu.load(Ordering::Relaxed)).collect();
-        let watched = watched.into_iter().map(|each| (each, None)).collect();
-        Ok(Self { monitor, links, watched, told, changes })
+        let mut this = Self { monitor, links, watched: Vec::new(), told: Vec::new(), changes, ports };
+        this.migrate_state(WatchChange { new: watched, ..WatchChange::default() });
+        Ok(this)
+    }
+
+    fn migrate_state(&mut self, WatchChange { gone, new }: WatchChange) {
+        self.watched.retain(|(watched, _)| !gone.contains(&watched.port));
+        self.watched.extend(new.into_iter().map(|each| (each, None)));
+        let allowed = |(watched, _): &(Watched, _)| watched.mtu.load(Ordering::Relaxed);
+        self.told = self.watched.iter().map(allowed).collect();
     }
 
     /// Works until `stop` is set.
@@ -63,7 +84,12 @@ impl LinkWatcher {
             let mut down = Vec::new();
             let heard = self.hears_something(&mut down);
             self.pass_on_flaps(&down);
-            if heard || self.is_told_otherwise() || Instant::now() >= read_at {
+            let mut has_others = false;
+            while let Ok(change) = self.ports.try_recv() {
+                self.migrate_state(change);
+                has_others = true;
+            }
+            if heard || has_others || self.is_told_otherwise() || Instant::now() >= read_at {
                 self.read();
                 read_at = Instant::now() + READ_EVERY;
             }

@@ -3,7 +3,7 @@
 //!
 //! A mirror is a TAP interface with its port's address, MAC address, MTU and link state. What comes to the router itself
 //! by the port, and is no question for an address of the router, goes to the mirror; what the system sends by the mirror
-//! leaves by the port as it is. Questions for the router's own addresses (ARP, Neighbour Solicitation) the router answers
+//! leaves by the port as it is. Questions for the router's own addresses (ARP, Neighbor Solicitation) the router answers
 //! itself, so the system need not be asked for each; answers go to both.
 //!
 //! What goes to all on the port's link goes to the mirror, too: so a DHCP server or client works there, and OSPF. An address
@@ -21,7 +21,8 @@ use thalweg_ports::live::tap::{self, TapControl, TapOptions};
 use thalweg_ports::live::{LiveClock, LiveError, LiveSource, PortRx, PortTx, SourceOptions, SourceWaker};
 
 use crate::counters::Counters;
-use crate::outbox::{Outbox, Server};
+use crate::halves::HalvesSlot;
+use crate::outbox::{Outboxes, Server};
 use crate::own_ports::OwnTraffic;
 
 /// How long the thread waits for frames before it looks whether it is still wanted.
@@ -59,7 +60,7 @@ pub(crate) struct Mirrors {
     mirrors: Vec<Mirror>,
 }
 
-/// The halves that the system's frames come from, for [`forward`].
+/// The halves that the system's frames come from.
 pub(crate) type MirrorHalves = Vec<(u16, Box<dyn PortRx>)>;
 
 impl Mirrors {
@@ -75,7 +76,10 @@ impl Mirrors {
             };
             let options = TapOptions { name: name.clone(), mac: known_mac(*mac), mtu: *mtu, persist: false };
             let (opened, control) = tap::open(&options)?;
-            for net in &config.addresses {
+            // What programs gave an earlier mirror is theirs to give again.
+            let given = config.addresses.iter().filter(|net| !config.learned.contains(net));
+            let addresses: Vec<IpNet> = given.copied().collect();
+            for net in &addresses {
                 if let Err(error) = add_address(opened.facts.index, net.addr(), net.prefix_len()) {
                     tracing::warn!(mirror = name, address = %net, "cannot set the address: {error}");
                 }
@@ -83,7 +87,6 @@ impl Mirrors {
             tracing::info!(port = config.name, mirror = name, "the system has a mirror of the port");
             halves.extend(opened.rx.into_iter().map(|rx| (*port, rx)));
             let index = opened.facts.index;
-            let addresses = config.addresses.clone();
             mirrors.mirrors.push(Mirror {
                 port: *port,
                 tx: opened.tx,
@@ -94,6 +97,16 @@ impl Mirrors {
             });
         }
         Ok((mirrors, halves))
+    }
+
+    /// Has these mirrors, too.
+    pub(crate) fn extend(&mut self, others: Self) {
+        self.mirrors.extend(others.mirrors);
+    }
+
+    /// A port has no mirror any more.
+    pub(crate) fn remove(&mut self, port: u16) {
+        self.mirrors.retain(|mirror| mirror.port != port);
     }
 
     /// Gives the port's mirror a frame.
@@ -153,7 +166,10 @@ fn known_mac(mac: [u8; 6]) -> Option<[u8; 6]> {
 /// Sends what the system sends by mirrors: the body of a thread.
 pub(crate) struct Forwarder {
     source: LiveSource,
-    outboxes: Arc<[Outbox]>,
+    queues: Vec<(u16, u16)>,
+    /// Mirrors that come and go.
+    halves: HalvesSlot,
+    outboxes: Outboxes,
     server: Arc<Server>,
     counters: Arc<Counters>,
     class: Arc<AtomicU8>,
@@ -163,16 +179,18 @@ pub(crate) struct Forwarder {
 impl Forwarder {
     /// Of these mirrors.
     pub(crate) fn new(
-        halves: MirrorHalves,
+        (mirrors, halves): (MirrorHalves, HalvesSlot),
         clock: LiveClock,
-        outboxes: Arc<[Outbox]>,
+        outboxes: Outboxes,
         server: Arc<Server>,
         counters: Arc<Counters>,
         class: Arc<AtomicU8>,
         own: OwnTraffic,
     ) -> io::Result<Self> {
         let options = SourceOptions { chunk_packets: CHUNK_PACKETS, ..SourceOptions::default() };
-        Ok(Self { source: LiveSource::new(halves, options, clock)?, outboxes, server, counters, class, own })
+        let queues = mirrors.iter().map(|(port, _)| (*port, 0)).collect();
+        let source = LiveSource::new(mirrors, options, clock)?;
+        Ok(Self { source, queues, halves, outboxes, server, counters, class, own })
     }
 
     /// What ends a wait.
@@ -183,16 +201,18 @@ impl Forwarder {
     /// Works until `stop` is set.
     pub(crate) fn run(mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
+            self.halves.apply(&mut self.source, &mut self.queues);
             match self.source.next_chunk(WAIT) {
                 Ok(Some(chunk)) => {
                     let now_ns = self.source.clock().now_ns();
+                    let outboxes = self.outboxes.load();
                     for (i, packet) in chunk.packets().iter().enumerate() {
-                        let Some(outbox) = self.outboxes.get(usize::from(packet.port_in)) else { continue };
+                        let Some(outbox) = outboxes.get(usize::from(packet.port_in)) else { continue };
                         let frame = chunk.frame(i);
                         self.counters.add_own(frame.len() as u64);
                         self.own.sent(frame, now_ns);
                         let mut open = outbox.open();
-                        open.send(self.class.load(Ordering::Relaxed), frame, now_ns);
+                        open.send_own(self.class.load(Ordering::Relaxed), frame, now_ns);
                         open.close(now_ns, &self.server);
                     }
                 }

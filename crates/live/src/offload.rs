@@ -50,7 +50,7 @@ const TIMEOUT_PART: u32 = 4;
 /// Timeouts below this leave no lease. Seconds.
 const TIMEOUT_MIN_S: u32 = 4;
 
-/// Packets and octets that the kernel forwarded.
+/// Packets and bytes that the kernel forwarded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offloaded {
     /// That came in by the port.
@@ -100,7 +100,7 @@ impl FlowOffload {
     pub(crate) fn new(
         config: &RouterConfig,
         ports: Vec<Option<Arc<Offload>>>,
-        facts: &[PortFacts],
+        facts: &[&PortFacts],
     ) -> Option<Arc<Self>> {
         ports.iter().any(Option::is_some).then_some(())?;
         let ways_out = config.ports.iter().zip(facts).map(|(port, facts)| {
@@ -126,10 +126,19 @@ impl FlowOffload {
     }
 
     /// Another configuration is in force; no packet is on its way. All leases end.
-    pub(crate) fn set_rules(&self, rules: Rules) {
+    pub(crate) fn set_rules(&self, mut rules: Rules) {
         self.set_lease(rules.lease_s);
+        self.forget_others(&mut rules);
         self.rules.store(Arc::new(rules));
         self.invalidate();
+    }
+
+    /// Ports that a reload has brought take no part: flows leave by the interfaces that ports had at the start.
+    fn forget_others(&self, rules: &mut Rules) {
+        for (place, (lets_out, interface)) in rules.lets_out.iter_mut().zip(&rules.interfaces).enumerate() {
+            let way = self.ways_out.get(place).and_then(Option::as_ref);
+            *lets_out &= way.is_some_and(|way| interface.as_ref() == Some(&way.name));
+        }
     }
 
     fn set_lease(&self, seconds: u32) {
@@ -302,8 +311,8 @@ impl FlowOffload {
         let mut sums = vec![Offloaded::default(); self.ports.len()];
         for (came_in, offload) in self.ports.iter().enumerate() {
             let counts = offload.as_ref().map(|offload| offload.forwarded());
-            for (left, (packets, octets)) in counts.into_iter().flatten().flatten().enumerate() {
-                let add = |sum: (u64, u64)| (sum.0 + packets, sum.1 + octets);
+            for (left, (packets, bytes)) in counts.into_iter().flatten().flatten().enumerate() {
+                let add = |sum: (u64, u64)| (sum.0 + packets, sum.1 + bytes);
                 sums[came_in].received = add(sums[came_in].received);
                 sums[left].sent = add(sums[left].sent);
             }
@@ -369,6 +378,8 @@ pub(crate) struct Rules {
     /// By the port they come in by, and by the one they leave by.
     takes: Vec<bool>,
     lets_out: Vec<bool>,
+    /// By port, its interface.
+    interfaces: Vec<Option<String>>,
     is_policed: Vec<bool>,
     lease_s: u32,
 }
@@ -382,7 +393,9 @@ impl Rules {
             tracing::warn!("flows are not offloaded: a timeout of [nat.timeouts] is below {TIMEOUT_MIN_S} s");
         }
         let lets_out = (0u16..).zip(&config.ports);
+        let interface = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.name.clone());
         Self {
+            interfaces: config.ports.iter().map(interface).collect(),
             takes: config.ports.iter().map(|port| lasts && port.acl_in.is_none()).collect(),
             lets_out: lets_out.map(|(i, port)| port.acl_out.is_none() && !has_queues(config, i)).collect(),
             is_policed: config.qos.classes.iter().map(|class| class.policer.is_some()).collect(),

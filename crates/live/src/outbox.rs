@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::{ArcSwap, Guard};
 use thalweg_base::{DropReason, NO_PORT};
 use thalweg_dataplane::egress::{EgressQueue, Next, mark_frame_ce};
 use thalweg_dataplane::vlan::{EgressTag, TAG_BYTES, VlanTable};
@@ -42,7 +43,29 @@ const SPARE_MAX: usize = 1024;
 /// A frame that waits.
 type Frame = Vec<u8>;
 
+/// The ways out of all ports, as everybody who sends has them. A reload puts another list in its place.
+#[derive(Clone)]
+pub(crate) struct Outboxes(Arc<ArcSwap<Vec<Outbox>>>);
+
+impl Outboxes {
+    /// These, by port.
+    pub(crate) fn new(outboxes: Vec<Outbox>) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(outboxes)))
+    }
+
+    /// As they are now.
+    pub(crate) fn load(&self) -> Guard<Arc<Vec<Outbox>>> {
+        self.0.load()
+    }
+
+    /// From now on these.
+    pub(crate) fn replace(&self, outboxes: Vec<Outbox>) {
+        self.0.store(Arc::new(outboxes));
+    }
+}
+
 /// A port's way out.
+#[derive(Clone)]
 pub(crate) struct Outbox {
     /// Whose driver it is.
     port: u16,
@@ -186,7 +209,7 @@ impl Outbox {
         let halves = std::iter::once(&self.ways.main).chain(&self.ways.others);
         halves.map(|half| lock(half).tx.counters()).fold(TxCounters::default(), |sum, half| TxCounters {
             frames: sum.frames + half.frames,
-            octets: sum.octets + half.octets,
+            bytes: sum.bytes + half.bytes,
             failed: sum.failed + half.failed,
         })
     }
@@ -333,6 +356,15 @@ pub(crate) struct Opened<'o> {
 impl Opened<'_> {
     /// Sends an Ethernet frame, or puts it into the queue of its class, or drops and counts it.
     pub(crate) fn send(&mut self, class: u8, frame: &[u8], now_ns: u64) {
+        self.send_as(false, class, frame, now_ns);
+    }
+
+    /// Sends a frame of the router's own: before all that waits if the network needs it ([`is_urgent`]).
+    pub(crate) fn send_own(&mut self, class: u8, frame: &[u8], now_ns: u64) {
+        self.send_as(is_urgent(frame), class, frame, now_ns);
+    }
+
+    fn send_as(&mut self, is_urgent: bool, class: u8, frame: &[u8], now_ns: u64) {
         let State { tx, queue, spare, is_watched, .. } = &mut *self.state;
         let is_watched = *is_watched;
         if let (None, None) = (&queue, self.outbox.tag) {
@@ -355,7 +387,11 @@ impl Opened<'_> {
             return keep(spare, waiting);
         };
         let length = waiting.len() as u32;
-        match queue.enqueue(class, waiting, length, now_ns) {
+        let done = match is_urgent {
+            true => queue.enqueue_urgent(class, waiting, length, now_ns),
+            false => queue.enqueue(class, waiting, length, now_ns),
+        };
+        match done {
             Ok(()) => self.put += 1,
             Err((frame, reason)) => {
                 self.outbox.drop(reason, class, &frame, is_watched);
@@ -385,6 +421,21 @@ impl Opened<'_> {
     }
 }
 
+/// Whether a network falls apart without a frame: ARP, Neighbor Discovery, and what a program marked as network control (CS6 and CS7,
+/// RFC 4594 3.1), as routing daemons do.
+fn is_urgent(frame: &[u8]) -> bool {
+    const NETWORK_CONTROL: u8 = 6;
+    match frame.get(12..) {
+        Some([0x08, 0x06, ..]) => true,
+        Some([0x08, 0x00, _, tos, ..]) => tos >> 5 >= NETWORK_CONTROL,
+        Some([0x86, 0xdd, first, second, rest @ ..]) => {
+            let is_discovery = rest.get(4) == Some(&58) && matches!(rest.get(38), Some(133..=137));
+            (first << 4 | second >> 4) >> 5 >= NETWORK_CONTROL || is_discovery
+        }
+        _ => false,
+    }
+}
+
 fn keep(spare: &mut Vec<Frame>, frame: Frame) {
     if spare.len() < SPARE_MAX {
         spare.push(frame);
@@ -411,11 +462,11 @@ impl Server {
     }
 
     /// Serves until `stop` says so.
-    pub(crate) fn run(&self, outboxes: &[Outbox], now_ns: impl Fn() -> u64, mut stop: impl FnMut() -> bool) {
+    pub(crate) fn run(&self, outboxes: &Outboxes, now_ns: impl Fn() -> u64, mut stop: impl FnMut() -> bool) {
         while !stop() {
             let now = now_ns();
             let mut until: Option<u64> = None;
-            for outbox in outboxes {
+            for outbox in outboxes.load().iter() {
                 match outbox.serve(now) {
                     Rest::Empty => {}
                     Rest::More => until = Some(now),

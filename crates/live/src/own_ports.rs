@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_of_the_router_are_recognised() {
+    fn flows_of_the_router_are_recognized() {
         const PUBLIC: [u8; 4] = [198, 51, 100, 1];
         let flow = |frame: &[u8]| flow_of(frame, |address| address == Ipv4Addr::from(PUBLIC));
         let to = [203, 0, 113, 7];

@@ -7,7 +7,7 @@ use thalweg_node::config::{Driver, PortConfig};
 pub(crate) enum PortMac {
     /// The interface's: the router takes its place.
     Interface,
-    /// Another than the interface's, made from it: the interface is the other end of the cable, and two stations with
+    /// Another than the interface's, made from it: the interface is the other end of the cable, and two neighbors with
     /// one address do not hear each other.
     Beside,
     /// The configuration's.
@@ -48,11 +48,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tap_and_its_router_are_two_stations() {
+    fn a_tap_and_its_router_are_two_neighbors() {
         for interface in [[0x52, 0x54, 0, 1, 2, 3], [0, 1, 2, 3, 4, 0xff], [0xfe, 0, 0, 0, 0, 0]] {
             let mac = PortMac::Beside.with(interface);
             assert_ne!(mac, interface);
-            assert_eq!(mac[0] & 3, 2, "one station's, made up here: {mac:x?}");
+            assert_eq!(mac[0] & 3, 2, "one neighbor's, made up here: {mac:x?}");
         }
         assert_eq!(PortMac::Interface.with([1; 6]), [1; 6]);
         assert_eq!(PortMac::Configured([2; 6]).with([1; 6]), [2; 6]);

@@ -2,18 +2,20 @@
 //!
 //! | step | what | can it fail |
 //! |---|---|---|
-//! | prepare | compare, build the next plan, compare routes, allocate | yes: nothing has changed |
+//! | prepare | compare, build the next plan, compare routes, allocate, open new ports | yes: nothing has changed |
 //! | gateways | numbers of new targets; their gateways are resolved before a packet wants them | yes: nothing has changed |
 //! | routes | by difference, slice by slice | yes: they are put back |
 //! | the rest of the program | whatever else takes the same file (BGP) | yes: routes are put back |
 //! | turn | with no packet on its way: plan, NAT, policers, queues | only if packets are not worked on at all |
-//! | afterwards | numbers of old routes are free; addresses, stations, mirrors, MTUs | no |
+//! | afterwards | numbers of old routes are free; addresses, static_neighbors, mirrors, MTUs | no |
 //!
 //! What the router remembers goes on: sessions and their public ports, what policers have saved, what waits in queues,
-//! neighbours, counters.
+//! neighbors, counters.
 //!
-//! Interfaces, drivers, MAC addresses, mirrors and VLANs are what the ports were opened with; another of these needs a
-//! restart, and is refused.
+//! Ports come, go and change their interface, VLAN or mirror: see `ports`. What a port is driven by, and with, stays for as
+//! long as it has its interface; another needs a restart, and is refused.
+
+mod ports;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -27,7 +29,7 @@ use thalweg_node::BuildError;
 use thalweg_node::config::{PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::live::{LiveTables, PortLink, RouteChange, RouteCounts, RouteDifference};
-use thalweg_node::plan::{Successor, TakenOver};
+use thalweg_node::plan::{Migrated, NextPlan};
 use thalweg_text::units::{count, counted, duration};
 
 use crate::host::{HostChange, PortChange};
@@ -35,6 +37,7 @@ use crate::offload::Rules;
 use crate::packets::{NotSwapped, Swapped};
 use crate::router::{LiveRouter, refusal};
 use crate::start::{class_names, translated};
+use ports::{PortDifference, PortsChange};
 
 /// Prefixes changed before others may have the tables: below a millisecond.
 const SLICE: usize = 512;
@@ -87,12 +90,22 @@ pub struct Prepared {
     /// The one it was compared with.
     before: Arc<RouterConfig>,
     config: Arc<RouterConfig>,
-    successor: Successor,
+    successor: NextPlan,
     routes: RouteDifference,
     host: HostChange,
+    ports: Option<PortsChange>,
     /// Whether packets are worked on differently at all.
     turns: bool,
     changes: Vec<String>,
+}
+
+/// What was done when packets began to pass by the next plan.
+struct Exchanged {
+    /// By others, in words.
+    more: Vec<String>,
+    routes_took: Duration,
+    swapped: Swapped,
+    taken_over: Migrated,
 }
 
 /// What was done.
@@ -107,14 +120,23 @@ pub struct Reloaded {
     /// How the plan was exchanged, if it was.
     pub swapped: Option<Swapped>,
     /// What became of NAT's sessions and the like.
-    pub taken_over: TakenOver,
+    pub taken_over: Migrated,
 }
 
 impl LiveRouter {
+    /// What another configuration would change, or why it would be refused. Nothing is opened or changed.
+    pub fn compare(&self, config: &RouterConfig) -> Result<Vec<String>, ReloadError> {
+        let before = self.config();
+        let (difference, mut changes) = compared(&before, config)?;
+        self.can_open(&before, config, &difference)?;
+        changes.extend(routes_in_words(RouteDifference::between(&before, config).counts()));
+        Ok(changes)
+    }
+
     /// Does everything about another configuration that can be refused or takes long, and changes nothing.
     pub fn prepare(&self, config: Arc<RouterConfig>) -> Result<Prepared, ReloadError> {
         let before = self.config();
-        same_ports(&before, &config)?;
+        let (difference, changes) = compared(&before, &config)?;
         let mut router = None;
         self.tables.with(&mut |tables| router = Some(tables.router()));
         let router = router.ok_or(ReloadError::Stuck("the forwarding tables do not answer"))?;
@@ -122,10 +144,12 @@ impl LiveRouter {
         let successor = plan.successor(&before, &config, router, self.workers, self.flow_outlet.clone());
         let successor = successor.map_err(ReloadError::Build)?;
         let routes = RouteDifference::between(&before, &config);
-        let changes = differences(&before, &config);
         let turns = !changes.is_empty() || routes.counts() != RouteCounts::default();
         let host = host_change(&before, &config);
-        Ok(Prepared { before, config, successor, routes, host, turns, changes })
+        // Last of all, as it is seen from outside.
+        let ports = self.prepare_ports(&before, &config, difference)?;
+        let turns = turns || ports.is_some();
+        Ok(Prepared { before, config, successor, routes, host, ports, turns, changes })
     }
 
     /// Takes the configuration over. `also` is done when all that remains cannot fail; if it does, nothing is changed.
@@ -136,7 +160,7 @@ impl LiveRouter {
         also: impl FnOnce() -> Result<Vec<String>, String>,
     ) -> Result<Reloaded, ReloadError> {
         let mut in_force = self.config_in_force();
-        let Prepared { before, config, successor, routes, host, turns, mut changes } = prepared;
+        let Prepared { before, config, successor, routes, host, mut ports, turns, mut changes } = prepared;
         if !Arc::ptr_eq(&before, &in_force) {
             return Err(ReloadError::Stuck("another configuration was taken over meanwhile: try again"));
         }
@@ -146,30 +170,53 @@ impl LiveRouter {
             return Ok(Reloaded { changes, ..Reloaded::default() });
         }
         let counts = routes.counts();
-        let begun = Instant::now();
-        let mut change = self.change_routes(routes)?;
-        let routes_took = begun.elapsed();
-        match also() {
-            Ok(more) => changes.extend(more),
-            Err(why) => {
-                self.undo_routes(&mut change);
-                return Err(ReloadError::Refused(why));
-            }
+        let ways_before = self.outboxes.load();
+        if let Some(ports) = &ports {
+            self.begin_ports(ports, &config);
         }
-        let (swapped, taken_over) = match self.turn(&config, successor) {
-            Ok(done) => done,
+        let exchanged = self.change_routes_and_turn(&config, (routes, successor), ports.as_mut(), also);
+        let Exchanged { more, routes_took, swapped, taken_over } = match exchanged {
+            Ok(exchanged) => exchanged,
             Err(error) => {
-                self.undo_routes(&mut change);
+                if let Some(ports) = ports {
+                    self.undo_ports(ports);
+                    self.outboxes.replace(ways_before.to_vec());
+                    self.counters.set_names(before.ports.iter().map(|port| port.name.clone()));
+                }
                 return Err(error);
             }
         };
-        let mut change = Some(change);
-        self.with_tables(|tables| change.take().into_iter().for_each(|change| tables.finish_routes(change)));
+        changes.extend(more);
+        let lost = ports.map_or(0, |ports| self.finish_ports(ports, &ways_before, (&before, &config)));
         self.follow(&in_force, &config, host);
         *in_force = config;
         let nat = self.nat().map(|nat| nat.counters().sessions_active);
-        changes.push(in_words(counts, nat, &taken_over, swapped));
+        changes.push(in_words(counts, nat, &taken_over, lost, swapped));
         Ok(Reloaded { changes, routes: counts, routes_took, swapped: Some(swapped), taken_over })
+    }
+
+    /// All that may fail once routes have begun to change; they are put back then.
+    fn change_routes_and_turn(
+        &self,
+        config: &RouterConfig,
+        (routes, successor): (RouteDifference, NextPlan),
+        ports: Option<&mut PortsChange>,
+        also: impl FnOnce() -> Result<Vec<String>, String>,
+    ) -> Result<Exchanged, ReloadError> {
+        let begun = Instant::now();
+        let mut change = self.change_routes(routes, &ports)?;
+        let routes_took = begun.elapsed();
+        let exchanged = also().map_err(ReloadError::Refused).and_then(|more| {
+            let (swapped, taken_over) = self.turn(config, successor, ports)?;
+            Ok(Exchanged { more, routes_took, swapped, taken_over })
+        });
+        if exchanged.is_err() {
+            self.undo_routes(&mut change);
+            return exchanged;
+        }
+        let mut change = Some(change);
+        self.with_tables(|tables| change.take().into_iter().for_each(|change| tables.finish_routes(change)));
+        exchanged
     }
 
     fn with_tables<T>(&self, mut act: impl FnMut(&mut LiveTables) -> T) -> Option<T> {
@@ -179,13 +226,17 @@ impl LiveRouter {
     }
 
     /// Changes routes by difference.
-    fn change_routes(&self, routes: RouteDifference) -> Result<RouteChange, ReloadError> {
+    fn change_routes(
+        &self,
+        routes: RouteDifference,
+        ports: &Option<&mut PortsChange>,
+    ) -> Result<RouteChange, ReloadError> {
         let stuck = ReloadError::Stuck("the forwarding tables do not answer");
         let silent = self.order(|host| host.unresolved_gateways()).unwrap_or_default();
         let mut routes = Some(routes);
         let begun = self.with_tables(|tables| routes.take().map(|routes| tables.begin_routes(routes)));
         let mut change = begun.flatten().ok_or(stuck.clone())?.map_err(ReloadError::Build)?;
-        self.wait_for_gateways(&silent);
+        self.wait_for_gateways(&silent, ports);
         loop {
             match self.with_tables(|tables| tables.change_routes(&mut change, SLICE)) {
                 Some(Ok(true)) => return Ok(change),
@@ -200,12 +251,13 @@ impl LiveRouter {
     }
 
     /// Waits until the gateways of new routes are resolved: a packet that meets one before is held, but not many are.
-    /// Those that were silent before are not waited for.
-    fn wait_for_gateways(&self, silent: &[(u16, IpAddr)]) {
+    /// Those that were silent before are not waited for, nor those on new ports: their answers come in after the turn.
+    fn wait_for_gateways(&self, silent: &[(u16, IpAddr)], ports: &Option<&mut PortsChange>) {
+        let is_new = |port: u16| ports.as_ref().is_some_and(|ports| ports.brings(port));
         let until = Instant::now() + GATEWAYS_WAIT;
         while Instant::now() < until {
             let unresolved = self.order(|host| host.unresolved_gateways()).unwrap_or_default();
-            if unresolved.iter().all(|gateway| silent.contains(gateway)) {
+            if unresolved.iter().all(|gateway| silent.contains(gateway) || is_new(gateway.0)) {
                 return;
             }
             thread::sleep(GATEWAYS_LOOK);
@@ -219,22 +271,31 @@ impl LiveRouter {
     }
 
     /// Exchanges the plan, and with no packet on its way what belongs to it.
-    fn turn(&self, config: &RouterConfig, successor: Successor) -> Result<(Swapped, TakenOver), ReloadError> {
+    fn turn(
+        &self,
+        config: &RouterConfig,
+        successor: NextPlan,
+        ports: Option<&mut PortsChange>,
+    ) -> Result<(Swapped, Migrated), ReloadError> {
+        let change_ports = ports.map(|ports| ports.turn(&self.lanes, &self.outboxes));
         let queues: Vec<Option<EgressConfig>> = (0..config.ports.len() as u16)
             .map(|port| has_queues(config, port).then(|| egress_config(config, port)))
             .collect();
         let (outboxes, clock) = (self.outboxes.clone(), self.clock);
         let (class, own) = (config.qos.default_class, self.class.clone());
         let offload = self.offload.clone().map(|offload| (offload, Rules::of(config)));
-        let taken = Arc::<Mutex<TakenOver>>::default();
+        let taken = Arc::<Mutex<Migrated>>::default();
         let told = taken.clone();
         let (counters, names) = (self.counters.clone(), class_names(config));
         let turn = move |before: &thalweg_node::plan::RouterPlan| {
             let now_ns = clock.now_ns();
             counters.taps.set_classes(names);
+            if let Some(change_ports) = change_ports {
+                change_ports();
+            }
             // A sub-interface has its parent's.
             for (outbox, queue) in
-                outboxes.iter().zip(queues).filter(|(outbox, _)| !outbox.is_sub_interface())
+                outboxes.load().iter().zip(queues).filter(|(outbox, _)| !outbox.is_sub_interface())
             {
                 outbox.set_queue(queue, now_ns);
             }
@@ -242,7 +303,7 @@ impl LiveRouter {
                 offload.set_rules(rules);
             }
             own.store(class, Ordering::Relaxed);
-            let (plan, taken) = successor.take_over(before);
+            let (plan, taken) = successor.migrate_state(before);
             *told.lock().unwrap_or_else(PoisonError::into_inner) = taken;
             plan
         };
@@ -268,74 +329,57 @@ impl LiveRouter {
                 }
             }
         });
-        for (mtu, port) in self.mtus.iter().zip(&config.ports) {
-            mtu.store(port.mtu.into(), Ordering::Relaxed);
+        for (state, port) in self.states().iter().zip(&config.ports) {
+            if let Some(state) = state {
+                state.mtu.store(port.mtu.into(), Ordering::Relaxed);
+            }
         }
         self.tells_refusals.store(host.refusal.is_some(), Ordering::Relaxed);
         let nat = self.nat();
         if self.order(|host_thread| host_thread.change(host, nat)).is_none() {
-            tracing::error!("the host thread does not answer: addresses and stations are as before");
+            tracing::error!("the host thread does not answer: addresses and static_neighbors are as before");
         }
     }
 }
 
-/// Ports are opened once: what they were opened with must be the same.
-fn same_ports(before: &RouterConfig, after: &RouterConfig) -> Result<(), ReloadError> {
-    let restart = |key: String| Err(ReloadError::Restart { key });
-    let names = |config: &RouterConfig| config.ports.iter().map(|port| port.name.clone()).collect::<Vec<_>>();
-    if names(before) != names(after) {
-        return restart("[ports] (which there are, or their order)".to_owned());
-    }
+/// What is different of ports, and all that is in words, if it can be applied at all.
+fn compared(
+    before: &RouterConfig,
+    after: &RouterConfig,
+) -> Result<(PortDifference, Vec<String>), ReloadError> {
+    let difference = PortDifference::between(before, after)?;
+    same_process(before, after)?;
+    let mut changes = difference.in_words(before, after);
+    changes.extend(differences(before, after, &difference.new));
+    Ok((difference, changes))
+}
+
+/// What the process was started with must be the same.
+fn same_process(before: &RouterConfig, after: &RouterConfig) -> Result<(), ReloadError> {
+    let restart = |key: &str| Err(ReloadError::Restart { key: key.to_owned() });
     if before.kernel != after.kernel {
-        return restart("[kernel]".to_owned());
+        return restart(
+            "[kernel] (`routes` is \"both\" by default where a port has a mirror: say it to keep it)",
+        );
     }
     if before.dpdk != after.dpdk {
-        return restart("[dpdk]".to_owned());
+        return restart("[dpdk]");
     }
     let outlets = |config: &RouterConfig| {
         let flows = config.flows.clone()?;
         Some((flows.collectors, flows.balance, flows.observation_domain, flows.store, flows.nat_events))
     };
     if outlets(before) != outlets(after) {
-        return restart("[flows] (whether there is any, who gets records, and `nat_events`)".to_owned());
-    }
-    for (old, new) in before.ports.iter().zip(&after.ports) {
-        if let Some(key) = key_of_restart(old, new) {
-            return restart(format!("`{key}` of [ports.{}]", new.name));
-        }
+        return restart("[flows] (whether there is any, who gets records, and `nat_events`)");
     }
     Ok(())
 }
 
-fn key_of_restart(old: &PortConfig, new: &PortConfig) -> Option<&'static str> {
-    let interface = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.name.clone());
-    let driver = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.driver);
-    let device = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.device.clone());
-    let own_mac = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.own_mac);
-    let offload = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.offload);
-    let queues = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.queues);
-    let xdp_mode = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.xdp_mode);
-    let mirror = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.mirror.clone());
-    [
-        ("interface", interface(old) != interface(new)),
-        ("driver", driver(old) != driver(new)),
-        ("device", device(old) != device(new)),
-        ("mac", own_mac(old) != own_mac(new) || old.mac != new.mac),
-        ("mirror", mirror(old) != mirror(new)),
-        ("queues", queues(old) != queues(new)),
-        ("offload", offload(old) != offload(new)),
-        ("xdp_mode", xdp_mode(old) != xdp_mode(new)),
-        ("vlan", old.sub_interface != new.sub_interface),
-    ]
-    .into_iter()
-    .find_map(|(key, differs)| differs.then_some(key))
-}
-
-/// What is different besides routes, in words.
-fn differences(before: &RouterConfig, after: &RouterConfig) -> Vec<String> {
+/// What is different besides routes, in words; of ports, those that stay: others are `opened`, or gone.
+fn differences(before: &RouterConfig, after: &RouterConfig, opened: &[u16]) -> Vec<String> {
     let mut changes = Vec::new();
-    for (old, new) in before.ports.iter().zip(&after.ports) {
-        if old != new {
+    for (port, (old, new)) in (0..).zip(before.ports.iter().zip(&after.ports)) {
+        if old != new && !new.is_vacant() && !opened.contains(&port) {
             changes.push(format!("port {}: settings changed", new.name));
         }
     }
@@ -357,8 +401,8 @@ fn differences(before: &RouterConfig, after: &RouterConfig) -> Vec<String> {
     if before.flows != after.flows {
         changes.push("flows: metering changed, the flow cache starts empty".to_owned());
     }
-    if before.neighbours != after.neighbours {
-        changes.push("[[neighbours]] changed".to_owned());
+    if before.neighbors != after.neighbors {
+        changes.push("[[neighbors]] changed".to_owned());
     }
     changes
 }
@@ -367,21 +411,27 @@ fn host_change(before: &RouterConfig, after: &RouterConfig) -> HostChange {
     let advertises =
         |port: &PortConfig| port.interface.as_ref().is_some_and(|interface| interface.router_advertisements);
     let port_of = |config: &RouterConfig, index: u16| {
-        let port = &config.ports[usize::from(index)];
+        let port = config.ports.get(usize::from(index))?;
         let (addresses, advertises) = (port.addresses.clone(), advertises(port));
         let mirrored = addresses.iter().copied().filter(|net| !port.learned.contains(net)).collect();
-        PortChange { port: index, addresses, mirrored, translated: translated(config, index), advertises }
+        Some(PortChange {
+            port: index,
+            addresses,
+            mirrored,
+            translated: translated(config, index),
+            advertises,
+        })
     };
     let ports = (0..).zip(&after.ports).map(|(index, _)| (port_of(before, index), port_of(after, index)));
-    let stations = |config: &RouterConfig| {
-        config.neighbours.iter().map(|each| (each.port, each.address, each.mac)).collect::<Vec<_>>()
+    let static_neighbors = |config: &RouterConfig| {
+        config.neighbors.iter().map(|each| (each.port, each.address, each.mac)).collect::<Vec<_>>()
     };
-    let (old, new) = (stations(before), stations(after));
+    let (old, new) = (static_neighbors(before), static_neighbors(after));
     let is_kept = |port: u16, address: IpAddr| new.iter().any(|each| (each.0, each.1) == (port, address));
     HostChange {
-        ports: ports.filter(|(old, new)| old != new).map(|(_, new)| new).collect(),
+        ports: ports.filter(|(old, new)| old != new).filter_map(|(_, new)| new).collect(),
         forgotten: old.iter().map(|each| (each.0, each.1)).filter(|each| !is_kept(each.0, each.1)).collect(),
-        stations: new.iter().filter(|each| !old.contains(each)).copied().collect(),
+        static_neighbors: new.iter().filter(|each| !old.contains(each)).copied().collect(),
         outside: after.nat.as_ref().map(|nat| nat.outside),
         refusal: refusal(after),
         class: after.qos.default_class,
@@ -389,13 +439,9 @@ fn host_change(before: &RouterConfig, after: &RouterConfig) -> HostChange {
 }
 
 /// What a reload came to, in one line.
-fn in_words(routes: RouteCounts, nat: Option<u64>, taken: &TakenOver, swapped: Swapped) -> String {
-    let mut words = Vec::new();
-    if routes != RouteCounts::default() {
-        let set = counted(routes.set as u64, "route");
-        words.push(format!("{set} added or changed, {} removed", count(routes.removed as u64)));
-    }
-    let ended = taken.sessions.map_or(0, |sessions| sessions.displaced);
+fn in_words(routes: RouteCounts, nat: Option<u64>, taken: &Migrated, lost: u64, swapped: Swapped) -> String {
+    let mut words: Vec<String> = routes_in_words(routes).into_iter().collect();
+    let ended = taken.sessions.map_or(0, |sessions| sessions.displaced) + lost;
     if let Some(kept) = nat {
         let ended = match ended {
             0 => String::new(),
@@ -405,6 +451,16 @@ fn in_words(routes: RouteCounts, nat: Option<u64>, taken: &TakenOver, swapped: S
     }
     words.push(format!("paused {}", duration(swapped.pause.as_nanos() as u64)));
     words.join("; ")
+}
+
+fn routes_in_words(routes: RouteCounts) -> Option<String> {
+    let RouteCounts { added, changed, removed } = routes;
+    let parts = [(added, "added"), (changed, "changed"), (removed, "removed")];
+    let mut parts = parts.into_iter().filter(|(number, _)| *number > 0);
+    let (number, what) = parts.next()?;
+    let first = format!("{} {what}", counted(number as u64, "route"));
+    let rest = parts.map(|(number, what)| format!(", {} {what}", count(number as u64)));
+    Some(rest.fold(first, |line, part| line + &part))
 }
 
 #[cfg(test)]

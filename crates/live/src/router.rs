@@ -1,6 +1,6 @@
 //! A live router, as others have it: looking at it, asking it, stopping it. How it is put together: `start`.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -12,17 +12,17 @@ use thalweg_dataplane::nat::NatStage;
 use thalweg_exec::ModelOptions;
 use thalweg_node::config::{NatRefusal, RouterConfig};
 use thalweg_node::plan::{RecordOutlet, RouterPlan};
-use thalweg_ports::live::reopen::OpenedLater;
 use thalweg_ports::live::{LiveClock, PortFacts, RxCounters, SourceWaker, TxCounters};
 
-use crate::claim::Claim;
 use crate::counters::Counters;
 use crate::feed::{Received, sum_of};
+use crate::halves::HalvesSlot;
 use crate::host::{Host, Question, Tables};
+use crate::links::WatchChange;
 use crate::offload::{FlowOffload, Offloaded};
-use crate::outbox::{Outbox, Server};
+use crate::outbox::{Outboxes, Server};
 use crate::packets::Exchange;
-use crate::port_mac::PortMac;
+use crate::ports::{PortState, PortStates};
 use crate::vlan;
 use crate::workers::{WorkerStatus, Workers};
 
@@ -42,6 +42,8 @@ pub struct LiveOptions {
 /// A port as it is now.
 #[derive(Clone, Debug)]
 pub struct PortStatus {
+    /// Its number. Numbers of ports that are gone are left out.
+    pub port: u16,
     /// Its name in the configuration.
     pub name: String,
     /// How it was opened.
@@ -68,11 +70,12 @@ pub struct LiveRouter {
     pub(crate) counters: Arc<Counters>,
     pub(crate) received: Arc<Received>,
     pub(crate) worker_books: Arc<Workers>,
-    pub(crate) outboxes: Arc<[Outbox]>,
-    pub(crate) names: Vec<String>,
-    pub(crate) facts: Vec<PortFacts>,
-    /// Of ports that began without their interface, what is known by now.
-    pub(crate) later: Vec<Option<OpenedLater>>,
+    pub(crate) outboxes: Outboxes,
+    pub(crate) states: Mutex<PortStates>,
+    /// Where the feeds of lanes, the mirrors' thread and that of links are told of ports that come and go.
+    pub(crate) lanes: Vec<HalvesSlot>,
+    pub(crate) mirror_halves: HalvesSlot,
+    pub(crate) watch: Sender<WatchChange>,
     pub(crate) offload: Option<Arc<FlowOffload>>,
     pub(crate) questions: Sender<Question>,
     pub(crate) ended: Arc<AtomicBool>,
@@ -85,12 +88,10 @@ pub struct LiveRouter {
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) clock: LiveClock,
     pub(crate) workers: usize,
-    /// What the configuration says: the largest packet of each port, and the class of what the router itself sends.
-    pub(crate) mtus: Vec<Arc<AtomicU32>>,
+    /// The class of what the router itself sends.
     pub(crate) class: Arc<AtomicU8>,
     /// Whether hosts are told that get no NAT session.
     pub(crate) tells_refusals: Arc<AtomicBool>,
-    pub(crate) _claims: Vec<Claim>,
 }
 
 impl LiveRouter {
@@ -99,7 +100,7 @@ impl LiveRouter {
         self.ended.load(Ordering::Acquire) && !self.stop.load(Ordering::Acquire)
     }
 
-    /// The books.
+    /// The counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -123,31 +124,30 @@ impl LiveRouter {
 
     /// The ports as they are now.
     pub fn ports(&self) -> Vec<PortStatus> {
+        let (states, outboxes) = (self.states(), self.outboxes.load());
         let offloaded = self.offload.as_ref().map(|offload| offload.forwarded()).unwrap_or_default();
-        let status = |(port, (name, facts)): (u16, (&String, &PortFacts))| {
-            let outbox = &self.outboxes[usize::from(port)];
+        let status = |(port, state): (u16, &Option<Arc<PortState>>)| {
+            let (state, outbox) = (state.as_ref()?, outboxes.get(usize::from(port))?);
             let queues = self.received.of(port);
             let (received, sent) = match outbox.is_sub_interface() {
                 true => vlan::numbers_of(self.counters.port(port)),
                 false => (sum_of(&queues), outbox.driver()),
             };
             let offloaded = offloaded.get(usize::from(port)).copied().unwrap_or_default();
-            let (name, facts, queued) = (name.clone(), self.facts_of(port, facts), outbox.queued());
-            PortStatus { name, facts, received, queues, sent, queued, offloaded }
+            let (name, facts, queued) = (state.name.clone(), state.facts_now(), outbox.queued());
+            Some(PortStatus { port, name, facts, received, queues, sent, queued, offloaded })
         };
-        (0..).zip(self.names.iter().zip(&self.facts)).map(status).collect()
+        (0..).zip(&states).filter_map(status).collect()
     }
 
-    fn facts_of(&self, port: u16, at_start: &PortFacts) -> PortFacts {
-        let later = self.later.get(usize::from(port)).and_then(Option::as_ref);
-        let Some(found) = later.map(OpenedLater::facts).filter(|found| found.index != 0) else {
-            return at_start.clone();
-        };
-        let config = self.config();
-        let Some(config) = config.ports.get(usize::from(port)) else { return found };
-        let mode = config.sub_interface.map(|sub| format!("{}, VLAN {}", found.mode, sub.vlan));
-        let mac = PortMac::of(config).with(found.mac);
-        PortFacts { mac, mode: mode.unwrap_or_else(|| found.mode.clone()), ..found }
+    /// What the configuration calls a port, if there is one of this number.
+    pub fn port_name(&self, port: u16) -> Option<String> {
+        Some(self.states().get(usize::from(port))?.as_ref()?.name.clone())
+    }
+
+    /// What is kept of ports.
+    pub(crate) fn states(&self) -> PortStates {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What the threads of the model have done.
@@ -157,7 +157,7 @@ impl LiveRouter {
 
     /// Does something with a port's queue, if it has one.
     pub fn with_queue<T>(&self, port: u16, act: impl FnOnce(&mut EgressQueue<Vec<u8>>) -> T) -> Option<T> {
-        self.outboxes.get(usize::from(port))?.with_queue(act)
+        self.outboxes.load().get(usize::from(port))?.with_queue(act)
     }
 
     /// Asks the host thread; `None` if it does not answer in time.
@@ -200,27 +200,41 @@ impl LiveRouter {
         answer.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Stops: no packet is received any more, those on their way are finished, and flows are reported.
-    pub fn stop(&mut self) {
+    /// Stops: no packet is received any more, and those on their way are finished.
+    #[must_use = "the threads are only told to end"]
+    pub fn stop(&mut self) -> Stopping {
         self.stop.store(true, Ordering::Release);
         self.counters.taps.end_all();
         self.wakers.iter().for_each(SourceWaker::wake);
         self.server.ring();
-        if let Some(packets) = self.packets.take()
-            && packets.join().is_err()
-        {
+        Stopping {
+            packets: self.packets.take(),
+            threads: std::mem::take(&mut self.threads),
+            plan: self.plan(),
+        }
+    }
+}
+
+/// A router that was told to stop. Whoever shares the router behind a lock waits without it: threads that end may ask the router
+/// once more.
+pub struct Stopping {
+    packets: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
+    plan: Arc<RouterPlan>,
+}
+
+impl Stopping {
+    /// Waits for all threads, and reports what is left of sessions and flows.
+    pub fn wait(self) {
+        if self.packets.is_some_and(|packets| packets.join().is_err()) {
             tracing::error!("the packet threads panicked");
         }
-        for thread in self.threads.drain(..) {
+        for thread in self.threads {
             if thread.join().is_err() {
                 tracing::error!("a thread panicked");
             }
         }
-        let plan = self.plan.load();
-        plan.tell_end_of_nat();
-        if let Some(flows) = plan.flows() {
-            flows.flush();
-        }
+        self.plan.end();
     }
 }
 
@@ -234,10 +248,10 @@ pub(crate) fn refusal(config: &RouterConfig) -> Option<IcmpError> {
 }
 
 /// How long an answer of the host thread is waited for.
-const ANSWER_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
+pub(crate) const ANSWER_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 
 impl Drop for LiveRouter {
     fn drop(&mut self) {
-        self.stop();
+        self.stop().wait();
     }
 }

@@ -1,9 +1,9 @@
 //! Where chunks end: packets that are alive go out, those that the host thread has to look at go there, which also counts
 //! what becomes of them; the rest is counted here.
 //!
-//! Two queues lead to the host thread. What neighbours say and what is for the router is *heard*; what has to be resolved,
-//! cut or answered for with an error is *owed*. A scan of a network with many addresses fills only the second, so it
-//! neither loses nor delays a neighbour's answer (RFC 6583).
+//! Two queues lead to the host thread. What neighbors say and what is for the router is *host frames*; what has to be resolved,
+//! cut or answered for with an error is *slow path*. A scan of a network with many addresses fills only the second, so it
+//! neither loses nor delays a neighbor's answer (RFC 6583).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::capture::{Seen, seen_in};
 use crate::counters::Counters;
 use crate::lanes::LaneNumber;
 use crate::offload::FlowOffload;
-use crate::outbox::{Outbox, Server};
+use crate::outbox::{Outboxes, Server};
 use crate::packets::Exchange;
 use crate::vlan;
 use crate::workers::Workers;
@@ -94,10 +94,10 @@ impl Punt {
 /// The ways to the host thread.
 #[derive(Clone)]
 pub(crate) struct ToHost {
-    /// For what is heard.
-    pub(crate) heard: Sender<Punt>,
-    /// For what is owed.
-    pub(crate) owed: Sender<Punt>,
+    /// For what is for the host.
+    pub(crate) host_frames: Sender<Punt>,
+    /// For what is slow_path.
+    pub(crate) slow_path: Sender<Punt>,
 }
 
 impl ToHost {
@@ -106,15 +106,15 @@ impl ToHost {
     fn way(&self, reason: DropReason) -> Option<&Sender<Punt>> {
         use DropReason as R;
         match reason {
-            R::NotIp | R::Local | R::NotUnicast | R::LinkLocal | R::MartianSource => Some(&self.heard),
+            R::NotIp | R::Local | R::NotUnicast | R::LinkLocal | R::MartianSource => Some(&self.host_frames),
             R::TtlExpired
             | R::MtuExceeded
             | R::NoRoute
             | R::Unreachable
-            | R::NeighbourUnresolved
+            | R::NeighborUnresolved
             | R::NatNoMapping
             | R::FragmentWithoutFirst
-            | R::AclDenied => Some(&self.owed),
+            | R::AclDenied => Some(&self.slow_path),
             _ => None,
         }
     }
@@ -141,7 +141,7 @@ pub(crate) fn is_refusal(reason: DropReason) -> bool {
 /// What a sink works with.
 #[derive(Clone)]
 pub(crate) struct SinkParts {
-    pub(crate) outboxes: Arc<[Outbox]>,
+    pub(crate) outboxes: Outboxes,
     pub(crate) server: Arc<Server>,
     pub(crate) host: ToHost,
     pub(crate) counters: Arc<Counters>,
@@ -172,14 +172,14 @@ impl LiveSink {
     /// locked once. Most chunks leave by few ports.
     fn send(&self, chunk: &Chunk) {
         let now_ns = self.parts.clock.now_ns();
-        let packets = chunk.packets();
+        let (packets, outboxes) = (chunk.packets(), self.parts.outboxes.load());
         for (first, packet) in packets.iter().enumerate().filter(|(_, packet)| packet.is_alive()) {
             let leaves_there = |other: &Packet| other.is_alive() && other.port_out == packet.port_out;
             if packets[..first].iter().any(leaves_there) {
                 // The port has had its pass.
                 continue;
             }
-            let Some(outbox) = self.parts.outboxes.get(usize::from(packet.port_out)) else {
+            let Some(outbox) = outboxes.get(usize::from(packet.port_out)) else {
                 let lost = (first..packets.len()).filter(|place| leaves_there(&packets[*place]));
                 for place in lost {
                     self.parts.counters.drop_seen(DropReason::TransmitFailed, &seen_in(chunk, place));
@@ -222,13 +222,13 @@ impl Sink<Chunk> for LiveSink {
         let now_ns = self.parts.clock.now_ns();
         let mut run: Option<(u16, u64, u64)> = None;
         for (i, packet) in chunk.packets().iter().enumerate() {
-            let octets = packet.captured_len() as u64;
+            let bytes = packet.captured_len() as u64;
             let came_by = counted_at(packet);
             run = match run {
-                Some((port, packets, sum)) if port == came_by => Some((port, packets + 1, sum + octets)),
+                Some((port, packets, sum)) if port == came_by => Some((port, packets + 1, sum + bytes)),
                 other => {
-                    self.book(other);
-                    Some((came_by, 1, octets))
+                    self.count(other);
+                    Some((came_by, 1, bytes))
                 }
             };
             let Some(mut reason) = packet.drop_reason() else { continue };
@@ -236,7 +236,7 @@ impl Sink<Chunk> for LiveSink {
             let is_told = is_refusal(reason)
                 && self.parts.tells_refusals.load(Ordering::Relaxed)
                 && self.refusals.take(REFUSALS, now_ns);
-            let way = if is_told { Some(&self.parts.host.owed) } else { self.parts.host.way(reason) };
+            let way = if is_told { Some(&self.parts.host.slow_path) } else { self.parts.host.way(reason) };
             if let Some(way) = way {
                 match way.try_send(Punt::new(reason, packet, chunk.frame(i))) {
                     Ok(()) => continue,
@@ -248,12 +248,12 @@ impl Sink<Chunk> for LiveSink {
                 }
             }
             self.dropped[reason as usize] += 1;
-            self.parts.counters.port(came_by).dropped.add(1, octets);
+            self.parts.counters.port(came_by).dropped.add(1, bytes);
             if watches_drops {
                 self.parts.counters.taps.dropped(reason, &seen_in(&chunk, i));
             }
         }
-        self.book(run);
+        self.count(run);
         if any_dead {
             self.publish();
         }
@@ -262,9 +262,9 @@ impl Sink<Chunk> for LiveSink {
 
 impl LiveSink {
     /// Counts packets in a row that came in by one port.
-    fn book(&self, run: Option<(u16, u64, u64)>) {
-        if let Some((port, packets, octets)) = run {
-            self.parts.counters.port(port).received.add(packets, octets);
+    fn count(&self, run: Option<(u16, u64, u64)>) {
+        if let Some((port, packets, bytes)) = run {
+            self.parts.counters.port(port).received.add(packets, bytes);
         }
     }
 }

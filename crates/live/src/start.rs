@@ -5,7 +5,7 @@
 //! fails on the way, what was started stops again with the router.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -15,34 +15,32 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use thalweg_base::NO_PORT;
 use thalweg_dataplane::egress::EgressQueue;
 use thalweg_dataplane::icmp::{IcmpConfig, IcmpWriter};
-use thalweg_dataplane::neighbour::{NeighbourConfig, PortIdentity};
+use thalweg_dataplane::neighbor::{NeighborConfig, PortIdentity};
 use thalweg_dataplane::vlan::VlanTable;
 use thalweg_exec::{Priority, Rank};
 use thalweg_node::config::{PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
+use thalweg_node::live::PortLink;
 use thalweg_node::plan::RouterPlan;
 use thalweg_node::{BuildError, sub_interfaces};
 use thalweg_ports::live::link::ReadLink;
-use thalweg_ports::live::reopen::OpenedLater;
-use thalweg_ports::live::tap::TapControl;
-use thalweg_ports::live::xdp::offload::Offload;
-use thalweg_ports::live::{LiveClock, LiveError, LiveSource, PortFacts, SourceOptions};
+use thalweg_ports::live::{LiveClock, LiveSource, PortFacts, SourceOptions};
 
-use crate::claim::Claim;
-use crate::counters::Counters;
+use crate::counters::{ADDED_MAX, Counters};
 use crate::feed::{Feed, Received};
+use crate::halves::HalvesSlot;
 use crate::host::{Host, Intake, LinkChange, Parts, Question, Tables};
 use crate::inject::{InjectedRx, Injector, injection};
 use crate::lanes::{LaneNumber, QueueRx, deal, lanes_wanted};
-use crate::links::{LinkWatcher, Watched};
+use crate::links::{LinkWatcher, WatchChange, Watched};
 use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
-use crate::offload::{FlowOffload, Sampler, flows_of};
-use crate::open::{OpenError, OpenedPort, open_port, start_dpdk, wait_for};
-use crate::outbox::Outbox;
-use crate::outlook::leftover_addresses;
+use crate::offload::{FlowOffload, Sampler};
+use crate::open::{OpenError, start_dpdk};
+use crate::outbox::{Outbox, Outboxes};
 use crate::own_ports::{OwnTraffic, SocketWatcher};
 use crate::packets::{Exchange, Packets};
 use crate::port_mac::PortMac;
+use crate::ports::{self, PortState, PortStates, frame_bytes_max};
 use crate::router::{LiveOptions, LiveRouter, refusal};
 use crate::sink::{LiveSink, Punt, SinkParts, ToHost};
 use crate::vlan;
@@ -57,21 +55,17 @@ const PUNTS_MAX: usize = 4096;
 /// Questions and news of ports that may wait.
 const NEWS_MAX: usize = 64;
 
-/// A lane's source, and the numbers of its queues.
-type LaneSource = (LiveSource, Vec<u16>);
+/// A lane's source, and port and number of its queues.
+type LaneSource = (LiveSource, Vec<(u16, u16)>);
 
 /// Ports that were opened.
 struct Opened {
     halves: Vec<QueueRx>,
-    outboxes: Arc<[Outbox]>,
-    facts: Vec<PortFacts>,
-    /// Of ports whose interface was not there; of a VLAN, its parent's.
-    later: Vec<Option<OpenedLater>>,
+    outboxes: Outboxes,
+    states: PortStates,
     offload: Option<Arc<FlowOffload>>,
     /// Of each port what tells of its link, where the system does not.
     links: Vec<Option<Box<dyn ReadLink>>>,
-    _taps: Vec<TapControl>,
-    claims: Vec<Claim>,
 }
 
 /// Both ends of the ways between threads.
@@ -86,13 +80,25 @@ struct Ways {
 
 impl Ways {
     fn new(counters: &Arc<Counters>) -> Result<Self, OpenError> {
-        let (heard, hearing): (Sender<Punt>, Receiver<Punt>) = bounded(PUNTS_MAX);
-        let (owed, owing) = bounded(PUNTS_MAX);
+        let (host_frames, host_frames_receiver): (Sender<Punt>, Receiver<Punt>) = bounded(PUNTS_MAX);
+        let (slow_path, slow_path_receiver) = bounded(PUNTS_MAX);
         let (questions, asked) = bounded(NEWS_MAX);
         let (changes, links) = bounded(NEWS_MAX);
         let (injector, injected) = injection(counters.clone()).map_err(OpenError::System)?;
-        let intake = Intake { heard: hearing, owed: owing, questions: asked, links };
-        Ok(Self { to_host: ToHost { heard, owed }, intake, questions, changes, injector, injected })
+        let intake = Intake {
+            host_frames: host_frames_receiver,
+            slow_path: slow_path_receiver,
+            questions: asked,
+            links,
+        };
+        Ok(Self {
+            to_host: ToHost { host_frames, slow_path },
+            intake,
+            questions,
+            changes,
+            injector,
+            injected,
+        })
     }
 }
 
@@ -103,25 +109,37 @@ impl LiveRouter {
         tables: Arc<dyn Tables>,
         options: &LiveOptions,
     ) -> Result<Self, OpenError> {
-        let counters = Arc::new(Counters::named(config.ports.iter().map(|port| port.name.clone())));
+        let names = config.ports.iter().map(|port| port.name.clone()).collect();
+        let counters = Arc::new(Counters::named(names, ADDED_MAX));
         counters.taps.set_classes(class_names(config));
         let mut opened = open_all(config, lanes_wanted(&options.model), &counters)?;
         let own_links = std::mem::take(&mut opened.links);
-        let ports = live_ports(config, &opened);
+        let ports = live_ports(config, &opened.states);
         tell_tables(&*tables, &ports);
         let Ways { to_host, intake, questions, changes, injector, injected } = Ways::new(&counters)?;
+        let (watch, watch_changes) = bounded(NEWS_MAX);
         let (mirrors, mirror_halves) = open_mirrors(&ports)?;
         let plan = plan(config, &*tables, options)?;
         let lanes = deal(std::mem::take(&mut opened.halves), lanes_wanted(&options.model));
-        let mut router =
-            Self::assemble(config, tables, options, (opened, counters), plan, questions, lanes.len());
+        let mut router = Self::assemble(
+            config,
+            tables,
+            options,
+            (opened, counters),
+            plan,
+            (questions, watch),
+            lanes.len(),
+        );
         let host = router.host(config, options, &ports, injector, mirrors);
-        let sources = live_sources(lanes, injected, &router.facts, options, router.clock)?;
+        let sources = router.live_sources(lanes, injected, options)?;
         router.wakers.extend(sources.iter().map(|(source, _)| source.waker()));
         let lanes = router.lanes(sources, to_host);
-        let watched = ports.iter().zip(&router.mtus).zip(own_links);
-        let watched = watched.map(|(((port, config, _), mtu), link)| watched_port(*port, config, mtu, link));
-        let links = LinkWatcher::new(watched.collect(), changes).map_err(OpenError::Kernel)?;
+        let states = router.states();
+        let watched = ports.iter().zip(states.iter().flatten()).zip(own_links);
+        let watched =
+            watched.map(|(((port, config, _), state), link)| watched_port(*port, config, state, link));
+        let links = LinkWatcher::new(watched.collect(), changes, watch_changes);
+        let links = links.map_err(OpenError::Kernel)?;
         // What packets wait for, but can be asked for by strangers without end: before others, never at once.
         let beside = options.model.priority.min(Priority::Nice);
         let watch = move |stop: &AtomicBool| {
@@ -150,10 +168,9 @@ impl LiveRouter {
         options: &LiveOptions,
         (opened, counters): (Opened, Arc<Counters>),
         plan: RouterPlan,
-        questions: Sender<Question>,
+        (questions, watch): (Sender<Question>, Sender<WatchChange>),
         lanes: usize,
     ) -> Self {
-        let mtu = |port: &PortConfig| Arc::new(AtomicU32::new(port.mtu.into()));
         let is_one_workers = lanes > 1 || options.model.workers == 1;
         Self {
             stop: Arc::default(),
@@ -165,9 +182,10 @@ impl LiveRouter {
             received: Arc::new(Received::new(lanes)),
             worker_books: Arc::new(Workers::new(is_one_workers.then_some(lanes))),
             outboxes: opened.outboxes,
-            names: config.ports.iter().map(|port| port.name.clone()).collect(),
-            facts: opened.facts,
-            later: opened.later,
+            states: Mutex::new(opened.states),
+            lanes: (0..lanes).map(|_| HalvesSlot::default()).collect(),
+            mirror_halves: HalvesSlot::default(),
+            watch,
             offload: opened.offload,
             questions,
             ended: Arc::default(),
@@ -178,10 +196,8 @@ impl LiveRouter {
             exchange: Arc::new(Exchange::new(lanes)),
             clock: LiveClock::start(),
             workers: options.model.workers,
-            mtus: config.ports.iter().map(mtu).collect(),
             class: Arc::new(AtomicU8::new(config.qos.default_class)),
             tells_refusals: Arc::new(AtomicBool::new(refusal(config).is_some())),
-            _claims: opened.claims,
         }
     }
 
@@ -194,7 +210,7 @@ impl LiveRouter {
         mirrors: Mirrors,
     ) -> Host {
         let mut host = Host::new(Parts {
-            neighbours: NeighbourConfig { seed: options.seed, ..NeighbourConfig::default() },
+            neighbors: NeighborConfig { seed: options.seed, ..NeighborConfig::default() },
             identities: ports.iter().map(|(_, port, change)| identity(config, port, change)).collect(),
             down: ports.iter().filter(|(.., change)| !change.is_up).map(|(port, ..)| *port).collect(),
             icmp: IcmpWriter::new(IcmpConfig { seed: options.seed, ..IcmpConfig::default() }),
@@ -210,23 +226,46 @@ impl LiveRouter {
             clock: self.clock,
             class: config.qos.default_class,
         });
-        let stations = config.neighbours.iter();
-        host.configure_stations(stations.map(|station| (station.port, station.address, station.mac)));
+        let neighbors = config.neighbors.iter();
+        host.configure_neighbors(neighbors.map(|neighbor| (neighbor.port, neighbor.address, neighbor.mac)));
         host
     }
 
     /// Ways in and out, for each lane.
     fn lanes(&self, sources: Vec<LaneSource>, host: ToHost) -> Vec<(Feed, LiveSink)> {
         let (of, parts) = (sources.len(), self.sink_parts(host));
-        let lane = |(index, source)| {
+        let lane = |(index, source): (usize, LaneSource)| {
             let lane = LaneNumber { index, of };
+            let halves = self.lanes[index].clone();
             let (stop, received, exchange) =
                 (self.stop.clone(), self.received.clone(), self.exchange.clone());
             let sampler = self.offload.clone().map(Sampler::new);
-            let feed = Feed::new(lane, source, stop, received, exchange, sampler, self.counters.clone());
+            let feed =
+                Feed::new(lane, (source, halves), stop, received, exchange, sampler, self.counters.clone());
             (feed, LiveSink::new(lane, parts.clone()))
         };
         sources.into_iter().enumerate().map(lane).collect()
+    }
+
+    /// A source for each lane. What the router puts in comes by the first.
+    fn live_sources(
+        &self,
+        mut lanes: Vec<Vec<QueueRx>>,
+        injected: InjectedRx,
+        options: &LiveOptions,
+    ) -> Result<Vec<LaneSource>, OpenError> {
+        lanes[0].push(QueueRx { port: NO_PORT, queue: 0, of: 1, rx: Box::new(injected) });
+        let source = SourceOptions {
+            chunk_packets: options.chunk_packets,
+            frame_bytes_max: frame_bytes_max(self.states().iter().flatten().map(|state| &**state)),
+            ..SourceOptions::default()
+        };
+        let lane = |queues: Vec<QueueRx>| {
+            let numbers = queues.iter().map(|queue| (queue.port, queue.queue)).collect();
+            let halves = queues.into_iter().map(|queue| (queue.port, queue.rx)).collect();
+            Ok((LiveSource::new(halves, source, self.clock).map_err(OpenError::System)?, numbers))
+        };
+        lanes.into_iter().map(lane).collect()
     }
 
     fn sink_parts(&self, host: ToHost) -> SinkParts {
@@ -260,14 +299,13 @@ impl LiveRouter {
         self.spawn("offload", move |stop| offload.run(&*tables, || stop.load(Ordering::Acquire)))
     }
 
+    /// The mirrors' thread is there without mirrors, too: a reload may bring some.
     fn spawn_mirrors(&mut self, halves: MirrorHalves) -> Result<(), OpenError> {
-        if halves.is_empty() {
-            return Ok(());
-        }
         let (outboxes, server) = (self.outboxes.clone(), self.server.clone());
         let (class, counters) = (self.class.clone(), self.counters.clone());
         let own = OwnTraffic::new(self.plan.clone());
-        let forwarder = Forwarder::new(halves, self.clock, outboxes, server, counters, class, own);
+        let later = self.mirror_halves.clone();
+        let forwarder = Forwarder::new((halves, later), self.clock, outboxes, server, counters, class, own);
         let forwarder = forwarder.map_err(OpenError::System)?;
         self.wakers.push(forwarder.waker());
         self.spawn("mirror", move |stop| forwarder.run(stop))
@@ -337,7 +375,9 @@ pub(crate) fn class_names(config: &RouterConfig) -> Vec<String> {
     config.qos.classes.iter().map(|class| class.name.clone()).collect()
 }
 
-fn open_mirrors(ports: &[(u16, &PortConfig, LinkChange)]) -> Result<(Mirrors, MirrorHalves), OpenError> {
+pub(crate) fn open_mirrors(
+    ports: &[(u16, &PortConfig, LinkChange)],
+) -> Result<(Mirrors, MirrorHalves), OpenError> {
     let mirrored: Vec<_> =
         ports.iter().map(|(port, config, change)| (*port, *config, change.mac, change.mtu)).collect();
     Mirrors::open(&mirrored).map_err(|source| OpenError::Port { port: "mirrors".to_owned(), source })
@@ -345,109 +385,51 @@ fn open_mirrors(ports: &[(u16, &PortConfig, LinkChange)]) -> Result<(Mirrors, Mi
 
 /// Opens the ports, with as many sending halves for `lanes` lanes as their drivers have.
 fn open_all(config: &RouterConfig, lanes: usize, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
-    let mut offloads = vec![None; config.ports.len()];
-    let (mut halves, mut own, mut taps, mut links) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut later = vec![None; config.ports.len()];
-    let claims = config.ports.iter().filter_map(claim).collect::<Result<_, _>>()?;
+    let (mut halves, mut own, mut states) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut offloads, mut links) = (Vec::new(), Vec::new());
+    let claims: Vec<_> = config.ports.iter().map(ports::claim).collect::<Result<_, _>>()?;
     start_dpdk(config)?;
-    for (index, port_config) in (0u16..).zip(&config.ports) {
-        if port_config.sub_interface.is_some() {
+    let vlans = VlanTable::new(sub_interfaces(config));
+    for (index, claim) in (0u16..).zip(claims) {
+        if config.ports[usize::from(index)].sub_interface.is_some() {
             own.push(None);
+            states.push(None);
+            offloads.push(None);
             links.push(None);
             continue;
         }
-        let carries_vlans = vlan::carries_vlans(config, index);
-        let flows = flows_of(config, port_config, carries_vlans);
-        let opened = open_port(config, port_config, lanes, carries_vlans, flows.clone())
-            .or_else(|why| wait_instead(why, port_config, lanes, carries_vlans, flows.clone()))?;
-        let OpenedPort { mut port, tap, link, later: comes } = opened;
-        if comes.is_none() {
-            port.facts.mac = PortMac::of(port_config).with(port.facts.mac);
-            say_opened(port_config, &port.facts);
-        }
-        later[usize::from(index)] = comes;
-        offloads[usize::from(index)] = flows;
-        let of = port.rx.len() as u16;
-        let queues = (0..).zip(port.rx);
-        halves.extend(queues.map(|(queue, rx)| QueueRx { port: index, queue, of, rx }));
-        let others = (1..lanes).map_while(|_| port.tx.another()).collect();
+        let opened = ports::open(config, index, lanes, claim)?;
+        halves.extend(opened.halves);
         let queue = has_queues(config, index).then(|| EgressQueue::new(egress_config(config, index)));
-        let vlans = VlanTable::new(sub_interfaces(config));
-        own.push(Some((Outbox::new(index, (port.tx, others), queue, vlans, counters.clone()), port.facts)));
-        taps.extend(tap);
-        links.push(link);
+        own.push(Some(Outbox::new(index, opened.tx, queue, vlans.clone(), counters.clone())));
+        states.push(Some(Arc::new(opened.state)));
+        offloads.push(opened.offload);
+        links.push(opened.link);
     }
-    for (index, sub) in config.ports.iter().enumerate() {
-        if let Some(sub) = sub.sub_interface {
-            later[index] = later[usize::from(sub.parent)].clone();
-        }
-    }
-    let (outboxes, facts) = vlan::with_sub_interfaces(config, own)?;
+    let (outboxes, states) = vlan::with_sub_interfaces(config, own, states)?;
+    let facts: Vec<&PortFacts> = states.iter().flatten().map(|state| &state.facts).collect();
     let offload = FlowOffload::new(config, offloads, &facts);
-    Ok(Opened { halves, outboxes: outboxes.into(), facts, later, offload, links, _taps: taps, claims })
-}
-
-/// A port without an interface must not keep the others from working: it waits, where that is all there is to it.
-fn wait_instead(
-    why: OpenError,
-    config: &PortConfig,
-    lanes: usize,
-    carries_vlans: bool,
-    flows: Option<Arc<Offload>>,
-) -> Result<OpenedPort, OpenError> {
-    let OpenError::Port { source: LiveError::NoSuchInterface { interface }, .. } = &why else {
-        return Err(why);
-    };
-    tracing::warn!(port = config.name, "interface {interface} is not there; the port works when it appears");
-    wait_for(config, lanes, carries_vlans, flows).ok_or(why)
-}
-
-fn say_opened(config: &PortConfig, facts: &PortFacts) {
-    tracing::info!(
-        port = config.name,
-        interface = facts.interface,
-        mode = facts.mode,
-        why_not_better = facts.why_not_better,
-        "open"
-    );
-    if let Some(interface) = &config.interface {
-        for finding in leftover_addresses(interface) {
-            tracing::warn!(port = config.name, "{finding}");
-        }
-    }
-}
-
-/// Makes the port's interface this router's, if it has one of its own.
-fn claim(config: &PortConfig) -> Option<Result<Claim, OpenError>> {
-    if config.sub_interface.is_some() {
-        return None;
-    }
-    let taken = Claim::take(config.interface.as_ref()?.exclusive()?);
-    Some(taken.map_err(|holder| OpenError::Claimed { port: config.name.clone(), holder }))
+    Ok(Opened { halves, outboxes: Outboxes::new(outboxes), states, offload, links })
 }
 
 /// Ports with what was found of them.
-fn live_ports<'c>(config: &'c RouterConfig, opened: &Opened) -> Vec<(u16, &'c PortConfig, LinkChange)> {
-    let port = |(index, (config, facts)): (u16, (&'c PortConfig, &PortFacts))| {
-        let is_up = opened.later[usize::from(index)].is_none();
-        let change = LinkChange { port: index, is_up, mac: facts.mac, mtu: facts.mtu.min(config.mtu.into()) };
-        (index, config, change)
+pub(crate) fn live_ports<'c>(
+    config: &'c RouterConfig,
+    states: &PortStates,
+) -> Vec<(u16, &'c PortConfig, LinkChange)> {
+    let port = |(index, (config, state)): (u16, (&'c PortConfig, &Option<Arc<PortState>>))| {
+        let PortState { facts, later, .. } = &**state.as_ref()?;
+        let mtu = facts.mtu.min(config.mtu.into());
+        Some((index, config, LinkChange { port: index, is_up: later.is_none(), mac: facts.mac, mtu }))
     };
-    (0u16..).zip(config.ports.iter().zip(&opened.facts)).map(port).collect()
+    (0u16..).zip(config.ports.iter().zip(states)).filter_map(port).collect()
 }
 
-fn tell_tables(tables: &dyn Tables, ports: &[(u16, &PortConfig, LinkChange)]) {
+pub(crate) fn tell_tables(tables: &dyn Tables, ports: &[(u16, &PortConfig, LinkChange)]) {
     tables.with(&mut |tables| {
-        for (index, _, change) in ports {
-            if let Some(before) = tables.port(*index) {
-                let link = thalweg_node::live::PortLink {
-                    mac: change.mac,
-                    mtu: change.mtu,
-                    is_up: change.is_up,
-                    ..before
-                };
-                tables.set_port(*index, link);
-            }
+        for (index, config, LinkChange { is_up, mac, mtu, .. }) in ports {
+            let default_mac = config.default_mac;
+            tables.set_port(*index, PortLink { mac: *mac, mtu: *mtu, default_mac, is_up: *is_up });
         }
     });
 }
@@ -460,7 +442,7 @@ pub(crate) fn translated(config: &RouterConfig, port: u16) -> Vec<Ipv4Addr> {
     nat.addresses.iter().copied().filter(is_other).collect()
 }
 
-fn identity(config: &RouterConfig, port: &PortConfig, change: &LinkChange) -> PortIdentity {
+pub(crate) fn identity(config: &RouterConfig, port: &PortConfig, change: &LinkChange) -> PortIdentity {
     let addresses = port.addresses.iter().map(|net| (net.addr(), net.prefix_len())).collect();
     let advertise = port.interface.as_ref().is_some_and(|interface| interface.router_advertisements);
     PortIdentity {
@@ -470,42 +452,22 @@ fn identity(config: &RouterConfig, port: &PortConfig, change: &LinkChange) -> Po
     }
 }
 
-fn watched_port(
+pub(crate) fn watched_port(
     port: u16,
     config: &PortConfig,
-    mtu: &Arc<AtomicU32>,
+    state: &PortState,
     link: Option<Box<dyn ReadLink>>,
 ) -> Watched {
     let interface = config.interface.as_ref();
     let name = interface.map(|interface| interface.in_system().unwrap_or(&interface.name).to_owned());
-    Watched { port, interface: name.unwrap_or_default(), link, mac: PortMac::of(config), mtu: mtu.clone() }
+    Watched {
+        port,
+        interface: name.unwrap_or_default(),
+        link,
+        mac: PortMac::of(config),
+        mtu: state.mtu.clone(),
+    }
 }
-
-/// A source for each lane. What the router puts in comes by the first.
-fn live_sources(
-    mut lanes: Vec<Vec<QueueRx>>,
-    injected: InjectedRx,
-    facts: &[PortFacts],
-    options: &LiveOptions,
-    clock: LiveClock,
-) -> Result<Vec<LaneSource>, OpenError> {
-    lanes[0].push(QueueRx { port: NO_PORT, queue: 0, of: 1, rx: Box::new(injected) });
-    let longest = facts.iter().map(|facts| facts.mtu).max().unwrap_or(1500) as usize;
-    let source = SourceOptions {
-        chunk_packets: options.chunk_packets,
-        frame_bytes_max: longest + FRAME_OVERHEAD,
-        ..SourceOptions::default()
-    };
-    let lane = |queues: Vec<QueueRx>| {
-        let numbers = queues.iter().map(|queue| queue.queue).collect();
-        let halves = queues.into_iter().map(|queue| (queue.port, queue.rx)).collect();
-        Ok((LiveSource::new(halves, source, clock).map_err(OpenError::System)?, numbers))
-    };
-    lanes.into_iter().map(lane).collect()
-}
-
-/// An Ethernet header and two tags.
-const FRAME_OVERHEAD: usize = 14 + 8;
 
 fn plan(config: &RouterConfig, tables: &dyn Tables, options: &LiveOptions) -> Result<RouterPlan, OpenError> {
     let mut router = None;

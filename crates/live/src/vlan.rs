@@ -4,15 +4,18 @@
 //! join them to their parent's way out, and to take tags off what the host thread is given: to it, and to mirrors, a
 //! sub-interface is a port like any other.
 
+use std::sync::Arc;
+
 use thalweg_node::config::RouterConfig;
 use thalweg_node::egress_tags;
-use thalweg_ports::live::{PortFacts, RxCounters, TxCounters};
+use thalweg_ports::live::{RxCounters, TxCounters};
 
 use crate::counters::PortCounters;
 use crate::open::OpenError;
 use crate::outbox::Outbox;
+use crate::ports::{PortState, PortStates};
 
-/// Octets of an Ethernet header without tags, and of its addresses.
+/// Bytes of an Ethernet header without tags, and of its addresses.
 const ETHERNET: u16 = 14;
 const ADDRESSES: usize = 12;
 
@@ -21,35 +24,41 @@ pub(crate) fn carries_vlans(config: &RouterConfig, port: u16) -> bool {
     config.ports.iter().any(|other| other.sub_interface.is_some_and(|sub| sub.parent == port))
 }
 
-/// Fills in the ports that have no way out of their own: those of `own` that are `None`.
+/// Fills in the ports that have no way out of their own: those of `own` that are `None`; and what is kept of them, where
+/// nothing is yet.
 pub(crate) fn with_sub_interfaces(
     config: &RouterConfig,
-    own: Vec<Option<(Outbox, PortFacts)>>,
-) -> Result<(Vec<Outbox>, Vec<PortFacts>), OpenError> {
+    own: Vec<Option<Outbox>>,
+    mut states: PortStates,
+) -> Result<(Vec<Outbox>, PortStates), OpenError> {
     let tags = egress_tags(config);
     let mut subs = Vec::new();
     for ((index, port), _) in (0u16..).zip(&config.ports).zip(&own).filter(|(_, own)| own.is_none()) {
         let tag = tags.get(index);
-        let parent = tag.and_then(|tag| own.get(usize::from(tag.parent))?.as_ref());
-        let (Some(tag), Some((outbox, facts))) = (tag, parent) else {
+        let place = tag.map(|tag| usize::from(tag.parent));
+        let parent = place.and_then(|place| Some((own.get(place)?.as_ref()?, states.get(place)?.as_ref()?)));
+        let (Some(tag), Some((outbox, state))) = (tag, parent) else {
             return Err(OpenError::NoInterface { port: port.name.clone() });
         };
         if config.qos.egress.iter().any(|egress| egress.port == index) {
             let parent = config.ports[usize::from(tag.parent)].name.clone();
             return Err(OpenError::ShapedSubInterface { port: port.name.clone(), parent });
         }
-        let mode = format!("{}, VLAN {}", facts.mode, tag.tci);
-        subs.push((outbox.sub_interface(tag), PortFacts { mode, why_not_better: None, ..facts.clone() }));
+        subs.push(outbox.sub_interface(tag));
+        if states[usize::from(index)].is_none() {
+            let sub = PortState::sub_interface(port, state, tag.tci);
+            states[usize::from(index)] = Some(Arc::new(sub));
+        }
     }
     let mut subs = subs.into_iter();
-    Ok(own.into_iter().filter_map(|own| own.or_else(|| subs.next())).unzip())
+    Ok((own.into_iter().filter_map(|own| own.or_else(|| subs.next())).collect(), states))
 }
 
 /// What a sub-interface received and sent. Its parent's driver counts that too, and what was not taken.
 pub(crate) fn numbers_of(counters: &PortCounters) -> (RxCounters, TxCounters) {
-    let ((received, received_octets), (sent, sent_octets)) = (counters.received.get(), counters.sent.get());
-    let received = RxCounters { frames: received, octets: received_octets, ..RxCounters::default() };
-    (received, TxCounters { frames: sent, octets: sent_octets, failed: 0 })
+    let ((received, received_bytes), (sent, sent_bytes)) = (counters.received.get(), counters.sent.get());
+    let received = RxCounters { frames: received, bytes: received_bytes, ..RxCounters::default() };
+    (received, TxCounters { frames: sent, bytes: sent_bytes, failed: 0 })
 }
 
 /// Where the network header begins once the tags in front of it are gone.

@@ -86,7 +86,7 @@ fn measure(name: &str, installer: &mut dyn RouteInstaller) {
 }
 
 fn main() {
-    let forward = |_| Adjacency::Drop(DropReason::NeighbourUnresolved);
+    let forward = |_| Adjacency::Drop(DropReason::NeighborUnresolved);
     for _ in 0..2 {
         measure("nowhere", &mut Nowhere);
         let mut tables = FibTables::new(BaseRoutes::default(), Box::new(forward)).expect("memory");

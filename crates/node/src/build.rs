@@ -1,6 +1,6 @@
 //! From a checked configuration to the parts of a router.
 //!
-//! What a route leads to becomes a next-hop group of ready-made rewrites. Neighbours become host routes,
+//! What a route leads to becomes a next-hop group of ready-made rewrites. Neighbors become host routes,
 //! so that sending to one is no special case; the network and broadcast addresses of connected networks
 //! become routes to a drop (RFC 2644: directed broadcasts are not forwarded).
 
@@ -16,8 +16,8 @@ use thalweg_dataplane::acl::{AccessList, AclBindings, AclError, AclSet};
 use thalweg_dataplane::classify::{Classifier, Match};
 use thalweg_dataplane::ingress::{BroadcastSet, Ingress, PortGuess};
 use thalweg_dataplane::lpm::{Fib4, Fib4Writer, Fib6, Fib6Writer, LpmError};
-use thalweg_dataplane::nat::{self, Labeller, NatStage};
-use thalweg_dataplane::police::{ColourAction, Meter, Police, PolicerConfig};
+use thalweg_dataplane::nat::{self, Labeler, NatStage};
+use thalweg_dataplane::police::{ColorAction, Meter, Police, PolicerConfig};
 use thalweg_dataplane::reverse_path::{ReversePath, SourceCheck};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
 use thalweg_dataplane::schedule::{Scheduler, Service};
@@ -45,7 +45,7 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BuildError::TooManyNextHops { limit } => {
-                write!(f, "the routes and neighbours lead to more than {limit} different next hops")
+                write!(f, "the routes and neighbors lead to more than {limit} different next hops")
             }
             BuildError::Nat(reason) => write!(f, "nat: {reason}"),
             BuildError::Routes(reason) => write!(f, "routes: {reason}"),
@@ -155,7 +155,7 @@ fn broadcasts(config: &RouterConfig) -> BroadcastSet {
         IpNet::V4(net) if net.prefix_len() <= 30 => Some(net.broadcast()),
         _ => None,
     });
-    let is_used = |address: &Ipv4Addr| config.neighbours.iter().any(|n| n.address == IpAddr::V4(*address));
+    let is_used = |address: &Ipv4Addr| config.neighbors.iter().any(|n| n.address == IpAddr::V4(*address));
     BroadcastSet::new(of_ports.filter(|address| !is_used(address)))
 }
 
@@ -191,7 +191,7 @@ impl Routes {
     /// Builds the tables of this configuration.
     pub fn build(config: &RouterConfig) -> Result<Self, BuildError> {
         let macs: HashMap<(u16, IpAddr), config::MacAddress> =
-            config.neighbours.iter().map(|n| ((n.port, n.address), n.mac)).collect();
+            config.neighbors.iter().map(|n| ((n.port, n.address), n.mac)).collect();
         let mut groups = Groups::default();
         let mut ids = Vec::with_capacity(config.routing.targets.len());
         for target in &config.routing.targets {
@@ -307,11 +307,11 @@ fn policer(class: &config::Class) -> Option<PolicerConfig> {
                 Meter::SingleRate { cir_bps, cbs_bytes, ebs_bytes }
             }
         },
-        colour_aware: p.colour_aware,
-        yellow: p.yellow_dscp.map_or(ColourAction::Pass, ColourAction::Remark),
+        color_aware: p.color_aware,
+        yellow: p.yellow_dscp.map_or(ColorAction::Pass, ColorAction::Remark),
         red: match p.red {
-            config::RedAction::Drop => ColourAction::Drop,
-            config::RedAction::Remark { dscp } => ColourAction::Remark(dscp),
+            config::RedAction::Drop => ColorAction::Drop,
+            config::RedAction::Remark { dscp } => ColorAction::Remark(dscp),
         },
     })
 }
@@ -325,7 +325,7 @@ impl Nat {
     ) -> Result<Self, BuildError> {
         let settings = nat_settings(nat, config, hash_seed)?;
         let stage = NatStage::new(&settings).map_err(|refused| BuildError::Nat(refused.to_string()))?;
-        Ok(Self { labeller: labeller(&settings)?, stage: Arc::new(stage) })
+        Ok(Self { labeler: labeler(&settings)?, stage: Arc::new(stage) })
     }
 }
 
@@ -339,8 +339,8 @@ fn router_addresses(config: &RouterConfig) -> Vec<Ipv4Addr> {
 }
 
 /// What decides which packets NAT touches.
-pub(crate) fn labeller(settings: &nat::NatConfig) -> Result<Labeller, BuildError> {
-    Labeller::new(settings).map_err(|refused| BuildError::Nat(refused.to_string()))
+pub(crate) fn labeler(settings: &nat::NatConfig) -> Result<Labeler, BuildError> {
+    Labeler::new(settings).map_err(|refused| BuildError::Nat(refused.to_string()))
 }
 
 /// What the configuration says of NAT, as the data plane wants it.
@@ -387,8 +387,9 @@ pub(crate) fn nat_settings(
     })
 }
 
-/// Networks that packets from inside reach untranslated: those whose every path leads to an inside port.
-fn inside_networks(nat: &config::NatConfig, config: &RouterConfig) -> Vec<Ipv4Net> {
+/// Networks that packets from inside reach untranslated: those whose every path leads to an inside port. In order, and
+/// none in another.
+pub fn inside_networks(nat: &config::NatConfig, config: &RouterConfig) -> Vec<Ipv4Net> {
     fn is_inside(target: &RouteTarget, nat: &config::NatConfig) -> bool {
         match target {
             RouteTarget::Forward(hops) => hops.iter().all(|h| nat.inside.contains(&h.port)),
@@ -481,8 +482,8 @@ fn adjacency(
     }
 }
 
-/// Routes of one address: neighbours, and the addresses of connected IPv4 networks that are no host's.
-/// Neighbours come last: they win over a broadcast address that somebody really uses.
+/// Routes of one address: neighbors, and the addresses of connected IPv4 networks that are no host's.
+/// Neighbors come last: they win over a broadcast address that somebody really uses.
 fn host_routes(config: &RouterConfig, groups: &mut Groups) -> Result<Vec<(IpNet, u16)>, BuildError> {
     let mut routes: HashMap<IpNet, u16> = HashMap::new();
     let nobody = groups.id(vec![AdjacencyKey::Drop(DropReason::NotUnicast)], config)?;
@@ -493,9 +494,9 @@ fn host_routes(config: &RouterConfig, groups: &mut Groups) -> Result<Vec<(IpNet,
             routes.insert(IpNet::from(IpAddr::V4(n.broadcast())), nobody);
         }
     }
-    for neighbour in &config.neighbours {
-        let id = groups.id(vec![AdjacencyKey::Forward(neighbour.port, neighbour.mac)], config)?;
-        routes.insert(IpNet::from(neighbour.address), id);
+    for neighbor in &config.neighbors {
+        let id = groups.id(vec![AdjacencyKey::Forward(neighbor.port, neighbor.mac)], config)?;
+        routes.insert(IpNet::from(neighbor.address), id);
     }
     Ok(routes.into_iter().collect())
 }

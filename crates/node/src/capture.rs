@@ -96,7 +96,7 @@ struct FrameView<'f> {
 impl<'f> FrameView<'f> {
     fn of(frame: &'f [u8], is_ip: bool) -> Self {
         let (ether_type, payload) = match is_ip {
-            true if frame.first().is_some_and(|octet| octet >> 4 == 6) => (Some(IPV6), frame),
+            true if frame.first().is_some_and(|byte| byte >> 4 == 6) => (Some(IPV6), frame),
             true => (Some(IPV4), frame),
             false => payload_of(frame).map_or((None, frame), |(kind, payload)| (Some(kind), payload)),
         };
@@ -137,7 +137,7 @@ fn ports_of(packet: &IpPacket<'_>) -> Option<(u16, u16)> {
 }
 
 fn dscp_of(packet: &IpPacket<'_>) -> Option<u8> {
-    match packet.octets {
+    match packet.bytes {
         [first, second, ..] if packet.is_ipv6() => Some((first << 4 | second >> 4) >> 2),
         [_, field, ..] => Some(field >> 2),
         _ => None,

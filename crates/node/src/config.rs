@@ -59,10 +59,10 @@ pub use ports::LearnedAddress;
 pub use types::{
     BlockAllocation, Class, ClassIndex, DpdkConfig, Driver, Filtering, FlowsConfig, ForwardProtocol,
     HostLimits, InterfaceConfig, KeepConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatLogging,
-    NatRefusal, NatTimeouts, Neighbour, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex,
-    PortRange, PortSelection, QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig,
-    RoutingConfig, Service, SubInterface, SubscriberConfig, TargetIndex, ValidateConfig, WorkersConfig,
-    XdpPlace,
+    NatRefusal, NatTimeouts, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange,
+    PortSelection, QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig,
+    RoutingConfig, Service, StaticNeighbor, SubInterface, SubscriberConfig, TargetIndex, ValidateConfig,
+    WorkersConfig, XdpPlace,
 };
 pub use values::DSCP_NAMES;
 
@@ -77,7 +77,7 @@ impl RouterConfig {
 
     /// Checks a configuration. `file` is how findings name it; route files are relative to `folder`.
     pub fn from_text(file: &str, text: &str, folder: &Path) -> Result<RouterConfig, ConfigErrors> {
-        ConfigSource { file: file.to_owned(), text: text.to_owned(), folder: folder.to_owned() }.config(&[])
+        ConfigSource::of_text(file, text, folder).config(&[])
     }
 }
 
@@ -92,6 +92,11 @@ pub struct ConfigSource {
 }
 
 impl ConfigSource {
+    /// A text that is known; the rest as in [`RouterConfig::from_text`].
+    pub fn of_text(file: &str, text: &str, folder: &Path) -> Self {
+        Self { file: file.to_owned(), text: text.to_owned(), folder: folder.to_owned() }
+    }
+
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, ConfigErrors> {
         let file = path.display().to_string();
@@ -115,6 +120,17 @@ impl ConfigSource {
     /// The configuration, with addresses that programs have given mirrors of ports. What these addresses make wrong is an
     /// error at the port that has them.
     pub fn config(&self, learned: &[LearnedAddress]) -> Result<RouterConfig, ConfigErrors> {
+        self.config_in_places(learned, &[])
+    }
+
+    /// The same for a router that runs: ports of these `places` have the numbers of their places, so that what is known of
+    /// a port stays that port's. New ports come behind them; the number of a port that is gone is
+    /// [vacant](PortConfig::is_vacant), and its own again when it comes back.
+    pub fn config_in_places(
+        &self,
+        learned: &[LearnedAddress],
+        places: &[String],
+    ) -> Result<RouterConfig, ConfigErrors> {
         let Self { file, text, folder } = self;
         let folder = folder.as_path();
         let mut reader = Reader::new(SourceText::new(file, text));
@@ -129,8 +145,8 @@ impl ConfigSource {
             return Err(ConfigErrors { diagnostics: reader.finish().0 });
         }
         let mut root = Section::new(document.get_ref(), "the configuration".to_owned(), 0..0);
-        let mut ports = ports::Ports::read(&mut reader, &mut root, learned);
-        ports::read_neighbours(&mut reader, &mut root, &mut ports);
+        let mut ports = ports::Ports::read(&mut reader, &mut root, learned, places);
+        ports::read_static_neighbors(&mut reader, &mut root, &mut ports);
         let routing = routing::read(&mut reader, &mut root, &ports, folder);
         let nat = nat::read(&mut reader, &mut root, &ports);
         if let Some(nat) = &nat {
@@ -152,7 +168,7 @@ impl ConfigSource {
         }
         Ok(RouterConfig {
             ports: ports.configs,
-            neighbours: ports.neighbours,
+            neighbors: ports.neighbors,
             routing,
             nat,
             acls,

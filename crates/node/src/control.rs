@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 pub use capture::{CaptureBegun, CaptureClient, CaptureRequest, CaptureSummary};
-pub use flows::{AmountView, FlowCacheView};
+pub use flows::{AmountView, FlowCacheView, FlowOutletView};
 pub use nat::{NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView};
 pub use packets::{
     AclRuleView, ArpView, CountersView, PolicerView, PortRates, PortView, QueueRates, QueueView,
@@ -28,16 +28,16 @@ pub(crate) use status::ProcessFacts;
 pub use status::{ConfigView, Identity, NatUse, PacketStatus, StatusView, UpDown};
 
 pub use crate::forwarding::{
-    FibRouteView, FibView, FibWay, ForwardingView, InStepView, KernelView, NeighboursInStepView,
+    FibRouteView, FibView, FibWay, ForwardingView, KernelSyncView, KernelView, NeighborSyncView,
 };
 
 /// What can be asked of a router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
-    /// One item for each neighbour.
+    /// One item for each neighbor.
     Neighbors,
-    /// One neighbour in full, by name or address.
+    /// One neighbor in full, by name or address.
     Neighbor {
         /// Name or address.
         neighbor: String,
@@ -82,7 +82,7 @@ pub enum Request {
     Ports,
     /// What was received, sent, handed to the router itself and dropped, by reason.
     Counters,
-    /// One item for each neighbour on the ports' links: ARP and ND.
+    /// One item for each neighbor on the ports' links: ARP and ND.
     Arp,
     /// One item for each class of each port that has a queue.
     Queues,
@@ -94,7 +94,7 @@ pub enum Request {
     NatCounters,
     /// End NAT sessions.
     NatClear(NatClear),
-    /// The books of the flow meter.
+    /// The counters of the flow meter.
     FlowCache,
     /// What would become of a packet, stage by stage.
     TracePacket {
@@ -105,24 +105,26 @@ pub enum Request {
     Capture(CaptureRequest),
     /// Read the configuration again and apply what differs.
     Reload,
+    /// Read the configuration again and say what differs, and whether it could be applied.
+    CompareConfig,
     /// Stop the router.
     Stop {
         /// Whether routes stay in the kernel and with neighbors; `None`: what the configuration says.
         keep_routes: Option<bool>,
     },
-    /// Ask a neighbour for its routes again.
+    /// Ask a neighbor for its routes again.
     Refresh {
         /// Name or address.
         neighbor: String,
     },
-    /// End a neighbour's session and begin anew.
+    /// End a neighbor's session and begin anew.
     Reset {
         /// Name or address.
         neighbor: String,
         /// For people at the other end (RFC 9003).
         text: String,
     },
-    /// End a neighbour's session until it is started again.
+    /// End a neighbor's session until it is started again.
     Shutdown {
         /// Name or address.
         neighbor: String,
@@ -142,7 +144,7 @@ pub enum Request {
 pub struct RouteFilter {
     /// Only prefixes inside this one.
     pub inside: Option<String>,
-    /// Only routes of this neighbour, by name or address.
+    /// Only routes of this neighbor, by name or address.
     pub neighbor: Option<String>,
     /// Only routes whose AS_PATH has this AS.
     pub through_as: Option<u32>,
@@ -187,7 +189,7 @@ pub enum Line {
     Error(String),
 }
 
-/// A neighbour, as [`Request::Neighbors`] and [`Request::Neighbor`] show it.
+/// A neighbor, as [`Request::Neighbors`] and [`Request::Neighbor`] show it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NeighborView {
     /// What the configuration calls it.
@@ -230,13 +232,13 @@ pub struct NeighborView {
 pub struct NegotiatedView {
     /// Families whose routes are exchanged.
     pub families: Vec<String>,
-    /// The neighbour's BGP identifier.
+    /// The neighbor's BGP identifier.
     pub router_id: String,
     /// Hold time.
     pub hold_time_s: u16,
     /// Four-octet AS numbers.
     pub four_octet_as: bool,
-    /// Messages of more than 4096 octets.
+    /// Messages of more than 4096 bytes.
     pub extended_messages: bool,
     /// Route refresh, and whether it is marked (RFC 7313).
     pub route_refresh: bool,
@@ -275,7 +277,7 @@ pub struct RouteView {
     pub communities: Vec<String>,
     /// This router discards what the route attracts.
     pub discard: bool,
-    /// The neighbour's identifier of the path.
+    /// The neighbor's identifier of the path.
     pub path_id: u32,
     /// Seconds since it came.
     pub age_s: u64,

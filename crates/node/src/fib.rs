@@ -21,7 +21,7 @@
 //! Where a next hop leads is a function of the best routes and of the [`Underlay`], not of the order in which they
 //! came. For an address, in this order:
 //!
-//! 1. The underlay's longest prefix that has it is a connected network: the neighbour is there.
+//! 1. The underlay's longest prefix that has it is a connected network: the neighbor is there.
 //! 2. Of the underlay's routes and the BGP routes, the longest prefix has it (the underlay's of two equal
 //!    ones). The BGP route's next hop, or the underlay's gateway (by the underlay alone), is the next address to
 //!    resolve; at most [`DEPTH_MAX`] times. A BGP route that leads to the very address it would resolve is passed
@@ -41,7 +41,7 @@
 //!
 //! # Cost
 //!
-//! A prefix takes 8 octets (IPv6: 32) in a hash table that is 44 to 88 % full, besides what the installer keeps.
+//! A prefix takes 8 bytes (IPv6: 32) in a hash table that is 44 to 88 % full, besides what the installer keeps.
 //!
 //! Missing: several paths of a prefix; IPv6 next hops that are only link-local (the session's interface is not
 //! known here).
@@ -218,6 +218,11 @@ impl Outlet {
         }
     }
 
+    /// Whether an address is the next hop of a route, or stands by for one.
+    pub fn is_next_hop(&self, address: IpAddr) -> bool {
+        self.hops.has(address)
+    }
+
     /// Where a hop leads; `None` if it is unresolved or not in use.
     pub fn way(&self, hop: HopNumber) -> Option<Way> {
         self.hops.way(hop)
@@ -251,7 +256,7 @@ impl Outlet {
         IpPrefix: From<Prefix<A>>,
     {
         let mut touched = Vec::with_capacity(changes.len());
-        // Neighbouring changes often have the same attributes.
+        // Neighboring changes often have the same attributes.
         let mut recent: Option<(usize, Option<Target>)> = None;
         for change in changes {
             self.counters.changes += 1;

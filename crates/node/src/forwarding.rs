@@ -87,21 +87,21 @@ pub struct ForwardingView {
     pub unresolved: Vec<String>,
     /// The kernel's side, where routes go there.
     pub kernel: Option<KernelView>,
-    /// Octets of the forwarding tables, where they are ours.
+    /// Bytes of the forwarding tables, where they are ours.
     pub table_bytes: Option<u64>,
     /// How they are kept in step with the kernel's, where they are.
     #[serde(default)]
-    pub in_step: Option<InStepView>,
+    pub kernel_sync: Option<KernelSyncView>,
 }
 
 /// How the forwarding table and the kernel's are kept in step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct InStepView {
+pub struct KernelSyncView {
     /// Others' routes in the kernel's main table.
     pub kernel_routes: u64,
     /// Of these, those that lead to ports and are in the forwarding table, or behind its own of the same prefix.
     pub imported: u64,
-    /// Of these, those that routes of the configuration or neighbours stand before.
+    /// Of these, those that routes of the configuration or neighbors stand before.
     pub imported_behind: u64,
     /// Times a route found no room.
     pub without_room: u64,
@@ -123,17 +123,17 @@ pub struct InStepView {
     pub scans: u64,
     /// What the last one found of exported routes.
     pub last_scan: Option<String>,
-    /// Neighbours, where they are kept in step too.
+    /// Neighbors, where they are kept in step too.
     #[serde(default)]
-    pub neighbours: Option<NeighboursInStepView>,
+    pub neighbors: Option<NeighborSyncView>,
     /// The latest errors and refusals, newest last.
     pub failures: Vec<String>,
 }
 
-/// How neighbours and the kernel's are kept in step.
+/// How neighbors and the kernel's are kept in step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct NeighboursInStepView {
-    /// Neighbours of the router because somebody set them in the kernel for good.
+pub struct NeighborSyncView {
+    /// Neighbors of the router because somebody set them in the kernel for good.
     pub imported: u64,
     /// Others' that are not, because the configuration names their addresses.
     pub imported_behind: u64,
@@ -143,20 +143,20 @@ pub struct NeighboursInStepView {
     pub without_room: u64,
     /// Imported ones that a look for drift found to be different from what the news had said.
     pub import_drift: u64,
-    /// Neighbours of the router that are in the kernel.
+    /// Neighbors of the router that are in the kernel.
     pub exported: u64,
-    /// Neighbours that are not, because a mirror has as many as it may have.
+    /// Neighbors that are not, because a mirror has as many as it may have.
     pub beyond_limit: u64,
-    /// Neighbours that are not, because somebody else has set them there.
+    /// Neighbors that are not, because somebody else has set them there.
     pub left_alone: u64,
-    /// The router's neighbours in the kernel that were missing, extra or changed although the router's own were what
+    /// The router's neighbors in the kernel that were missing, extra or changed although the router's own were what
     /// they had been, and were mended.
     pub export_drift: u64,
-    /// News of neighbours that matter.
+    /// News of neighbors that matter.
     pub news: u64,
     /// Times news were lost.
     pub overruns: u64,
-    /// Times all neighbours were read.
+    /// Times all neighbors were read.
     pub reads: u64,
 }
 
@@ -399,7 +399,7 @@ pub fn view_of(install: &str, outlet: &Outlet, inbox: InboxCounters) -> Forwardi
             .collect(),
         kernel: None,
         table_bytes: None,
-        in_step: None,
+        kernel_sync: None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The RIB and what neighbours send, as records of MRT files (RFC 6396, RFC 8050).
+//! The RIB and what neighbors send, as records of MRT files (RFC 6396, RFC 8050).
 //!
 //! A [`RibDump`] looks at the RIB a slice at a time, under one shard's lock for well below a millisecond, and turns
 //! each slice into records outside of it. A dump is exact for each prefix, and not a picture of one moment for all;
@@ -6,7 +6,7 @@
 //!
 //! A record has all routes of a prefix, after import policy, with the attributes as they are kept: LOCAL_PREF where
 //! the route carries one, MP_REACH_NLRI with the next hop only. Routes of this router itself have a peer of their
-//! own, with its identifier, its AS and the address 0.0.0.0. Not written are routes of neighbours that came up after
+//! own, with its identifier, its AS and the address 0.0.0.0. Not written are routes of neighbors that came up after
 //! the dump began, and prefixes whose routes exceed a record; both are counted.
 
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ pub struct DumpCounters {
     pub prefixes: u64,
     /// Routes.
     pub routes: u64,
-    /// Routes of neighbours that were not there when the dump began.
+    /// Routes of neighbors that were not there when the dump began.
     pub unknown_peer: u64,
     /// Routes that a record had no room for.
     pub refused: u64,

@@ -7,7 +7,7 @@
 //! | `order` | one chunk | if there are classes whose packets overtake others: put in order of service |
 //! | `nat` | per shard | if configured |
 //! | `route` | any batch | always: look-up, TTL, MAC addresses, access lists |
-//! | `egress` | any batch | always: the books |
+//! | `egress` | any batch | always: the counters |
 //! | `flows` | per shard | if configured: metering by flow, of what was dropped too |
 //! | `work-*` | any batch | with synthetic work: after bandwidth management, NAT, routing and output |
 //!
@@ -24,10 +24,9 @@
 
 mod flows;
 mod nat_events;
-mod successor;
+mod next_plan;
 mod trace;
 
-use arc_swap::ArcSwap;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
@@ -40,8 +39,8 @@ use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::fragments::{FragmentCounts, FragmentTracker};
 use thalweg_dataplane::ingress::Ingress;
 use thalweg_dataplane::lpm::Lpm;
-use thalweg_dataplane::nat::{Labeller, NatCounters, NatStage, shard_group};
-use thalweg_dataplane::police::{ColourCounts, Police};
+use thalweg_dataplane::nat::{Labeler, NatCounters, NatStage, shard_group};
+use thalweg_dataplane::police::{ColorCounts, Police};
 use thalweg_dataplane::queens;
 use thalweg_dataplane::reverse_path::{ReversePath, SourceCheck};
 use thalweg_dataplane::route::Router;
@@ -53,7 +52,7 @@ use thalweg_flow::export::NatEvent;
 use nat_events::NatLog;
 
 pub use flows::{Flows, RecordOutlet};
-pub use successor::{Successor, TakenOver};
+pub use next_plan::{Migrated, NextPlan};
 pub use trace::{Traced, TracedNat, TracedStage};
 
 /// Groups of shards per worker. Workers follow one another through the groups, so there must be more than
@@ -66,7 +65,7 @@ const SHARDS_WITHOUT_NAT: u16 = 64;
 #[derive(Debug)]
 pub struct Nat {
     /// Says which shard a packet belongs to.
-    pub labeller: Labeller,
+    pub labeler: Labeler,
     /// Owns the shards; shared with whoever lists sessions.
     pub stage: Arc<NatStage>,
 }
@@ -148,7 +147,7 @@ struct Arrival {
 /// What one worker keeps to itself.
 #[derive(Debug)]
 pub struct Scratch {
-    /// The books.
+    /// The counters.
     pub account: Account,
     /// What met which rule of the access lists.
     pub acl: AclCounts,
@@ -168,7 +167,7 @@ pub struct RouterPlan {
     specs: Vec<StageSpec>,
     stages: Vec<Stage>,
     ingress: Ingress,
-    filters: ArcSwap<Filters>,
+    filters: Filters,
     rule_counts: Mutex<RuleCounts>,
     classifier: Classifier,
     arrival: Mutex<Arrival>,
@@ -222,7 +221,7 @@ impl RouterPlan {
                 .collect(),
             stages: rows.iter().map(|r| r.1).collect(),
             ingress: parts.ingress,
-            filters: ArcSwap::from_pointee(parts.filters),
+            filters: parts.filters,
             rule_counts: Mutex::default(),
             classifier: parts.classifier,
             arrival: Mutex::new(Arrival { police: parts.police, fragments: FragmentTracker::default() }),
@@ -262,8 +261,8 @@ impl RouterPlan {
         self
     }
 
-    /// Packets by colour of each class that has a policer.
-    pub fn colour_counts(&self) -> Vec<Option<ColourCounts>> {
+    /// Packets by color of each class that has a policer.
+    pub fn color_counts(&self) -> Vec<Option<ColorCounts>> {
         lock(&self.arrival).police.counts()
     }
 
@@ -285,7 +284,7 @@ impl RouterPlan {
         self.nat.as_ref().map(|nat| Arc::clone(&nat.stage))
     }
 
-    /// The books of all workers together.
+    /// The counters of all workers together.
     pub fn merged_account<'a>(&self, scratches: impl Iterator<Item = &'a Scratch>) -> Account {
         let mut all = Account::new(self.ports, self.classes);
         scratches.for_each(|s| all.merge(&s.account));
@@ -293,33 +292,27 @@ impl RouterPlan {
     }
 
     /// The source checks and access lists in force.
-    pub fn filters(&self) -> Arc<Filters> {
-        self.filters.load_full()
-    }
-
-    /// Puts others in force, for every batch that begins from now on. Their access lists must have a version of
-    /// their own; counters begin anew.
-    pub fn replace_filters(&self, filters: Filters) {
-        self.filters.store(Arc::new(filters));
+    pub fn filters(&self) -> &Filters {
+        &self.filters
     }
 
     /// What met which rule of the access lists in force, of all workers together.
     pub fn acl_counts<'a>(&self, scratches: impl Iterator<Item = &'a Scratch>) -> AclCounts {
-        let mut all = AclCounts::new(&self.filters.load().acls);
+        let mut all = AclCounts::new(&self.filters.acls);
         scratches.for_each(|s| all.merge(&s.acl.shared()));
         all
     }
 
     /// What met the rules of a list and, last, its default, since the list is what it is; while packets pass.
     pub fn rule_counts(&self, list: usize) -> Vec<RuleCount> {
-        let filters = self.filters.load();
+        let filters = &self.filters;
         let mut all = AclCounts::new(&filters.acls);
         let counts = lock(&self.rule_counts);
         counts.workers.iter().for_each(|cells| all.merge(cells));
         let mut rules = filters.acls.counts_of(list, &all);
         for (rule, before) in rules.iter_mut().zip(counts.before.get(&list).into_iter().flatten()) {
             rule.packets += before.packets;
-            rule.octets += before.octets;
+            rule.bytes += before.bytes;
         }
         rules
     }
@@ -328,7 +321,7 @@ impl RouterPlan {
         shard_group(usize::from(shard), self.groups, usize::from(self.shards)) as u16
     }
 
-    /// Polices a chunk and finds the ports of later fragments. Under NAT those are labelled only here: what
+    /// Polices a chunk and finds the ports of later fragments. Under NAT those are labeled only here: what
     /// shard they belong to follows from their ports.
     fn arrive(&self, chunk: &mut Chunk) {
         self.clock_ns.fetch_max(chunk.clock_ns, Ordering::Relaxed);
@@ -353,7 +346,7 @@ impl RouterPlan {
     /// header are in registers.
     fn ingress(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
         let mut batch = chunk.batch(k);
-        let filters = self.filters.load();
+        let filters = &self.filters;
         let (fragments, crosses) = match (self.classifier.only_class(), &self.nat) {
             (Some(class), None) if filters.are_idle() => (self.ingress_only(class, &mut batch), false),
             (Some(class), Some(nat)) if filters.are_idle() => self.ingress_for_nat(class, nat, &mut batch),
@@ -406,7 +399,7 @@ impl RouterPlan {
     fn route(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
         let mut batch = chunk.batch(k);
         self.router.process(&mut batch);
-        self.filters.load().acls.process_out(&mut batch, &mut scratch.acl);
+        self.filters.acls.process_out(&mut batch, &mut scratch.acl);
     }
 
     /// Gives live packets their shards, under NAT those that `which` admits: what shard a later fragment
@@ -429,7 +422,7 @@ impl RouterPlan {
     /// Gives a packet the shard that NAT has for it, else one to spread it by. Returns whether it needs two.
     #[inline(always)]
     fn label_for_nat(&self, nat: &Nat, packet: &mut Packet, l3: &[u8]) -> bool {
-        nat.labeller.label(packet, l3);
+        nat.labeler.label(packet, l3);
         if packet.shard == NO_SHARD {
             packet.shard = self.shard_of_flow(packet);
         }
@@ -445,7 +438,7 @@ impl RouterPlan {
     /// Puts a chunk in order of service.
     fn order(&self, chunk: &mut Chunk, scratch: &mut Scratch) {
         self.scheduler.process(chunk, &mut scratch.spare);
-        scratch.account.book_dropped(&chunk.packets()[chunk.live_len()..]);
+        scratch.account.count_dropped(&chunk.packets()[chunk.live_len()..]);
     }
 
     /// Lists the packets of each group that the stage has to do with, for models that go group by group. The
@@ -464,21 +457,15 @@ impl RouterPlan {
 
     /// Asks the access lists whether a hairpin may go from its sender to the inside host it is for: the list of the port it
     /// came in by, which saw a public address, and those of the ports behind which the host is, which will see one.
-    fn judge_hairpin(
-        &self,
-        filters: &Filters,
-        packet: &mut Packet,
-        l3: &[u8],
-        inside: SocketAddrV4,
-        counts: &mut AclCounts,
-    ) {
-        if filters.acls.is_idle() {
+    fn judge_hairpin(&self, packet: &mut Packet, l3: &[u8], inside: SocketAddrV4, counts: &mut AclCounts) {
+        let acls = &self.filters.acls;
+        if acls.is_idle() {
             return;
         }
         let (hop, next_hops) =
             (self.router.fib4.lookup(u32::from(*inside.ip())), self.router.next_hops.load());
         let leaves_by = |port| next_hops.leads_out_of(hop, port);
-        filters.acls.judge_as(packet, l3, inside, leaves_by, counts);
+        acls.judge_as(packet, l3, inside, leaves_by, counts);
     }
 
     fn work(&self, chunk: &mut Chunk, batch: usize, scratch: &mut Scratch) {
@@ -504,7 +491,7 @@ impl Plan for RouterPlan {
     }
 
     fn scratch(&self) -> Scratch {
-        let acl = AclCounts::new(&self.filters.load().acls);
+        let acl = AclCounts::new(&self.filters.acls);
         lock(&self.rule_counts).workers.push(acl.shared());
         Scratch {
             account: Account::new(self.ports, self.classes),
@@ -536,7 +523,7 @@ impl Plan for RouterPlan {
             Stage::Work => self.work(job, batch, scratch),
             Stage::Egress => {
                 let residence_ns = now_ns.saturating_sub(job.admitted_ns);
-                scratch.account.book(&job.batch(batch), residence_ns);
+                scratch.account.count(&job.batch(batch), residence_ns);
             }
             Stage::Arrival | Stage::Order | Stage::Nat | Stage::Flows => {
                 unreachable!("{:?} is not a stage over batches", self.stages[stage])
@@ -579,9 +566,8 @@ impl Plan for RouterPlan {
 
     fn run_crossing(&self, _stage: usize, job: &mut Chunk, scratch: &mut Scratch) {
         if let Some(nat) = &self.nat {
-            let filters = self.filters.load();
             nat.stage.run_crossing(job, &mut |packet, l3, inside| {
-                self.judge_hairpin(&filters, packet, l3, inside, &mut scratch.acl);
+                self.judge_hairpin(packet, l3, inside, &mut scratch.acl);
             });
         }
     }

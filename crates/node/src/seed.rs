@@ -1,6 +1,6 @@
 //! Routes of an MRT table in the RIB, without any session: for laboratories and tests.
 //!
-//! Each peer of the file becomes a static source with its own place among the neighbours, address, AS and identifier,
+//! Each peer of the file becomes a static source with its own place among the neighbors, address, AS and identifier,
 //! so that decisions among its routes are those a router with these sessions would make. Its routes are accepted as
 //! they are, without policy and without looking for loops, if a session would find no error in them (RFC 7606); the
 //! others are counted. They stay for as long as the router runs.
@@ -193,9 +193,9 @@ fn next_hop_field(value: &[u8]) -> Option<&[u8]> {
 
 fn push_prefix(out: &mut Vec<u8>, prefix: IpPrefix) {
     out.push(prefix.length());
-    let octets = usize::from(prefix.length().div_ceil(8));
+    let bytes = usize::from(prefix.length().div_ceil(8));
     match prefix.address() {
-        IpAddr::V4(address) => out.extend_from_slice(&address.octets()[..octets]),
-        IpAddr::V6(address) => out.extend_from_slice(&address.octets()[..octets]),
+        IpAddr::V4(address) => out.extend_from_slice(&address.octets()[..bytes]),
+        IpAddr::V6(address) => out.extend_from_slice(&address.octets()[..bytes]),
     }
 }

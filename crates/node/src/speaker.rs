@@ -10,13 +10,14 @@
 //!     └─────────────────────────── Member: place in the group's log <──────────────────────┘
 //! ```
 //!
-//! Locks are taken in the order slot, list of groups, lane, group, shard; the table of neighbours, what waits before
+//! Locks are taken in the order slot, list of groups, lane, group, shard; the table of neighbors, what waits before
 //! a lane or a shard and the list of notices are leaves, held for a copy or a change. What is known of next hops comes
 //! before them all: whoever says something new holds it while it puts work before the shards.
 //!
 //! A mistake in this program that panics while a session's bytes are worked on costs that session only: it is
 //! taken down like one that lost its connection, and the log says so.
 
+mod best_path;
 mod direct;
 mod drive;
 mod groups;
@@ -24,6 +25,7 @@ mod lanes;
 mod log;
 mod memory;
 mod network;
+mod parting;
 mod places;
 mod profile;
 mod query;
@@ -34,7 +36,6 @@ mod scan;
 mod shards;
 mod slot;
 mod tap;
-mod towards;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -53,16 +54,17 @@ use thalweg_wire::bgp::{Family, cease};
 
 use crate::config::BgpConfig;
 
+pub use best_path::BestPathTo;
 pub use lanes::RouteReader;
 pub use network::{ByteStream, Incoming, Network};
 pub use restart::{Restart, RestartNeighbor};
 pub use scan::StaticSource;
 pub use shards::Work;
 pub use tap::SessionTap;
-pub use towards::Towards;
 
 use lanes::{GroupSlot, Lane};
 use memory::GiveBack;
+use parting::{Partings, Whose};
 use profile::{Function, Profile};
 use restart::RestartProgress;
 use shards::ShardSlot;
@@ -100,6 +102,7 @@ pub struct Speaker {
     /// Dumps have written something.
     grew: AtomicBool,
     strangers: log::Strangers,
+    partings: Partings,
     signatures: Mutex<log::Signatures>,
     /// When the kernel is to be asked again what it dropped.
     signatures_due_ms: AtomicU64,
@@ -127,11 +130,11 @@ pub struct SpeakerOptions {
     pub network: Box<dyn Network>,
     /// Who wants to know what changes.
     pub readers: Vec<Box<dyn RouteReader>>,
-    /// Who wants to see what neighbours send.
+    /// Who wants to see what neighbors send.
     pub tap: Option<Arc<dyn SessionTap>>,
     /// Against collisions that strangers choose, and for jitter.
     pub seed: u64,
-    /// How much is kept for neighbours that read slowly.
+    /// How much is kept for neighbors that read slowly.
     pub limits: ExportLimits,
     /// What `show rib` says about threads.
     pub scheduling: String,
@@ -171,6 +174,7 @@ impl Speaker {
             depth: AtomicUsize::new(1),
             grew: AtomicBool::new(false),
             strangers: log::Strangers::default(),
+            partings: Partings::default(),
             signatures: Mutex::default(),
             signatures_due_ms: AtomicU64::new(0),
             seed: options.seed,
@@ -248,7 +252,7 @@ impl Speaker {
         }
     }
 
-    /// The neighbour at an address: a configured one, or a new one where a dynamic range allows it.
+    /// The neighbor at an address: a configured one, or a new one where a dynamic range allows it.
     fn neighbor_at(&self, address: IpAddr, now: Millis) -> Result<Arc<PeerSlot>, String> {
         let known = lock(&self.by_address).get(&address).copied();
         if let Some(slot) = known.and_then(|id| self.slot(id.index())) {
@@ -366,14 +370,14 @@ impl Control for Speaker {
         let now = self.at(now_ms);
         let (due, mut next) = self.profile.time(Function::Housekeeping, || self.run_timers(share, now));
         for slot in &due {
-            // Writing can bring a deadline nearer: that of a neighbour that does not read.
+            // Writing can bring a deadline nearer: that of a neighbor that does not read.
             self.write_slot(slot, now);
             next = next.min(slot.deadline_ms.load(Ordering::Acquire));
         }
         next.max(now_ms + 1)
     }
 
-    fn chores(&self, _: &mut SpeakerWorker, share: Share, now_ms: u64) -> bool {
+    fn background_work(&self, _: &mut SpeakerWorker, share: Share, now_ms: u64) -> bool {
         let more = self.shard_chores(share);
         let now = self.at(now_ms);
         if share.index == 0 {
@@ -408,21 +412,20 @@ impl Speaker {
     fn accept_all(&self, now: Millis) {
         loop {
             match self.network.accept() {
-                Ok(Some(mut incoming)) => {
+                Ok(Some(incoming)) => {
                     let remote = incoming.remote;
                     match self.neighbor_at(remote.ip().to_canonical(), now) {
                         Ok(slot) => self.incoming(&slot, incoming, now),
                         Err(why) => {
-                            drive::farewell(&mut *incoming.stream, cease::CONNECTION_REJECTED);
+                            let words = parting::cease(cease::CONNECTION_REJECTED);
+                            self.partings.part(incoming.stream, words, Whose::Stranger, now);
                             self.strangers.refused(remote, why, now);
                         }
                     }
                 }
                 Ok(None) => return,
-                Err(error) => {
-                    log::accept_failed(&error);
-                    return;
-                }
+                // Those who wait bring no further event.
+                Err(error) => return self.strangers.accept_failed(error, now),
             }
         }
     }
@@ -433,7 +436,10 @@ impl Speaker {
         if share.index == 0 && now.0 >= self.floors_due_ms.load(Ordering::Relaxed) {
             self.floors_due_ms.store(next, Ordering::Relaxed);
             self.update_tombstone_floors();
-            self.strangers.tell(now);
+            self.partings.look(now);
+            if self.strangers.tell(now) {
+                self.accept_all(now);
+            }
             self.look_at_signatures(now);
             self.give_back();
             self.restart_upkeep();
@@ -478,7 +484,7 @@ impl Speaker {
         });
     }
 
-    /// Writes what the neighbour has to be sent, and tells its group if that waits for it.
+    /// Writes what the neighbor has to be sent, and tells its group if that waits for it.
     fn write_slot(&self, slot: &Arc<PeerSlot>, now: Millis) {
         if self.profile.time(Function::Write, || slot.write(now)) {
             let mut state = slot.lock();

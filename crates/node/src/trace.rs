@@ -2,7 +2,7 @@
 //!
 //! [`PacketSpec`] is the description, read by a small grammar; the packet made from it goes through the stages of a plan
 //! without a trace ([`RouterPlan::trace`]); [`explain`] puts what they decided into words. What the stages do not know
-//! (prefixes, stations, queues) is asked of [`Surroundings`]: a router that runs, or the tables of a file.
+//! (prefixes, neighbors, queues) is asked of [`Surroundings`]: a router that runs, or the tables of a file.
 
 mod explain;
 mod grammar;
@@ -47,9 +47,9 @@ pub struct TraceView {
     pub summary: String,
 }
 
-/// A station, as far as it is known.
+/// A neighbor, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Station {
+pub struct NextNeighbor {
     /// `reachable`, `stale`, ..., `static`.
     pub state: String,
     /// Its MAC address.
@@ -61,14 +61,14 @@ pub trait Surroundings {
     /// The prefix by which packets to the address find their way.
     fn prefix(&self, destination: IpAddr) -> Option<String>;
 
-    /// Which station a packet goes to that met this number.
+    /// Which neighbor a packet goes to that met this number.
     fn next_of(&self, number: u32, flow_hash: u32, destination: IpAddr) -> Option<(PortIndex, IpAddr)>;
 
     /// What is known of a port.
     fn link(&self, port: PortIndex) -> Option<PortLink>;
 
-    /// What is known of a station.
-    fn station(&self, port: PortIndex, address: IpAddr) -> Option<Station>;
+    /// What is known of a neighbor.
+    fn neighbor(&self, port: PortIndex, address: IpAddr) -> Option<NextNeighbor>;
 
     /// Packets that wait in a class's queue at a port; `None` where that is not known.
     fn waiting(&self, port: PortIndex, class: u8) -> Option<u64>;

@@ -206,7 +206,7 @@ fn classes_keep_their_order_and_default_is_always_there() {
         cbs = "64 KiB"
         pir = 4000000
         pbs = "128 kB"
-        colour_aware = true
+        color_aware = true
         yellow_dscp = "af12"
         red = "remark"
         red_dscp = 14
@@ -238,7 +238,7 @@ fn classes_keep_their_order_and_default_is_always_there() {
     let meter =
         Meter::TwoRate { cir_bps: 2_000_000, cbs_bytes: 65_536, pir_bps: 4_000_000, pbs_bytes: 128_000 };
     assert_eq!(policer.meter, meter);
-    assert_eq!((policer.colour_aware, policer.yellow_dscp), (true, Some(12)));
+    assert_eq!((policer.color_aware, policer.yellow_dscp), (true, Some(12)));
     assert_eq!(policer.red, RedAction::Remark { dscp: 14 });
     let bulk = config.qos.classes[2].policer.expect("a policer");
     let meter = Meter::SingleRate { cir_bps: 1_000_000_000, cbs_bytes: 1 << 20, ebs_bytes: 0 };
@@ -338,7 +338,7 @@ fn a_gateway_beyond_a_lone_address() {
 
 /// The system reaches what the router reaches, where it is on the router's ports at all.
 #[test]
-fn with_a_mirror_routes_are_in_step_by_default() {
+fn with_a_mirror_routes_are_synchronized_by_default() {
     let sync = |more: &str, kernel: &str| {
         let text =
             format!("[ports.lan]\ninterface = \"eth1\"\naddresses = [\"10.1.0.1/24\"]\n{more}\n{kernel}\n");
@@ -347,7 +347,7 @@ fn with_a_mirror_routes_are_in_step_by_default() {
     };
     assert_eq!(sync("", ""), (false, false));
     assert_eq!(sync("mirror = true", ""), (true, true));
-    assert_eq!(sync("mirror = true", "[kernel]\nneighbours = \"both\""), (true, true));
+    assert_eq!(sync("mirror = true", "[kernel]\nneighbors = \"both\""), (true, true));
     assert_eq!(sync("mirror = true", "[kernel]\nroutes = \"off\""), (false, false));
     assert_eq!(
         sync("mirror = true", "[bgp]\nas = 1\nrouter_id = \"10.1.0.1\"\ninstall = \"kernel\""),
@@ -427,4 +427,20 @@ fn a_sub_interface_is_on_its_parents_interface() {
     assert_eq!(interface("trunk"), ("eth0", Driver::AfPacket, Some("host0"), true));
     assert_eq!(interface("office"), ("eth0", Driver::AfPacket, Some("tw-office"), false));
     assert_eq!(interface("plain"), ("eth0", Driver::AfPacket, None, false));
+}
+
+/// Keys that were spelled otherwise in the version before are still read.
+#[test]
+fn former_spellings_are_read() {
+    let text = |neighbors: &str, color_aware: &str| {
+        format!(
+            "[[{neighbors}]]\nport = \"lan\"\naddress = \"192.168.1.7\"\n\
+             mac = \"02:00:00:00:00:07\"\n[[qos.classes]]\nname = \"voice\"\nmatch = [{{ dscp = [\"ef\"] }}]\n\
+             policer = {{ kind = \"srtcm\", cir = \"1 Mbit/s\", cbs = \"64 KiB\", ebs = \"64 KiB\", {color_aware} = true }}\n"
+        )
+    };
+    let folder = std::env::temp_dir();
+    let now = accepted(&text("neighbors", "color_aware"), &folder);
+    let before = accepted(&text("neighbours", "colour_aware"), &folder);
+    assert_eq!((now.neighbors.len(), &now.neighbors, &now.qos), (1, &before.neighbors, &before.qos));
 }

@@ -1,5 +1,5 @@
 //! Workers with receive queues of their own give every flow what the serial model gives it, byte for byte and in order,
-//! without state and through NAT, hairpins among them; the books are the same.
+//! without state and through NAT, hairpins among them; the counters are the same.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -142,7 +142,7 @@ fn plan(extra: &str, workers: usize) -> RouterPlan {
 }
 
 /// What was counted, in words.
-fn books(plan: &RouterPlan, report: &RunReport<Scratch>) -> String {
+fn counters(plan: &RouterPlan, report: &RunReport<Scratch>) -> String {
     let account = plan.merged_account(report.scratches.iter());
     assert_eq!(account.packets_in, account.packets_out + account.dropped.iter().sum::<u64>());
     let dropped = account.dropped.to_vec();
@@ -160,7 +160,7 @@ fn serial(seed: u64, lanes: usize, packets: u32, extra: &str) -> (Fates, String)
     let mut sink = Collect::default();
     let options = ModelOptions::new(ModelKind::Serial, 1);
     let report = thalweg_exec::run(&plan, &mut feed(chunks, seed), &mut sink, &options).expect("it runs");
-    (sink.0, books(&plan, &report))
+    (sink.0, counters(&plan, &report))
 }
 
 fn in_lanes(seed: u64, lanes: usize, packets: u32, extra: &str) -> (Fates, String) {
@@ -176,7 +176,7 @@ fn in_lanes(seed: u64, lanes: usize, packets: u32, extra: &str) -> (Fates, Strin
             assert!(all.insert(flow, fates).is_none(), "a flow came by two lanes");
         }
     }
-    (all, books(&plan, &report))
+    (all, counters(&plan, &report))
 }
 
 #[test]
@@ -186,9 +186,9 @@ fn flows_get_what_the_serial_model_gives_them() {
             for seed in 0..12 {
                 let packets = 3000;
                 let (expected, expected_books) = serial(seed, lanes, packets, extra);
-                let (fates, books) = in_lanes(seed, lanes, packets, extra);
+                let (fates, counters) = in_lanes(seed, lanes, packets, extra);
                 let what = format!("seed {seed}, {lanes} lanes, NAT {}", !extra.is_empty());
-                assert_eq!(books, expected_books, "{what}");
+                assert_eq!(counters, expected_books, "{what}");
                 assert_eq!(fates.len(), expected.len(), "{what}");
                 for (flow, expected) in &expected {
                     assert_eq!(fates.get(flow), Some(expected), "flow {flow}, {what}");
@@ -201,9 +201,9 @@ fn flows_get_what_the_serial_model_gives_them() {
 /// What the comparison is worth: sessions, hairpins and drops are among it.
 #[test]
 fn the_traffic_reaches_what_it_should() {
-    let (fates, books) = serial(1, 2, 3000, NAT);
+    let (fates, counters) = serial(1, 2, 3000, NAT);
     let passed = fates.values().flatten().filter(|(_, fate)| fate.is_ok()).count();
-    assert!(passed > 2500, "{books}");
-    assert!(!books.contains("hairpins: 0") && !books.contains("sessions_created: 0"), "{books}");
+    assert!(passed > 2500, "{counters}");
+    assert!(!counters.contains("hairpins: 0") && !counters.contains("sessions_created: 0"), "{counters}");
     assert!(fates.values().flatten().any(|(_, fate)| *fate == Err(DropReason::TtlExpired)));
 }

@@ -58,8 +58,8 @@ fn table(session: u8, prefixes: u32) -> Vec<u8> {
 /// The NOTIFICATION that ends the connection.
 fn last_words(mut stream: UnixStream) -> Option<Notification> {
     let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
-    while let Ok(octets @ 1..) = stream.read(&mut buffer) {
-        bytes.extend_from_slice(&buffer[..octets]);
+    while let Ok(read @ 1..) = stream.read(&mut buffer) {
+        bytes.extend_from_slice(&buffer[..read]);
     }
     let (mut done, mut last) = (0, None);
     while let Some(message) = frame(&bytes[done..], 65_535).unwrap() {

@@ -1,7 +1,7 @@
 //! A mistake that panics while a session's messages are worked on costs that session and nothing else, under each
 //! scheduling and its real threads.
 //!
-//! The mistake is a [`SessionTap`] that panics at what one neighbour sends: it is called where messages are worked
+//! The mistake is a [`SessionTap`] that panics at what one neighbor sends: it is called where messages are worked
 //! off, after they were decoded and before their routes are on their way. Or it is a connection that panics.
 
 #![allow(clippy::unwrap_used)] // A test fails by it.
@@ -28,10 +28,10 @@ use thalweg_wire::bgp::{MessageKind, frame};
 
 use local::{Door, Ending, LocalNetwork, announce, ask, eventually, greeting, plain_attributes};
 
-/// How often the neighbour makes the speaker stumble before it is let be.
+/// How often the neighbor makes the speaker stumble before it is let be.
 const FALLS: usize = 3;
 
-/// Panics at each UPDATE of the last neighbour while it is armed.
+/// Panics at each UPDATE of the last neighbor while it is armed.
 #[derive(Default)]
 struct Stumbling {
     armed: AtomicBool,
@@ -93,7 +93,7 @@ fn come_up(door: &mut Door, neighbor: usize) -> (UnixStream, thread::JoinHandle<
     (stream, reader)
 }
 
-/// An UPDATE with prefixes of a neighbour's own.
+/// An UPDATE with prefixes of a neighbor's own.
 fn update(neighbor: usize, prefixes: std::ops::Range<u32>) -> Vec<u8> {
     let own = 0x0a00_0000 + ((neighbor as u32) << 16);
     let prefixes: Vec<_> = prefixes.map(|n| Prefix::new(own + (n << 8), 24).unwrap()).collect();
@@ -102,7 +102,7 @@ fn update(neighbor: usize, prefixes: std::ops::Range<u32>) -> Vec<u8> {
     message
 }
 
-/// Prefixes in the table, by the neighbour they are from.
+/// Prefixes in the table, by the neighbor they are from.
 fn routes_of(speaker: &Speaker, neighbor: usize) -> BTreeSet<String> {
     let filter = RouteFilter { neighbor: Some(address(neighbor).to_string()), ..RouteFilter::default() };
     ask::<RouteView>(speaker, &Request::Routes(filter)).into_iter().map(|route| route.prefix).collect()
@@ -112,12 +112,12 @@ fn view(speaker: &Speaker, neighbor: usize) -> NeighborView {
     ask(speaker, &Request::Neighbor { neighbor: address(neighbor).to_string() }).pop().unwrap()
 }
 
-/// The neighbours that nothing happened to have what they had, and never went down.
+/// The neighbors that nothing happened to have what they had, and never went down.
 fn check_others(speaker: &Speaker, routes: usize) {
     for neighbor in 0..NEIGHBORS - 1 {
         let view = view(speaker, neighbor);
-        assert_eq!((view.state.as_str(), view.flaps), ("Established", 0), "neighbour {neighbor}");
-        assert_eq!(routes_of(speaker, neighbor).len(), routes, "neighbour {neighbor}");
+        assert_eq!((view.state.as_str(), view.flaps), ("Established", 0), "neighbor {neighbor}");
+        assert_eq!(routes_of(speaker, neighbor).len(), routes, "neighbor {neighbor}");
     }
 }
 
@@ -162,7 +162,7 @@ fn one_stumbles(kind: SchedulingKind, threads: usize) {
             };
             stream.write_all(&update(last, 10..30)).unwrap();
             eventually("a panic", || tap.falls.load(Ordering::Acquire) == fall);
-            // The speaker closes the connection: the neighbour's end reads what was sent, and then the end.
+            // The speaker closes the connection: the neighbor's end reads what was sent, and then the end.
             reader.join().unwrap();
             while matches!(stream.read(&mut [0; 4096]), Ok(1..)) {}
             eventually("its routes to go", || routes_of(&speaker, last).is_empty());
@@ -182,7 +182,7 @@ fn one_stumbles(kind: SchedulingKind, threads: usize) {
         let (mut stream, _) = come_up(&mut door, last);
         stream.write_all(&update(last, 10..30)).unwrap();
         ending.2.push(stream);
-        eventually("the neighbour to be back", || routes_of(&speaker, last).len() == 20);
+        eventually("the neighbor to be back", || routes_of(&speaker, last).len() == 20);
         assert_eq!(view(&speaker, last).state, "Established");
         assert_eq!(tap.ups.load(Ordering::Acquire), 1 + FALLS);
         assert_eq!(tap.falls.load(Ordering::Acquire), FALLS);
@@ -212,7 +212,7 @@ fn sharded() {
     one_stumbles(SchedulingKind::Sharded, 3);
 }
 
-/// A neighbour that restarts gracefully, and whose new session panics before it is up: what was kept for it would never
+/// A neighbor that restarts gracefully, and whose new session panics before it is up: what was kept for it would never
 /// end.
 #[test]
 fn routes_kept_over_a_restart_go_too() {
@@ -243,7 +243,7 @@ fn routes_kept_over_a_restart_go_too() {
                 eventually("its routes to go", || stale(&speaker) == (0, 0));
             }
         }
-        eventually("the neighbour to be back", || view(&speaker, 0).state == "Established");
+        eventually("the neighbor to be back", || view(&speaker, 0).state == "Established");
         assert_eq!(stale(&speaker), (20, 20), "a restart without a panic keeps them");
         drop(ending);
         scheduling.join().unwrap().unwrap();

@@ -65,13 +65,13 @@ impl Network for Picky {
     }
 }
 
-/// A configuration with these neighbours, by the last octet of their address, and their passwords.
+/// A configuration with these neighbors, by the last byte of their address, and their passwords.
 fn config(network: &str, neighbors: &[(u8, &str)]) -> Arc<BgpConfig> {
     let mut text = format!(
         "[bgp]\nas = 64500\nrouter_id = \"192.0.2.1\"\nlisten = []\ninstall = \"none\"\nnetworks = [{network:?}]\n"
     );
-    for (octet, password) in neighbors {
-        text += &format!("[[bgp.neighbor]]\naddress = \"198.51.100.{octet}\"\nas = 645{octet:02}\n");
+    for (byte, password) in neighbors {
+        text += &format!("[[bgp.neighbor]]\naddress = \"198.51.100.{byte}\"\nas = 645{byte:02}\n");
         if !password.is_empty() {
             text += &format!("password = {password:?}\n");
         }
@@ -156,7 +156,7 @@ fn what_is_taken_after_a_refusal_is_taken_whole() {
     let after = config(NEW, &[(1, ""), (2, "two"), (4, "four")]);
     let done = speaker.reload(after.clone()).expect("a good configuration");
     let passwords: Vec<_> = network.passwords().into_iter().collect();
-    let address = |octet: u8| IpAddr::from([198, 51, 100, octet]);
+    let address = |byte: u8| IpAddr::from([198, 51, 100, byte]);
     let password = |text: &str| Some(text.to_owned());
     let expected = [(address(1), None), (address(2), password("two")), (address(4), password("four"))];
     assert_eq!(passwords, expected);

@@ -9,11 +9,11 @@ use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, XorShift64Star};
 use thalweg_dataplane::acl::RuleCount;
 use thalweg_dataplane::nat::{NatCounters, NatLogging};
 use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
-use thalweg_flow::application::Labelling;
+use thalweg_flow::application::Labeling;
 use thalweg_flow::export::NatEvent;
 use thalweg_flow::{FlowRecord, MeterOptions, MeterTotals};
 use thalweg_node::Routes;
-use thalweg_node::config::RouterConfig;
+use thalweg_node::config::{ConfigSource, RouterConfig};
 use thalweg_node::plan::{RecordOutlet, RouterPlan};
 use thalweg_wire::checksum;
 
@@ -295,7 +295,7 @@ struct Run {
     events: Vec<String>,
     /// The same without those that are told at the end: sessions begun less sessions ended.
     sessions_told: i64,
-    /// Its books.
+    /// Its totals.
     metered: Option<MeterTotals>,
 }
 
@@ -338,7 +338,7 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     let plan = match shape {
         Shape::Full => {
             // Looking at payloads is part of what has to be the same.
-            let options = MeterOptions { labelling: Labelling::Payload, ..MeterOptions::default() };
+            let options = MeterOptions { labeling: Labeling::Payload, ..MeterOptions::default() };
             let metered = plan.with_flows(&options, 1, records.clone()).expect("a meter");
             metered.with_nat_events(NatLogging::Sessions, records.clone())
         }
@@ -353,7 +353,7 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
         flows.flush();
     }
     // What is over by now is told now, as it is counted.
-    let nat = format!("{:?} {:?} {:?}", plan.nat_counters(), plan.fragment_counts(), plan.colour_counts());
+    let nat = format!("{:?} {:?} {:?}", plan.nat_counters(), plan.fragment_counts(), plan.color_counts());
     let nat_counters = plan.nat_counters();
     plan.tell_nat_events();
     let sessions_told = records.sessions_told();
@@ -439,12 +439,12 @@ fn check(shape: Shape, seed: u64, options: &ModelOptions, serial: &Run) {
     assert!(other.records == serial.records, "flow records: {what}");
     assert!(other.events == serial.events, "events of NAT: {what}");
     assert_eq!(other.sessions_told, serial.sessions_told, "{what}");
-    let books = |run: &Run| {
+    let totals = |run: &Run| {
         let mut totals = run.metered?;
-        totals.memory_octets = 0;
+        totals.memory_bytes = 0;
         Some(totals)
     };
-    assert_eq!(books(&other), books(serial), "metered: {what}");
+    assert_eq!(totals(&other), totals(serial), "metered: {what}");
     if options.kind != ModelKind::Farm || options.ordered {
         assert!(other.outs == serial.outs, "total order: {what}");
     }
@@ -574,7 +574,37 @@ fn nat_is_keyed_with_the_seed_of_its_router() {
     assert!(keyed(1) != keyed(2) && keyed(1) != fixed(), "another seed gives other ports");
     let first = RouterPlan::with_hash_seed(&before, routes(), 7).unwrap();
     let successor = first.successor(&before, &new, routes(), 1, None).unwrap();
-    assert!(outs(&successor.take_over(&first).0) == keyed(7), "a successor keeps the seed");
+    assert!(outs(&successor.migrate_state(&first).0) == keyed(7), "a successor keeps the seed");
+}
+
+/// A reload brings a port, and leaves the number of another vacant: others keep theirs, and in every model their packets
+/// fare as before.
+#[test]
+fn ports_that_come_and_go_change_nothing_for_others() {
+    let text = Shape::NatOnly.config();
+    let before = RouterConfig::from_text("test.toml", &text, Path::new(".")).unwrap();
+    let names = before.ports.iter().map(|port| port.name.clone());
+    let places: Vec<String> = names.chain(["gone".to_owned()]).collect();
+    let more = "[ports.aaa]\nmac = \"02:00:00:00:0a:aa\"\naddresses = [\"100.127.255.1/30\"]\n";
+    let source = ConfigSource::of_text("test.toml", &format!("{text}\n{more}"), Path::new("."));
+    let after = source.config_in_places(&[], &places).unwrap();
+    let kept = before.ports.len();
+    assert!(after.ports[..kept] == before.ports[..] && after.ports[kept].is_vacant());
+    assert_eq!((after.ports[kept + 1].name.as_str(), after.ports.len()), ("aaa", kept + 2));
+    let routes = || Routes::build(&after).unwrap().router();
+    let outs = |plan: &RouterPlan, options: &ModelOptions| {
+        let (mut sink, mut source) = (Collect::default(), Feed(traffic(1, 2).into_iter()));
+        thalweg_exec::run(plan, &mut source, &mut sink, options).unwrap();
+        sink.packets
+    };
+    let serial = ModelOptions::new(ModelKind::Serial, 1);
+    let expected = outs(&RouterPlan::from_config(&before, None).unwrap(), &serial);
+    for kind in ModelKind::ALL {
+        let first = RouterPlan::from_config(&before, None).unwrap();
+        let options = ModelOptions { ordered: true, ..ModelOptions::new(kind, 2) };
+        let successor = first.successor(&before, &after, routes(), 2, None).unwrap();
+        assert!(outs(&successor.migrate_state(&first).0, &options) == expected, "{kind}");
+    }
 }
 
 #[test]
@@ -596,7 +626,7 @@ fn the_traffic_reaches_every_corner() {
     }
     assert!(serial.classes.iter().all(|n| *n > 20), "{:?}", serial.classes);
     for rules in &serial.acl {
-        assert!(rules.iter().all(|rule| rule.packets > 0 && rule.octets > 0), "{:?}", serial.acl);
+        assert!(rules.iter().all(|rule| rule.packets > 0 && rule.bytes > 0), "{:?}", serial.acl);
     }
     let chunks = traffic(1, 12);
     let hairpins = chunks

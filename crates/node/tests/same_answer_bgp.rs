@@ -1,9 +1,9 @@
-//! The four schedulings, with one thread and with many, come to the same tables from the same neighbours.
+//! The four schedulings, with one thread and with many, come to the same tables from the same neighbors.
 //!
-//! Each run is a speaker under a scheduling, with real threads and real (local) sockets. Neighbours of a trace
+//! Each run is a speaker under a scheduling, with real threads and real (local) sockets. Neighbors of a trace
 //! play what they said, all at once; each ends with a route to one prefix in every shard, so that when these are
-//! there everything before is. Then two more such rounds of one neighbour say when all has been handed on. Compared
-//! with the serial run, route by route: the table with the best route of every prefix, what a neighbour that listens
+//! there everything before is. Then two more such rounds of one neighbor say when all has been handed on. Compared
+//! with the serial run, route by route: the table with the best route of every prefix, what a neighbor that listens
 //! has been sent, decoded, and what a reader of changes has been told.
 
 #![allow(clippy::unwrap_used)] // A test fails by it.
@@ -41,7 +41,7 @@ const OWN_AS: u32 = 64_998;
 const LISTENER_AS: u32 = 64_999;
 const LISTENER: Ipv4Addr = Ipv4Addr::new(127, 1, 0, 1);
 
-/// What neighbours say: their AS and their UPDATEs, whole messages one after the other.
+/// What neighbors say: their AS and their UPDATEs, whole messages one after the other.
 type Trace = Vec<(u32, Vec<u8>)>;
 
 /// Best routes as changes tell of them.
@@ -77,7 +77,7 @@ impl RouteReader for Told {
 struct Answer {
     /// Best routes in full.
     best: Vec<String>,
-    /// What the listening neighbour has.
+    /// What the listening neighbor has.
     sent: BTreeMap<IpPrefix, String>,
 }
 
@@ -118,8 +118,8 @@ fn withdraw(out: &mut Vec<u8>, prefixes: &[Prefix<u32>]) {
 /// Keeps up a table of what arrives, until the connection ends.
 fn listen(mut stream: UnixStream, table: &Mutex<BTreeMap<IpPrefix, String>>) {
     let (mut bytes, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
-    while let Ok(octets @ 1..) = stream.read(&mut buffer) {
-        bytes.extend_from_slice(&buffer[..octets]);
+    while let Ok(read @ 1..) = stream.read(&mut buffer) {
+        bytes.extend_from_slice(&buffer[..read]);
         let mut done = 0;
         while let Some(message) = frame(&bytes[done..], 65_535).expect("good messages") {
             if message.kind == thalweg_wire::bgp::MessageKind::Update {
@@ -331,7 +331,7 @@ fn a_real_table() {
     }
 }
 
-/// Neighbours that announce and withdraw the same prefixes over and over, in many ways.
+/// Neighbors that announce and withdraw the same prefixes over and over, in many ways.
 #[test]
 fn made_up_updates() {
     let mut state = 1_u64;

@@ -72,8 +72,8 @@ fn trace_text() -> &'static str {
             .collect();
         let outside: Vec<_> = (0..500)
             .map(|_| {
-                let mut octet = |from| rng.below(250 - from) + from;
-                format!("{}.{}.{}.{:02}", octet(20), octet(1), octet(1), octet(1))
+                let mut byte = |from| rng.below(250 - from) + from;
+                format!("{}.{}.{}.{:02}", byte(20), byte(1), byte(1), byte(1))
             })
             .collect();
         let protocols = ["http", "http", "http", "ftp", "rtp", "sip", "dns", "smtp"];

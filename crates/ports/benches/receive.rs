@@ -1,4 +1,4 @@
-//! What receiving costs, by way, number of neighbours and length of messages: processor time of the receiving thread
+//! What receiving costs, by way, number of neighbors and length of messages: processor time of the receiving thread
 //! per megabyte, the sender on another core.
 //!
 //! ```text
@@ -31,8 +31,8 @@ mod linux {
         })
     }
 
-    /// Octets, seconds and processor time of receiving everything.
-    fn run(way: &str, neighbours: usize, message: u16, total: usize) -> Option<(usize, f64, u64)> {
+    /// Bytes, seconds and processor time of receiving everything.
+    fn run(way: &str, neighbors: usize, message: u16, total: usize) -> Option<(usize, f64, u64)> {
         let mut receiver = make(way)?;
         let address = "127.0.0.1:0".parse().expect("an address");
         let listener = Listener::bind(address, &ListenOptions::default()).expect("the loopback");
@@ -40,7 +40,7 @@ mod linux {
         bytes.extend_from_slice(&message.to_be_bytes());
         bytes.resize(usize::from(message), 2);
         let piece = bytes.repeat(32_768 / usize::from(message));
-        let theirs: Vec<_> = (0..neighbours)
+        let theirs: Vec<_> = (0..neighbors)
             .map(|number| {
                 let theirs = TcpStream::connect(listener.address()).expect("connected");
                 let (stream, _) = std::iter::from_fn(|| Some(listener.accept().expect("accepted")))
@@ -53,14 +53,14 @@ mod linux {
             .collect();
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                for _ in 0..total / neighbours / piece.len() {
+                for _ in 0..total / neighbors / piece.len() {
                     for mut stream in &theirs {
                         stream.write_all(&piece).expect("written");
                     }
                 }
             });
             let (begun, processor) = (Instant::now(), processor_ns());
-            let (mut open, mut got) = (neighbours, 0);
+            let (mut open, mut got) = (neighbors, 0);
             while open > 0 {
                 let mut sink = |_, received: Received<'_>| match received {
                     Received::Bytes(bytes) => got += bytes.len(),
@@ -73,15 +73,15 @@ mod linux {
     }
 
     pub(super) fn main() {
-        println!("{:>10} {:>7}  {:<10} {:>9} {:>12}", "neighbours", "message", "way", "MB/s", "CPU us/MB");
-        for neighbours in [1, 10, 100] {
+        println!("{:>10} {:>7}  {:<10} {:>9} {:>12}", "neighbors", "message", "way", "MB/s", "CPU us/MB");
+        for neighbors in [1, 10, 100] {
             for message in [60, 4096] {
                 let total = if message == 60 { 32 << 20 } else { 128 << 20 };
                 let ways = ["two reads", "buffered", "io_uring"];
                 let mut all = ways.map(|_| Vec::new());
                 for _ in 0..ROUNDS {
                     for (way, results) in ways.iter().zip(&mut all) {
-                        results.extend(run(way, neighbours, message, total));
+                        results.extend(run(way, neighbors, message, total));
                     }
                 }
                 for (way, results) in ways.iter().zip(&mut all) {
@@ -89,7 +89,7 @@ mod linux {
                     let Some((got, seconds, processor)) = results.get(results.len() / 2) else { continue };
                     let megabytes = *got as f64 / 1e6;
                     println!(
-                        "{neighbours:>10} {message:>7}  {way:<10} {:>9.0} {:>12.0}",
+                        "{neighbors:>10} {message:>7}  {way:<10} {:>9.0} {:>12.0}",
                         megabytes / seconds,
                         *processor as f64 / 1e3 / megabytes,
                     );

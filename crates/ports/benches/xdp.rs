@@ -2,7 +2,7 @@
 //! namespaces itself.
 //!
 //! ```text
-//! cargo bench -p thalweg-ports --bench xdp --profile quick -- [FRAME_OCTETS..] [generic] [frames=N]
+//! cargo bench -p thalweg-ports --bench xdp --profile quick -- [FRAME_BYTES..] [generic] [frames=N]
 //! ```
 //!
 //! One thread sends from a packet socket into a cable, one receives by the driver into chunks and pushes each frame

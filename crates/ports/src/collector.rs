@@ -13,7 +13,7 @@
 //! and which datagram it was about is not known. Whether others arrive, UDP does not tell: collectors see gaps in the
 //! sequence numbers.
 //!
-//! **Streams.** Records, not messages, are kept until the collector's kernel has acknowledged the last octet of the
+//! **Streams.** Records, not messages, are kept until the collector's kernel has acknowledged the last byte of the
 //! messages they are in: sequence numbers and templates belong to a session. When a connection ends, what was not
 //! acknowledged is sent again in the next session, before everything else. So:
 //!
@@ -23,9 +23,9 @@
 //!
 //! While there is no connection records go to the **spool**, a folder of bounded size; what does not fit is counted as
 //! lost. A folder that a former process left is sent first. Without a spool the queue waits
-//! [`PATIENCE`] for a collector that went away, then records are counted as lost until it is back.
+//! [`TIMEOUT`] for a collector that went away, then records are counted as lost until it is back.
 //!
-//! The books, in packets and octets, at every moment that the worker is not just working on a batch: `accepted =
+//! The counters, in packets and bytes, at every moment that the worker is not just working on a batch: `accepted =
 //! sent + in flight + spooled + unsayable + lost{reason}`; in records likewise, with what was split added to `accepted`.
 //!
 //! **Kafka** is a topic in place of a collector, behind the same queue and spool: `collector/kafka.rs`.
@@ -58,7 +58,7 @@ use thalweg_flow::FlowRecord;
 use thalweg_flow::export::{ExportOptions, Exporter, Interface, NatEvent, Statistics};
 
 /// How long the queue of a collector without a spool waits for a connection before records are counted as lost.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const TIMEOUT: Duration = Duration::from_secs(5);
 /// Batches that the queue takes unless told otherwise.
 const QUEUE_BATCHES: usize = 64;
 
@@ -67,8 +67,8 @@ const QUEUE_BATCHES: usize = 64;
 pub struct SpoolOptions {
     /// The folder; made if it is not there. One collector of one process at a time.
     pub folder: PathBuf,
-    /// Octets that all files in it may have.
-    pub octets_max: u64,
+    /// Bytes that all files in it may have.
+    pub bytes_max: u64,
 }
 
 /// How to speak to a collector.
@@ -228,7 +228,7 @@ impl Collector {
         self.shared.end_by(deadline);
         if !ended {
             // The worker learns of the end from `end_by`; what stands in the queue is still its.
-            let _ = self.queue.send_timeout(Input::End(deadline), PATIENCE);
+            let _ = self.queue.send_timeout(Input::End(deadline), TIMEOUT);
         }
         if let Some(worker) = self.worker.take() {
             // A worker that panicked has said so; its report is what it last wrote.

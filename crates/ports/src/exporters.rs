@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use socket2::{Domain, Protocol, Socket, Type};
-use thalweg_wire::netflow::decode::{Fault, stream_message_octets};
+use thalweg_wire::netflow::decode::{Fault, stream_message_bytes};
 
 use crate::socket_option;
 
@@ -32,8 +32,8 @@ use crate::socket_option;
 pub const CONNECTIONS_MAX: usize = 256;
 /// Messages that wait for whoever reads them.
 const QUEUE_MESSAGES: usize = 4096;
-/// What the kernel may hold of datagrams, octets: 0.1 s of a hundred thousand.
-const RECEIVE_BUFFER_OCTETS: i32 = 16 << 20;
+/// What the kernel may hold of datagrams, bytes: 0.1 s of a hundred thousand.
+const RECEIVE_BUFFER_BYTES: i32 = 16 << 20;
 /// Threads look so often whether they are to end.
 const TURN: Duration = Duration::from_millis(100);
 
@@ -50,7 +50,7 @@ pub enum Heard {
         /// Whether it came over a connection.
         is_stream: bool,
         /// The message.
-        octets: Vec<u8>,
+        bytes: Vec<u8>,
     },
     /// A connection is over; why, if that was not how it should be.
     Closed {
@@ -68,9 +68,9 @@ pub enum Heard {
 /// What ended a connection early.
 #[derive(Debug)]
 pub enum StreamEnd {
-    /// Its octets are no messages of IPFIX.
+    /// Its bytes are no messages of IPFIX.
     NoMessage(Fault),
-    /// It ended within a message, of which so many octets had come.
+    /// It ended within a message, of which so many bytes had come.
     Cut(usize),
     /// The system says so.
     Error(io::Error),
@@ -97,7 +97,7 @@ impl Exporters {
     pub fn listen_udp(&mut self, address: SocketAddr) -> io::Result<SocketAddr> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         let room =
-            |option| socket_option::set_int(socket.as_fd(), libc::SOL_SOCKET, option, RECEIVE_BUFFER_OCTETS);
+            |option| socket_option::set_int(socket.as_fd(), libc::SOL_SOCKET, option, RECEIVE_BUFFER_BYTES);
         // More than `net.core.rmem_max` is for root alone; the kernel gives others what they may have.
         room(libc::SO_RCVBUFFORCE).or_else(|_| room(libc::SO_RCVBUF))?;
         socket.bind(&address.into())?;
@@ -185,9 +185,7 @@ fn take_datagrams(socket: &UdpSocket, queue: &Sender<Heard>, stop: &AtomicBool) 
     let mut ending = Ending { stop, until: None };
     while !ending.is_over() {
         let heard = match socket.recv_from(&mut buffer) {
-            Ok((octets, from)) => {
-                Heard::Message { from, is_stream: false, octets: buffer[..octets].to_vec() }
-            }
+            Ok((bytes, from)) => Heard::Message { from, is_stream: false, bytes: buffer[..bytes].to_vec() },
             Err(error) if is_pause(&error) && !ending.has_come() => continue,
             Err(error) if is_pause(&error) => return,
             Err(error) => {
@@ -238,7 +236,7 @@ fn accept(listener: &TcpListener, queue: &Sender<Heard>, stop: &Arc<AtomicBool>)
     }
 }
 
-/// Cuts a connection's octets into messages until it ends.
+/// Cuts a connection's bytes into messages until it ends.
 fn read_stream(
     mut stream: TcpStream,
     from: SocketAddr,
@@ -248,25 +246,25 @@ fn read_stream(
     if let Err(error) = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(TURN))) {
         return Some(StreamEnd::Error(error));
     }
-    // A message has 65,535 octets at most.
+    // A message has 65,535 bytes at most.
     let mut buffer = vec![0; 1 << 17];
     let mut filled = 0;
     let mut ending = Ending { stop, until: None };
     while !ending.is_over() {
         match stream.read(&mut buffer[filled..]) {
             Ok(0) => return (filled > 0).then_some(StreamEnd::Cut(filled)),
-            Ok(octets) => filled += octets,
+            Ok(bytes) => filled += bytes,
             Err(error) if is_pause(&error) && !ending.has_come() => continue,
             Err(error) if is_pause(&error) => return None,
             Err(error) => return Some(StreamEnd::Error(error)),
         }
         let mut at = 0;
         loop {
-            match stream_message_octets(&buffer[at..filled]) {
+            match stream_message_bytes(&buffer[at..filled]) {
                 Err(fault) => return Some(StreamEnd::NoMessage(fault)),
                 Ok(Some(length)) if at + length <= filled => {
-                    let octets = buffer[at..at + length].to_vec();
-                    if queue.send(Heard::Message { from, is_stream: true, octets }).is_err() {
+                    let bytes = buffer[at..at + length].to_vec();
+                    if queue.send(Heard::Message { from, is_stream: true, bytes }).is_err() {
                         return None;
                     }
                     at += length;

@@ -17,7 +17,8 @@
 //!   its first (frames of more than 1,600 bytes on average), or with its file.
 //! - **Damage is said, not hidden.** Everything before it is delivered. A bad line is one packet less; in
 //!   a capture nothing after the damage can be trusted, so that file ends there and the next follows.
-//!   With `strict` the first of either is an error. Offsets count in the uncompressed stream.
+//!   With `strict` the first of either is an error. Offsets count in the uncompressed stream. Inputs of which nothing can be
+//!   used are named.
 //!
 //! # What tells what
 //! Compression and format are recognized by content. The port a packet arrives on is the one given for
@@ -184,6 +185,9 @@ impl FileSource {
                         let opened = self.start(input);
                         self.failed = opened.is_err();
                         self.current = opened?;
+                        if self.current.is_none() {
+                            self.reporter.end_file();
+                        }
                         continue;
                     }
                 }
@@ -194,7 +198,10 @@ impl FileSource {
             };
             match chunk {
                 Some(chunk) => return Ok(Some(chunk)),
-                None => self.current = None,
+                None => {
+                    self.current = None;
+                    self.reporter.end_file();
+                }
             }
         }
         Ok(None)
@@ -235,6 +242,9 @@ impl FileSource {
                 return Ok(None);
             }
         };
+        if head.is_empty() {
+            self.reporter.found_empty(&input.name);
+        }
         let (names, port) = (Arc::clone(&self.names), input.port);
         match stream::Format::of(&head) {
             stream::Format::Text => {

@@ -4,10 +4,10 @@
 //! KernelRoutes   apply(changes)   install, replace, delete: thousands per system call, refusals by prefix
 //!                read, repair     what is there; what was missing, extra, changed: mended and counted
 //!                remove_all       what a predecessor left
-//! NetworkView    read             links, addresses, neighbours, others' routes: what next hops resolve to
+//! NetworkView    read             links, addresses, neighbors, others' routes: what next hops resolve to
 //! Monitor        poll_event       changes of all these, as they happen
 //! FollowedRoutes hear, read_all   others' routes, kept up to date
-//! KernelStations hear, read       neighbours that others set for good, and ours
+//! KernelNeighbors hear, read       neighbors that others set for good, and ours
 //!                apply            ours in and out
 //! DriverFeatures read             what interfaces can do for XDP programs
 //! SystemSockets  read             ports and connections of the system's programs
@@ -42,12 +42,12 @@ mod followed;
 mod installer;
 mod message;
 mod monitor;
+mod neighbors;
 mod objects;
 mod repair;
 mod route;
 mod socket;
 mod sockets;
-mod stations;
 mod view;
 mod xdp;
 
@@ -59,9 +59,11 @@ pub use installer::{
     ApplyReport, BATCH_ROUTES, FAILURES_KEPT, KernelOptions, KernelRoutes, METRIC, PROTOCOL, RouteChange,
 };
 pub use monitor::{KernelEvent, Monitor, Watch};
+pub use neighbors::{
+    KERNEL_NEIGHBORS_MAX, KernelNeighbors, NeighborChange, NeighborKey, NeighborNews, NeighborReport, ask_for,
+};
 pub use repair::RepairReport;
 pub use route::{FoundRoute, KernelRoute, RouteTarget};
 pub use sockets::{SystemSocket, SystemSockets};
-pub use stations::{KernelStations, STATIONS_MAX, StationChange, StationNews, StationPlace, StationReport};
 pub use view::{InterfaceAddress, Link, Neighbor, NetworkView, interface_addresses};
 pub use xdp::XdpAttachment;

@@ -40,7 +40,7 @@ pub mod tap;
 pub mod xdp;
 
 #[cfg(target_os = "linux")]
-pub use clock::LiveClock;
+pub use clock::{LiveClock, WallShift, wall_ns};
 #[cfg(target_os = "linux")]
 pub use error::LiveError;
 #[cfg(target_os = "linux")]
@@ -61,13 +61,13 @@ pub struct Port {
     pub facts: PortFacts,
 }
 
-/// A MAC address as a number, the first octet highest: for addresses that change while others read them.
+/// A MAC address as a number, the first byte highest: for addresses that change while others read them.
 #[cfg(target_os = "linux")]
 fn number_of(mac: [u8; 6]) -> u64 {
-    mac.iter().fold(0, |number, octet| number << 8 | u64::from(*octet))
+    mac.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Whether a frame is for the station with this MAC address, given as a number: sent to it, or to a group. One that is too short to say is
+/// Whether a frame is for the neighbor with this MAC address, given as a number: sent to it, or to a group. One that is too short to say is
 /// handed up, and dropped by name.
 #[cfg(target_os = "linux")]
 #[inline]
@@ -97,13 +97,13 @@ pub struct PortFacts {
 pub struct RxCounters {
     /// Frames handed up.
     pub frames: u64,
-    /// Their octets.
-    pub octets: u64,
+    /// Their bytes.
+    pub bytes: u64,
     /// Frames that were there and could not be taken: the ring was full, memory ran out.
     pub missed: u64,
     /// Frames that could not be handed up as they were: too long, or cut.
     pub refused: u64,
-    /// Frames for another station, which a switch that floods or an interface that listens to everything brings: not
+    /// Frames for another neighbor, which a switch that floods or an interface that listens to everything brings: not
     /// the router's business, and not among `frames`.
     pub foreign: u64,
 }
@@ -113,8 +113,8 @@ pub struct RxCounters {
 pub struct TxCounters {
     /// Frames that the interface took.
     pub frames: u64,
-    /// Their octets.
-    pub octets: u64,
+    /// Their bytes.
+    pub bytes: u64,
     /// Frames that it did not take: down, gone, or refused one by one.
     pub failed: u64,
 }

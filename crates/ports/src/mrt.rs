@@ -69,16 +69,16 @@ pub enum MrtProblem {
     TooLong(TooLong),
     /// The file ends inside a record.
     CutOff {
-        /// Octets that the record (or its header) wants.
+        /// Bytes that the record (or its header) wants.
         wanted: usize,
-        /// Octets that there are.
+        /// Bytes that there are.
         left: usize,
     },
     /// Reading failed, or a compressed stream is damaged or ends early.
     Read {
         /// Why.
         error: io::Error,
-        /// Octets of a record that had been read.
+        /// Bytes of a record that had been read.
         left: usize,
     },
 }
@@ -348,7 +348,7 @@ impl fmt::Debug for MrtReader {
     }
 }
 
-/// How many octets the record that `bytes` begin with takes, by its length field.
+/// How many bytes the record that `bytes` begin with takes, by its length field.
 fn wanted(bytes: &[u8]) -> usize {
     let length = bytes.get(8..HEADER_BYTES).and_then(|field| field.first_chunk::<4>());
     HEADER_BYTES + length.map_or(0, |field| u32::from_be_bytes(*field) as usize)

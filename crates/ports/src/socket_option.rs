@@ -8,12 +8,12 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Sets an option of a socket to the octets given; what they mean is between the caller and the kernel.
+/// Sets an option of a socket to the bytes given; what they mean is between the caller and the kernel.
 pub(crate) fn set(socket: BorrowedFd<'_>, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
     let Ok(length) = libc::socklen_t::try_from(value.len()) else {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     };
-    // SAFETY: the descriptor is open for as long as it is borrowed. The kernel reads at most `length` octets
+    // SAFETY: the descriptor is open for as long as it is borrowed. The kernel reads at most `length` bytes
     // from the pointer, which is to a live slice of that length, and writes none.
     match unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value.as_ptr().cast(), length) } {
         0 => Ok(()),
@@ -21,12 +21,12 @@ pub(crate) fn set(socket: BorrowedFd<'_>, level: i32, option: i32, value: &[u8])
     }
 }
 
-/// Reads an option into `value`; how many octets the kernel wrote.
+/// Reads an option into `value`; how many bytes the kernel wrote.
 pub(crate) fn get(socket: BorrowedFd<'_>, level: i32, option: i32, value: &mut [u8]) -> io::Result<usize> {
     let Ok(mut length) = libc::socklen_t::try_from(value.len()) else {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     };
-    // SAFETY: the descriptor is open for as long as it is borrowed. The kernel writes at most `length` octets to the
+    // SAFETY: the descriptor is open for as long as it is borrowed. The kernel writes at most `length` bytes to the
     // pointer, which is to a live slice of that length, and the true length to `length`.
     match unsafe {
         libc::getsockopt(socket.as_raw_fd(), level, option, value.as_mut_ptr().cast(), &raw mut length)

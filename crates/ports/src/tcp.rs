@@ -14,10 +14,10 @@
 //!
 //! | want | how |
 //! |---|---|
-//! | MD5 signatures (RFC 2385), also for a range of dynamic neighbours | [`Md5Key`], `TCP_MD5SIG_EXT` with a prefix length |
+//! | MD5 signatures (RFC 2385), also for a range of dynamic neighbors | [`Md5Key`], `TCP_MD5SIG_EXT` with a prefix length |
 //! | GTSM (RFC 5082) and eBGP multihop | [`HopLimit`]: TTL sent, and `IP_MINTTL`, `IPV6_MINHOPCOUNT` |
-//! | routing before other traffic | class selector 6 ([`SocketOptions::dscp_octet`]) |
-//! | dead neighbours found by BGP's timers, not TCP's | keepalive off, `TCP_USER_TIMEOUT` optional |
+//! | routing before other traffic | class selector 6 ([`SocketOptions::dscp_byte`]) |
+//! | dead neighbors found by BGP's timers, not TCP's | keepalive off, `TCP_USER_TIMEOUT` optional |
 //! | a bounded, recent backlog | `TCP_NOTSENT_LOWAT` optional: encode late, when the socket takes more |
 //!
 //! IPv4 and IPv6 listen on sockets of their own (`IPV6_V6ONLY`), so that an address is never an IPv4 one in
@@ -26,9 +26,9 @@
 //! # What the kernel does not do
 //!
 //! - GTSM on an accepted connection holds from [`Stream::apply`] on; the handshake is answered before, whatever
-//!   the TTL, unless [`ListenOptions::minimum_ttl`] says otherwise for all neighbours of the listener.
-//! - Keys of a listener count against `net.core.optmem_max` (131,072 octets by default, about 800 keys): more
-//!   neighbours with a password of their own need it raised, and [`TcpError::TooManyKeys`] says so.
+//!   the TTL, unless [`ListenOptions::minimum_ttl`] says otherwise for all neighbors of the listener.
+//! - Keys of a listener count against `net.core.optmem_max` (131,072 bytes by default, about 800 keys): more
+//!   neighbors with a password of their own need it raised, and [`TcpError::TooManyKeys`] says so.
 //! - A connection accepted from an address with a key has the key; changing the listener's does not change the
 //!   connection's.
 //!

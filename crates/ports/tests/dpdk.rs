@@ -4,19 +4,19 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 #[allow(dead_code, reason = "each test binary uses its part")]
-#[path = "live/cable.rs"]
-mod cable;
-#[allow(dead_code, reason = "each test binary uses its part")]
 mod common;
 #[path = "dpdk/kernel.rs"]
 mod kernel;
 #[path = "dpdk/memory.rs"]
 mod memory;
+#[allow(dead_code, reason = "each test binary uses its part")]
+#[path = "live/veth.rs"]
+mod veth;
 
-use cable::End;
 use thalweg_ports::live::LiveError;
 use thalweg_ports::live::dpdk::{self, DpdkOptions};
 use thalweg_ports::live::link::ReadLink;
+use veth::End;
 
 /// Starts DPDK, as every test here does: once, whichever is the first.
 fn start() {

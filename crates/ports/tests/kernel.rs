@@ -16,8 +16,8 @@ use thalweg_ports::kernel::{
     RouteChange, RouteTarget, Watch,
 };
 
-/// Two ends of a cable, addresses on one of them.
-fn cable() -> u32 {
+/// Two ends of a veth, addresses on one of them.
+fn veth() -> u32 {
     ip("link add v0 type veth peer name v1");
     ip("link set v0 up");
     ip("link set v1 up");
@@ -65,7 +65,7 @@ fn ours(kernel: &mut KernelRoutes) -> BTreeMap<IpPrefix, RouteTarget> {
 #[test]
 fn routes_come_and_go_as_ip_sees_them() {
     in_namespace("routes_come_and_go_as_ip_sees_them", || {
-        let v0 = cable();
+        let v0 = veth();
         let mut kernel = open();
         let wanted = [
             ("192.0.2.0/24", via("198.18.0.2"), "192.0.2.0/24 via 198.18.0.2 dev v0 proto 116 metric 116"),
@@ -134,7 +134,7 @@ fn routes_come_and_go_as_ip_sees_them() {
 #[test]
 fn refusals_are_mapped_to_their_prefixes() {
     in_namespace("refusals_are_mapped_to_their_prefixes", || {
-        cable();
+        veth();
         let mut kernel = open();
         let bad = |number: u32| number % 3 == 1;
         let changes: Vec<_> = (0..5000)
@@ -166,7 +166,7 @@ fn refusals_are_mapped_to_their_prefixes() {
 #[test]
 fn drift_is_found_counted_and_mended() {
     in_namespace("drift_is_found_counted_and_mended", || {
-        cable();
+        veth();
         let mut kernel = open();
         let desired: Vec<_> = (0..3000)
             .map(|number| {
@@ -220,7 +220,7 @@ fn drift_is_found_counted_and_mended() {
 #[test]
 fn repair_makes_any_set_of_any_other() {
     in_namespace("repair_makes_any_set_of_any_other", || {
-        cable();
+        veth();
         let mut kernel = open();
         let mut random = thalweg_base::XorShift64Star::new(7);
         let mut have: BTreeMap<IpPrefix, RouteTarget> = BTreeMap::new();
@@ -262,7 +262,7 @@ fn repair_makes_any_set_of_any_other() {
 #[test]
 fn what_a_predecessor_left_is_removed_and_nothing_else() {
     in_namespace("what_a_predecessor_left_is_removed_and_nothing_else", || {
-        cable();
+        veth();
         ip("route add 10.1.0.0/16 via 198.18.0.2 proto 116 metric 116");
         ip("route add 10.1.0.0/16 via 198.18.0.3 proto 116 metric 200");
         ip("-6 route add 2001:db8:1::/48 via 2001:db8::2 proto 116 metric 5");
@@ -274,7 +274,7 @@ fn what_a_predecessor_left_is_removed_and_nothing_else() {
         assert!(ours(&mut kernel).is_empty());
         assert!(ip("route show 10.2.0.0/16").contains("proto bgp"));
 
-        // Another table, with a number that fits no octet, which need not exist.
+        // Another table, with a number that fits no byte, which need not exist.
         let options = KernelOptions { table: 1077, ..KernelOptions::default() };
         let mut elsewhere = KernelRoutes::open(options).unwrap();
         assert!(ours(&mut elsewhere).is_empty());
@@ -291,7 +291,7 @@ fn what_a_predecessor_left_is_removed_and_nothing_else() {
 #[test]
 fn objects_move_all_their_routes_at_once() {
     in_namespace("objects_move_all_their_routes_at_once", || {
-        let v0 = cable();
+        let v0 = veth();
         let mut kernel = open();
         let gateway =
             |address: &str| RouteTarget::Gateway { address: address.parse().unwrap(), interface: Some(v0) };
@@ -323,7 +323,7 @@ fn objects_move_all_their_routes_at_once() {
 #[test]
 fn the_view_says_what_next_hops_resolve_to() {
     in_namespace("the_view_says_what_next_hops_resolve_to", || {
-        let v0 = cable();
+        let v0 = veth();
         ip("link add w0 type veth peer name w1");
         ip("address add 198.18.9.1/24 dev w0");
         ip("address add 198.18.5.1 peer 198.18.5.2/32 dev v0");
@@ -332,7 +332,7 @@ fn the_view_says_what_next_hops_resolve_to() {
         ip("route add 10.10.0.0/16 nhid 77 metric 30");
         ip("route add 10.11.0.0/16 nexthop via 198.18.0.6 nexthop via 198.18.0.7");
         ip("route add 10.12.0.0/16 dev v0 metric 40");
-        ip("neighbour add 198.18.0.2 lladdr 02:00:00:00:00:02 dev v0 nud permanent");
+        ip("neighbor add 198.18.0.2 lladdr 02:00:00:00:00:02 dev v0 nud permanent");
         open().apply(&[replace("10.8.0.0/16", via("198.18.0.2"))]).unwrap();
         let view = NetworkView::read(116).unwrap();
         let link = view.link(v0).unwrap();
@@ -366,7 +366,7 @@ fn the_view_says_what_next_hops_resolve_to() {
 #[test]
 fn events_come_as_things_happen() {
     in_namespace("events_come_as_things_happen", || {
-        let v0 = cable();
+        let v0 = veth();
         let watch = Watch { links: true, addresses: true, neighbors: true, routes: true };
         let mut monitor = Monitor::open(watch).unwrap();
         let mut quiet = Monitor::open(Watch::default()).unwrap();
@@ -391,12 +391,12 @@ fn events_come_as_things_happen() {
         expect("address", &|e| matches!(e, KernelEvent::Address(a) if a.address == own && a.interface == v0));
         ip("address del 198.18.7.1/24 dev v0");
         expect("address gone", &|e| matches!(e, KernelEvent::AddressGone(a) if a.address == own));
-        ip("neighbour add 198.18.0.2 lladdr 02:00:00:00:00:02 dev v0");
+        ip("neighbor add 198.18.0.2 lladdr 02:00:00:00:00:02 dev v0");
         let mac = Some([2, 0, 0, 0, 0, 2]);
-        expect("neighbour", &|e| matches!(e, KernelEvent::Neighbor(n) if n.mac == mac));
-        ip("neighbour del 198.18.0.2 dev v0");
+        expect("neighbor", &|e| matches!(e, KernelEvent::Neighbor(n) if n.mac == mac));
+        ip("neighbor del 198.18.0.2 dev v0");
         expect(
-            "neighbour gone",
+            "neighbor gone",
             &|e| matches!(e, KernelEvent::Neighbor(n) | KernelEvent::NeighborGone(n) if n.mac.is_none()),
         );
         ip("link set v1 down");
@@ -410,7 +410,7 @@ fn events_come_as_things_happen() {
 #[test]
 fn events_that_do_not_fit_are_reported_as_lost() {
     in_namespace("events_that_do_not_fit_are_reported_as_lost", || {
-        cable();
+        veth();
         let mut monitor = Monitor::open(Watch { routes: true, ..Watch::default() }).unwrap();
         let mut kernel = open();
         let overrun = |monitor: &mut Monitor| {

@@ -2,8 +2,6 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "live/cable.rs"]
-mod cable;
 #[allow(dead_code, reason = "each test binary uses its part")]
 mod common;
 #[path = "live/faults.rs"]
@@ -14,3 +12,5 @@ mod packet;
 mod tap;
 #[path = "live/tcp.rs"]
 mod tcp;
+#[path = "live/veth.rs"]
+mod veth;

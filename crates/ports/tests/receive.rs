@@ -1,4 +1,4 @@
-//! All ways to receive give the octets that were sent.
+//! All ways to receive give the bytes that were sent.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use thalweg_base::XorShift64Star;
 use thalweg_ports::tcp::{Buffered, ListenOptions, Listener, Receive, Received, TwoReads};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Messages as BGP frames them: 16 octets of ones, the length, a type, anything.
-fn messages(random: &mut XorShift64Star, octets: usize) -> Vec<u8> {
+/// Messages as BGP frames them: 16 bytes of ones, the length, a type, anything.
+fn messages(random: &mut XorShift64Star, at_least: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
-    while bytes.len() < octets {
+    while bytes.len() < at_least {
         let length = if random.below(20) == 0 { 65_535 } else { 19 + random.below(500) as u16 };
         bytes.extend_from_slice(&[0xff; 16]);
         bytes.extend_from_slice(&length.to_be_bytes());
@@ -37,7 +37,7 @@ fn ways() -> Vec<(&'static str, Box<dyn Receive>)> {
     ways
 }
 
-/// Connects `count` neighbours to the receiver; their ends, in order.
+/// Connects `count` neighbors to the receiver; their ends, in order.
 fn connect(receiver: &mut dyn Receive, count: usize) -> Vec<TcpStream> {
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), &ListenOptions::default()).unwrap();
     (0..count)
@@ -48,7 +48,7 @@ fn connect(receiver: &mut dyn Receive, count: usize) -> Vec<TcpStream> {
                 if let Some((stream, _)) = listener.accept().unwrap() {
                     break stream;
                 }
-                assert!(begun.elapsed() < PATIENCE);
+                assert!(begun.elapsed() < TIMEOUT);
             };
             receiver.add(stream, number).unwrap();
             theirs
@@ -62,7 +62,7 @@ fn receive_all(receiver: &mut dyn Receive, count: usize) -> Vec<Vec<Vec<u8>>> {
     let mut open = count;
     let begun = Instant::now();
     while open > 0 {
-        assert!(begun.elapsed() < PATIENCE, "{open} connections are not closed");
+        assert!(begun.elapsed() < TIMEOUT, "{open} connections are not closed");
         receiver
             .receive(Some(Duration::from_millis(100)), &mut |number, received| match received {
                 Received::Bytes(bytes) => pieces[number].push(bytes.to_vec()),
@@ -74,12 +74,12 @@ fn receive_all(receiver: &mut dyn Receive, count: usize) -> Vec<Vec<Vec<u8>>> {
 }
 
 #[test]
-fn all_ways_give_the_same_octets() {
-    const NEIGHBOURS: usize = 7;
+fn all_ways_give_the_same_bytes() {
+    const NEIGHBORS: usize = 7;
     for (name, mut receiver) in ways() {
         let mut random = XorShift64Star::new(11);
-        let sent: Vec<_> = (0..NEIGHBOURS).map(|i| messages(&mut random, 300_000 * i)).collect();
-        let theirs = connect(&mut *receiver, NEIGHBOURS);
+        let sent: Vec<_> = (0..NEIGHBORS).map(|i| messages(&mut random, 300_000 * i)).collect();
+        let theirs = connect(&mut *receiver, NEIGHBORS);
         let pieces = std::thread::scope(|scope| {
             for (number, (mut stream, bytes)) in theirs.into_iter().zip(&sent).enumerate() {
                 scope.spawn(move || {
@@ -94,10 +94,10 @@ fn all_ways_give_the_same_octets() {
                     }
                 });
             }
-            receive_all(&mut *receiver, NEIGHBOURS)
+            receive_all(&mut *receiver, NEIGHBORS)
         });
         for (number, (pieces, sent)) in pieces.iter().zip(&sent).enumerate() {
-            assert!(pieces.concat() == *sent, "{name}: neighbour {number}'s octets differ");
+            assert!(pieces.concat() == *sent, "{name}: neighbor {number}'s bytes differ");
             if name == "two reads" {
                 let whole =
                     |piece: &Vec<u8>| piece.len() == usize::from(u16::from_be_bytes([piece[16], piece[17]]));
@@ -108,8 +108,8 @@ fn all_ways_give_the_same_octets() {
 }
 
 #[test]
-fn the_end_is_seen_behind_the_last_octets() {
-    // Octets and end are there before the first look: one event says both.
+fn the_end_is_seen_behind_the_last_bytes() {
+    // Bytes and end are there before the first look: one event says both.
     for (name, mut receiver) in ways() {
         let mut theirs = connect(&mut *receiver, 2);
         let bytes = messages(&mut XorShift64Star::new(3), 1000);
@@ -133,7 +133,7 @@ fn a_length_that_cannot_be_closes_one_connection() {
     let mut got = Vec::new();
     let begun = Instant::now();
     while closed.is_empty() || got != good {
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(begun.elapsed() < TIMEOUT);
         receiver
             .receive(Some(Duration::from_millis(100)), &mut |number, received| match received {
                 Received::Bytes(bytes) => got.extend_from_slice(bytes),
@@ -145,7 +145,7 @@ fn a_length_that_cannot_be_closes_one_connection() {
 }
 
 #[test]
-fn a_receiver_may_go_while_octets_come() {
+fn a_receiver_may_go_while_bytes_come() {
     for (_, mut receiver) in ways() {
         let theirs = connect(&mut *receiver, 3);
         std::thread::scope(|scope| {
@@ -157,7 +157,7 @@ fn a_receiver_may_go_while_octets_come() {
             let begun = Instant::now();
             // Read as a header, ones are that of the longest message there is.
             while got == 0 {
-                assert!(begun.elapsed() < PATIENCE);
+                assert!(begun.elapsed() < TIMEOUT);
                 let mut sink =
                     |_, received: Received<'_>| got += usize::from(matches!(received, Received::Bytes(_)));
                 receiver.receive(Some(Duration::from_millis(100)), &mut sink).unwrap();

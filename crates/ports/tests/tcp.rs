@@ -15,7 +15,7 @@ use thalweg_ports::tcp::{
 };
 
 /// A test that waits longer than this has failed; none waits so long otherwise.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn listen(address: &str) -> Listener {
     Listener::bind(address.parse().unwrap(), &ListenOptions::default()).unwrap()
@@ -28,7 +28,7 @@ fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
         if let Some(answer) = attempt() {
             return answer;
         }
-        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(begun.elapsed() < TIMEOUT, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -51,11 +51,11 @@ fn send(stream: &Stream, bytes: &[u8]) {
 fn receive(stream: &Stream, count: usize) -> Vec<u8> {
     let mut got = Vec::new();
     let mut buffer = [0; 4096];
-    until("octets", || {
+    until("bytes", || {
         match stream.read(&mut buffer).unwrap() {
             Progress::Bytes(n) => got.extend_from_slice(&buffer[..n]),
             Progress::WouldBlock => {}
-            Progress::Closed => panic!("closed after {} octets", got.len()),
+            Progress::Closed => panic!("closed after {} bytes", got.len()),
         }
         (got.len() >= count).then_some(())
     });
@@ -76,7 +76,7 @@ fn kernel_counter(name: &str) -> u64 {
 }
 
 #[test]
-fn octets_pass_both_ways_and_the_end_is_seen() {
+fn bytes_pass_both_ways_and_the_end_is_seen() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let listener = listen(address);
         assert!(listener.accept().unwrap().is_none(), "nobody has connected yet");
@@ -104,7 +104,7 @@ fn more_slices_than_the_kernel_takes_are_written_in_part() {
 }
 
 #[test]
-fn a_neighbour_that_does_not_read_fills_its_socket_only() {
+fn a_neighbor_that_does_not_read_fills_its_socket_only() {
     let listener = listen("127.0.0.1:0");
     let options = SocketOptions { send_buffer_bytes: Some(65_536), ..SocketOptions::default() };
     let (ours, theirs) = pair(&listener, &options, None);
@@ -139,7 +139,7 @@ fn events_name_their_socket() {
     poller.registrar().register(&ours, 2, Interest::Both).unwrap();
     let mut seen = Vec::new();
     until("both events", || {
-        seen.extend(poller.poll(Some(PATIENCE)).unwrap().iter());
+        seen.extend(poller.poll(Some(TIMEOUT)).unwrap().iter());
         let accepts = seen.iter().any(|event| event.token == 1 && event.readable);
         let writes = seen.iter().any(|event| event.token == 2 && event.writable);
         (accepts && writes).then_some(())
@@ -151,7 +151,7 @@ fn events_name_their_socket() {
     send(&theirs, b"x");
     until("readable", || {
         poller
-            .poll(Some(PATIENCE))
+            .poll(Some(TIMEOUT))
             .unwrap()
             .iter()
             .any(|event| event.token == 2 && event.readable)
@@ -166,7 +166,7 @@ fn events_name_their_socket() {
     std::thread::scope(|scope| {
         scope.spawn(|| registrar.register(&ours, 3, Interest::Read).unwrap());
     });
-    let events: Vec<_> = poller.poll(Some(PATIENCE)).unwrap().iter().collect();
+    let events: Vec<_> = poller.poll(Some(TIMEOUT)).unwrap().iter().collect();
     assert!(events.iter().any(|event| event.token == 3 && event.readable), "{events:?}");
 }
 
@@ -184,12 +184,12 @@ fn another_thread_ends_a_poll() {
 }
 
 #[test]
-fn many_neighbours_connect_before_the_first_is_accepted() {
+fn many_neighbors_connect_before_the_first_is_accepted() {
     // More than the 128 that a listener of the standard library keeps.
-    const NEIGHBOURS: usize = 300;
+    const NEIGHBORS: usize = 300;
     let listener = listen("127.0.0.1:0");
     let options = SocketOptions::default();
-    let ours: Vec<_> = (0..NEIGHBOURS)
+    let ours: Vec<_> = (0..NEIGHBORS)
         .map(|i| {
             let local = IpAddr::from([127, 0, 1 + (i / 250) as u8, 1 + (i % 250) as u8]);
             connect(Some(local), listener.address(), &options, None).unwrap()
@@ -202,7 +202,7 @@ fn many_neighbours_connect_before_the_first_is_accepted() {
     while let Some((_, from)) = listener.accept().unwrap() {
         addresses.insert(from.ip());
     }
-    assert_eq!(addresses.len(), NEIGHBOURS, "each from its own address");
+    assert_eq!(addresses.len(), NEIGHBORS, "each from its own address");
 }
 
 #[test]
@@ -244,10 +244,10 @@ fn errors_say_what_to_do() {
 fn equal_passwords_connect_and_others_do_not() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let listener = listen(address);
-        let neighbour = listener.address().ip();
-        let bits = if neighbour.is_ipv6() { 128 } else { 32 };
+        let neighbor = listener.address().ip();
+        let bits = if neighbor.is_ipv6() { 128 } else { 32 };
         let [right, wrong] = [b"right", b"wrong"].map(|key| Md5Key::new(key).unwrap());
-        listener.set_md5_key(neighbour, bits, Some(&right)).unwrap();
+        listener.set_md5_key(neighbor, bits, Some(&right)).unwrap();
         let options = SocketOptions::default();
 
         for (key, counter) in [(Some(&wrong), "TCPMD5Failure"), (None, "TCPMD5NotFound")] {
@@ -262,12 +262,12 @@ fn equal_passwords_connect_and_others_do_not() {
         assert_eq!(receive(&theirs, 6), b"signed");
 
         // A changed password holds for later connections; without one, only the unsigned connect.
-        listener.set_md5_key(neighbour, bits, Some(&wrong)).unwrap();
+        listener.set_md5_key(neighbor, bits, Some(&wrong)).unwrap();
         pair(&listener, &options, Some(&wrong));
         send(&theirs, b"the old one lives");
         assert_eq!(receive(&ours, 17).len(), 17);
-        listener.set_md5_key(neighbour, bits, None).unwrap();
-        listener.set_md5_key(neighbour, bits, None).unwrap();
+        listener.set_md5_key(neighbor, bits, None).unwrap();
+        listener.set_md5_key(neighbor, bits, None).unwrap();
         pair(&listener, &options, None);
     }
 }

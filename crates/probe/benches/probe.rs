@@ -112,7 +112,7 @@ fn run(case: &Case, capture: &Path, loops: u32) -> Result<ProbeSummary, Box<dyn 
     options.export.addresses = vec![format!("ipfix://127.0.0.1:{}", collector.port)];
     options.export.observation_domain = 1;
     let summary = probe(&options, &Arc::new(AtomicBool::new(false)), &())?;
-    assert!(summary.conserved, "every packet is in the books");
+    assert!(summary.conserved, "every packet is in the totals");
     assert_eq!(summary.outlets[0].records, summary.records_exported, "all records were sent");
     assert!(collector.stop()? > 0, "the collector hears of it");
     Ok(summary)
@@ -134,9 +134,9 @@ impl Collector {
         let (datagrams, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (count, is_done) = (Arc::clone(&datagrams), Arc::clone(&done));
         let reader = thread::spawn(move || {
-            let mut octets = [0; 2048];
+            let mut bytes = [0; 2048];
             while !is_done.load(Ordering::Relaxed) {
-                match socket.recv(&mut octets) {
+                match socket.recv(&mut bytes) {
                     Ok(_) => _ = count.fetch_add(1, Ordering::Relaxed),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) => return Err(error),
@@ -155,7 +155,7 @@ impl Collector {
     }
 }
 
-/// Frames of 60 octets (64 with their check sequence): Ethernet, IPv4, UDP or, one flow in four, TCP.
+/// Frames of 60 bytes (64 with their check sequence): Ethernet, IPv4, UDP or, one flow in four, TCP.
 fn write_capture(path: &Path, pick: Pick, packets: u32) -> io::Result<()> {
     let mut rng = XorShift64Star::new(88_172_645_463_325_252);
     let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
@@ -182,7 +182,7 @@ fn write_capture(path: &Path, pick: Pick, packets: u32) -> io::Result<()> {
 }
 
 fn frame(flow: u32) -> [u8; 60] {
-    // Neighbouring numbers are flows that have nothing in common.
+    // Neighboring numbers are flows that have nothing in common.
     let mixed = thalweg_base::mix64(u64::from(flow) + 1);
     let protocol = if mixed & 3 == 0 { 6 } else { 17 };
     let mut frame = [0; 60];

@@ -17,26 +17,26 @@ use crate::{ProbeOptions, Shape, usage};
 
 /// What the pipelines leave.
 pub(crate) struct Outcome {
-    pub(crate) books: Vec<Book>,
+    pub(crate) totals: Vec<WorkerTotals>,
     pub(crate) meters: Vec<Arc<Meter>>,
     pub(crate) read: Read,
 }
 
 /// What a worker has counted.
 #[derive(Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct WorkerTotals {
     packets: u64,
-    frame_octets: u64,
+    frame_bytes: u64,
     /// In records that found no room.
     lost: Amount,
 }
 
-impl Book {
+impl WorkerTotals {
     /// A worker's, when it is done: what is in its outbox is sent on.
     pub(crate) fn close(mut scratch: Scratch) -> Self {
         scratch.outbox.send();
-        let Scratch { packets, frame_octets, ref outbox, .. } = scratch;
-        Self { packets, frame_octets, lost: outbox.lost() }
+        let Scratch { packets, frame_bytes, ref outbox, .. } = scratch;
+        Self { packets, frame_bytes, lost: outbox.lost() }
     }
 
     /// Of an outbox that had no packets of its own.
@@ -58,10 +58,10 @@ pub(crate) fn summary(
     let missed = delivered.missed;
     let mut reached = delivered.amount;
     reached -= missed;
-    let Amount { records, packets, octets } = reached;
+    let Amount { records, packets, bytes } = reached;
     let mut summary = ProbeSummary {
         packets_exported: packets,
-        bytes_exported: octets,
+        bytes_exported: bytes,
         records_exported: records,
         elapsed_s: elapsed.as_secs_f64(),
         cpu_s: cpu.as_secs_f64(),
@@ -75,12 +75,12 @@ pub(crate) fn summary(
         input_issues: issues(&outcome.read.report),
         ..ProbeSummary::default()
     };
-    summary.drop_for(UNDELIVERED, missed.packets, missed.octets);
+    summary.drop_for(UNDELIVERED, missed.packets, missed.bytes);
     outcome.meters.iter().for_each(|meter| summary.add_meter(meter));
-    for book in outcome.books {
-        summary.packets_seen += book.packets;
-        summary.frame_bytes_seen += book.frame_octets;
-        summary.drop_for(EXPORT_QUEUE, book.lost.packets, book.lost.octets);
+    for totals in outcome.totals {
+        summary.packets_seen += totals.packets;
+        summary.frame_bytes_seen += totals.frame_bytes;
+        summary.drop_for(EXPORT_QUEUE, totals.lost.packets, totals.lost.bytes);
     }
     summary.packets_per_second = summary.packets_seen as f64 / summary.elapsed_s.max(1e-9);
     summary.conserved = summary.is_conserved();
@@ -90,17 +90,17 @@ pub(crate) fn summary(
 impl ProbeSummary {
     fn add_meter(&mut self, meter: &Meter) {
         let totals = meter.totals();
-        self.bytes_seen += totals.seen.octets;
+        self.bytes_seen += totals.seen.bytes;
         self.packets_cached += totals.cached.packets;
-        self.bytes_cached += totals.cached.octets;
+        self.bytes_cached += totals.cached.bytes;
         self.flows += totals.flows_created;
         self.flows_evicted += totals.evicted();
         self.flows_set_back += totals.flows_set_back;
-        self.cache_bytes += totals.memory_octets;
+        self.cache_bytes += totals.memory_bytes;
         for (reason, amount) in totals.not_metered() {
-            self.drop_for(reason.name(), amount.packets, amount.octets);
+            self.drop_for(reason.name(), amount.packets, amount.bytes);
         }
-        self.drop_for(UNSAMPLED, totals.unsampled.packets, totals.unsampled.octets);
+        self.drop_for(UNSAMPLED, totals.unsampled.packets, totals.unsampled.bytes);
         for reason in EndReason::ALL {
             let count = totals.records(reason);
             if count > 0 {
@@ -109,10 +109,10 @@ impl ProbeSummary {
         }
     }
 
-    fn drop_for(&mut self, reason: &str, packets: u64, octets: u64) {
+    fn drop_for(&mut self, reason: &str, packets: u64, bytes: u64) {
         if packets > 0 {
             *self.dropped.entry(reason.to_owned()).or_default() += packets;
-            *self.dropped_bytes.entry(reason.to_owned()).or_default() += octets;
+            *self.dropped_bytes.entry(reason.to_owned()).or_default() += bytes;
         }
     }
 }
@@ -122,5 +122,6 @@ fn issues(report: &InputReport) -> InputIssues {
         total: report.issue_count(),
         by_kind: report.issues.iter().map(|(kind, count)| ((*kind).to_owned(), *count)).collect(),
         first: report.first_issues.iter().map(ToString::to_string).collect(),
+        useless: report.useless.clone(),
     }
 }

@@ -59,11 +59,11 @@ impl Cache for MeterCaches {
         true
     }
 
-    fn settle(&self, patience: Duration) -> Option<u64> {
+    fn settle(&self, timeout: Duration) -> Option<u64> {
         let (made, began) = (self.made()?, Instant::now());
         loop {
             let missing = made.saturating_sub(self.passage.through());
-            if missing == 0 || began.elapsed() >= patience {
+            if missing == 0 || began.elapsed() >= timeout {
                 return Some(missing);
             }
             thread::sleep(LOOK_EVERY);

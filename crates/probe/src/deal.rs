@@ -91,9 +91,9 @@ fn ethernet_hash(frame: &[u8]) -> u32 {
 }
 
 fn ipv4_hash(packet: &[u8]) -> u32 {
-    match packet.get(12..20).and_then(|octets| octets.first_chunk::<8>()) {
-        Some(octets) => {
-            let both = u64::from_be_bytes(*octets);
+    match packet.get(12..20).and_then(|bytes| bytes.first_chunk::<8>()) {
+        Some(bytes) => {
+            let both = u64::from_be_bytes(*bytes);
             symmetric_flow_hash(both >> 32, both & u64::from(u32::MAX), 0)
         }
         None => 0,
@@ -102,8 +102,8 @@ fn ipv4_hash(packet: &[u8]) -> u32 {
 
 fn ipv6_hash(packet: &[u8]) -> u32 {
     let word = |at: usize| {
-        let octets = packet.get(at..at + 8).and_then(|octets| octets.first_chunk::<8>());
-        octets.map(|octets| u64::from_be_bytes(*octets))
+        let bytes = packet.get(at..at + 8).and_then(|bytes| bytes.first_chunk::<8>());
+        bytes.map(|bytes| u64::from_be_bytes(*bytes))
     };
     match (word(8), word(16), word(24), word(32)) {
         (Some(a), Some(b), Some(c), Some(d)) => {

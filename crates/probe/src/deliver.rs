@@ -4,9 +4,11 @@
 //! outlets get what is on its way and end in order, and the error is what the run comes to. A store whose disk is full is no such
 //! failure: it waits for room, or loses records and counts them.
 //!
-//! From time to time, and last when all has been delivered, outlets are told the meters' books, which collectors are sent
-//! as options data. While workers run, another thread asks the meters ([`Books::read`]): a worker that waits for room in the
+//! From time to time, and last when all has been delivered, outlets are told the meters' totals, which collectors are sent
+//! as options data. While workers run, another thread asks the meters ([`TotalsReader::read`]): a worker that waits for room in the
 //! queue holds its shards meanwhile, and whoever makes that room must not wait for them.
+//!
+//! Records of packets that come in now leave with the wall clock's times, also when it was set since ([`WallShift`]).
 
 mod collectors;
 mod events;
@@ -17,16 +19,18 @@ mod messages;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use thalweg_flow::application::{Labelling, by_ports};
+use thalweg_flow::application::{Labeling, by_ports};
 use thalweg_flow::export::{Amount, NatEvent, Statistics};
 use thalweg_flow::{FlowKey, FlowRecord, MeterTotals};
+use thalweg_ports::live::{LiveClock, WallShift};
+use thalweg_store::{Notify, Trouble};
 
 use crate::ProbeError;
 use crate::interfaces::{Interfaces, SharedInterfaces};
 use crate::outbox::{Arrival, Arrivals, amount_of};
-use crate::summary::{OutletSummary, UNSAMPLED};
+use crate::summary::{OutletStatus, OutletSummary, UNSAMPLED};
 pub(crate) use collectors::Collectors;
 pub(crate) use events::{EventArrivals, EventCounts, EventWay, event_queue};
 pub(crate) use kept::{Kept, KeptOptions, Waiting};
@@ -34,6 +38,8 @@ pub(crate) use lines::Lines;
 
 /// How often outlets are told that time passes.
 const TICK: Duration = Duration::from_millis(100);
+/// How often outlets are asked how they do.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Whoever wants records.
 pub(crate) trait Outlet: Send {
@@ -51,14 +57,20 @@ pub(crate) trait Outlet: Send {
     /// Takes events of NAT, if it has a form for them.
     fn take_nat_events(&mut self, _events: Vec<NatEvent>) {}
 
-    /// The newest books.
+    /// The newest totals.
     fn hear(&mut self, _statistics: &Statistics) {}
 
     /// Interfaces have other numbers or names than before.
     fn hear_interfaces(&mut self, _interfaces: &Interfaces) {}
 
-    /// There are no more records. Returns when all that can be said of them is known.
-    fn finish(self: Box<Self>) -> Result<Finished, ProbeError>;
+    /// How it does so far; losses that nobody heard of are told by the way.
+    fn look(&mut self) -> Vec<OutletStatus> {
+        Vec::new()
+    }
+
+    /// There are no more records. Returns when all that can be said of them is known. `hurried` is whether it was told to end:
+    /// then who cannot be reached now is not waited for.
+    fn finish(self: Box<Self>, hurried: bool) -> Result<Finished, ProbeError>;
 }
 
 /// What became of all records that an outlet was given.
@@ -70,7 +82,7 @@ pub(crate) struct Finished {
     pub(crate) missed: Amount,
 }
 
-/// Asks meters for their books.
+/// Asks meters for their totals.
 pub type AskMeters = Box<dyn Fn() -> Vec<MeterTotals> + Send + Sync>;
 
 /// Says which interfaces the ports have at present.
@@ -96,13 +108,20 @@ pub(crate) struct Delivery {
     /// Where events of NAT come from, if there are any.
     pub(crate) events: Option<EventArrivals>,
     pub(crate) outlets: Vec<Box<dyn Outlet>>,
-    pub(crate) books: Arc<Books>,
+    pub(crate) totals: Arc<TotalsReader>,
     pub(crate) completing: Completing,
-    /// Asked as often as the books are told.
+    /// Asked as often as the totals are told.
     pub(crate) ask_interfaces: Option<AskInterfaces>,
-    /// Set when an outlet fails.
+    /// Set when an outlet fails, and by who wants an end.
     pub(crate) stop: Arc<AtomicBool>,
+    /// Where it is told that the wall clock was set.
+    pub(crate) notify: Notify,
+    /// How outlets do, for others.
+    pub(crate) statuses: Statuses,
 }
+
+/// How outlets do, as of a moment ago.
+pub(crate) type Statuses = Arc<Mutex<Vec<OutletStatus>>>;
 
 impl Delivery {
     /// Starts the thread. It ends when every way to the queue is gone.
@@ -119,7 +138,14 @@ impl Delivery {
         let mut delivered = Delivered::default();
         let mut failed = None;
         let mut records = Vec::new();
+        let mut looked: Option<Instant> = None;
+        let mut clock = Trouble::default();
         loop {
+            self.look_at_clock(&mut clock);
+            if looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY) {
+                looked = Some(Instant::now());
+                self.look();
+            }
             let done = match self.arrivals.next(TICK) {
                 Arrival::End => break,
                 Arrival::Nothing => self.each_outlet(|outlet| outlet.tick()),
@@ -140,7 +166,7 @@ impl Delivery {
                 failed.get_or_insert(error);
             }
             self.hand_out_events();
-            if let Some(statistics) = self.books.take() {
+            if let Some(statistics) = self.totals.take() {
                 self.renew_interfaces();
                 let statistics = self.with_lost_events(statistics);
                 self.outlets.iter_mut().for_each(|outlet| outlet.hear(&statistics));
@@ -148,11 +174,12 @@ impl Delivery {
         }
         self.hand_out_events();
         // Nobody works on the meters any more.
-        let last = self.with_lost_events(self.books.last(delivered.amount));
+        let last = self.with_lost_events(self.totals.last(delivered.amount));
         self.outlets.iter_mut().for_each(|outlet| outlet.hear(&last));
         let mut missed: Option<Amount> = None;
+        let hurried = self.stop.load(Ordering::Relaxed);
         for outlet in self.outlets {
-            match outlet.finish() {
+            match outlet.finish(hurried) {
                 Ok(finished) => {
                     missed = Some(missed.map_or(finished.missed, |least| least_of(least, finished.missed)));
                     delivered.outlets.extend(finished.summaries);
@@ -183,6 +210,26 @@ impl Delivery {
         done
     }
 
+    fn look(&mut self) {
+        let statuses = self.outlets.iter_mut().flat_map(|outlet| outlet.look()).collect();
+        *self.statuses.lock().unwrap_or_else(PoisonError::into_inner) = statuses;
+    }
+
+    /// Follows the wall clock. A clock that is set again and again is told of once a minute.
+    fn look_at_clock(&self, told: &mut Trouble) {
+        let Some(wall) = &self.completing.wall else { return };
+        let Some(step_ns) = wall.look(LiveClock::start()) else { return };
+        if told.note(Instant::now()) {
+            let (seconds, way) = (step_ns as f64 / 1e9, if step_ns < 0 { "back" } else { "forward" });
+            self.notify.warn(&format!(
+                "the wall clock was set {way} by {:.1} s (times it was set so far: {}): flow records have its time from now on, \
+                 and last as long as was measured",
+                seconds.abs(),
+                wall.steps()
+            ));
+        }
+    }
+
     fn renew_interfaces(&mut self) {
         let Some(ask) = &mut self.ask_interfaces else { return };
         if self.completing.interfaces.set(ask()) {
@@ -194,7 +241,9 @@ impl Delivery {
     /// Gives events to everybody; who keeps the last copy gets the original.
     fn hand_out_events(&mut self) {
         let Some((last, others)) = self.outlets.split_last_mut() else { return };
-        for batch in self.events.iter().flat_map(EventArrivals::batches) {
+        let shift_ns = self.completing.shift_ns();
+        for mut batch in self.events.iter().flat_map(EventArrivals::batches) {
+            batch.iter_mut().for_each(|event| event.shift_time(shift_ns));
             others.iter_mut().for_each(|outlet| outlet.take_nat_events(batch.clone()));
             last.take_nat_events(batch);
         }
@@ -227,7 +276,7 @@ fn least_of(one: Amount, other: Amount) -> Amount {
     Amount {
         records: one.records.min(other.records),
         packets: one.packets.min(other.packets),
-        octets: one.octets.min(other.octets),
+        bytes: one.bytes.min(other.bytes),
     }
 }
 
@@ -235,16 +284,26 @@ fn least_of(one: Amount, other: Amount) -> Amount {
 #[derive(Clone)]
 pub(crate) struct Completing {
     /// Whether ports name applications that are not known otherwise.
-    pub(crate) labelling: Labelling,
+    pub(crate) labeling: Labeling,
     /// The interfaces of the meter's ports.
     pub(crate) interfaces: SharedInterfaces,
     /// What is known elsewhere.
     pub(crate) elsewhere: Option<Arc<Mutex<Completion>>>,
+    /// How far the wall clock is from that of the packets, if these come in now.
+    pub(crate) wall: Option<Arc<WallShift>>,
 }
 
 impl Completing {
+    fn shift_ns(&self) -> i64 {
+        self.wall.as_ref().map_or(0, |wall| wall.shift_ns())
+    }
+
     pub(crate) fn complete(&self, records: &mut [FlowRecord]) {
-        if self.labelling != Labelling::None {
+        let shift_ns = self.shift_ns();
+        if shift_ns != 0 {
+            records.iter_mut().for_each(|record| record.shift_times(shift_ns));
+        }
+        if self.labeling != Labeling::None {
             records.iter_mut().for_each(label);
         }
         let interfaces = self.interfaces.get();
@@ -264,13 +323,13 @@ pub(crate) fn label(record: &mut FlowRecord) {
     }
 }
 
-/// The books of all meters together, from whoever reads them to whoever tells them.
-pub(crate) struct Books {
+/// The totals of all meters together, from whoever reads them to whoever tells them.
+pub(crate) struct TotalsReader {
     ask: AskMeters,
     latest: Mutex<Option<Statistics>>,
 }
 
-impl Books {
+impl TotalsReader {
     /// Those of the meters that are asked so.
     pub(crate) fn new(ask: AskMeters) -> Self {
         Self { ask, latest: Mutex::new(None) }
@@ -290,22 +349,22 @@ impl Books {
     /// The last ones, when so much was delivered: what else left the meters found no room in the queue.
     fn last(&self, delivered: Amount) -> Statistics {
         let statistics = statistics(&(self.ask)());
-        let Amount { records, packets, octets } = statistics.exported;
+        let Amount { records, packets, bytes } = statistics.exported;
         let not_sent = Amount {
             records: records.saturating_sub(delivered.records),
             packets: packets.saturating_sub(delivered.packets),
-            octets: octets.saturating_sub(delivered.octets),
+            bytes: bytes.saturating_sub(delivered.bytes),
         };
         Statistics { not_sent, ..statistics }
     }
 }
 
-fn statistics(books: &[MeterTotals]) -> Statistics {
+fn statistics(totals: &[MeterTotals]) -> Statistics {
     let mut statistics = Statistics::default();
     let of = |records, amount: thalweg_flow::Amount| Amount {
         records,
         packets: amount.packets,
-        octets: amount.octets,
+        bytes: amount.bytes,
     };
     let mut drop_for = |name: &'static str, amount: thalweg_flow::Amount| {
         let amount = of(0, amount);
@@ -314,7 +373,7 @@ fn statistics(books: &[MeterTotals]) -> Statistics {
             None => statistics.dropped.push((name, amount)),
         }
     };
-    for totals in books {
+    for totals in totals {
         statistics.seen += of(0, totals.seen);
         statistics.exported += of(totals.records_sum(), totals.exported);
         statistics.cached += of(totals.flows_cached, totals.cached);

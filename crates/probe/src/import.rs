@@ -3,7 +3,7 @@
 //! ```text
 //! capture ──> datagrams, TCP segments ──┐
 //! file of messages ─────────────────────┼──> messages ──> Importer ──> records ──> dataset, lines of JSON, CSV
-//! sockets (thalweg_ports::exporters) ───┘                    └──> books by exporter
+//! sockets (thalweg_ports::exporters) ───┘                    └──> totals by exporter
 //! ```
 //!
 //! One thread reads messages; sockets and the dataset have their own. Out of files nothing is lost: reading waits for the
@@ -32,7 +32,7 @@ use thalweg_ports::exporters::{Exporters as Sockets, Heard, StreamEnd};
 use thalweg_ports::live::LiveClock;
 use thalweg_ports::{FileSource, ISSUES_KEPT, InputError, InputOptions, InputSpec, PortNames, decompressed};
 use thalweg_store::{Notify, Retention};
-use thalweg_wire::netflow::decode::first_message_octets;
+use thalweg_wire::netflow::decode::first_message_bytes;
 
 use crate::columns::LineFormat;
 use crate::deliver::{Kept, KeptOptions, Lines, Outlet, Waiting, label};
@@ -40,7 +40,7 @@ use crate::interfaces::SharedInterfaces;
 use crate::notices::passing_on;
 use crate::summary::{InputIssues, OutletSummary};
 use crate::{ProbeError, ProbeProgress, usage};
-use captures::{Captures, Found, message_octets};
+use captures::{Captures, Found, message_bytes};
 pub use exporters::ExporterSummary;
 use exporters::Exporters;
 
@@ -49,9 +49,9 @@ const TURN: Duration = Duration::from_millis(100);
 /// Records gathered before they are handed on.
 const BATCH_RECORDS: usize = 1024;
 /// No message is as long as this.
-const MESSAGE_OCTETS_MAX: usize = 1 << 16;
+const MESSAGE_BYTES_MAX: usize = 1 << 16;
 /// A file of messages is read in pieces of this size.
-const PIECE_OCTETS: u64 = 1 << 18;
+const PIECE_BYTES: u64 = 1 << 18;
 
 /// Where exported records come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ pub struct ImportSummary {
     pub records: u64,
     /// Packets in them, not multiplied by sampling.
     pub packets: u64,
-    /// Octets in them, likewise.
+    /// Bytes in them, likewise.
     pub bytes: u64,
     /// Flow records of which not every packet was looked at.
     pub records_sampled: u64,
@@ -190,7 +190,7 @@ fn import_telling(
         work.listen(&mut sockets, until, stop, progress)?;
     }
     drop(sockets);
-    work.finish(started)
+    work.finish(started, stop.load(Ordering::Relaxed))
 }
 
 fn outlets(
@@ -281,17 +281,17 @@ impl Work {
         let name = path.display().to_string();
         if path.as_os_str() != "-" {
             let failed = |error| ProbeError::Input(InputError::Open { input: name.clone(), error });
-            let (_, mut octets) = File::open(path).and_then(decompressed).map_err(failed)?;
+            let (_, mut bytes) = File::open(path).and_then(decompressed).map_err(failed)?;
             let mut head = [0; 2];
             let mut filled = 0;
             while filled < head.len() {
-                match octets.read(&mut head[filled..]).map_err(failed)? {
+                match bytes.read(&mut head[filled..]).map_err(failed)? {
                     0 => break,
                     more => filled += more,
                 }
             }
             if matches!(head, [0, 5 | 9 | 10]) && filled == head.len() {
-                let whole = head.chain(octets);
+                let whole = head.chain(bytes);
                 return self.read_messages(&name, whole, stop, progress);
             }
         }
@@ -317,11 +317,11 @@ impl Work {
             && let Some(mut chunk) = source.next_chunk().map_err(ProbeError::Input)?
         {
             captures.read(&mut chunk, |number, arrival_ns, found| match found {
-                Found::Message { from, is_stream, octets } => {
+                Found::Message { from, is_stream, bytes } => {
                     let place = || format!("{name}: packet {number}, from {from}");
                     match is_stream {
-                        true => self.read_message(&from.to_string(), true, octets, arrival_ns, place),
-                        false => self.read_datagram(&from.to_string(), octets, arrival_ns, place),
+                        true => self.read_message(&from.to_string(), true, bytes, arrival_ns, place),
+                        false => self.read_datagram(&from.to_string(), bytes, arrival_ns, place),
                     }
                 }
                 Found::Refused { from, why } => {
@@ -357,22 +357,22 @@ impl Work {
         progress: &dyn ProbeProgress,
     ) -> Result<(), ProbeError> {
         let failed = |error| ProbeError::Input(InputError::Open { input: name.to_owned(), error });
-        let mut octets: Vec<u8> = Vec::new();
+        let mut bytes: Vec<u8> = Vec::new();
         // Where the next message begins, here and in the file.
         let (mut at, mut position) = (0, 0u64);
         let (mut number, mut is_whole) = (0u64, false);
         while !stop.load(Ordering::Relaxed) {
-            if !is_whole && octets.len() - at < MESSAGE_OCTETS_MAX {
-                octets.drain(..at);
+            if !is_whole && bytes.len() - at < MESSAGE_BYTES_MAX {
+                bytes.drain(..at);
                 at = 0;
-                let read = (&mut file).take(PIECE_OCTETS).read_to_end(&mut octets);
-                is_whole = read.map_err(failed)? < PIECE_OCTETS as usize;
+                let read = (&mut file).take(PIECE_BYTES).read_to_end(&mut bytes);
+                is_whole = read.map_err(failed)? < PIECE_BYTES as usize;
             }
-            let rest = &octets[at..];
+            let rest = &bytes[at..];
             if rest.is_empty() {
                 break;
             }
-            let length = match message_octets(rest) {
+            let length = match message_bytes(rest) {
                 Ok(length) => length.unwrap_or(rest.len()).min(rest.len()),
                 Err(why) => {
                     self.issue("message", format!("{name}: byte {position}, behind message {number}: {why}"));
@@ -425,12 +425,12 @@ impl Work {
 
     fn hear(&mut self, heard: Heard) -> Result<(), ProbeError> {
         match heard {
-            Heard::Message { from, is_stream, octets } => {
+            Heard::Message { from, is_stream, bytes } => {
                 let now_ns = self.clock.now_ns();
                 let (exporter, place) = (from.to_string(), || format!("from {from}"));
                 match is_stream {
-                    true => self.read_message(&exporter, true, &octets, now_ns, place),
-                    false => self.read_datagram(&exporter, &octets, now_ns, place),
+                    true => self.read_message(&exporter, true, &bytes, now_ns, place),
+                    false => self.read_datagram(&exporter, &bytes, now_ns, place),
                 }
             }
             Heard::Closed { from, why } => self.closed(from, why),
@@ -450,17 +450,17 @@ impl Work {
         let why = match why {
             None => return,
             Some(StreamEnd::NoMessage(fault)) => format!("no message of IPFIX: {fault}"),
-            Some(StreamEnd::Cut(octets)) => format!("the connection ended {octets} octets into a message"),
+            Some(StreamEnd::Cut(bytes)) => format!("the connection ended {bytes} bytes into a message"),
             Some(StreamEnd::Error(error)) => error.to_string(),
         };
         self.issue("connection", format!("from {from}: {why}"));
     }
 
     /// Reads a datagram: one message, or as many as the exporter's system was still to cut it into.
-    fn read_datagram(&mut self, exporter: &str, octets: &[u8], received_ns: u64, place: impl Fn() -> String) {
-        let mut rest = octets;
+    fn read_datagram(&mut self, exporter: &str, bytes: &[u8], received_ns: u64, place: impl Fn() -> String) {
+        let mut rest = bytes;
         loop {
-            let (message, behind) = rest.split_at(first_message_octets(rest));
+            let (message, behind) = rest.split_at(first_message_bytes(rest));
             self.read_message(exporter, false, message, received_ns, &place);
             if behind.is_empty() {
                 return;
@@ -473,13 +473,13 @@ impl Work {
         &mut self,
         exporter: &str,
         is_stream: bool,
-        octets: &[u8],
+        bytes: &[u8],
         received_ns: u64,
         place: impl Fn() -> String,
     ) {
         self.messages += 1;
         let first = self.records.len();
-        let read = self.exporters.read(exporter, is_stream, octets, received_ns, &mut self.records);
+        let read = self.exporters.read(exporter, is_stream, bytes, received_ns, &mut self.records);
         self.records[first..].iter_mut().for_each(label);
         let fault = match read {
             Ok(report) => report.first_fault,
@@ -506,11 +506,11 @@ impl Work {
         Ok(())
     }
 
-    fn finish(mut self, started: Instant) -> Result<ImportSummary, ProbeError> {
+    fn finish(mut self, started: Instant, hurried: bool) -> Result<ImportSummary, ProbeError> {
         self.hand_on()?;
         let mut outlets = Vec::new();
         for outlet in self.outlets {
-            outlets.extend(outlet.finish()?.summaries);
+            outlets.extend(outlet.finish(hurried)?.summaries);
         }
         let balance = self.exporters.balance();
         let exporters = self.exporters.into_summaries();

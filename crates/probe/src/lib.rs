@@ -12,7 +12,7 @@
 //! is what ffProbe calls RR+WW; several pipelines each have a capture queue, filled as a network card fills its receive
 //! queues (`deal`). No pipeline waits for another, and no state is shared but the queue to the delivery.
 //!
-//! **Conservation.** Every packet is in exactly one record, still in a cache, or dropped with a reason; octets likewise. It
+//! **Conservation.** Every packet is in exactly one record, still in a cache, or dropped with a reason; bytes likewise. It
 //! is checked at the end of every run ([`summary`]).
 //!
 //! **Bounds.** Slabs between reader and workers, batches of records between workers and delivery, flows in the cache.
@@ -33,9 +33,9 @@ mod packed;
 mod pipelines;
 mod plan;
 mod protobuf;
+mod router_delivery;
 mod run;
 mod source;
-mod standing;
 pub mod summary;
 mod usage;
 
@@ -47,8 +47,8 @@ pub use options::{
     Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeError, ProbeOptions, ProbeProgress,
     Shape, Spool,
 };
+pub use router_delivery::{RouterDelivery, RouterDeliveryOptions, RouterWay};
 pub use run::probe;
-pub use standing::{StandingDelivery, StandingOptions, StandingWay};
-pub use summary::{CaptureSummary, InputIssues, OutletSummary, ProbeSummary};
+pub use summary::{CaptureSummary, InputIssues, OutletStatus, OutletSummary, ProbeSummary};
 pub use thalweg_exec::ModelKind;
 pub use thalweg_ports::collector::TlsOptions;

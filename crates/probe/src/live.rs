@@ -35,7 +35,7 @@ const WAIT: Duration = Duration::from_millis(100);
 /// How long to go on taking what the rings hold when the end has come.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 /// An Ethernet header with two tags, more than any MTU counts.
-const LINK_OCTETS: usize = 22;
+const LINK_BYTES: usize = 22;
 /// Troubles told of an interface; more are only counted.
 const TROUBLES_TOLD: usize = 10;
 
@@ -110,7 +110,7 @@ pub(crate) fn open(
     }
     let mtu = all_facts.iter().map(|facts| facts.mtu as usize).max().unwrap_or(1500);
     let options =
-        SourceOptions { chunk_packets, frame_bytes_max: mtu + LINK_OCTETS, ..SourceOptions::default() };
+        SourceOptions { chunk_packets, frame_bytes_max: mtu + LINK_BYTES, ..SourceOptions::default() };
     let (clock, told) = (LiveClock::start(), Arc::new(Told::default()));
     let feed = |halves| {
         let source = LiveSource::new(halves, options, clock).map_err(ProbeError::Thread)?;
@@ -205,7 +205,7 @@ impl Drop for Feed {
         for (port, counters) in self.source.counters() {
             let (sum, troubles) = all.entry(port).or_default();
             sum.frames += counters.frames;
-            sum.octets += counters.octets;
+            sum.bytes += counters.bytes;
             sum.missed += counters.missed;
             sum.refused += counters.refused;
             troubles.extend(self.troubles.remove(&port).unwrap_or_default());

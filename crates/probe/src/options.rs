@@ -136,8 +136,8 @@ pub struct ExportTargets {
 pub struct Spool {
     /// A folder, in which each collector has its own.
     pub folder: PathBuf,
-    /// Octets that all files in it may have.
-    pub octets_max: u64,
+    /// Bytes that all files in it may have.
+    pub bytes_max: u64,
 }
 
 /// What to measure, how, and where to send it.
@@ -190,7 +190,7 @@ impl ProbeOptions {
 
 /// Told how far the probe has come, a few times a second at most.
 pub trait ProbeProgress: Send + Sync {
-    /// `packets` taken on so far; `fraction` of the input's octets, where its size is known.
+    /// `packets` taken on so far; `fraction` of the input's bytes, where its size is known.
     fn advanced(&self, packets: u64, fraction: Option<f64>);
 
     /// Something that somebody should look into, at any time.

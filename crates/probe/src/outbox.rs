@@ -11,7 +11,7 @@
 //!
 //! **A full queue.** Packets of a file can wait, so their worker waits: nothing is lost. Packets of an interface cannot: a
 //! worker waits no longer than the interface's ring holds what comes meanwhile, and then the batch is lost, and counted by
-//! record, packet and octet.
+//! record, packet and byte.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -88,16 +88,16 @@ impl Way {
         self.full.try_send(batch).map_err(TrySendError::into_inner)
     }
 
-    /// An outbox that waits for `patience` when the queue is full, or for as long as it takes.
-    pub(crate) fn outbox(&self, patience: Option<Duration>) -> Outbox {
-        Outbox { way: self.clone(), patience, batch: Packed::default(), lost: Amount::default() }
+    /// An outbox that waits for `timeout` when the queue is full, or for as long as it takes.
+    pub(crate) fn outbox(&self, timeout: Option<Duration>) -> Outbox {
+        Outbox { way: self.clone(), timeout, batch: Packed::default(), lost: Amount::default() }
     }
 }
 
 /// A worker's end. What is in it when it is dropped is gone: it must be sent on before.
 pub(crate) struct Outbox {
     way: Way,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
     batch: Packed,
     lost: Amount,
 }
@@ -123,13 +123,11 @@ impl Outbox {
         let refused = match self.way.full.try_send(batch) {
             Ok(()) => return,
             Err(TrySendError::Disconnected(batch)) => Some(batch),
-            Err(TrySendError::Full(batch)) => match self.patience {
+            Err(TrySendError::Full(batch)) => match self.timeout {
                 None => self.way.full.send(batch).err().map(|error| error.0),
-                Some(patience) => {
-                    self.way.full.send_timeout(batch, patience).err().map(|error| match error {
-                        SendTimeoutError::Timeout(batch) | SendTimeoutError::Disconnected(batch) => batch,
-                    })
-                }
+                Some(timeout) => self.way.full.send_timeout(batch, timeout).err().map(|error| match error {
+                    SendTimeoutError::Timeout(batch) | SendTimeoutError::Disconnected(batch) => batch,
+                }),
             },
         };
         if let Some(batch) = refused {
@@ -213,7 +211,7 @@ mod tests {
         };
         FlowRecord::new(
             key,
-            Counters { packets, octets: 10 * packets, ..Default::default() },
+            Counters { packets, bytes: 10 * packets, ..Default::default() },
             EndReason::ForcedEnd,
         )
     }
@@ -246,7 +244,7 @@ mod tests {
             drop(way);
             receiver.join().expect("it adds up")
         });
-        assert_eq!(received, Amount { records: 60_003, packets: 180_009, octets: 1_800_090 });
+        assert_eq!(received, Amount { records: 60_003, packets: 180_009, bytes: 1_800_090 });
     }
 
     #[test]
@@ -256,7 +254,7 @@ mod tests {
         let room = (QUEUE_BATCHES * BATCH_RECORDS) as u64;
         (0..room + 5).for_each(|_| outbox.put(&record(2)));
         outbox.send();
-        assert_eq!(outbox.lost(), Amount { records: 5, packets: 10, octets: 100 });
+        assert_eq!(outbox.lost(), Amount { records: 5, packets: 10, bytes: 100 });
         drop(arrivals);
         outbox.put(&record(1));
         outbox.send();

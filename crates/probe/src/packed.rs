@@ -13,7 +13,7 @@ use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Plain {
-    octets: u64,
+    bytes: u64,
     first_ns: u64,
     last_ns: u64,
     packets: u32,
@@ -73,10 +73,10 @@ impl Plain {
         else {
             return None;
         };
-        let Counters { packets, octets, first_ns, last_ns, tcp_flags, ttl_min, ttl_max } = *counters;
+        let Counters { packets, bytes, first_ns, last_ns, tcp_flags, ttl_min, ttl_max } = *counters;
         let packets = u32::try_from(packets).ok().filter(|_| drops.is_empty())?;
         Some(Self {
-            octets,
+            bytes,
             first_ns,
             last_ns,
             packets,
@@ -113,7 +113,7 @@ impl Plain {
         };
         let counters = Counters {
             packets: u64::from(self.packets),
-            octets: self.octets,
+            bytes: self.bytes,
             first_ns: self.first_ns,
             last_ns: self.last_ns,
             tcp_flags: self.tcp_flags,
@@ -202,7 +202,7 @@ mod tests {
         };
         let counters = Counters {
             packets: u64::from(u32::MAX),
-            octets: u64::MAX,
+            bytes: u64::MAX,
             first_ns: 7,
             last_ns: u64::MAX - 1,
             tcp_flags: Some(8),

@@ -18,7 +18,7 @@ use std::time::Duration;
 use thalweg_base::{Chunk, PacketFlags};
 use thalweg_exec::{ModelKind, Plan, Scope, Sink, StageSpec};
 use thalweg_flow::Meter;
-use thalweg_flow::application::{Labelling, look};
+use thalweg_flow::application::{Labeling, look};
 use thalweg_flow::parse::{ParseOptions, parse};
 
 use crate::outbox::{Outbox, Way};
@@ -34,7 +34,7 @@ const STAGES: [(&str, Scope); 3] =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handing {
     /// How long to wait for room, if not for as long as it takes.
-    pub(crate) patience: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
     /// After every chunk instead of when enough have gathered.
     pub(crate) at_once: bool,
 }
@@ -44,8 +44,8 @@ pub(crate) struct Handing {
 pub(crate) struct Scratch {
     /// Packets it has parsed.
     pub(crate) packets: u64,
-    /// Their octets on the wire.
-    pub(crate) frame_octets: u64,
+    /// Their bytes on the wire.
+    pub(crate) frame_bytes: u64,
     /// Records on their way out.
     pub(crate) outbox: Outbox,
     members: Vec<(u16, u16)>,
@@ -93,15 +93,15 @@ impl ProbePlan {
     }
 
     /// The same, which asks payloads for applications if that is wanted.
-    pub(crate) fn with_labelling(self, labelling: Labelling) -> Self {
-        Self { looks: labelling == Labelling::Payload, ..self }
+    pub(crate) fn with_labeling(self, labeling: Labeling) -> Self {
+        Self { looks: labeling == Labeling::Payload, ..self }
     }
 
     fn parse(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
         let mut batch = chunk.batch(k);
-        let (mut flags, mut octets) = (0, 0);
+        let (mut flags, mut bytes) = (0, 0);
         for (packet, frame) in batch.frames() {
-            octets += u64::from(packet.wire_len);
+            bytes += u64::from(packet.wire_len);
             parse(packet, frame, &self.parsing);
             self.meter.label(packet, frame);
             flags |= packet.flags.0;
@@ -110,11 +110,11 @@ impl ProbePlan {
             batch.frames().for_each(|(packet, frame)| look(packet, frame));
         }
         scratch.packets += batch.len() as u64;
-        scratch.frame_octets += octets;
+        scratch.frame_bytes += bytes;
         chunk.has_fragments |= flags & PacketFlags::FRAGMENT != 0;
     }
 
-    /// Lists each group's packets, those of no flow too: they are in the books of their shard.
+    /// Lists each group's packets, those of no flow too: they are in the totals of their shard.
     fn index(&self, chunk: &mut Chunk, members: &mut Vec<(u16, u16)>) {
         members.clear();
         let packets = (0..).zip(chunk.packets());
@@ -137,8 +137,8 @@ impl Plan for ProbePlan {
     }
 
     fn scratch(&self) -> Scratch {
-        let outbox = self.way.outbox(self.handing.patience);
-        Scratch { packets: 0, frame_octets: 0, outbox, members: Vec::new() }
+        let outbox = self.way.outbox(self.handing.timeout);
+        Scratch { packets: 0, frame_bytes: 0, outbox, members: Vec::new() }
     }
 
     fn sequence(&self, job: &Chunk) -> u64 {
@@ -194,7 +194,7 @@ impl Sink<Chunk> for Free {
     fn accept(&mut self, _chunk: Chunk) {}
 }
 
-/// The same for input that was read before the clock started: octets are kept, so that freeing them is not part of the
+/// The same for input that was read before the clock started: bytes are kept, so that freeing them is not part of the
 /// run. Descriptors are not, so that a farm finds memory for its parts.
 #[derive(Default)]
 pub(crate) struct Keep(Vec<Chunk>);

@@ -3,7 +3,7 @@
 //! That file is the schema for everybody, us included: numbers and types are read from it, so the two cannot say different
 //! things. Fields are written in the order of their numbers, and only where something is known.
 //!
-//! Encoding: <https://protobuf.dev/programming-guides/encoding/>, of which varints and octets with a length are used.
+//! Encoding: <https://protobuf.dev/programming-guides/encoding/>, of which varints and bytes with a length are used.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -35,7 +35,7 @@ struct Field {
 enum Kind {
     /// `uint32`, `uint64`: the same on the wire.
     Number,
-    /// `bytes`: an address, 4 or 16 octets.
+    /// `bytes`: an address, 4 or 16 bytes.
     Address,
     /// `string`; numbers in decimal.
     Text,
@@ -67,15 +67,15 @@ impl Protobuf {
                     // Twenty digits are the longest that 64 bits give.
                     let _ = write!(rest, "{number}");
                     let length = 20 - rest.len();
-                    put_octets(message, field.number, &text[..length]);
+                    put_bytes(message, field.number, &text[..length]);
                 }
                 (Value::Address(IpAddr::V4(address)), _) => {
-                    put_octets(message, field.number, &address.octets());
+                    put_bytes(message, field.number, &address.octets());
                 }
                 (Value::Address(IpAddr::V6(address)), _) => {
-                    put_octets(message, field.number, &address.octets());
+                    put_bytes(message, field.number, &address.octets());
                 }
-                (Value::Text(text), _) => put_octets(message, field.number, text.as_bytes()),
+                (Value::Text(text), _) => put_bytes(message, field.number, text.as_bytes()),
                 (Value::Unknown, _) => {}
             }
         }
@@ -100,13 +100,13 @@ fn declared(name: &str) -> Option<(Kind, u32)> {
     })
 }
 
-fn put_octets(message: &mut Vec<u8>, number: u32, octets: &[u8]) {
+fn put_bytes(message: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     put_varint(message, u64::from(number << 3 | WITH_LENGTH));
-    put_varint(message, octets.len() as u64);
-    message.extend_from_slice(octets);
+    put_varint(message, bytes.len() as u64);
+    message.extend_from_slice(bytes);
 }
 
-/// Seven bits an octet, the lowest first; the highest bit says that more follow.
+/// Seven bits a byte, the lowest first; the highest bit says that more follow.
 fn put_varint(message: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         message.push(number as u8 | 0x80);
@@ -139,7 +139,7 @@ mod tests {
         };
         let counters = Counters {
             packets: 2,
-            octets: u64::MAX,
+            bytes: u64::MAX,
             first_ns: 1_700_000_000_123_456_789,
             last_ns: 1_700_000_001_000_000_000,
             tcp_flags: Some(0x12),
@@ -147,7 +147,7 @@ mod tests {
             ttl_max: Some(64),
         };
         let mut record = FlowRecord::new(key, counters, EndReason::IdleTimeout);
-        record.reverse = Some(Counters { packets: 300, octets: 127, ttl_min: Some(1), ..counters });
+        record.reverse = Some(Counters { packets: 300, bytes: 127, ttl_min: Some(1), ..counters });
         record.application = 8;
         record.egress = 40;
         record.next_hop = "192.0.2.1".parse().ok();
@@ -187,10 +187,10 @@ mod tests {
     }
 
     #[test]
-    fn octets_are_those_of_the_encoding() {
+    fn bytes_are_those_of_the_encoding() {
         let mut message = Vec::new();
         put_varint(&mut message, 150);
-        put_octets(&mut message, 2, b"testing");
+        put_bytes(&mut message, 2, b"testing");
         // Both from the manual of protocol buffers.
         assert_eq!(message, b"\x96\x01\x12\x07testing");
         message.clear();
@@ -233,12 +233,12 @@ egress: "40"
 vlan: 7
 mpls_label: 0
 packets: 2
-octets: 18446744073709551615
+bytes: 18446744073709551615
 tcp_flags: 18
 ttl_min: 63
 ttl_max: 64
 reverse_packets: 300
-reverse_octets: 127
+reverse_bytes: 127
 reverse_first_ns: 1700000000123456789
 reverse_last_ns: 1700000001000000000
 reverse_tcp_flags: 18
@@ -255,7 +255,7 @@ nat_dst: "\3063d\007"
 nat_src_port: 128
 nat_dst_port: 0
 dropped_packets: 1
-dropped_octets: 60
+dropped_bytes: 60
 sampling_interval: 16384
 "#;
         assert_eq!(String::from_utf8_lossy(&output.stdout), expected);

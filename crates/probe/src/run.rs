@@ -13,10 +13,12 @@ use thalweg_flow::{EndReason, Meter, MeterOptions};
 use thalweg_store::Notify;
 use thalweg_store::live::Cache;
 
-use crate::account::{Book, Outcome, summary};
+use crate::account::{Outcome, WorkerTotals, summary};
 use crate::cached::MeterCaches;
 use crate::columns::LineFormat;
-use crate::deliver::{Books, Collectors, Completing, Delivery, Kept, KeptOptions, Lines, Outlet, Waiting};
+use crate::deliver::{
+    Collectors, Completing, Delivery, Kept, KeptOptions, Lines, Outlet, TotalsReader, Waiting,
+};
 use crate::inputs::{self, Opened, Read};
 use crate::interfaces::SharedInterfaces;
 use crate::notices::passing_on;
@@ -28,11 +30,11 @@ use crate::{Input, ProbeError, ProbeOptions, ProbeProgress, ProbeSummary, Shape,
 
 /// How often to tell how far it is.
 const TELL_EVERY: Duration = Duration::from_millis(200);
-/// How often the meters are asked for their books: each of their shards is held up for a moment by it.
-const BOOKS_EVERY: Duration = Duration::from_secs(10);
+/// How often the meters are asked for their totals: each of their shards is held up for a moment by it.
+const TOTALS_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a worker waits for room for records while packets come in on interfaces: less than the 7 ms that a capture ring
 /// of 4,096 frames takes at 0.6 million a second.
-const PATIENCE: Duration = Duration::from_millis(5);
+const TIMEOUT: Duration = Duration::from_millis(5);
 
 /// Meters what the inputs have, delivers the records, and says what became of every packet. Ends early, but in order, when
 /// `stop` is set.
@@ -65,29 +67,36 @@ fn probe_telling(
     let meters = meters(options)?;
     let (way, arrivals) = queue();
     let (metered, shown) = (meters.clone(), meters.clone());
-    let books = Books::new(Box::new(move || metered.iter().map(|meter| meter.totals()).collect()));
-    let books = Arc::new(books);
+    let totals = TotalsReader::new(Box::new(move || metered.iter().map(|meter| meter.totals()).collect()));
+    let totals = Arc::new(totals);
     let interfaces = SharedInterfaces::new(inputs::interfaces(&opened, &names));
-    let completing =
-        Completing { labelling: options.meter.labelling, interfaces: interfaces.clone(), elsewhere: None };
+    let completing = Completing {
+        labeling: options.meter.labeling,
+        interfaces: interfaces.clone(),
+        elsewhere: None,
+        // Files have times of their own.
+        wall: matches!(options.input, Input::Live(_)).then(Arc::default),
+    };
     let cache = MeterCaches {
         meters: Box::new(move || shown.clone()),
         passage: Arc::clone(way.passage()),
         completing: completing.clone(),
     };
-    let outlets = outlets(options, &interfaces, (stop, cache), notify)?;
+    let outlets = outlets(options, &interfaces, (stop, cache), &notify)?;
     let delivery = Delivery {
         arrivals,
         events: None,
         outlets,
-        books: Arc::clone(&books),
+        totals: Arc::clone(&totals),
         completing,
         ask_interfaces: None,
         stop: Arc::clone(stop),
+        notify,
+        statuses: Arc::default(),
     };
     let (outcome, delivered) = thread::scope(|scope| {
         let delivery = delivery.start(scope)?;
-        let outcome = watched(&seen, &books, progress, || run(options, opened, meters, way, stop));
+        let outcome = watched(&seen, &totals, progress, || run(options, opened, meters, way, stop));
         let delivered = delivery.join().unwrap_or_else(|_| Err(died("the export thread")));
         Ok::<_, ProbeError>((outcome?, delivered?))
     })?;
@@ -136,7 +145,7 @@ fn outlets(
     options: &ProbeOptions,
     interfaces: &SharedInterfaces,
     (stop, cache): (&Arc<AtomicBool>, MeterCaches),
-    notify: Notify,
+    notify: &Notify,
 ) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
     let files = [(LineFormat::Json, &options.json), (LineFormat::Csv, &options.csv)];
     let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
@@ -150,11 +159,17 @@ fn outlets(
     if let Some(folder) = &options.store {
         let waiting = if waits { Waiting::Until(Arc::clone(stop)) } else { Waiting::Never };
         let cache: Option<Arc<dyn Cache>> = Some(Arc::new(cache));
-        let kept = KeptOptions { retention: options.retention, waiting, cache, notify };
+        let kept = KeptOptions { retention: options.retention, waiting, cache, notify: notify.clone() };
         outlets.push(Box::new(Kept::open(folder, kept)?));
     }
     if !options.export.addresses.is_empty() {
-        outlets.push(Box::new(Collectors::open(&options.export, &options.meter, interfaces, waits)?));
+        outlets.push(Box::new(Collectors::open(
+            &options.export,
+            &options.meter,
+            interfaces,
+            waits,
+            notify.clone(),
+        )?));
     }
     Ok(outlets)
 }
@@ -181,16 +196,16 @@ fn run(
             (ran, Read { captured: told.summaries(&facts), ..Read::default() })
         }
     };
-    let mut books: Vec<Book> =
-        ran?.into_iter().flat_map(|report| report.scratches).map(Book::close).collect();
+    let mut totals: Vec<WorkerTotals> =
+        ran?.into_iter().flat_map(|report| report.scratches).map(WorkerTotals::close).collect();
     let mut outbox = way.outbox(None);
     for meter in &meters {
         for shard in 0..meter.shard_count() {
             meter.flush(shard, EndReason::ForcedEnd, &mut |record| outbox.put(record));
         }
     }
-    books.push(Book::close_outbox(outbox));
-    Ok(Outcome { books, meters, read })
+    totals.push(WorkerTotals::close_outbox(outbox));
+    Ok(Outcome { totals, meters, read })
 }
 
 fn meters(options: &ProbeOptions) -> Result<Vec<Arc<Meter>>, ProbeError> {
@@ -207,25 +222,30 @@ fn meters(options: &ProbeOptions) -> Result<Vec<Arc<Meter>>, ProbeError> {
 fn plan(options: &ProbeOptions, meter: &Arc<Meter>, way: &Way) -> ProbePlan {
     let handing = match options.input {
         // Packets of files can wait.
-        Input::Files(_) => Handing { patience: None, at_once: false },
-        Input::Live(_) => Handing { patience: Some(PATIENCE), at_once: true },
+        Input::Files(_) => Handing { timeout: None, at_once: false },
+        Input::Live(_) => Handing { timeout: Some(TIMEOUT), at_once: true },
     };
     let Shape { model, workers, .. } = options.shape;
     let plan = ProbePlan::new(Arc::clone(meter), options.parsing, (model, workers), way.clone(), handing);
-    plan.with_labelling(options.meter.labelling)
+    plan.with_labeling(options.meter.labeling)
 }
 
-/// Runs `work` and says now and then how far it is and what is in the books, from a thread beside it.
-fn watched<R>(seen: &Seen, books: &Books, listener: &dyn ProbeProgress, work: impl FnOnce() -> R) -> R {
+/// Runs `work` and says now and then how far it is and what is in the totals, from a thread beside it.
+fn watched<R>(
+    seen: &Seen,
+    totals: &TotalsReader,
+    listener: &dyn ProbeProgress,
+    work: impl FnOnce() -> R,
+) -> R {
     thread::scope(|scope| {
         let (done, waiting) = channel::<()>();
         scope.spawn(move || {
             let mut read = Instant::now();
             while let Err(RecvTimeoutError::Timeout) = waiting.recv_timeout(TELL_EVERY) {
                 listener.advanced(seen.packets(), seen.fraction());
-                if read.elapsed() >= BOOKS_EVERY {
+                if read.elapsed() >= TOTALS_INTERVAL {
                     read = Instant::now();
-                    books.read();
+                    totals.read();
                 }
             }
         });

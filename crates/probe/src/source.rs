@@ -51,7 +51,7 @@ impl Reading {
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     packets: AtomicU64,
-    /// Part of the inputs' octets, in millionths; 0 also where that cannot be known.
+    /// Part of the inputs' bytes, in millionths; 0 also where that cannot be known.
     done_ppm: AtomicU64,
 }
 

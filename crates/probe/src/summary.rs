@@ -1,6 +1,6 @@
 //! What became of every packet of a probe's run: the figures behind its tables and its JSON.
 //!
-//! One definition, two outputs. The law that ties the figures together is conservation, of packets and of octets:
+//! One definition, two outputs. The law that ties the figures together is conservation, of packets and of bytes:
 //! `seen = exported + cached + sum(dropped)`, checked by [`ProbeSummary::is_conserved`]. Its terms are counted in different
 //! places by different threads: what was seen where packets are parsed, what was dropped in the meter and at the queue
 //! behind it, what was exported where records are delivered.
@@ -24,13 +24,13 @@ pub const EXPORT_QUEUE: &str = "export-queue";
 pub struct ProbeSummary {
     /// Packets taken from the inputs.
     pub packets_seen: u64,
-    /// Their octets as the meter counts: those of IP packets, or of frames. Of what is not IP always those of the frame.
+    /// Their bytes as the meter counts: those of IP packets, or of frames. Of what is not IP always those of the frame.
     pub bytes_seen: u64,
-    /// Their octets on the wire.
+    /// Their bytes on the wire.
     pub frame_bytes_seen: u64,
     /// Packets in the records that were delivered: to whom most were, if there are several. All of them if nobody was to get any.
     pub packets_exported: u64,
-    /// Octets in those records.
+    /// Bytes in those records.
     pub bytes_exported: u64,
     /// Records that were delivered.
     pub records_exported: u64,
@@ -38,11 +38,11 @@ pub struct ProbeSummary {
     pub records_by_reason: BTreeMap<String, u64>,
     /// Packets counted in flows that were not reported.
     pub packets_cached: u64,
-    /// Their octets.
+    /// Their bytes.
     pub bytes_cached: u64,
     /// Packets in no record, by reason; only reasons that occurred.
     pub dropped: BTreeMap<String, u64>,
-    /// Their octets.
+    /// Their bytes.
     pub dropped_bytes: BTreeMap<String, u64>,
     /// Flows that began.
     pub flows: u64,
@@ -84,18 +84,19 @@ impl ProbeSummary {
         self.dropped.values().sum()
     }
 
-    /// Whether every packet and every octet is accounted for exactly once.
+    /// Whether every packet and every byte is accounted for exactly once.
     pub fn is_conserved(&self) -> bool {
         let packets = self.packets_exported + self.packets_cached + self.dropped_total();
-        let octets = self.bytes_exported + self.bytes_cached + self.dropped_bytes.values().sum::<u64>();
-        self.packets_seen == packets && self.bytes_seen == octets
+        let bytes = self.bytes_exported + self.bytes_cached + self.dropped_bytes.values().sum::<u64>();
+        self.packets_seen == packets && self.bytes_seen == bytes
     }
 }
 
 impl ProbeSummary {
-    /// What was not delivered to whom, and why, in words; nothing if everybody got what he can be told.
+    /// Inputs of no use, and what was not delivered to whom, and why, in words; nothing if everybody got what he can be told.
     pub fn failures(&self) -> Vec<String> {
-        self.outlets.iter().filter_map(OutletSummary::failure).collect()
+        let inputs = self.input_issues.useless.iter().cloned();
+        inputs.chain(self.outlets.iter().filter_map(OutletSummary::failure)).collect()
     }
 }
 
@@ -108,7 +109,7 @@ pub struct OutletSummary {
     pub records: u64,
     /// Packets in them.
     pub packets: u64,
-    /// Octets in them.
+    /// Bytes in them.
     pub bytes: u64,
     /// Records that did not arrive as far as is known, by reason; only reasons that occurred.
     pub lost: BTreeMap<String, u64>,
@@ -121,7 +122,7 @@ pub struct OutletSummary {
 impl OutletSummary {
     /// Nothing was lost.
     pub(crate) fn all_taken(to: String, amount: Amount) -> Self {
-        let Amount { records, packets, octets: bytes } = amount;
+        let Amount { records, packets, bytes } = amount;
         Self { to, records, packets, bytes, ..Self::default() }
     }
 
@@ -141,6 +142,28 @@ impl OutletSummary {
             Some(error) => format!("{what} ({error})"),
             None => what,
         })
+    }
+}
+
+/// How somebody who is given records does so far, while records come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutletStatus {
+    /// Who: a collector's address, a folder.
+    pub to: String,
+    /// Records that arrived, as far as is known.
+    pub records: u64,
+    /// Records on their way: pending, in flight, spooled.
+    pub waiting: u64,
+    /// Records that will not arrive, by reason; only reasons that occurred.
+    pub lost: BTreeMap<String, u64>,
+    /// Why it takes nothing at present.
+    pub error: Option<String>,
+}
+
+impl OutletStatus {
+    /// Records that will not arrive.
+    pub fn lost_in_all(&self) -> u64 {
+        self.lost.values().sum()
     }
 }
 
@@ -170,4 +193,7 @@ pub struct InputIssues {
     pub by_kind: BTreeMap<String, u64>,
     /// The first ten, each in one line: file, place, what was expected.
     pub first: Vec<String>,
+    /// Inputs of no use, each with the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub useless: Vec<String>,
 }

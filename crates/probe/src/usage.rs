@@ -11,7 +11,7 @@ pub(crate) fn process_cpu() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// The most memory this process ever had resident, octets; 0 where the kernel does not say.
+/// The most memory this process ever had resident, bytes; 0 where the kernel does not say.
 pub(crate) fn rss_peak_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
@@ -28,7 +28,7 @@ mod tests {
         assert!(rss > 1 << 20, "{rss}");
         let page = std::hint::black_box(vec![1_u8; 32 << 20]);
         assert!(rss_peak_bytes() >= rss);
-        assert!(page.iter().map(|octet| u64::from(*octet)).sum::<u64>() > 0);
+        assert!(page.iter().map(|byte| u64::from(*byte)).sum::<u64>() > 0);
         assert!(process_cpu() >= cpu);
     }
 }

@@ -20,13 +20,13 @@ struct SlowReader {
     sequence: HashMap<u32, u32>,
     records: u64,
     packets: u64,
-    octets: u64,
+    bytes: u64,
     /// Other data: statistics, names.
     options: u64,
 }
 
-fn be(octets: &[u8]) -> u64 {
-    octets.iter().fold(0, |number, octet| number << 8 | u64::from(*octet))
+fn be(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 impl SlowReader {
@@ -78,7 +78,7 @@ impl SlowReader {
                 };
                 let value = be(&set[skip..skip + length.min(8)]);
                 match element & 0x7fff {
-                    1 if is_flow => self.octets += value,
+                    1 if is_flow => self.bytes += value,
                     2 if is_flow => self.packets += value,
                     _ => {}
                 }
@@ -92,9 +92,9 @@ impl SlowReader {
 /// A collector on a connection: reads until the other end closes.
 fn stream_collector(listener: &TcpListener) -> SlowReader {
     let (mut stream, _) = listener.accept().expect("somebody connects");
-    let mut octets = Vec::new();
-    stream.read_to_end(&mut octets).expect("it is closed in order");
-    let (mut reader, mut rest) = (SlowReader::default(), &octets[..]);
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).expect("it is closed in order");
+    let (mut reader, mut rest) = (SlowReader::default(), &bytes[..]);
     while !rest.is_empty() {
         let (message, behind) = rest.split_at(be(&rest[2..4]) as usize);
         reader.message(message);
@@ -124,8 +124,8 @@ fn a_collector_on_a_connection_gets_all_of_it() {
         });
         assert_eq!(reader.records, summary.records_exported);
         assert_eq!(reader.packets, traffic.ip_packets());
-        assert_eq!(reader.octets, traffic.ip_octets());
-        assert!(reader.options > 0, "the books go too");
+        assert_eq!(reader.bytes, traffic.ip_bytes());
+        assert!(reader.options > 0, "the totals go too");
         let outlet = summary.outlets.iter().find(|outlet| outlet.to == address).expect("it is told");
         assert_eq!((outlet.records, outlet.packets), (summary.records_exported, summary.packets_exported));
         assert!(outlet.lost.is_empty(), "{outlet:?}");
@@ -173,7 +173,7 @@ fn datagrams_arrive_too() {
             let (mut reader, mut datagram) = (SlowReader::default(), [0; 65_536]);
             loop {
                 match socket.recv(&mut datagram) {
-                    Ok(octets) => reader.message(&datagram[..octets]),
+                    Ok(bytes) => reader.message(&datagram[..bytes]),
                     Err(_) if is_over.load(Ordering::SeqCst) => return reader,
                     Err(_) => {}
                 }

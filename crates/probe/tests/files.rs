@@ -1,4 +1,4 @@
-//! Captures through the probe: the right flows, whatever the shape, and every packet in the books.
+//! Captures through the probe: the right flows, whatever the shape, and every packet in the totals.
 
 mod common;
 
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Traffic, folder, options, records, run, sums};
-use thalweg_flow::application::Labelling;
-use thalweg_flow::{KeyFields, MeterOptions, Octets, Sampling};
+use thalweg_flow::application::Labeling;
+use thalweg_flow::{Bytes, KeyFields, MeterOptions, Sampling};
 use thalweg_probe::summary::UNSAMPLED;
 use thalweg_probe::{Deal, FileInput, Input, ModelKind, ProbeError, ProbeOptions, Shape, probe};
 
@@ -25,12 +25,12 @@ fn the_flows_are_those_that_were_made() {
     assert_eq!(sums(&records), traffic.sums);
     assert_eq!(summary.packets_seen, traffic.frames.len() as u64);
     assert_eq!(summary.packets_exported, traffic.ip_packets());
-    assert_eq!(summary.bytes_exported, traffic.ip_octets());
+    assert_eq!(summary.bytes_exported, traffic.ip_bytes());
     assert_eq!(summary.records_exported, records.len() as u64);
     assert_eq!(summary.dropped.get("not-ip"), Some(&traffic.not_ip));
     assert_eq!(summary.dropped_total(), traffic.not_ip);
-    let frame_octets: usize = traffic.frames.iter().map(|(_, frame)| frame.len()).sum();
-    assert_eq!(summary.frame_bytes_seen, frame_octets as u64);
+    let frame_bytes: usize = traffic.frames.iter().map(|(_, frame)| frame.len()).sum();
+    assert_eq!(summary.frame_bytes_seen, frame_bytes as u64);
     assert_eq!(summary.outlets[0].records, summary.records_exported);
     assert!(summary.elapsed_s > 0.0 && summary.packets_per_second > 0.0 && summary.rss_peak_bytes > 0);
 }
@@ -48,12 +48,12 @@ fn applications_are_named_by_what_was_asked_for() {
     }
     let (_folder, capture, lines) = folder(&traffic);
     let mut options = options(&capture, &lines);
-    for (labelling, expected) in [
-        (Labelling::Ports, [None, Some("dns"), Some("ntp"), None]),
-        (Labelling::Payload, [Some("sip"), Some("sip"), Some("ntp"), None]),
-        (Labelling::None, [None; 4]),
+    for (labeling, expected) in [
+        (Labeling::Ports, [None, Some("dns"), Some("ntp"), None]),
+        (Labeling::Payload, [Some("sip"), Some("sip"), Some("ntp"), None]),
+        (Labeling::None, [None; 4]),
     ] {
-        options.meter.labelling = labelling;
+        options.meter.labeling = labeling;
         for model in [ModelKind::Serial, ModelKind::RunToCompletion, ModelKind::Farm] {
             options.shape = shape(model, 1);
             run(&options);
@@ -62,7 +62,7 @@ fn applications_are_named_by_what_was_asked_for() {
                 let record = records.iter().find(|record| record["dst_port"] == port).expect("a record");
                 record.get("application").and_then(|name| name.as_str())
             });
-            assert_eq!(named, expected, "{labelling:?} {model}");
+            assert_eq!(named, expected, "{labeling:?} {model}");
         }
     }
 }
@@ -172,9 +172,9 @@ fn going_through_it_again_goes_on() {
             assert_eq!(summary.packets_seen, 3 * traffic.frames.len() as u64);
             let records = records(&lines);
             assert_eq!(datagrams(&records), flows, "the same flows, not new ones");
-            for (key, (packets, octets)) in sums(&records) {
-                let (each, each_octets) = traffic.sums[&key];
-                assert_eq!((packets, octets), (3 * each, 3 * each_octets), "{key:?}");
+            for (key, (packets, bytes)) in sums(&records) {
+                let (each, each_bytes) = traffic.sums[&key];
+                assert_eq!((packets, bytes), (3 * each, 3 * each_bytes), "{key:?}");
             }
             // Half a minute each time.
             let longest =
@@ -220,7 +220,7 @@ fn frames_can_be_counted_instead_of_packets() {
     let traffic = Traffic::mixed(3_000, 40, 9);
     let (_folder, capture, lines) = folder(&traffic);
     let mut options = options(&capture, &lines);
-    options.meter.count = Octets::Frame;
+    options.meter.count = Bytes::Frame;
     let summary = run(&options);
     assert_eq!(summary.bytes_seen, summary.frame_bytes_seen);
     assert_eq!(summary.bytes_exported + summary.dropped_bytes["not-ip"], summary.frame_bytes_seen);

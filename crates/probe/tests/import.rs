@@ -15,7 +15,7 @@ use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
 use thalweg_probe::{ImportOptions, ImportSource, ImportSummary, ProbeProgress, import};
 use thalweg_store::query::{Key, Metric, Query, top};
 use thalweg_store::{Dataset, Filter, Retention, Window};
-use thalweg_wire::netflow::decode::{Source, first_message_octets};
+use thalweg_wire::netflow::decode::{Source, first_message_bytes};
 
 const NOW_NS: u64 = 1_700_000_000_000_000_000;
 
@@ -42,12 +42,12 @@ fn records(count: u32) -> Vec<FlowRecord> {
         let first_ns = NOW_NS - 20_000_000_000;
         let counters = Counters {
             packets: 1 + u64::from(n % 7),
-            octets: 40 + u64::from(n),
+            bytes: 40 + u64::from(n),
             first_ns,
             last_ns: first_ns + 1_000_000_000,
             ..Counters::default()
         };
-        let reverse = (n.is_multiple_of(10)).then_some(Counters { packets: 3, octets: 333, ..counters });
+        let reverse = (n.is_multiple_of(10)).then_some(Counters { packets: 3, bytes: 333, ..counters });
         FlowRecord { reverse, ..FlowRecord::new(key, counters, EndReason::IdleTimeout) }
     };
     (0..count).map(record).collect()
@@ -95,17 +95,17 @@ fn frame(from: Ipv4Addr, protocol: u8, segment: &[u8]) -> Vec<u8> {
 }
 
 fn write_capture(path: &Path, frames: &[Vec<u8>]) {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 262_144, 1] {
-        octets.extend(word.to_le_bytes());
+        bytes.extend(word.to_le_bytes());
     }
     for frame in frames {
         for word in [1_700_000_000, 0, frame.len() as u32, frame.len() as u32] {
-            octets.extend(word.to_le_bytes());
+            bytes.extend(word.to_le_bytes());
         }
-        octets.extend(frame);
+        bytes.extend(frame);
     }
-    std::fs::write(path, octets).unwrap();
+    std::fs::write(path, bytes).unwrap();
 }
 
 /// Messages of an exporter that sends these records.
@@ -121,7 +121,7 @@ fn exported(version: Version, transport: Transport, records: &[FlowRecord]) -> V
     messages
 }
 
-/// Records, packets and octets.
+/// Records, packets and bytes.
 fn sums<'a>(records: impl IntoIterator<Item = &'a FlowRecord>) -> (u64, u64, u64) {
     records.into_iter().fold((0, 0, 0), |sum, r| (sum.0 + 1, sum.1 + r.packets(), sum.2 + r.octets()))
 }
@@ -182,16 +182,16 @@ fn datagrams_of_all_vendors_are_read_as_recorded() {
     for path in templates.iter().chain(&data) {
         let next = 2000 + ports.len() as u16;
         let port = *ports.entry(vendor(path)).or_insert(next);
-        let octets = std::fs::read(path).unwrap();
+        let bytes = std::fs::read(path).unwrap();
         // A file may have several messages.
-        let mut rest = &octets[..];
+        let mut rest = &bytes[..];
         while !rest.is_empty() {
-            let (message, behind) = rest.split_at(first_message_octets(rest));
+            let (message, behind) = rest.split_at(first_message_bytes(rest));
             let read = importer.handle_message(Source::datagrams(port.into()), message, 0, &mut flows);
             (rest, messages) = (behind, messages + 1);
             refused += u64::from(read.is_err());
         }
-        frames.push(datagram(([192, 0, 2, 1].into(), port), 2055, &octets));
+        frames.push(datagram(([192, 0, 2, 1].into(), port), 2055, &bytes));
     }
     let folder = tempfile::tempdir().unwrap();
     let capture = folder.path().join("all.pcap");
@@ -219,22 +219,22 @@ fn a_file_of_messages_is_a_session_of_its_own_and_damage_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("export.ipfix");
     let messages = exported(Version::Ipfix, Transport::Stream, &records);
-    let mut octets = messages.concat();
-    std::fs::write(&path, &octets).unwrap();
+    let mut bytes = messages.concat();
+    std::fs::write(&path, &bytes).unwrap();
     let summary = imported(std::slice::from_ref(&path), None);
     assert_eq!(sums_of(&summary), sums(&records));
     assert_eq!((summary.sequence_gaps, summary.input_issues.total), (0, 0), "{summary:?}");
     assert_eq!(summary.exporters[0].exporter, path.display().to_string());
-    let whole = octets.len();
-    octets.extend(b"no message");
-    std::fs::write(&path, &octets).unwrap();
+    let whole = bytes.len();
+    bytes.extend(b"no message");
+    std::fs::write(&path, &bytes).unwrap();
     let damaged = imported(std::slice::from_ref(&path), None);
     assert_eq!(sums_of(&damaged), sums(&records));
     let [issue] = &damaged.input_issues.first[..] else { panic!("{damaged:?}") };
     assert!(issue.contains(&format!("byte {whole}, behind message {}", summary.messages)), "{issue}");
     // Cut in the longest message, which has flows.
     let at = (0..messages.len()).max_by_key(|n| messages[*n].len()).unwrap();
-    std::fs::write(&path, &octets[..messages[..=at].concat().len() - 5]).unwrap();
+    std::fs::write(&path, &bytes[..messages[..=at].concat().len() - 5]).unwrap();
     let cut = imported(&[path], None);
     assert_eq!((cut.refused, cut.messages), (1, at as u64 + 1));
     assert!(cut.records < summary.records);
@@ -288,8 +288,8 @@ fn packets_that_are_none_of_ours_are_passed_over_by_name_and_cut_ones_told_by_nu
     let summary = imported(std::slice::from_ref(&path), None);
     assert_eq!((summary.messages, summary.refused), (1 + count, 1), "{summary:?}");
     // A biflow is two records there.
-    let (_, packets, octets) = sums(&records(5));
-    assert_eq!((summary.packets, summary.bytes), (packets, octets));
+    let (_, packets, bytes) = sums(&records(5));
+    assert_eq!((summary.packets, summary.bytes), (packets, bytes));
     let passed: Vec<(&str, u64)> = summary.passed_over.iter().map(|(name, n)| (name.as_str(), *n)).collect();
     assert_eq!(passed, [("not-netflow", 1), ("not-udp-or-tcp", 1)]);
     let [issue] = &summary.input_issues.first[..] else { panic!("{summary:?}") };
@@ -321,8 +321,8 @@ fn datagrams_that_the_kernel_was_still_to_cut_are_read_message_by_message() {
         let summary = imported(std::slice::from_ref(&path), None);
         assert_eq!((summary.messages, summary.refused), (messages.len() as u64, 0), "{version:?}");
         assert_eq!((summary.sequence_gaps, summary.input_issues.total), (0, 0), "{summary:?}");
-        let (_, packets, octets) = sums(&records);
-        assert_eq!((summary.packets, summary.bytes), (packets, octets), "{version:?}");
+        let (_, packets, bytes) = sums(&records);
+        assert_eq!((summary.packets, summary.bytes), (packets, bytes), "{version:?}");
         // A file of such messages, one behind the other, is read the same way.
         std::fs::write(&path, messages.concat()).unwrap();
         assert_eq!(imported(&[path], None).messages, messages.len() as u64, "{version:?}");
@@ -333,10 +333,10 @@ fn datagrams_that_the_kernel_was_still_to_cut_are_read_message_by_message() {
 #[test]
 fn sampled_records_are_ranked_for_what_they_stand_for() {
     let folder = tempfile::tempdir().unwrap();
-    let of = |net: u8, sampling_interval: u32, octets: u64| {
+    let of = |net: u8, sampling_interval: u32, bytes: u64| {
         let mut record = records(2)[1];
         record.key.src = [10, net, 0, 1].into();
-        record.counters.octets = octets;
+        record.counters.bytes = bytes;
         FlowRecord { sampling_interval, ..record }
     };
     // One goes from 1:10 to 1:1000 and back, another is not sampled.
@@ -358,9 +358,9 @@ fn sampled_records_are_ranked_for_what_they_stand_for() {
         let ranked = |raw: bool| -> Vec<(String, u64)> {
             let query = Query { raw, ..Query::new(Window::ALL, Filter::default()) };
             let src: Key = "src".parse().unwrap();
-            let answer = top(&view, &query, &[src], Metric::Octets, 10).unwrap();
+            let answer = top(&view, &query, &[src], Metric::Bytes, 10).unwrap();
             assert!(answer.scanned.sampled && answer.scanned.sampling_unknown == 0);
-            answer.rows.iter().map(|row| (row.key[0].to_string(), row.sums.octets)).collect()
+            answer.rows.iter().map(|row| (row.key[0].to_string(), row.sums.bytes)).collect()
         };
         let (sampled, whole) = ("10.1.0.1".to_owned(), "10.2.0.1".to_owned());
         assert_eq!(ranked(false), [(sampled.clone(), 102_000), (whole.clone(), 50_000)], "{version:?}");

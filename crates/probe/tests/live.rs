@@ -24,7 +24,7 @@ use thalweg_store::query::{Metric, Query, top};
 use thalweg_store::{Dataset, Filter, View, Window};
 
 /// Long enough for anything that comes at all.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Frames sent before the probe has to have seen them: fewer than a capture ring holds.
 const BURST: usize = 2_000;
 
@@ -45,7 +45,7 @@ impl ProbeProgress for Watch {
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
+        assert!(began.elapsed() < TIMEOUT, "{what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -58,7 +58,7 @@ pub fn replay(
 }
 
 /// A configuration with its look-up tables built, for any number of replays. Everything that remembers packets
-/// (NAT sessions, policers, books) is new for each, so no replay knows of the one before.
+/// (NAT sessions, policers, counters) is new for each, so no replay knows of the one before.
 #[derive(Debug)]
 pub struct Prepared<'c> {
     config: &'c RouterConfig,

@@ -1,7 +1,7 @@
-//! From the books of all workers to the summary a person or a machine reads.
+//! From the counters of all workers to the summary a person or a machine reads.
 
 use crate::summary::{
-    AclRuleSummary, ClassSummary, Colours, InputIssue, InputIssues, Latency, Named, NatSummary, PortSummary,
+    AclRuleSummary, ClassSummary, Colors, InputIssue, InputIssues, Latency, Named, NatSummary, PortSummary,
     ReplaySummary,
 };
 use hdrhistogram::Histogram;
@@ -24,7 +24,7 @@ pub(crate) fn summary(config: &RouterConfig, plan: &RouterPlan, scratches: &[Scr
         }
     }
     let dropped = DropReason::ALL.iter().map(|r| (r.name().to_string(), account.dropped[*r as usize]));
-    let colours = plan.colour_counts();
+    let colors = plan.color_counts();
     let names = config.ports.iter().map(|p| p.name.as_str()).chain([UNKNOWN]);
     ReplaySummary {
         packets_in: account.packets_in,
@@ -38,10 +38,10 @@ pub(crate) fn summary(config: &RouterConfig, plan: &RouterPlan, scratches: &[Scr
             .filter(|(name, counts)| *name != UNKNOWN || counts.packets_in > 0)
             .map(|(name, counts)| (name.to_string(), port(counts)))
             .collect(),
-        classes: (config.qos.classes.iter().zip(&account.classes).zip(colours))
-            .map(|((class, counts), colours)| {
-                let colours = colours.map(|c| Colours { green: c.green, yellow: c.yellow, red: c.red });
-                (class.name.clone(), class_summary(counts, colours))
+        classes: (config.qos.classes.iter().zip(&account.classes).zip(colors))
+            .map(|((class, counts), colors)| {
+                let colors = colors.map(|c| Colors { green: c.green, yellow: c.yellow, red: c.red });
+                (class.name.clone(), class_summary(counts, colors))
             })
             .collect(),
         acls: acls(config, plan, scratches),
@@ -65,12 +65,12 @@ fn port(counts: &PortCounts) -> PortSummary {
     }
 }
 
-fn class_summary(counts: &ClassCounts, colours: Option<Colours>) -> ClassSummary {
+fn class_summary(counts: &ClassCounts, colors: Option<Colors>) -> ClassSummary {
     ClassSummary {
         packets: counts.packets,
         bytes: counts.bytes,
         dropped: counts.dropped,
-        colours,
+        colors,
         latency: latency(&counts.residence_ns),
     }
 }
@@ -97,7 +97,7 @@ fn acls(config: &RouterConfig, plan: &RouterPlan, scratches: &[Scratch]) -> Name
             rule: name.to_string(),
             action: action.name().to_string(),
             packets: count.packets,
-            octets: count.octets,
+            bytes: count.bytes,
         });
         (acl.name.clone(), rows.collect())
     };
@@ -122,6 +122,7 @@ pub(crate) fn input_issues(report: &InputReport) -> InputIssues {
         total: report.issue_count(),
         by_kind: report.issues.iter().map(|(k, n)| ((*k).to_string(), *n)).collect::<BTreeMap<_, _>>(),
         first: report.first_issues.iter().map(input_issue).collect(),
+        useless: report.useless.clone(),
     }
 }
 

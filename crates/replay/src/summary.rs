@@ -129,16 +129,16 @@ pub struct ClassSummary {
     pub bytes: u64,
     /// Packets of the class that were dropped, for any reason.
     pub dropped: u64,
-    /// Packets by the colour the policer gave them; absent without a policer.
-    pub colours: Option<Colours>,
+    /// Packets by the color the policer gave them; absent without a policer.
+    pub colors: Option<Colors>,
     /// Residence time of the packets that left.
     #[serde(flatten)]
     pub latency: Latency,
 }
 
-/// Packets by the colour a policer gave them.
+/// Packets by the color a policer gave them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Colours {
+pub struct Colors {
     /// Within the committed rate.
     pub green: u64,
     /// Within the peak rate or the excess burst.
@@ -156,8 +156,8 @@ pub struct AclRuleSummary {
     pub action: String,
     /// Packets.
     pub packets: u64,
-    /// Their octets, from the IP header on.
-    pub octets: u64,
+    /// Their bytes, from the IP header on.
+    pub bytes: u64,
 }
 
 /// What address translation did.
@@ -186,6 +186,9 @@ pub struct InputIssues {
     pub by_kind: BTreeMap<String, u64>,
     /// The first ten, in input order.
     pub first: Vec<InputIssue>,
+    /// Inputs of no use, each with the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub useless: Vec<String>,
 }
 
 /// One place in the input that could not be used.

@@ -63,7 +63,7 @@ fn answer(config: &RouterConfig, input: &Path, model: ModelKind, workers: usize)
     let classes: Vec<_> = summary
         .classes
         .iter()
-        .map(|(n, c)| (n.to_string(), c.packets, c.bytes, c.dropped, c.colours))
+        .map(|(n, c)| (n.to_string(), c.packets, c.bytes, c.dropped, c.colors))
         .collect();
     let counts = format!(
         "{} in {} out, {:?}, {:?}, {classes:?}, {:?}, {:?}",

@@ -5,7 +5,7 @@
 //! | `router.toml` | the configuration |
 //! | `trace.txt` or `packets.txt` | the input: a text trace, or packets in the words of `scenario/build.rs`, which become a pcapng file; lines with `#` say what each is for |
 //! | `options` | if there: `strict`, `chunk N`, `cut N` (so many bytes of the capture are missing at its end) |
-//! | `expected.txt` | per port the packets that left, in order; then the books |
+//! | `expected.txt` | per port the packets that left, in order; then the counters |
 //!
 //! `THALWEG_BLESS=1 cargo test -p thalweg-replay --test scenarios` rewrites the expectations from the serial
 //! run; read the difference before you commit it.
@@ -88,7 +88,7 @@ fn capture(path: &Path) -> Vec<String> {
     lines
 }
 
-fn books(text: &mut String, summary: &ReplaySummary, config: &RouterConfig) -> std::fmt::Result {
+fn counters(text: &mut String, summary: &ReplaySummary, config: &RouterConfig) -> std::fmt::Result {
     writeln!(text, "in {} out {}", summary.packets_in, summary.packets_out)?;
     for (reason, count) in &summary.dropped {
         writeln!(text, "dropped {reason} {count}")?;
@@ -102,14 +102,14 @@ fn books(text: &mut String, summary: &ReplaySummary, config: &RouterConfig) -> s
     }
     for (name, c) in summary.classes.iter().filter(|_| config.qos.classes.len() > 1) {
         write!(text, "class {name} packets {} bytes {} dropped {}", c.packets, c.bytes, c.dropped)?;
-        match c.colours {
+        match c.colors {
             Some(c) => writeln!(text, " green {} yellow {} red {}", c.green, c.yellow, c.red)?,
             None => writeln!(text)?,
         }
     }
     for (name, rules) in summary.acls.iter() {
         for r in rules {
-            writeln!(text, "acl {name} {} {} packets {} octets {}", r.rule, r.action, r.packets, r.octets)?;
+            writeln!(text, "acl {name} {} {} packets {} bytes {}", r.rule, r.action, r.packets, r.bytes)?;
         }
     }
     if let Some(n) = &summary.nat {
@@ -167,7 +167,7 @@ fn run(folder: &Path, config: &RouterConfig, model: ModelKind, workers: usize) -
             text.push_str(&format!("{}:\n{}\n", port.name, lines.join("\n")));
         }
     }
-    books(&mut text, &summary, config).expect("strings take everything");
+    counters(&mut text, &summary, config).expect("strings take everything");
     text
 }
 

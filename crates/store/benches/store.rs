@@ -45,7 +45,7 @@ fn record(chance: &mut XorShift64Star, end_ns: u64) -> FlowRecord {
     };
     let counters = Counters {
         packets,
-        octets: packets * (40 + u64::from(chance.below(1400))),
+        bytes: packets * (40 + u64::from(chance.below(1400))),
         first_ns: end_ns - u64::from(chance.below(60_000)) * 1_000_000,
         last_ns: end_ns - u64::from(chance.below(15_000)) * 1_000,
         tcp_flags: Some(0x1b),
@@ -75,7 +75,7 @@ fn write(folder: &Path, records: &[FlowRecord], total: u64, queries: bool) {
                 while !done.load(Ordering::Relaxed) {
                     let view = writer.view(Window::ALL).expect("the dataset can be read");
                     let query = Query { threads: 1, ..Query::new(Window::ALL, Filter::default()) };
-                    top(&view, &query, &["src".parse().expect("a key")], Metric::Octets, 10)
+                    top(&view, &query, &["src".parse().expect("a key")], Metric::Bytes, 10)
                         .expect("an answer");
                     asked.fetch_add(1, Ordering::Relaxed);
                 }
@@ -144,7 +144,7 @@ fn ask(folder: &Path, only: Option<&str>) {
     let dataset = Dataset::open(folder).expect("the dataset can be read");
     let summary = dataset.view(Window::ALL).expect("the dataset can be read").summary();
     println!(
-        "{} records in {} files, {} row groups, {:.1} octets a record",
+        "{} records in {} files, {} row groups, {:.1} bytes a record",
         summary.records,
         summary.files,
         summary.row_groups,
@@ -176,7 +176,7 @@ fn ask(folder: &Path, only: Option<&str>) {
             let began = Instant::now();
             let view = dataset.view(window).expect("the dataset can be read");
             let query = Query::new(window, Filter::parse(filter).expect("a filter"));
-            let answer = top(&view, &query, &keys_of, Metric::Octets, 10).expect("an answer");
+            let answer = top(&view, &query, &keys_of, Metric::Bytes, 10).expect("an answer");
             times.push(began.elapsed().as_secs_f64());
             found = answer.total.flows;
         }
@@ -191,14 +191,14 @@ fn ask(folder: &Path, only: Option<&str>) {
     if only.is_some() {
         return;
     }
-    let query = Query::new(Window::ALL, Filter::parse("udp and octets > 10k").expect("a filter"));
+    let query = Query::new(Window::ALL, Filter::parse("udp and bytes > 10k").expect("a filter"));
     let view = dataset.view(Window::ALL).expect("the dataset can be read");
     let began = Instant::now();
     let (listed, _) = list(&view, &query, 1000).expect("a list");
     println!("list {:>58} records: {:.3} s", listed.len(), began.elapsed().as_secs_f64());
     let began = Instant::now();
     let key = ["dst-port".parse().expect("a key")];
-    let graph = graph(&view, &query, &key, Metric::Octets, 5, 60_000_000_000).expect("a graph");
+    let graph = graph(&view, &query, &key, Metric::Bytes, 5, 60_000_000_000).expect("a graph");
     println!("graph {:>57} series:  {:.3} s", graph.series.len(), began.elapsed().as_secs_f64());
 }
 

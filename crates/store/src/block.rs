@@ -40,7 +40,7 @@ impl Addresses {
     }
 }
 
-/// Numbers for addresses, from 0, in the order in which they come. IPv4 has a table of its own with entries of eight octets: a
+/// Numbers for addresses, from 0, in the order in which they come. IPv4 has a table of its own with entries of eight bytes: a
 /// dataset has hundreds of thousands of them, and what a look-up costs is where the table lies.
 #[derive(Default)]
 pub(crate) struct AddressNumbers {
@@ -183,7 +183,7 @@ impl Block {
         };
         let counters = Counters {
             packets: wide(C::Packets)?,
-            octets: wide(C::Octets)?,
+            bytes: wide(C::Bytes)?,
             first_ns: wide(C::FlowStart)?,
             last_ns: wide(C::FlowEnd)?,
             tcp_flags: maybe(C::TcpFlags)?,
@@ -195,7 +195,7 @@ impl Block {
         if wide(C::ReversePackets)? != ABSENT_WIDE {
             record.reverse = Some(Counters {
                 packets: wide(C::ReversePackets)?,
-                octets: wide(C::ReverseOctets)?,
+                bytes: wide(C::ReverseBytes)?,
                 first_ns: wide(C::ReverseStart)?,
                 last_ns: wide(C::ReverseEnd)?,
                 tcp_flags: maybe(C::ReverseTcpFlags)?,
@@ -237,7 +237,7 @@ impl Block {
         let told: u64 = by_reason.iter().map(|(_, packets)| u64::from(*packets)).sum();
         let others = self.wide(C::DroppedPackets)?[row].saturating_sub(told);
         let others = u32::try_from(others).unwrap_or(u32::MAX);
-        Ok(Drops::restored(&by_reason, others, self.wide(C::DroppedOctets)?[row]))
+        Ok(Drops::restored(&by_reason, others, self.wide(C::DroppedBytes)?[row]))
     }
 }
 

@@ -165,7 +165,7 @@ pub struct Summary {
     pub row_groups: u64,
     /// Records in them.
     pub records: u64,
-    /// Octets of the files.
+    /// Bytes of the files.
     pub bytes: u64,
     /// Records that wait to be written.
     pub pending_records: u64,
@@ -188,7 +188,10 @@ impl Dataset {
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         match fs::metadata(root).map_err(StoreError::io("open the dataset", root))?.is_dir() {
             true => Ok(Self { root: root.to_path_buf() }),
-            false => Err(StoreError::Query(format!("{} is not a folder", root.display()))),
+            false => {
+                let what = "it is not a folder: expected one with a dataset of flow records".to_owned();
+                Err(StoreError::Unreadable { path: root.to_path_buf(), what })
+            }
         }
     }
 

@@ -75,6 +75,25 @@ impl StoreError {
         }
     }
 
+    /// What the operator can do about it, if that can be said.
+    fn advice(&self) -> Option<&'static str> {
+        use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        let Self::Io { source, .. } = self else { return None };
+        match source.kind() {
+            StorageFull => {
+                Some("remove something, or set keep or keep_bytes so that the oldest records are removed")
+            }
+            QuotaExceeded => {
+                Some("raise the quota, or set keep_bytes below it so that the oldest records are removed")
+            }
+            ReadOnlyFilesystem => {
+                Some("mount it read-write; a file system that had an error turns read-only (see dmesg)")
+            }
+            PermissionDenied => Some("let the user that this program runs as write there"),
+            _ => None,
+        }
+    }
+
     /// Whether a file is gone that was there a moment ago.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
@@ -84,7 +103,10 @@ impl StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io { doing, path, source } => write!(f, "cannot {doing} {}: {source}", path.display()),
+            Self::Io { doing, path, source } => {
+                write!(f, "cannot {doing} {}: {source}", path.display())?;
+                self.advice().map_or(Ok(()), |advice| write!(f, ": {advice}"))
+            }
             Self::Unreadable { path, what } => write!(f, "{}: {what}", path.display()),
             Self::Encoding(what) => write!(f, "cannot encode flow records: {what}"),
             Self::Busy { path, owner } if owner.is_empty() => {
@@ -123,6 +145,27 @@ impl std::error::Error for StoreError {
         match self {
             Self::Io { source, .. } => Some(source),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_keeps_records_from_disk_is_told_with_what_to_do() {
+        let cases = [
+            (rustix::io::Errno::NOSPC, true, "keep_bytes"),
+            (rustix::io::Errno::DQUOT, true, "quota"),
+            (rustix::io::Errno::ROFS, false, "read-write"),
+            (rustix::io::Errno::ACCESS, false, "let the user"),
+        ];
+        for (errno, is_full, advice) in cases {
+            let error = StoreError::io("create", Path::new("/flows/x"))(errno.into());
+            let said = error.to_string();
+            assert_eq!(error.is_full(), is_full, "{said}");
+            assert!(said.starts_with("cannot create /flows/x: ") && said.contains(advice), "{said}");
         }
     }
 }

@@ -85,7 +85,7 @@ impl Filter {
     ///            | "proto" ( NAME | N ) | "tcp" | "udp" | "icmp" | "icmpv6" | "ipv4" | "ipv6"
     ///            | "app" NAME | "end" NAME | "flags" LETTERS | "nat" | "any"
     ///            | ( "next-hop" | "bgp-next-hop" | "nat-src" | "nat-dst" ) ( ADDRESS | PREFIX )
-    ///            | ( "ingress" | "egress" | "vlan" | "mpls" | "tos" | "dscp" | "ttl" | "packets" | "octets"
+    ///            | ( "ingress" | "egress" | "vlan" | "mpls" | "tos" | "dscp" | "ttl" | "packets" | "bytes"
     ///              | "duration" | "dropped" | "sampling" | "icmp-type" | "icmp-code" ) N
     /// N          = [ "=" | "!=" | "<" | "<=" | ">" | ">=" ] NUMBER | NUMBER "-" NUMBER
     /// ```

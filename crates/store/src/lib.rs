@@ -38,6 +38,6 @@ pub mod writer;
 pub use dataset::{Dataset, Skipped, Summary, View, Window};
 pub use error::StoreError;
 pub use filter::{Filter, FilterError};
-pub use notify::{Notify, Severity};
+pub use notify::{Notify, Severity, Trouble};
 pub use upkeep::{Recovery, Retention, Upkeep};
 pub use writer::{Writer, WriterOptions, WriterStatus};

@@ -50,7 +50,7 @@ pub use server::LiveServer;
 pub const SOCKET: &str = ".live.sock";
 /// The name that earlier versions used: they are asked as well.
 const OLD_SOCKET: &str = "live.sock";
-/// Records that come in while a question is answered, of which notes are kept: 24 octets each.
+/// Records that come in while a question is answered, of which notes are kept: 24 bytes each.
 pub const NOTED_MAX: usize = 1 << 21;
 /// Records that an answer may have beyond the files.
 pub const RECORDS_MAX: usize = 1 << 22;
@@ -59,7 +59,7 @@ pub const FOLLOWED_MAX: usize = 1 << 16;
 /// How long records on their way are waited for.
 const SETTLE: Duration = Duration::from_millis(500);
 /// How long one side waits for the other.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The flow cache of the process that writes.
 pub trait Cache: Send + Sync {
@@ -69,7 +69,7 @@ pub trait Cache: Send + Sync {
 
     /// Waits until all records made before have come to the writer, or are lost; for so long at most. How many have not, if that
     /// can be said.
-    fn settle(&self, patience: Duration) -> Option<u64>;
+    fn settle(&self, timeout: Duration) -> Option<u64>;
 }
 
 /// Removes the socket that an earlier version left. Only for who holds the lock.
@@ -83,7 +83,7 @@ pub(crate) fn remove_old_socket(folder: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// A path to the socket that is short enough for its address: the system allows 108 octets.
+/// A path to the socket that is short enough for its address: the system allows 108 bytes.
 struct Way {
     path: PathBuf,
     /// The path goes through it.
@@ -91,12 +91,12 @@ struct Way {
 }
 
 impl Way {
-    const OCTETS_MAX: usize = 100;
+    const BYTES_MAX: usize = 100;
 
     fn to(folder: &Path, name: &str) -> std::io::Result<Self> {
         use std::os::fd::AsRawFd;
         let path = folder.join(name);
-        if path.as_os_str().len() <= Self::OCTETS_MAX {
+        if path.as_os_str().len() <= Self::BYTES_MAX {
             return Ok(Self { path, _folder: None });
         }
         let folder = std::fs::File::open(folder)?;

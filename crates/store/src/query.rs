@@ -35,8 +35,8 @@ pub use top::{Top, TopRow, top};
 pub enum Metric {
     /// Packets, of both directions.
     Packets,
-    /// Octets, of both directions.
-    Octets,
+    /// Bytes, of both directions.
+    Bytes,
     /// Records. A flow that was reported several times counts as often.
     Flows,
 }

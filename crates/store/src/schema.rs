@@ -163,7 +163,7 @@ columns! {
     DstPort "dst_port" Kind::Number(16), None, Get::Number(|r| r.key.dst_port.into());
     Protocol "protocol" Kind::Number(8), None, Get::Number(|r| r.key.protocol.into());
     Packets "packets" Kind::Wide, None, Get::Wide(|r| r.counters.packets);
-    Octets "octets" Kind::Wide, None, Get::Wide(|r| r.counters.octets);
+    Bytes "bytes" Kind::Wide, None, Get::Wide(|r| r.counters.bytes);
     TcpFlags "tcp_flags" Kind::Number(8), Some(NO_SMALL as u64), Get::Number(|r| small(r.counters.tcp_flags));
     TrafficClass "traffic_class" Kind::Number(8), None, Get::Number(|r| r.key.traffic_class.into());
     TtlMin "ttl_min" Kind::Number(8), Some(NO_SMALL as u64), Get::Number(|r| small(r.counters.ttl_min));
@@ -187,7 +187,7 @@ columns! {
     NatDstPort "nat_dst_port" Kind::Number(16), Some(NO_TRANSLATION as u64),
         Get::Number(|r| r.translation.map_or(NO_TRANSLATION, |t| t.dst_port.into()));
     ReversePackets "reverse_packets" Kind::Wide, Some(ABSENT_WIDE), Get::Wide(|r| reverse(r, |c| c.packets));
-    ReverseOctets "reverse_octets" Kind::Wide, Some(ABSENT_WIDE), Get::Wide(|r| reverse(r, |c| c.octets));
+    ReverseBytes "reverse_bytes" Kind::Wide, Some(ABSENT_WIDE), Get::Wide(|r| reverse(r, |c| c.bytes));
     ReverseStart "reverse_start" Kind::Time, Some(ABSENT_WIDE), Get::Wide(|r| reverse(r, |c| c.first_ns));
     ReverseEnd "reverse_end" Kind::Time, Some(ABSENT_WIDE), Get::Wide(|r| reverse(r, |c| c.last_ns));
     ReverseTcpFlags "reverse_tcp_flags" Kind::Number(8), Some(NO_SMALL as u64),
@@ -196,7 +196,7 @@ columns! {
         Get::Number(|r| reverse_small(r, |c| c.ttl_min));
     ReverseTtlMax "reverse_ttl_max" Kind::Number(8), Some(NO_SMALL as u64),
         Get::Number(|r| reverse_small(r, |c| c.ttl_max));
-    DroppedOctets "dropped_octets" Kind::Wide, None, Get::Wide(|r| r.drops.octets);
+    DroppedBytes "dropped_bytes" Kind::Wide, None, Get::Wide(|r| r.drops.bytes);
     DroppedPackets "dropped_packets" Kind::Wide, None, Get::Wide(|r| r.drops.packets());
     DropReason1 "drop_reason_1" Kind::Word(Vocabulary::DropReason), Some(0), Get::Number(|r| drop_reason(r, 0));
     DropPackets1 "drop_packets_1" Kind::Number(32), Some(0), Get::Number(|r| drop_packets(r, 0));
@@ -265,9 +265,9 @@ pub(crate) fn writer_properties() -> WriterPropertiesBuilder {
     for id in ColumnId::ALL {
         let definition = id.definition();
         let path = ColumnPath::from(definition.name);
-        // Times are sorted, or close to each other. Octets are nearly all different, and most of them small: what is between
+        // Times are sorted, or close to each other. Bytes are nearly all different, and most of them small: what is between
         // one and the next has half as many bits as a number of its own would have.
-        if definition.kind == Kind::Time || matches!(id, ColumnId::Octets | ColumnId::ReverseOctets) {
+        if definition.kind == Kind::Time || matches!(id, ColumnId::Bytes | ColumnId::ReverseBytes) {
             properties = properties
                 .set_column_dictionary_enabled(path.clone(), false)
                 .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use rustix::fs::StatVfsMountFlags;
+
 use crate::error::StoreError;
 
 /// The reserve unless it is configured: this part of the file system, and this much at most.
@@ -14,6 +16,8 @@ pub(crate) struct Space {
     pub(crate) total: u64,
     /// What is left for programs without special rights.
     pub(crate) free: u64,
+    /// Nothing can be written there.
+    pub(crate) is_read_only: bool,
 }
 
 impl Space {
@@ -21,7 +25,8 @@ impl Space {
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let facts = rustix::fs::statvfs(path).ok()?;
         let bytes = |blocks: u64| blocks.saturating_mul(facts.f_frsize);
-        Some(Self { total: bytes(facts.f_blocks), free: bytes(facts.f_bavail) })
+        let is_read_only = facts.f_flag.contains(StatVfsMountFlags::RDONLY);
+        Some(Self { total: bytes(facts.f_blocks), free: bytes(facts.f_bavail), is_read_only })
     }
 
     /// Bytes that are to stay free, unless it is said how many.
@@ -30,9 +35,12 @@ impl Space {
     }
 }
 
-/// Fails if less than the reserve is free.
+/// Fails if less than the reserve is free, or nothing can be written there.
 pub(crate) fn check(root: &Path, configured: Option<u64>) -> Result<(), StoreError> {
     let Some(space) = Space::of(root) else { return Ok(()) };
+    if space.is_read_only {
+        return Err(StoreError::io("write to", root)(rustix::io::Errno::ROFS.into()));
+    }
     let reserve = space.reserve(configured);
     match space.free < reserve {
         true => Err(StoreError::Reserve { path: root.to_path_buf(), free: space.free, reserve }),
@@ -46,7 +54,7 @@ mod tests {
 
     #[test]
     fn the_reserve_is_a_part_of_small_disks_and_a_gigabyte_of_large_ones() {
-        let of = |total| Space { total, free: 0 };
+        let of = |total| Space { total, free: 0, is_read_only: false };
         assert_eq!(of(8_000_000).reserve(None), 400_000);
         assert_eq!(of(4_000_000_000_000).reserve(None), 1_000_000_000);
         assert_eq!(of(4_000_000_000_000).reserve(Some(7)), 7);

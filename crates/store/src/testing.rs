@@ -36,7 +36,7 @@ fn counters(chance: &mut Chance) -> Counters {
     let first_ns = START_NS + chance.next_u64() % 7_200_000_000_000;
     Counters {
         packets: chance.next_u64() >> chance.below(63) >> 1,
-        octets: chance.next_u64() >> chance.below(63) >> 1,
+        bytes: chance.next_u64() >> chance.below(63) >> 1,
         first_ns,
         last_ns: first_ns + (chance.next_u64() % 60_000_000_000),
         tcp_flags: (!one_in(chance, 3)).then(|| chance.next_u64() as u8),
@@ -110,7 +110,7 @@ pub(crate) fn likely_record(chance: &mut Chance) -> FlowRecord {
     };
     let counters = Counters {
         packets,
-        octets: packets * (40 + u64::from(chance.below(1460))),
+        bytes: packets * (40 + u64::from(chance.below(1460))),
         first_ns,
         last_ns: first_ns + chance.next_u64() % 60_000_000_000,
         tcp_flags: Some(0x1b),

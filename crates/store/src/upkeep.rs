@@ -12,8 +12,9 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use thalweg_flow::FlowRecord;
 
@@ -25,15 +26,22 @@ use crate::file::{FileWriter, FlowFile, ROW_GROUP_ROWS};
 use crate::schema::ColumnId;
 use crate::space::Space;
 
+mod ages;
+
+pub(crate) use ages::Ages;
+
 /// Files with fewer rows are worth joining.
 const SMALL_ROWS: u64 = ROW_GROUP_ROWS as u64 / 2;
+/// Rows between two looks whether compaction is to end.
+const LOOK_ROWS: usize = 4096;
 /// Rows of a file that compaction makes.
 const COMPACTED_ROWS_MAX: u64 = 8 * ROW_GROUP_ROWS as u64;
 
 /// What is kept. Hours go as a whole, the oldest first; of the latest hour files go, and the newest file stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Hours that ended longer ago than this are removed.
+    /// Hours that ended longer ago than this are removed: by the wall clock, and by what the writer has measured itself, so that
+    /// a clock that is set removes nothing.
     pub age_max_s: Option<u64>,
     /// The oldest records are removed until the files have at most so many bytes together.
     pub bytes_max: Option<u64>,
@@ -98,27 +106,41 @@ pub(crate) struct Changes {
     /// Held while files are joined or removed: one thread at a time does that.
     pub(crate) upkeep: Mutex<()>,
     pub(crate) next_id: AtomicU64,
+    /// Set when joining files is to end, so that nobody waits for it.
+    pub(crate) ending: AtomicBool,
 }
 
 impl Changes {
     /// For the holder of the dataset's lock; new files have numbers from this one on.
     pub(crate) fn new(root: &Path, next_id: u64) -> Self {
         let (root, next_id) = (root.to_path_buf(), AtomicU64::new(next_id));
-        Self { root, publish: Mutex::default(), upkeep: Mutex::default(), next_id }
+        Self {
+            root,
+            publish: Mutex::default(),
+            upkeep: Mutex::default(),
+            next_id,
+            ending: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Joins small files of every hour.
+    fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Relaxed)
+    }
+
+    /// Joins small files of every hour, until it is to end.
     pub(crate) fn compact(&self) -> Result<Upkeep, StoreError> {
         let _upkeep = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
         let mut done = Upkeep::default();
         for partition in dataset::partitions(&self.root)? {
             let view = dataset::open_all(&dataset::published(&partition.path)?)?;
             for files in groups(&view) {
-                let mut compaction = Compaction::write(self, &partition.path, files)?;
+                let Some(mut compaction) = Compaction::write(self, &partition.path, files)? else {
+                    return Ok(done);
+                };
                 {
                     let _names = self.publish.lock().unwrap_or_else(PoisonError::into_inner);
                     compaction.publish()?;
@@ -133,8 +155,13 @@ impl Changes {
         Ok(done)
     }
 
-    /// Removes what need not be kept. `now_ns` is the wall clock's time.
-    pub(crate) fn retain(&self, policy: Retention, now_ns: u64) -> Result<Upkeep, StoreError> {
+    /// Removes what need not be kept. `now_ns` is the wall clock's time; with `ages` it is not enough for records to be old by that.
+    pub(crate) fn retain(
+        &self,
+        policy: Retention,
+        now_ns: u64,
+        ages: Option<&Ages>,
+    ) -> Result<Upkeep, StoreError> {
         let _upkeep = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
         let mut done = Upkeep::default();
         if let Some(age_s) = policy.age_max_s {
@@ -143,7 +170,11 @@ impl Changes {
                 if (partition.hour + 1).saturating_mul(HOUR_NS) > keep_from_ns {
                     break;
                 }
-                self.expire(&partition.path, &mut done)?;
+                let age = Duration::from_secs(age_s);
+                if ages.is_none_or(|ages| ages.measured(partition.hour, Instant::now()) >= age) {
+                    self.expire(&partition.path, &mut done)?;
+                    ages.iter().for_each(|ages| ages.forget(partition.hour));
+                }
             }
         }
         if let Some(bytes_max) = policy.bytes_max {
@@ -269,12 +300,12 @@ pub(crate) struct Compaction {
 }
 
 impl Compaction {
-    /// Writes the records of these files of one folder to a temporary file.
+    /// Writes the records of these files of one folder to a temporary file; nothing if that is to end.
     pub(crate) fn write(
         changes: &Changes,
         partition: &Path,
         files: Vec<Arc<FlowFile>>,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Option<Self>, StoreError> {
         let spans = || files.iter().filter_map(|file| file.span());
         let from_ns = spans().map(|(from, _)| from).min().unwrap_or(0);
         let to_ns = spans().map(|(_, to)| to).max().unwrap_or(0);
@@ -292,13 +323,16 @@ impl Compaction {
                     if records.len() == ROW_GROUP_ROWS {
                         rows += append_sorted(&mut writer, &mut records)?;
                     }
+                    if row % LOOK_ROWS == 0 && changes.is_ending() {
+                        return Ok(None);
+                    }
                 }
             }
         }
         rows += append_sorted(&mut writer, &mut records)?;
         writer.finish()?;
         let replaced = files.iter().map(|file| file.path.clone()).collect();
-        Ok(Self { file: new, replaced, rows })
+        Ok(Some(Self { file: new, replaced, rows }))
     }
 
     /// Gives the new file its name, for good.

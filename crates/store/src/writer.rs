@@ -8,16 +8,20 @@
 //! A record is in a file on disk at most `flush_interval_s` after it was handed over, or as soon as a row group is full. What
 //! is pending when the process dies is lost, and nothing else; the next writer says so.
 //!
-//! If a file cannot be written (a full disk, a folder that may not be written any more), what was begun of it is removed, the
-//! operator is told ([`Notify`]), the records stay pending, and it is tried again, every ten seconds at last. Meanwhile the queue
+//! If a file cannot be written (a full disk, a used-up quota, a file system that is read-only), what was begun of it is removed,
+//! the operator is told ([`Notify`]), the records stay pending, and it is tried again, every ten seconds at last. Whether there is
+//! room is looked at every few seconds, so that it is told before anything is lost. Meanwhile the queue
 //! fills: `append` waits, `append_within` gives up in time, `offer` refuses and counts. What is pending when the writer ends is
 //! tried once more, and then lost and counted ([`StoreError::Lost`]). Less than the reserve of the file system
 //! ([`Retention::free_min`]) counts as a full disk, so that a dataset never takes the last room from others.
 //!
-//! A second thread does the upkeep now and then, so that joining files never holds up writing them.
+//! A second thread does the upkeep now and then, so that joining files never holds up writing them. The end of the writer waits
+//! for no pause, and joining is broken off.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -30,7 +34,7 @@ use crate::error::StoreError;
 use crate::file::ROW_GROUP_ROWS;
 use crate::live::{self, Cache, LiveServer};
 use crate::notify::{Notify, Trouble};
-use crate::upkeep::{Changes, Recovery, Retention, Upkeep, recover};
+use crate::upkeep::{Ages, Changes, Recovery, Retention, Upkeep, recover};
 
 mod lock;
 mod taps;
@@ -55,8 +59,10 @@ pub struct WriterOptions {
     pub upkeep_interval_s: u64,
     /// What is kept.
     pub retention: Retention,
-    /// The wall clock, nanoseconds since the epoch: retention by age goes by it.
+    /// The wall clock, nanoseconds since the epoch: nothing goes by age that is not old by it.
     pub now_ns: fn() -> u64,
+    /// The first and the longest pause before it is tried again to write what could not be written.
+    pub retry: RangeInclusive<Duration>,
     /// Where troubles are told, and what retention removes.
     pub notify: Notify,
 }
@@ -70,6 +76,7 @@ impl WriterOptions {
             upkeep_interval_s: 300,
             retention: Retention::default(),
             now_ns,
+            retry: Duration::from_secs(1)..=Duration::from_secs(10),
             notify: Notify::default(),
         }
     }
@@ -105,6 +112,7 @@ pub struct Writer {
 
 pub(crate) struct Shared {
     changes: Changes,
+    ages: Ages,
     options: WriterOptions,
     lock: Mutex<Lock>,
     state: Mutex<State>,
@@ -156,6 +164,7 @@ impl Writer {
         let looks_after_itself = options.upkeep_interval_s > 0;
         let shared = Arc::new(Shared {
             changes: Changes::new(root, next_id),
+            ages: Ages::of(root)?,
             options,
             lock: Mutex::new(lock),
             state: Mutex::default(),
@@ -183,8 +192,8 @@ impl Writer {
     }
 
     /// Takes records, and waits for room, but no longer than this; returns how many it took.
-    pub fn append_within(&self, records: &[FlowRecord], patience: Duration) -> Result<usize, StoreError> {
-        self.append_until(records, Some(Instant::now() + patience))
+    pub fn append_within(&self, records: &[FlowRecord], timeout: Duration) -> Result<usize, StoreError> {
+        self.append_until(records, Some(Instant::now() + timeout))
     }
 
     fn append_until(&self, records: &[FlowRecord], until: Option<Instant>) -> Result<usize, StoreError> {
@@ -273,9 +282,9 @@ impl Writer {
         Ok(done)
     }
 
-    /// Removes now what need not be kept.
+    /// Removes now what need not be kept, by the wall clock alone.
     pub fn retain(&self, policy: Retention) -> Result<Upkeep, StoreError> {
-        let done = self.shared.changes.retain(policy, (self.shared.options.now_ns)())?;
+        let done = self.shared.changes.retain(policy, (self.shared.options.now_ns)(), None)?;
         self.shared.state().status.upkeep.add(&done);
         Ok(done)
     }
@@ -302,6 +311,7 @@ impl Writer {
 
     fn stop(&mut self) {
         self.shared.state().closing = true;
+        self.shared.changes.ending.store(true, Ordering::Relaxed);
         self.shared.work.notify_all();
         self.shared.written.notify_all();
         for thread in self.threads.drain(..) {

@@ -25,7 +25,7 @@ fn options() -> WriterOptions {
     WriterOptions { upkeep_interval_s: 0, flush_interval_s: 1 << 40, ..WriterOptions::new(|| START_NS) }
 }
 
-/// A record that has its number as its octets.
+/// A record that has its number as its bytes.
 fn record(number: u64, last_ns: u64) -> FlowRecord {
     let key = FlowKey {
         src: Ipv4Addr::from(0x0a00_0000 + (number % 1000) as u32).into(),
@@ -40,7 +40,7 @@ fn record(number: u64, last_ns: u64) -> FlowRecord {
     };
     let counters = Counters {
         packets: 1,
-        octets: number,
+        bytes: number,
         first_ns: last_ns - 1000,
         last_ns,
         tcp_flags: Some(2),
@@ -58,7 +58,7 @@ fn totals(view: &View) -> (u64, u64) {
     let query = Query { threads: 1, ..Query::new(Window::ALL, Filter::default()) };
     let answer = top(view, &query, &[], Metric::Flows, 0).unwrap();
     assert_eq!(answer.scanned.skipped.count, 0, "{:?}", answer.scanned.skipped);
-    (answer.total.flows, answer.total.octets)
+    (answer.total.flows, answer.total.bytes)
 }
 
 fn sum(numbers: u64) -> (u64, u64) {
@@ -160,8 +160,8 @@ fn views_are_whole_while_files_come_and_go() {
                 while !done.load(Ordering::SeqCst) {
                     let least = taken.load(Ordering::SeqCst);
                     let view = if inside { writer.view(Window::ALL) } else { dataset.view(Window::ALL) };
-                    let (flows, octets) = totals(&view.unwrap());
-                    assert_eq!((flows, octets), sum(flows), "a hole, or a record twice");
+                    let (flows, bytes) = totals(&view.unwrap());
+                    assert_eq!((flows, bytes), sum(flows), "a hole, or a record twice");
                     assert!(flows >= before, "{flows} after {before}");
                     assert!(!inside || flows >= least, "{flows} of {least}");
                     before = flows;
@@ -273,15 +273,15 @@ fn a_flipped_bit_in_a_page_is_noticed_and_counted() {
         fs::write(&all[1], &bytes).unwrap();
         let view = dataset.view(Window::ALL).unwrap();
         let query = Query::new(Window::ALL, Filter::default());
-        let answer = top(&view, &query, &keys, Metric::Octets, 1).unwrap();
+        let answer = top(&view, &query, &keys, Metric::Bytes, 1).unwrap();
         match answer.scanned.skipped.count {
             // Another column, or a part of the footer that nothing depends on.
             0 => {
-                assert_eq!((answer.total.flows, answer.total.octets), sum(3000));
+                assert_eq!((answer.total.flows, answer.total.bytes), sum(3000));
                 answered += 1;
             }
             count => {
-                assert_eq!((count, answer.total.flows), (1, 2000), "octet {at}");
+                assert_eq!((count, answer.total.flows), (1, 2000), "byte {at}");
                 assert_eq!(answer.scanned.skipped.named[0].0, all[1]);
                 skipped += 1;
             }
@@ -376,12 +376,12 @@ fn duckdb_reads_the_same() {
     let mut all = records(0..5000);
     for (number, record) in (0..).zip(&mut all) {
         record.counters.last_ns += number % 3 * 60 * MINUTE_NS;
-        record.counters.octets += (1 << 40) * u64::from(number % 11 == 0);
+        record.counters.bytes += (1 << 40) * u64::from(number % 11 == 0);
         record.application = (number % 4 * 4) as u8;
         record.dst_as = if number % 5 == 0 { 0 } else { 4_200_000_000 };
         record.next_hop = (number % 2 == 0).then(|| "2001:db8::1".parse().unwrap());
         record.reverse =
-            (number % 6 == 0).then_some(Counters { packets: 3, octets: number, ..record.counters });
+            (number % 6 == 0).then_some(Counters { packets: 3, bytes: number, ..record.counters });
         record.translation = (number % 9 == 0).then(|| Translation {
             src: "203.0.113.9".parse().unwrap(),
             dst: record.key.dst,
@@ -399,9 +399,9 @@ fn duckdb_reads_the_same() {
         flows = f\"read_parquet('{sys.argv[1]}/**/*.parquet', hive_partitioning=true)\"
         def ask(what):
             print('|'.join('' if value is None else str(value) for value in duckdb.sql(what).fetchall()[0]))
-        ask(f'''select count(*), sum(packets), sum(octets), sum(reverse_octets), sum(dropped_packets),
+        ask(f'''select count(*), sum(packets), sum(bytes), sum(reverse_bytes), sum(dropped_packets),
             count(dst_as), max(dst_as), count(next_hop), count(nat_src) from {flows}''')
-        ask(f\"select count(*), sum(octets) from {flows} where src = '10.0.0.7' and application = 'telnet'\")
+        ask(f\"select count(*), sum(bytes) from {flows} where src = '10.0.0.7' and application = 'telnet'\")
         ask(f\"select count(*) from {flows} where drop_reason_1 = 'no-route' and end_reason = 'idle-timeout'\")
         ask(f\"select count(*) from {flows} where flow_end >= '2026-11-22 06:00:00' and flow_end < '2026-11-22 07:00:00'\")
         ask(f\"select count(*) from {flows} where date = '2026-11-22' and hour = 6\")
@@ -425,15 +425,15 @@ fn duckdb_reads_the_same() {
             "{}|{}|{}|{}|{}|{}|{}|{}|{}",
             all.len(),
             summed(&|r| r.counters.packets),
-            summed(&|r| r.counters.octets),
-            summed(&|r| r.reverse.map_or(0, |reverse| reverse.octets)),
+            summed(&|r| r.counters.bytes),
+            summed(&|r| r.reverse.map_or(0, |reverse| reverse.bytes)),
             summed(&|r| r.drops.packets()),
             counted(&|r| r.dst_as != 0),
             4_200_000_000u32,
             counted(&|r| r.next_hop.is_some()),
             counted(&|r| r.translation.is_some())
         ),
-        format!("{}|{}", counted(&telnet), summed(&|r| if telnet(r) { r.counters.octets } else { 0 })),
+        format!("{}|{}", counted(&telnet), summed(&|r| if telnet(r) { r.counters.bytes } else { 0 })),
         counted(&|r| !r.drops.is_empty()).to_string(),
         second_hour.to_string(),
         second_hour.to_string(),

@@ -15,13 +15,13 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// When captures of messages say that they were captured.
 pub const CAPTURED_NS: u64 = 1_700_000_000_000_000_000;
 /// Nothing here takes so long unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Waits for what must come; a test that waits for ever says what for.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
-        assert!(started.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(started.elapsed() < TIMEOUT, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -45,7 +45,7 @@ pub fn program(name: &str, package: &str) -> Option<PathBuf> {
 /// What a program printed; it must succeed.
 pub fn run(command: &mut Command) -> String {
     let output = command.output().expect("the program runs");
-    let said = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{command:?}:\n{}\n{}", said(&output.stdout), said(&output.stderr));
     said(&output.stdout)
 }

@@ -20,10 +20,10 @@ pub fn datagrams(capture: &[u8]) -> Vec<Datagram> {
     assert!(capture.starts_with(&[0xd4, 0xc3, 0xb2, 0xa1]), "a capture of little endian and microseconds");
     let mut rest = &capture[24..];
     let mut datagrams = Vec::new();
-    while let Some(octets) = rest.get(8..12) {
-        let octets = u32::from_le_bytes(octets.try_into().expect("four octets")) as usize;
-        datagrams.push(datagram(&rest[16..16 + octets]));
-        rest = &rest[16 + octets..];
+    while let Some(bytes) = rest.get(8..12) {
+        let bytes = u32::from_le_bytes(bytes.try_into().expect("four bytes")) as usize;
+        datagrams.push(datagram(&rest[16..16 + bytes]));
+        rest = &rest[16 + bytes..];
     }
     datagrams
 }
@@ -33,13 +33,13 @@ fn datagram(frame: &[u8]) -> Datagram {
         (0x08, 0x00) => {
             let packet = &frame[14..];
             assert_eq!(packet[9], 17, "UDP");
-            let source: [u8; 4] = packet[12..16].try_into().expect("four octets");
+            let source: [u8; 4] = packet[12..16].try_into().expect("four bytes");
             (Ipv4Addr::from(source).into(), &packet[usize::from(packet[0] & 15) * 4..])
         }
         (0x86, 0xdd) => {
             let packet = &frame[14..];
             assert_eq!(packet[6], 17, "UDP");
-            let source: [u8; 16] = packet[8..24].try_into().expect("sixteen octets");
+            let source: [u8; 16] = packet[8..24].try_into().expect("sixteen bytes");
             (Ipv6Addr::from(source).into(), &packet[40..])
         }
         other => panic!("Ethernet type {other:02x?}"),

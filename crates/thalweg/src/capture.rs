@@ -148,7 +148,7 @@ impl Incoming<'_> {
         self.reader.read_exact(&mut block)?;
         let length = u32::from_le_bytes([block[4], block[5], block[6], block[7]]) as usize;
         if !(12..=BLOCK_BYTES_MAX).contains(&length) {
-            return Err(io::Error::new(ErrorKind::InvalidData, format!("a block of {length} octets")));
+            return Err(io::Error::new(ErrorKind::InvalidData, format!("a block of {length} bytes")));
         }
         block.resize(length, 0);
         self.reader.read_exact(&mut block[8..])?;

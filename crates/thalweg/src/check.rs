@@ -20,7 +20,7 @@ use thalweg_wire::application;
 
 use self::interfaces::Interfaces;
 use crate::cli::{CheckArgs, Format};
-use crate::tables::table;
+use crate::tables::{remark, table};
 use crate::{Failure, load_config, print};
 
 /// Routes listed one by one; a larger table is counted.
@@ -37,7 +37,8 @@ pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
                 1 => ", 1 warning".to_owned(),
                 n => format!(", {n} warnings"),
             };
-            print(&format!("{name}: a valid configuration{warnings}\n\n{}", render(&config, &interfaces)))
+            let text = format!("{name}: a valid configuration{warnings}\n\n{}", render(&config, &interfaces));
+            print(&remark(text.trim_end_matches('\n')))
         }
         Format::Json => print(&format!("{:#}\n", to_json(&config, &interfaces))),
     }
@@ -59,7 +60,7 @@ fn render(config: &RouterConfig, interfaces: &Interfaces) -> String {
     ports(&mut text, config, interfaces);
     interfaces.render(&mut text, config);
     acl::render_ports(&mut text, config);
-    neighbours(&mut text, config);
+    neighbors(&mut text, config);
     routes(&mut text, config);
     if let Some(nat) = &config.nat {
         render_nat(&mut text, config, nat);
@@ -120,15 +121,15 @@ fn kernel(text: &mut String, config: &RouterConfig) {
     let _ = writeln!(text, "{what}\n");
 }
 
-fn neighbours(text: &mut String, config: &RouterConfig) {
-    if config.neighbours.is_empty() {
+fn neighbors(text: &mut String, config: &RouterConfig) {
+    if config.neighbors.is_empty() {
         return;
     }
     let rows = config
-        .neighbours
+        .neighbors
         .iter()
         .map(|n| vec![port_name(config, n.port).to_owned(), n.address.to_string(), mac(n.mac)]);
-    *text += &table(&["port", "neighbour", "MAC"], &[], rows);
+    *text += &table(&["port", "neighbor", "MAC"], &[], rows);
     text.push('\n');
 }
 
@@ -147,7 +148,7 @@ fn routes(text: &mut String, config: &RouterConfig) {
     let s = routing.sources;
     let _ = writeln!(
         text,
-        "{} IPv4 and {} IPv6 routes: {} local, {} connected, {} configured, {} from files, less {} replaced; \
+        "{} IPv4 and {} IPv6 routes: {} local, {} connected, {} configured, {} from files, {} of them replaced by others; \
          {} different targets\n",
         count(routing.v4.len() as u64),
         count(routing.v6.len() as u64),
@@ -333,8 +334,8 @@ fn policer(policer: Option<Policer>, separator: &str) -> String {
         }
     };
     let mut parts = vec![meter];
-    if p.colour_aware {
-        parts.push("colour-aware".to_owned());
+    if p.color_aware {
+        parts.push("color-aware".to_owned());
     }
     parts.extend(p.yellow_dscp.map(|value| format!("yellow to {}", dscp(value))));
     parts.push(match p.red {
@@ -391,8 +392,8 @@ fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
             })
         })
         .collect();
-    let neighbours: Vec<Value> = config
-        .neighbours
+    let neighbors: Vec<Value> = config
+        .neighbors
         .iter()
         .map(|n| json!({ "port": port_name(config, n.port), "address": IpAddr::to_string(&n.address), "mac": mac(n.mac) }))
         .collect();
@@ -417,7 +418,7 @@ fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
     json!({
         "valid": true,
         "ports": ports,
-        "neighbours": neighbours,
+        "neighbors": neighbors,
         "routes": {
             "ipv4": config.routing.v4.len(),
             "ipv6": config.routing.v6.len(),
@@ -431,6 +432,7 @@ fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
         "validate": { "martians": config.validate.martians },
         "bgp": config.bgp.as_ref().map(bgp::to_json),
         "control_socket": config.control_socket,
+        "workers": interfaces.workers_json(config),
         "kernel": { "import": config.kernel.import, "export": config.kernel.export },
         "warnings": config.warnings,
     })

@@ -105,8 +105,8 @@ pub(crate) enum Command {
     /// Have a running router read its configuration again
     ///
     /// The file is checked first. If anything is wrong with it, or it cannot be applied while the router runs, nothing
-    /// changes and the reason is printed. Otherwise only what differs is applied: BGP sessions whose settings are the same
-    /// stay up, NAT sessions and queued packets are kept. SIGHUP does the same.
+    /// changes and the reason is printed. Otherwise only what differs is applied: ports and VLANs come and go, BGP sessions
+    /// whose settings are the same stay up, NAT sessions and queued packets are kept. SIGHUP does the same.
     Reload(ReloadArgs),
     /// End what a running router remembers: NAT sessions
     Clear(ClearArgs),
@@ -207,11 +207,11 @@ pub(crate) enum LogFormat {
 pub(crate) enum SchedulingArg {
     /// One thread does everything
     Serial,
-    /// A thread for each neighbour
+    /// A thread for each neighbor
     PerPeer,
-    /// A pool of threads takes neighbours that are ready
+    /// A pool of threads takes neighbors that are ready
     Dynamic,
-    /// Neighbours, shards of the routing table and update groups each have a thread that owns them
+    /// Neighbors, shards of the routing table and update groups each have a thread that owns them
     Sharded,
 }
 
@@ -310,7 +310,7 @@ pub(crate) enum ShowThing {
     Arp,
     /// Queues of ports by class: sent, dropped, marked, how long packets waited
     Queues,
-    /// The flow meter's books: what was seen, reported, is in the cache, and belongs to no flow
+    /// The flow meter's counters: what was seen, reported, is in the cache, and belongs to no flow
     FlowCache,
     /// NAT sessions, a line for each; or blocks of ports, or counters
     Nat(NatArgs),
@@ -321,7 +321,7 @@ pub(crate) struct RouteFilterArgs {
     /// Only prefixes inside this one
     #[arg(long, value_name = "PREFIX")]
     pub(crate) inside: Option<String>,
-    /// Only routes of this neighbour, by name or address
+    /// Only routes of this neighbor, by name or address
     #[arg(long, value_name = "NEIGHBOR")]
     pub(crate) neighbor: Option<String>,
     /// Only routes whose AS path has this AS
@@ -345,10 +345,17 @@ pub(crate) struct RouteFilterArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  thalweg reload --dry-run      would it be taken, and what would change
+  thalweg reload")]
 pub(crate) struct ReloadArgs {
     /// The router's control socket
     #[arg(long, value_name = "PATH", default_value = SOCKET_DEFAULT)]
     pub(crate) socket: PathBuf,
+    /// Only say what would change (but for BGP), or why it would be refused
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Args)]
@@ -596,6 +603,14 @@ fn parse_cores(text: &str) -> Result<Cores, String> {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Each experiment prints tables and writes DIR/report.html, which needs nothing but a browser, and DIR/results.json; DIR is \
+lab-NAME unless --output says otherwise. Figures mean something in a release build on an idle machine.
+
+Examples:
+  thalweg lab models --quick     under a minute, to see that it works
+  thalweg lab models             minutes: every model, worker count, chunk size
+  sudo thalweg lab nat --quick   with interfaces, in namespaces of its own")]
 pub(crate) struct LabArgs {
     #[command(subcommand)]
     pub(crate) experiment: Experiment,
@@ -662,10 +677,10 @@ pub(crate) struct LabModelsArgs {
     /// Readers of the farm model
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) readers: NonZeroUsize,
-    /// Packets of a run without synthetic work [default: 1000000; 200000 with --quick]
+    /// Packets of each run without synthetic work [default: 1000000; 200000 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) packets: Option<u64>,
-    /// Packets of a run with synthetic work [default: 20000; 3200 with --quick]
+    /// Packets of each run with synthetic work [default: 20000; 3200 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) work_packets: Option<u64>,
     /// Runs of each cell that count, in shuffled order [default: 5; 3 with --quick]

@@ -8,7 +8,7 @@ use std::io::Write;
 
 use serde_json::{Map, Value, json};
 use thalweg_flow::FlowRecord;
-use thalweg_ports::live::LiveClock;
+use thalweg_ports::live::wall_ns;
 use thalweg_store::calendar::{SECOND_NS, format_time};
 use thalweg_store::fields::{Field, fields, names};
 use thalweg_store::live::Writing;
@@ -53,17 +53,12 @@ fn failed(error: StoreError) -> Failure {
     }
 }
 
-/// Nanoseconds since the epoch.
-fn now_ns() -> u64 {
-    LiveClock::start().now_ns()
-}
-
 fn query(which: &FlowsWhichArgs) -> Result<Query, Failure> {
     let text = which.filter.join(" ");
     let filter = Filter::parse(&text).map_err(|error| Failure::Usage(error.shown_in(&text)))?;
     let window = match which.last {
         Some(span) => {
-            let now = now_ns();
+            let now = wall_ns();
             // Flows that go on have packets after this moment, before the answer has come.
             Window { from_ns: now.saturating_sub(span), to_ns: now.saturating_add(AHEAD_NS) }
         }
@@ -108,10 +103,9 @@ fn some(n: u64, what: &str, number: fn(u64) -> String) -> String {
 
 /// Sums in words.
 fn sums_text(sums: Sums, number: fn(u64) -> String) -> String {
-    let [packets, octets, records] =
-        [(sums.packets, "packet"), (sums.octets, "octet"), (sums.flows, "record")]
-            .map(|(n, what)| some(n, what, number));
-    format!("{packets}, {octets} in {records}")
+    let [packets, bytes, records] = [(sums.packets, "packet"), (sums.bytes, "byte"), (sums.flows, "record")]
+        .map(|(n, what)| some(n, what, number));
+    format!("{packets}, {bytes} in {records}")
 }
 
 /// Says how much of an answer is in no file yet.
@@ -129,11 +123,11 @@ fn live_line(live: Sums, scanned: &Scanned, number: fn(u64) -> String) -> String
 
 fn top_table(answer: &Top, keys: &[Key], by: Metric, number: fn(u64) -> String) -> String {
     let mut header: Vec<&str> = keys.iter().map(|key| key.name).collect();
-    header.extend(["packets", "octets", "flows", "share"]);
+    header.extend(["packets", "bytes", "flows", "share"]);
     let numbers: Vec<usize> = (keys.len()..header.len()).collect();
     let rows = answer.rows.iter().map(|row| {
         let mut cells: Vec<String> = row.key.iter().map(KeyValue::to_string).collect();
-        cells.extend([row.sums.packets, row.sums.octets, row.sums.flows].map(number));
+        cells.extend([row.sums.packets, row.sums.bytes, row.sums.flows].map(number));
         cells.push(share(row.sums.of(by), answer.total.of(by)));
         cells
     });
@@ -173,13 +167,13 @@ fn top_json(answer: &Top, keys: &[Key], writing: &Writing) -> Value {
 
 fn top_csv(answer: &Top, keys: &[Key]) -> String {
     let mut header: Vec<&str> = keys.iter().map(|key| key.name).collect();
-    header.extend(["packets", "octets", "flows"]);
+    header.extend(["packets", "bytes", "flows"]);
     let mut text = header.join(",") + "\n";
     for row in &answer.rows {
         for value in &row.key {
             let _ = write!(text, "{},", csv_value(value));
         }
-        let _ = writeln!(text, "{},{},{}", row.sums.packets, row.sums.octets, row.sums.flows);
+        let _ = writeln!(text, "{},{},{}", row.sums.packets, row.sums.bytes, row.sums.flows);
     }
     text
 }
@@ -199,7 +193,7 @@ fn key_json(keys: &[Key], values: &[KeyValue]) -> Map<String, Value> {
 
 fn sums_json(object: &mut Map<String, Value>, sums: Sums) {
     object.insert("packets".to_owned(), sums.packets.into());
-    object.insert("octets".to_owned(), sums.octets.into());
+    object.insert("bytes".to_owned(), sums.bytes.into());
     object.insert("flows".to_owned(), sums.flows.into());
 }
 
@@ -234,7 +228,7 @@ fn tell(scanned: &Scanned, raw: bool) {
     if scanned.sampled {
         let what = match raw {
             true => "counters are of the sampled packets alone",
-            false => "packets and octets are multiplied by the sampling interval (--raw: as counted)",
+            false => "packets and bytes are multiplied by the sampling interval (--raw: as counted)",
         };
         let _ = writeln!(err, "note: some traffic was sampled; {what}");
     }
@@ -319,7 +313,7 @@ impl ListLines {
 }
 
 /// Counters of a record that are not in the file: both directions, for all traffic.
-const SCALED: [&str; 2] = ["scaled_packets", "scaled_octets"];
+const SCALED: [&str; 2] = ["scaled_packets", "scaled_bytes"];
 
 /// Their values.
 fn scaled(record: &FlowRecord) -> [u64; 2] {
@@ -350,12 +344,12 @@ fn field_text(field: Option<Field>) -> String {
 fn list_header() -> String {
     format!(
         "{:<24} {:>9} {:>5} {:>44}    {:<44} {:>10} {:>14} {:<8} {}\n",
-        "end", "seconds", "proto", "source", "destination", "packets", "octets", "flags", "application"
+        "end", "seconds", "proto", "source", "destination", "packets", "bytes", "flags", "application"
     )
 }
 
 fn list_line(record: &FlowRecord, raw: bool, number: fn(u64) -> String, text: &mut String) {
-    let [packets, octets] = if raw { [record.packets(), record.octets()] } else { scaled(record) };
+    let [packets, bytes] = if raw { [record.packets(), record.octets()] } else { scaled(record) };
     let duration = record.counters.last_ns.saturating_sub(record.counters.first_ns);
     let (key, end) = (&record.key, format_time(record.counters.last_ns / 1_000_000 * 1_000_000));
     let source = std::net::SocketAddr::new(key.src, key.src_port).to_string();
@@ -368,7 +362,7 @@ fn list_line(record: &FlowRecord, raw: bool, number: fn(u64) -> String, text: &m
         "{end:<24} {:>9.3} {protocol:>5} {source:>44} -> {destination:<44} {:>10} {:>14} {:<8} {application}",
         duration as f64 / SECOND_NS as f64,
         number(packets),
-        number(octets),
+        number(bytes),
         record.counters.tcp_flags.map_or_else(|| "-".to_owned(), flags),
     );
 }
@@ -429,7 +423,7 @@ fn graph_json(answer: &Graph, keys: &[Key], writing: &Writing) -> Value {
 fn graph_csv(answer: &Graph, keys: &[Key]) -> String {
     let mut header = vec!["time"];
     header.extend(keys.iter().map(|key| key.name));
-    header.extend(["packets", "octets", "flows"]);
+    header.extend(["packets", "bytes", "flows"]);
     let mut text = header.join(",") + "\n";
     for series in &answer.series {
         let values: String = match &series.key {
@@ -442,7 +436,7 @@ fn graph_csv(answer: &Graph, keys: &[Key]) -> String {
                 "{},{values}{},{},{}",
                 format_time(time),
                 sums.packets,
-                sums.octets,
+                sums.bytes,
                 sums.flows
             );
         }
@@ -453,7 +447,7 @@ fn graph_csv(answer: &Graph, keys: &[Key]) -> String {
 /// The unit of a rate, and what a metric is multiplied by for it.
 fn rate_of(by: Metric) -> (&'static str, f64) {
     match by {
-        Metric::Octets => ("bit/s", 8.0),
+        Metric::Bytes => ("bit/s", 8.0),
         Metric::Packets => ("packets/s", 1.0),
         Metric::Flows => ("records/s", 1.0),
     }
@@ -520,8 +514,8 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
         ("files", count(summary.files)),
         ("row groups", count(summary.row_groups)),
         ("records", count(summary.records)),
-        ("octets", count(summary.bytes)),
-        ("octets per record", per_record),
+        ("bytes", count(summary.bytes)),
+        ("bytes per record", per_record),
         ("records waiting to be written", count(summary.pending_records)),
         ("flows in the writer's cache", count(summary.cached_records)),
         ("from", span.as_ref().map_or("-".to_owned(), |span| span[0].clone())),
@@ -538,7 +532,7 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
 fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), Failure> {
     // A writer would make the folder; here a folder that is not there is a mistake.
     live::open(args)?;
-    let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(now_ns) };
+    let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(wall_ns) };
     let (writer, recovery) = Writer::open(&args.data, options).map_err(|error| match error {
         StoreError::Busy { .. } => Failure::Run(format!(
             "{error}: it joins small files itself, nothing was done. What it keeps is told to it: keep and keep_bytes in [flows] \

@@ -71,7 +71,7 @@ pub(crate) fn run(args: &FlowsArgs, import: &FlowsImportArgs, format: Format) ->
 }
 
 fn to_json(summary: &ImportSummary) -> String {
-    // Plain data with string keys always serialises.
+    // Plain data with string keys always serializes.
     serde_json::to_string_pretty(summary).map_or_else(|error| error.to_string(), |json| json + "\n")
 }
 
@@ -80,7 +80,7 @@ fn render(s: &ImportSummary) -> String {
     let time = duration((s.elapsed_s.max(0.0) * 1e9) as u64);
     let _ = writeln!(
         text,
-        "{} records of {} packets, {} octets in {} messages; exporters: {}; {time}, memory at most {:.1} MB",
+        "{} records of {} packets, {} bytes in {} messages; exporters: {}; {time}, memory at most {:.1} MB",
         count(s.records),
         count(s.packets),
         count(s.bytes),
@@ -113,7 +113,7 @@ fn exporters(text: &mut String, s: &ImportSummary) {
         let numbers = [messages, exporter.records, exporter.packets, exporter.bytes].map(count);
         [exporter.exporter.clone(), protocols.join(", ")].into_iter().chain(numbers).collect::<Vec<String>>()
     };
-    let header = ["exporter", "protocol", "messages", "records", "packets", "octets"];
+    let header = ["exporter", "protocol", "messages", "records", "packets", "bytes"];
     *text += &table(&header, &[2, 3, 4, 5], s.exporters.iter().take(ROWS_MAX).map(sent));
     if s.exporters.len() > ROWS_MAX {
         let more = (s.exporters.len() - ROWS_MAX) as u64;
@@ -161,7 +161,7 @@ fn outlets(text: &mut String, s: &ImportSummary) {
         let lost = if lost.is_empty() { "0".to_owned() } else { lost.join(", ") };
         vec![outlet.to.clone(), count(outlet.records), count(outlet.packets), count(outlet.bytes), lost]
     });
-    *text += &table(&["delivered to", "records", "packets", "octets", "lost"], &[1, 2, 3], rows);
+    *text += &table(&["delivered to", "records", "packets", "bytes", "lost"], &[1, 2, 3], rows);
 }
 
 fn issues(text: &mut String, s: &ImportSummary) {

@@ -3,14 +3,16 @@
 //! A next hop that moves has its prefixes installed again. With next-hop objects the kernel would move them by
 //! itself, and take routes twice as fast (docs/kernel-routes.md); that is not wired yet.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
 
 use thalweg_base::{Address, IpPrefix, Prefix};
 use thalweg_node::fib::{
     HopNumber, Install, Outlet, RouteInstaller, Underlay, UnderlayRoute, UnderlayTarget, Way,
 };
 use thalweg_ports::kernel::{
-    ApplyReport, KernelError, KernelRoute, KernelRoutes, NetworkView, RepairReport, RouteChange, RouteTarget,
+    ApplyReport, KernelError, KernelRoute, KernelRoutes, NeighborKey, NetworkView, RepairReport, RouteChange,
+    RouteTarget,
 };
 
 /// Installs what an outlet wants into one of the kernel's tables.
@@ -105,14 +107,17 @@ fn target(way: Way) -> RouteTarget {
     }
 }
 
-/// What next hops resolve to in the kernel's eyes: links are its interfaces. Routes through links that are down lead
-/// nowhere.
-pub(crate) fn underlay(view: &NetworkView) -> Underlay {
+/// What next hops resolve to in the kernel's eyes: links are its interfaces. Routes through links that are down, and through
+/// gateways that are silent, lead nowhere; neither do the silent themselves.
+pub(crate) fn underlay(view: &NetworkView, silent: &BTreeSet<NeighborKey>) -> Underlay {
     let is_up = |index: u32| view.link(index).is_some_and(|link| link.is_up);
     let others = view.routes.iter().filter_map(|route| {
         let target = match route.target? {
             RouteTarget::Interface(link) => is_up(link).then_some(UnderlayTarget::Connected { link }),
             RouteTarget::Gateway { interface: Some(link), .. } if !is_up(link) => None,
+            RouteTarget::Gateway { interface: Some(link), address } if silent.contains(&(link, address)) => {
+                None
+            }
             RouteTarget::Gateway { address, interface } => {
                 Some(UnderlayTarget::Gateway { address, link: interface })
             }
@@ -126,7 +131,14 @@ pub(crate) fn underlay(view: &NetworkView) -> Underlay {
         let prefix = IpPrefix::host(own.address);
         UnderlayRoute { prefix, target: UnderlayTarget::Local, metric: 0 }
     });
-    Underlay::with_metrics(others.chain(own))
+    // A link-local address may be another's on another link.
+    let is_wide =
+        |address: &IpAddr| !matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+    let silent = silent.iter().filter(|(_, address)| is_wide(address)).map(|(_, address)| {
+        let (prefix, target) = (IpPrefix::host(*address), UnderlayTarget::Unreachable);
+        UnderlayRoute { prefix, target, metric: 0 }
+    });
+    Underlay::with_metrics(others.chain(own).chain(silent))
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -167,7 +179,7 @@ mod tests {
                 ] {
                     ip(command);
                 }
-                let now = || underlay(&NetworkView::read(116).unwrap());
+                let now = || underlay(&NetworkView::read(116).unwrap(), &BTreeSet::new());
                 let kernel = KernelRoutes::open(KernelOptions::default()).unwrap();
                 let mut installer = KernelInstaller::new(kernel);
                 assert_eq!(installer.remove_stale().unwrap().deleted, 1);

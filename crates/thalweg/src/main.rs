@@ -12,6 +12,7 @@ mod flows_import;
 mod kernel_installer;
 mod lab;
 mod mrt;
+mod priority;
 mod probe;
 mod progress;
 mod replay;
@@ -107,14 +108,19 @@ impl fmt::Display for Failure {
             Failure::Probe(error) => write!(f, "error: {error}"),
             Failure::ProbeConservation(summary) => write!(
                 f,
-                "error: {} packets seen, but {} exported, {} cached and {} dropped (or octets that do not add up): please \
+                "error: {} packets seen, but {} exported, {} cached and {} dropped (or bytes that do not add up): please \
                  report this, with the input",
                 summary.packets_seen,
                 summary.packets_exported,
                 summary.packets_cached,
                 summary.dropped_total()
             ),
-            Failure::Incomplete(what) => write!(f, "error: {}", what.join("\nerror: ")),
+            Failure::Incomplete(what) => {
+                // It may quote the input, which must not drive the terminal.
+                let clean = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+                let lines: Vec<String> = what.iter().map(|line| line.chars().map(clean).collect()).collect();
+                write!(f, "error: {}", lines.join("\nerror: "))
+            }
             Failure::Lab(error) => write!(f, "error: {error}"),
             Failure::Damaged { errors, not_shown: 0 } => write!(f, "error: errors in the input: {errors}"),
             Failure::Damaged { errors, not_shown } => {

@@ -81,7 +81,9 @@ fn read(
             return Ok(());
         }
     };
+    let mut is_empty = true;
     while let Some(result) = reader.next() {
+        is_empty = false;
         match result {
             Ok(item) => {
                 let (record, offset, kind) = (item.number, item.offset, item.record.kind);
@@ -92,6 +94,10 @@ fn read(
             }
             Err(error) => errors.tell(&error),
         }
+    }
+    if is_empty {
+        errors.count += 1;
+        let _ = writeln!(std::io::stderr(), "error: {}: it is empty: expected records of MRT", reader.name());
     }
     Ok(())
 }

@@ -15,5 +15,9 @@ pub(crate) fn run(args: &ReplayArgs, format: Format) -> Result<(), Failure> {
         Format::Human => print(&summary::render(&outcome))?,
         Format::Json => print(&summary::to_json(&outcome))?,
     }
-    if outcome.is_conserved() { Ok(()) } else { Err(Failure::Conservation(Box::new(outcome))) }
+    if !outcome.is_conserved() {
+        return Err(Failure::Conservation(Box::new(outcome)));
+    }
+    let useless = outcome.input_issues.useless;
+    if useless.is_empty() { Ok(()) } else { Err(Failure::Incomplete(useless)) }
 }

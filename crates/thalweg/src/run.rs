@@ -15,8 +15,8 @@
 
 mod bgp_links;
 mod flows;
-mod in_step;
 mod kernel;
+mod kernel_sync;
 mod live;
 mod mirror_addresses;
 mod mrt;
@@ -34,6 +34,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -49,8 +50,8 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::cli::{LogFormat, RunArgs};
 use crate::{Failure, load_with_source};
 use bgp_links::BgpLinks;
-use in_step::InStep;
 use kernel::KernelThread;
+use kernel_sync::KernelSyncer;
 use live::LiveSide;
 use mrt::UpdateTap;
 use network::TcpNetwork;
@@ -82,7 +83,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         Some(tables) if is_live => Some(Arc::new(LiveSide::start(&config, tables, args)?)),
         _ => None,
     };
-    helpers.keep_in_step(&config, live.clone()).map_err(|error| Failure::Run(error.to_string()))?;
+    helpers.run_kernel_sync(&config, live.clone()).map_err(|error| Failure::Run(error.to_string()))?;
     if let Some(live) = live.clone() {
         let stop = helpers.stop.clone();
         helpers
@@ -95,12 +96,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         Some(bgp) => route(args, &bgp, &mut helpers, &live, &process),
         None => forward(args, &helpers, &live, &process),
     };
-    if let Some(live) = &live {
-        live.stop();
-    }
+    let stopped = live.as_ref().map_or(Ok(()), |live| live.stop());
     helpers.stop();
     tracing::info!("stopped");
-    result
+    result.and(stopped)
 }
 
 fn failed(what: &str, error: io::Error) -> Failure {
@@ -151,7 +150,7 @@ fn route(
             restart,
         },
     );
-    let speaker = Arc::new(speaker.map_err(|error| failed("cannot set up the neighbours", error))?);
+    let speaker = Arc::new(speaker.map_err(|error| failed("cannot set up the neighbors", error))?);
     if let Some(live) = live {
         live.connect_flows(Some(&speaker));
     }
@@ -176,7 +175,7 @@ fn route(
     tracing::info!(
         r#as = bgp.local_as,
         router_id = %bgp.router_id,
-        neighbours = bgp.neighbors.len(),
+        neighbors = bgp.neighbors.len(),
         scheduling = %options.kind,
         threads = options.threads,
         socket = %socket.path.display(),
@@ -188,12 +187,14 @@ fn route(
     let on_stop = stop.on_stop(speaker.config().on_stop);
     helpers.keeps_routes.store(on_stop == OnStop::KeepRoutes, Ordering::Release);
     note.close(&speaker, on_stop);
-    if let Some(live) = live {
-        // The last flow records still know BGP's routes.
-        live.stop();
-    }
+    // The last flow records still know BGP's routes.
+    let stopped = live.as_ref().map_or(Ok(()), |live| live.stop());
     speaker.shut_down(on_stop);
-    Ok(())
+    let begun = Instant::now();
+    while speaker.is_parting() && begun.elapsed() < PARTING_TAKES {
+        thread::sleep(Duration::from_millis(10));
+    }
+    stopped
 }
 
 /// Forwards packets by configured routes alone until the end.
@@ -233,13 +234,18 @@ fn follow_mirrors(
     live: &Option<Arc<LiveSide>>,
     stop: &Arc<AtomicBool>,
 ) -> Result<(), Failure> {
-    let Some(live) = live else { return Ok(()) };
-    let followed = mirror_addresses::follow(configurations, &live.config(), stop.clone());
+    if live.is_none() {
+        return Ok(());
+    }
+    let followed = mirror_addresses::follow(configurations, stop.clone());
     followed.map_err(|why| Failure::Run(format!("addresses of mirrors cannot be followed: {why}")))
 }
 
 /// How often a router without BGP looks whether it still forwards.
-const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How long neighbors have at the end to read why their sessions end, and to close.
+const PARTING_TAKES: Duration = Duration::from_millis(500);
 
 /// What runs beside the scheduling, each on its own thread.
 struct Helpers {
@@ -380,7 +386,7 @@ impl Helpers {
     }
 
     /// Keeps forwarding and the kernel in step, if that is wanted: from when mirrors are there.
-    fn keep_in_step(
+    fn run_kernel_sync(
         &mut self,
         config: &RouterConfig,
         live: Option<Arc<LiveSide>>,
@@ -388,8 +394,8 @@ impl Helpers {
         let Some(tables) = self.fib.clone().filter(|_| config.kernel.is_on()) else {
             return Ok(());
         };
-        let (in_step, stop) = (InStep::new(tables, live, config)?, self.stop.clone());
-        Ok(self.spawn("in-step", move || in_step.run(&stop))?)
+        let (kernel_sync, stop) = (KernelSyncer::new(tables, live, config)?, self.stop.clone());
+        Ok(self.spawn("in-step", move || kernel_sync.run(&stop))?)
     }
 
     fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -455,7 +461,7 @@ fn handle_signals(
         for signal in signals.forever() {
             if signal == SIGHUP {
                 // What is wrong with the file is in the log.
-                let _ = reload();
+                let _ = reload(false);
             } else if stop(None) {
                 std::process::exit(1);
             }

@@ -106,7 +106,8 @@ fn version(socket: &Path, format: Format) -> Result<(), Failure> {
 
 pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
     let mut changes = 0;
-    ask(&args.socket, &Request::Reload, |item| {
+    let request = if args.dry_run { Request::CompareConfig } else { Request::Reload };
+    ask(&args.socket, &request, |item| {
         changes += 1;
         match (format, item) {
             (Format::Human, Value::String(text)) => print(&format!("{text}\n")),
@@ -114,6 +115,7 @@ pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
         }
     })?;
     match (format, changes) {
+        (Format::Human, 0) if args.dry_run => print("nothing would change\n"),
         (Format::Human, 0) => print("nothing changed\n"),
         _ => Ok(()),
     }

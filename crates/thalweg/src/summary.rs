@@ -10,7 +10,7 @@ use crate::tables::table;
 
 /// The summary as one JSON object, in the order of its fields.
 pub(crate) fn to_json(summary: &ReplaySummary) -> String {
-    // Plain data with string keys always serialises.
+    // Plain data with string keys always serializes.
     serde_json::to_string_pretty(summary).map_or_else(|error| error.to_string(), |json| json + "\n")
 }
 
@@ -61,9 +61,9 @@ fn ports(text: &mut String, s: &ReplaySummary) {
 }
 
 fn classes(text: &mut String, s: &ReplaySummary) {
-    let coloured = s.classes.iter().any(|(_, class)| class.colours.is_some());
+    let colored = s.classes.iter().any(|(_, class)| class.colors.is_some());
     let mut header = vec!["class", "packets", "bytes", "dropped", "residence p50", "p99"];
-    if coloured {
+    if colored {
         header.push("green / yellow / red");
     }
     let rows = s.classes.iter().map(|(name, c)| {
@@ -71,8 +71,8 @@ fn classes(text: &mut String, s: &ReplaySummary) {
         // Without packets there is no distribution to speak of.
         let latency = |ns| if c.packets == 0 { "-".to_owned() } else { duration(ns) };
         row.extend([latency(c.latency.latency_ns_p50), latency(c.latency.latency_ns_p99)]);
-        if coloured {
-            row.push(c.colours.map_or_else(
+        if colored {
+            row.push(c.colors.map_or_else(
                 || "-".to_owned(),
                 |k| format!("{} / {} / {}", count(k.green), count(k.yellow), count(k.red)),
             ));
@@ -107,11 +107,11 @@ fn acls(text: &mut String, s: &ReplaySummary) {
         let all = rules.len() <= ACL_RULES_SHOWN_MAX;
         let met: Vec<_> = rules.iter().filter(|rule| all || rule.packets > 0).collect();
         let shown = &met[..met.len().min(ACL_RULES_SHOWN_MAX)];
-        let rows = shown.iter().map(|rule| {
-            vec![rule.rule.clone(), rule.action.clone(), count(rule.packets), count(rule.octets)]
-        });
+        let rows = shown
+            .iter()
+            .map(|rule| vec![rule.rule.clone(), rule.action.clone(), count(rule.packets), count(rule.bytes)]);
         let title = format!("access list {name}");
-        *text += &table(&[&title, "action", "packets", "octets"], &[2, 3], rows);
+        *text += &table(&[&title, "action", "packets", "bytes"], &[2, 3], rows);
         if shown.len() < rules.len() {
             let _ = writeln!(text, "... and {} other rules", count((rules.len() - shown.len()) as u64));
         }
@@ -161,7 +161,7 @@ pub(crate) mod tests {
     use super::*;
     use std::collections::BTreeMap;
     use thalweg_replay::summary::{
-        AclRuleSummary, ClassSummary, Colours, InputIssue, InputIssues, Latency, Named, NatSummary,
+        AclRuleSummary, ClassSummary, Colors, InputIssue, InputIssues, Latency, Named, NatSummary,
         PortSummary,
     };
 
@@ -178,7 +178,7 @@ pub(crate) mod tests {
             packets: 990,
             bytes: 63_360,
             dropped: 3,
-            colours: Some(Colours { green: 980, yellow: 10, red: 3 }),
+            colors: Some(Colors { green: 980, yellow: 10, red: 3 }),
             latency,
         };
         ReplaySummary {
@@ -205,13 +205,13 @@ pub(crate) mod tests {
                         rule: "web".to_owned(),
                         action: "permit".to_owned(),
                         packets: 988,
-                        octets: 62_000,
+                        bytes: 62_000,
                     },
                     AclRuleSummary {
                         rule: "default".to_owned(),
                         action: "deny".to_owned(),
                         packets: 2,
-                        octets: 90,
+                        bytes: 90,
                     },
                 ],
             )]),
@@ -235,6 +235,7 @@ pub(crate) mod tests {
                     };
                     12
                 ],
+                ..InputIssues::default()
             },
             outputs: vec!["out/wan.pcap".to_owned()],
         }

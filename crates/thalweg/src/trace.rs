@@ -7,11 +7,11 @@ use thalweg_node::config::RouterConfig;
 use thalweg_node::control::Request;
 use thalweg_node::live::{LiveTables, PortLink};
 use thalweg_node::plan::RouterPlan;
-use thalweg_node::trace::{PacketSpec, Station, Surroundings, TraceView, explain};
+use thalweg_node::trace::{NextNeighbor, PacketSpec, Surroundings, TraceView, explain};
 
 use crate::cli::{Format, TraceArgs, TraceThing};
 use crate::show::{ask, parse};
-use crate::tables::table;
+use crate::tables::{remark, table};
 use crate::{Failure, load_config, print};
 
 pub(crate) fn run(args: &TraceArgs, format: Format) -> Result<(), Failure> {
@@ -41,7 +41,8 @@ pub(crate) fn run(args: &TraceArgs, format: Format) -> Result<(), Failure> {
 
 fn render(view: &TraceView) -> String {
     let rows = view.steps.iter().map(|step| vec![step.stage.clone(), step.verdict.clone(), step.why.clone()]);
-    format!("{}\n{}{}\n", view.packet, table(&["Stage", "Verdict", "Why"], &[], rows), view.summary)
+    let steps = table(&["Stage", "Verdict", "Why"], &[], rows);
+    [remark(&view.packet), steps, remark(&view.summary)].concat()
 }
 
 /// As a router that has just begun with this file.
@@ -73,10 +74,10 @@ impl Surroundings for FromFile<'_> {
         self.tables.port(port)
     }
 
-    fn station(&self, port: u16, address: IpAddr) -> Option<Station> {
-        let configured = self.config.neighbours.iter();
+    fn neighbor(&self, port: u16, address: IpAddr) -> Option<NextNeighbor> {
+        let configured = self.config.neighbors.iter();
         let mut found = configured.filter(|each| (each.port, each.address) == (port, address));
-        found.next().map(|each| Station { state: "static".to_owned(), mac: Some(each.mac) })
+        found.next().map(|each| NextNeighbor { state: "static".to_owned(), mac: Some(each.mac) })
     }
 
     fn waiting(&self, _port: u16, _class: u8) -> Option<u64> {

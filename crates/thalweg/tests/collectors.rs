@@ -18,7 +18,7 @@ use thalweg_testdata::shared;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Totals {
     packets: [u64; 2],
-    octets: [u64; 2],
+    bytes: [u64; 2],
 }
 
 /// What tshark finds in captures, by the length fields of outermost headers. Damaged captures, which it does not read to
@@ -27,10 +27,10 @@ fn counted_by_tshark(captures: &mut Vec<PathBuf>) -> Option<Totals> {
     let tshark = program("tshark", "tshark")?;
     let mut totals = Totals::default();
     captures.retain(|capture| match totals_of(&tshark, capture) {
-        Some(Totals { packets, octets }) => {
+        Some(Totals { packets, bytes }) => {
             for family in 0..2 {
                 totals.packets[family] += packets[family];
-                totals.octets[family] += octets[family];
+                totals.bytes[family] += bytes[family];
             }
             true
         }
@@ -55,14 +55,14 @@ fn totals_of(tshark: &Path, capture: &Path) -> Option<Totals> {
         let [v4, v6, frame, protocols] = columns[..] else { panic!("{line}") };
         let number = |text: &str| text.parse::<u64>().ok();
         let outermost = protocols.split(':').find(|name| ["ip", "ipv6"].contains(name));
-        let (family, octets) = match outermost {
+        let (family, bytes) = match outermost {
             Some("ip") => (0, number(v4)),
-            Some(_) => (1, number(v6).map(|octets| octets + 40)),
+            Some(_) => (1, number(v6).map(|bytes| bytes + 40)),
             None => continue,
         };
-        let octets = octets.filter(|octets| Some(*octets) <= number(frame))?;
+        let bytes = bytes.filter(|bytes| Some(*bytes) <= number(frame))?;
         totals.packets[family] += 1;
-        totals.octets[family] += octets;
+        totals.bytes[family] += bytes;
     }
     output.status.success().then_some(totals)
 }
@@ -78,7 +78,7 @@ fn probed(captures: &[PathBuf], scheme: &str, more: &[&str]) -> (Vec<Vec<u8>>, s
             let (mut messages, mut message) = (Vec::new(), [0; 65_536]);
             loop {
                 match socket.recv(&mut message) {
-                    Ok(octets) => messages.push(message[..octets].to_vec()),
+                    Ok(bytes) => messages.push(message[..bytes].to_vec()),
                     Err(_) if is_over.load(Ordering::SeqCst) => return messages,
                     Err(_) => {}
                 }
@@ -95,7 +95,7 @@ fn probed(captures: &[PathBuf], scheme: &str, more: &[&str]) -> (Vec<Vec<u8>>, s
     (messages, serde_json::from_slice(&output.stdout).expect("one object"))
 }
 
-/// What nfcapd and nfdump make of messages: flows, packets, octets.
+/// What nfcapd and nfdump make of messages: flows, packets, bytes.
 fn by_nfdump(messages: &[Vec<u8>]) -> Option<[u64; 3]> {
     let (nfcapd, reader) = (program("nfcapd", "nfdump")?, program("nfdump", "nfdump")?);
     let mut collector = nfdump::Nfcapd::start(&nfcapd);
@@ -120,7 +120,7 @@ fn compare(mut captures: Vec<PathBuf>) {
     assert!(!captures.is_empty());
     for (scheme, families) in [("v5", 1), ("v9", 2), ("ipfix", 2)] {
         let (messages, summary) = probed(&captures, scheme, &[]);
-        let mut expected = [totals.packets, totals.octets].map(|of| of[..families].iter().sum::<u64>());
+        let mut expected = [totals.packets, totals.bytes].map(|of| of[..families].iter().sum::<u64>());
         let outlet = &summary["outlets"][0];
         if outlet["lost"]["duration"].as_u64() > Some(0) {
             // NetFlow 5 cannot say a flow of years, as there is where captures are read one behind the other.
@@ -132,9 +132,9 @@ fn compare(mut captures: Vec<PathBuf>) {
             assert_eq!([&summary["packets_exported"], &summary["bytes_exported"]], expected, "{summary:#}");
             assert_eq!(outlet["lost"], serde_json::json!({}), "{outlet:#}");
         }
-        if let Some([flows, packets, octets]) = by_nfdump(&messages) {
+        if let Some([flows, packets, bytes]) = by_nfdump(&messages) {
             assert_eq!(
-                (flows, [packets, octets]),
+                (flows, [packets, bytes]),
                 (outlet["records"].as_u64().unwrap_or(0), expected),
                 "{scheme}"
             );

@@ -136,7 +136,7 @@ fn every_key_is_in_the_documentation() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("unknown.toml");
     let text = "zz = 1\n[ports.wan]\nmac = \"02:00:00:00:00:01\"\naddresses = [\"192.0.2.1/24\"]\nzz = 1\n\
-                [[neighbours]]\nzz = 1\n[routing]\nzz = 1\n[[routes]]\nzz = 1\n[nat]\nzz = 1\n[nat.timeouts]\nzz = 1\n\
+                [[neighbors]]\nzz = 1\n[routing]\nzz = 1\n[[routes]]\nzz = 1\n[nat]\nzz = 1\n[nat.timeouts]\nzz = 1\n\
                 [[nat.forwards]]\nzz = 1\n[qos]\nzz = 1\n[[qos.classes]]\nname = \"a\"\nmatch = [{ zz = 1 }]\nzz = 1\n\
                 [qos.classes.policer]\nzz = 1\n[validate]\nzz = 1\n\
                 [control]\nzz = 1\n[bgp]\nas = 1\nzz = 1\nconfederation = { zz = 1 }\ndamping = { zz = 1 }\n\
@@ -183,4 +183,153 @@ fn a_packet_is_traced_through_a_file() {
         "{}",
         err(&output)
     );
+}
+
+/// Tables and what is said around them.
+#[test]
+fn check_and_trace_fit_the_terminal() {
+    let office = "examples/live-office/router.toml";
+    let packet = "wan ip 8.8.8.8 -> 203.0.113.2 tcp 443";
+    let commands: [&[&str]; 4] = [
+        &["check", "--offline", office],
+        &["check", "--offline", "examples/live-transit/router.toml"],
+        &["check", "--offline", "examples/small-office/router.toml"],
+        &["trace", "packet", packet, "--config", office],
+    ];
+    for (arguments, columns) in commands.into_iter().flat_map(|each| [(each, 70), (each, 80), (each, 200)]) {
+        let output = Command::new(env!("CARGO_BIN_EXE_thalweg"))
+            .args(arguments)
+            .current_dir(root())
+            .env("COLUMNS", columns.to_string())
+            .output()
+            .expect("the binary runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let long = text.lines().find(|line| line.chars().count() > columns);
+        assert!(
+            output.status.success() && text.lines().count() > 5 && long.is_none(),
+            "{columns}: {long:?}\n{text}"
+        );
+    }
+}
+
+const OFFICE: &str = "examples/small-office/office.pcapng";
+const CONFIG: &str = "examples/small-office/router.toml";
+
+/// Whatever is given in the place of its input, every command says what is wrong with which file, and is no success: 2 where a
+/// configuration was to be read, else 1.
+#[test]
+fn input_of_no_use_is_told_and_no_success() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("binary"), (0..=255).cycle().skip(7).take(5_000).collect::<Vec<u8>>())
+        .expect("a file");
+    std::fs::write(path("prose.txt"), "this is no trace\nnor is this, \u{1b}[31m\n").expect("a file");
+    std::fs::write(path("empty"), "").expect("a file");
+    std::fs::create_dir(path("folder")).expect("a folder");
+    let inputs = ["binary", "prose.txt", "empty", "folder", "absent"];
+    let trace = ["trace", "packet", "office ip 192.168.10.10 -> 8.8.8.8 udp 53", "--config"];
+    let models =
+        ["lab", "models", "--quick", "-c", "examples/article/router.toml", "--output", &path("report")];
+    let cases: [(&[&str], &[&str], i32); 12] = [
+        (&["probe"], &[], 1),
+        (&["probe", OFFICE], &[], 1),
+        (&["replay", "-c", CONFIG], &[], 1),
+        (&["replay", "-c", CONFIG, "--preload"], &[], 1),
+        (&["mrt"], &[], 1),
+        (&["flows", "import"], &["--no-store"], 1),
+        (&["flows", "stats", "--data"], &[], 1),
+        (&["flows", "compact", "--data"], &[], 1),
+        (&models, &[], 1),
+        (&["lab", "lpm", "--quick"], &["--output", &path("report")], 1),
+        (&["check"], &[], 2),
+        (&trace, &[], 2),
+    ];
+    for (before, after, code) in cases {
+        for input in inputs {
+            let input = path(input);
+            let arguments = [before, &[input.as_str()], after].concat();
+            let output = thalweg(&arguments);
+            let said = err(&output);
+            assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+            assert!(said.contains(&input) && !said.contains("panicked"), "{arguments:?}: {said}");
+            assert!(!said.contains('\u{1b}'), "{arguments:?}: {said:?}");
+        }
+    }
+}
+
+/// What is good among what is not is read, and arrives.
+#[test]
+fn good_input_beside_bad_is_delivered_and_no_success() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("bad.txt"), "this is no trace\n").expect("a file");
+    let probe = |inputs: &[&str], code: i32| {
+        let output = thalweg(&[&["probe", "--json", "-"], inputs].concat());
+        assert_eq!(output.status.code(), Some(code), "{inputs:?}: {}", err(&output));
+        (out(&output).lines().count(), err(&output))
+    };
+    let (alone, _) = probe(&[OFFICE], 0);
+    assert!(alone > 0);
+    for inputs in [[OFFICE, &path("bad.txt")], [&path("bad.txt"), OFFICE]] {
+        let (records, said) = probe(&inputs, 1);
+        assert_eq!(records, alone);
+        let line = said.lines().find(|line| line.starts_with("error: ")).expect("an error");
+        assert!(line.contains("bad.txt:1:6") && line.contains("there is no packet in it"), "{line}");
+    }
+    let replay = |inputs: &[&str]| {
+        let output = thalweg(&[&["replay", "-c", CONFIG, "--format", "json"], inputs].concat());
+        (output.status.code(), json(&output)["packets_in"].as_u64())
+    };
+    let (code, packets) = replay(&[OFFICE]);
+    assert_eq!(code, Some(0));
+    assert_eq!(replay(&[OFFICE, &path("bad.txt")]), (Some(1), packets));
+}
+
+/// A disk that is full, in the place of standard output and of files.
+#[test]
+fn output_that_cannot_be_written_is_told_and_no_success() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").expect("the device");
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("flows").display().to_string();
+    assert_eq!(thalweg(&["probe", OFFICE, "--store", &store]).status.code(), Some(0));
+    let trace = ["trace", "packet", "office ip 192.168.10.10 -> 8.8.8.8 udp 53", "--config", CONFIG];
+    let printing: [&[&str]; 9] = [
+        &["check", CONFIG],
+        &["check", CONFIG, "--format", "json"],
+        &["probe", OFFICE],
+        &["probe", OFFICE, "--json", "-"],
+        &["replay", OFFICE, "-c", CONFIG],
+        &["flows", "top", "src", "--data", &store],
+        &["flows", "list", "--data", &store],
+        &["flows", "stats", "--data", &store],
+        &trace,
+    ];
+    for arguments in printing {
+        let run = |stdout: Stdio| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
+            command.args(arguments).current_dir(root()).stdout(stdout).stderr(Stdio::piped());
+            command.spawn().expect("the binary runs")
+        };
+        let output = run(full().into()).wait_with_output().expect("it ends");
+        let said = err(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(said.contains("standard output: No space left on device"), "{arguments:?}: {said}");
+        // Whoever closes the pipe has seen enough.
+        let mut child = run(Stdio::piped());
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("it ends");
+        assert!(!err(&output).contains("panicked"), "{arguments:?}: {}", err(&output));
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", err(&output));
+    }
+    let to_files: [&[&str]; 4] = [
+        &["probe", OFFICE, "--json", "/dev/full"],
+        &["probe", OFFICE, "--csv", "/dev/full"],
+        &["replay", OFFICE, "-c", CONFIG, "--output", "/dev/full"],
+        &["flows", "graph", "--data", &store, "--svg", "/dev/full"],
+    ];
+    for arguments in to_files {
+        let output = thalweg(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", err(&output));
+        assert!(err(&output).contains("/dev/full"), "{arguments:?}: {}", err(&output));
+    }
 }

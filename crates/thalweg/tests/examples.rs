@@ -179,9 +179,12 @@ fn the_readme_shows_this_output() {
     let output = thalweg(&[&["replay"], &arguments[..]].concat());
     let text = String::from_utf8_lossy(&output.stdout);
     let timeless = |line: &&str| !["pps", " s", " ms", " µs", " ns"].iter().any(|unit| line.contains(unit));
+    // How wide a column is depends on times in it, too.
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let shown: Vec<String> = readme.lines().map(words).collect();
     let mut compared = 0;
     for line in text.lines().filter(timeless).filter(|line| line.chars().any(char::is_alphabetic)) {
-        assert!(readme.contains(line), "the README lacks: {line}");
+        assert!(shown.contains(&words(line)), "the README lacks: {line}");
         compared += 1;
     }
     // Two headings, four ports, three reasons, and what NAT did.

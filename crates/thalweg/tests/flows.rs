@@ -30,7 +30,7 @@ fn write(folder: &Path) {
         };
         let last_ns = START_NS + number * 60_000_000_000;
         let counters =
-            Counters { packets: 2, octets: 100 + number, first_ns: last_ns, last_ns, ..Counters::default() };
+            Counters { packets: 2, bytes: 100 + number, first_ns: last_ns, last_ns, ..Counters::default() };
         let mut record = FlowRecord::new(key, counters, EndReason::IdleTimeout);
         record.application = 8;
         writer.append(&[record]).unwrap();
@@ -62,20 +62,20 @@ fn questions_are_answered_in_every_form() {
     assert_eq!(answer["total"]["flows"], 50);
     assert_eq!(answer["keys"], 5);
     assert_eq!(answer["rows"][0]["src"], "10.0.0.8");
-    assert_eq!(answer["rows"][0]["octets"], (0..10).map(|n| 108 + 10 * n).sum::<u64>());
+    assert_eq!(answer["rows"][0]["bytes"], (0..10).map(|n| 108 + 10 * n).sum::<u64>());
     let table = text(&ask(&["top", "src,dst-port", "--by", "packets"]));
     assert!(table.contains("192.0.2.53") || table.contains("10.0.0.0"), "{table}");
     assert!(
-        table.contains("in all: 200 packets, 14,950 octets in 100 records; 10 different values"),
+        table.contains("in all: 200 packets, 14,950 bytes in 100 records; 10 different values"),
         "{table}"
     );
     let csv = text(&ask(&["top", "app", "--csv", "--from", "2026-11-22T05:00", "--to", "2026-11-22T05:10"]));
-    assert_eq!(csv, "app,packets,octets,flows\ndns,20,1045,10\n");
+    assert_eq!(csv, "app,packets,bytes,flows\ndns,20,1045,10\n");
     let list = text(&ask(&["list", "-n", "1", "--format", "json", "src 10.0.0.3"]));
     let record: Value = serde_json::from_str(&list).unwrap();
     assert_eq!(record["flow_end"], "2026-11-22T06:33:00Z");
     assert_eq!((&record["application"], &record["vlan"]), (&Value::from("dns"), &Value::Null));
-    let list = text(&ask(&["list", "octets > 198"]));
+    let list = text(&ask(&["list", "bytes > 198"]));
     assert_eq!(list.lines().count(), 2, "{list}");
     assert!(list.contains("10.0.0.9:1123 -> 192.0.2.53:853"), "{list}");
     let graph = json(&ask(&["graph", "--step", "1h", "--key", "dst-port", "--format", "json"]));
@@ -99,8 +99,8 @@ fn questions_are_answered_in_every_form() {
         assert!(output.status.success() && said.contains(span), "{arguments:?}: {said}");
     }
     // Counts below a thousand are whole numbers, and one is one.
-    let one = text(&ask(&["top", "src", "--human", "src 10.0.0.3 and dst port 853 and octets 193"]));
-    assert!(one.contains("in all: 2 packets, 193 octets in 1 record; 1 different value\n"), "{one}");
+    let one = text(&ask(&["top", "src", "--human", "src 10.0.0.3 and dst port 853 and bytes 193"]));
+    assert!(one.contains("in all: 2 packets, 193 bytes in 1 record; 1 different value\n"), "{one}");
     assert!(!one.contains("1.00"), "{one}");
     // The last hour ends before it is over.
     let bars = text(&ask(&["graph", "--step", "1h"]));
@@ -163,7 +163,7 @@ fn small_files_are_joined_and_old_hours_removed() {
     assert_eq!((&done["files_joined"], &done["files_made"]), (&Value::from(6), &Value::from(2)));
     let stats = json(&flows(folder.path(), &["stats", "--format", "json"]));
     assert_eq!((&stats["records"], &stats["files"]), (&Value::from(300), &Value::from(2)));
-    let done = json(&flows(folder.path(), &["compact", "--keep-octets", "1", "--format", "json"]));
+    let done = json(&flows(folder.path(), &["compact", "--keep-bytes", "1", "--format", "json"]));
     assert_eq!(done["records_expired"], 180);
     let (writer, _) = Writer::open(folder.path(), WriterOptions::new(|| START_NS)).unwrap();
     let output = flows(folder.path(), &["compact"]);
@@ -197,7 +197,7 @@ fn what_is_not_on_disk_is_in_answers() {
     };
     let counters = Counters {
         packets: 1_000_000,
-        octets: 1_250_000_000,
+        bytes: 1_250_000_000,
         first_ns: START_NS,
         last_ns: START_NS + 1,
         ..Counters::default()
@@ -210,7 +210,7 @@ fn what_is_not_on_disk_is_in_answers() {
     let table = text(&ask(&["top", "src", "--human"]));
     assert!(table.contains("1.25 G") && table.contains("1.00 M"), "{table}");
     assert!(
-        table.contains("of which live: 1.00 M packets, 1.25 G octets in 1 record (looked at: 1 record waiting to be written, 0 flows"),
+        table.contains("of which live: 1.00 M packets, 1.25 G bytes in 1 record (looked at: 1 record waiting to be written, 0 flows"),
         "{table}"
     );
     let without = json(&ask(&["--no-live", "top", "src", "--format", "json"]));
@@ -268,7 +268,7 @@ fn records_are_followed_as_they_come_in() {
         };
         FlowRecord::new(
             key,
-            Counters { packets: 1, octets: 60, ..Counters::default() },
+            Counters { packets: 1, bytes: 60, ..Counters::default() },
             EndReason::IdleTimeout,
         )
     };

@@ -97,11 +97,11 @@ fn what_the_probe_exports_comes_in_as_what_it_stores() {
     }
 }
 
-/// A capture of so many UDP flows of five packets each; the octets of its IP packets.
+/// A capture of so many UDP flows of five packets each; the bytes of its IP packets.
 fn write_capture(path: &Path, flows: u16) -> u64 {
-    let mut octets: Vec<u8> = Vec::new();
+    let mut bytes: Vec<u8> = Vec::new();
     for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 262_144, 1] {
-        octets.extend(word.to_le_bytes());
+        bytes.extend(word.to_le_bytes());
     }
     let mut sum = 0;
     for n in 0..5 * flows {
@@ -115,12 +115,12 @@ fn write_capture(path: &Path, flows: u16) -> u64 {
         frame.extend((length - 20).to_be_bytes());
         frame.resize(14 + usize::from(length), 0);
         for word in [1_700_000_000, u32::from(n), frame.len() as u32, frame.len() as u32] {
-            octets.extend(word.to_le_bytes());
+            bytes.extend(word.to_le_bytes());
         }
-        octets.extend(frame);
+        bytes.extend(frame);
         sum += u64::from(length);
     }
-    std::fs::write(path, octets).unwrap();
+    std::fs::write(path, bytes).unwrap();
     sum
 }
 
@@ -134,7 +134,7 @@ fn softflowd_is_understood() {
     }
     let folder = tempfile::tempdir().unwrap();
     let capture = folder.path().join("flows.pcap");
-    let octets = write_capture(&capture, 200);
+    let bytes = write_capture(&capture, 200);
     for version in ["5", "9", "10"] {
         let data = folder.path().join(version);
         let mut listening = Listening::start("udp", &data);
@@ -148,7 +148,7 @@ fn softflowd_is_understood() {
         assert_eq!(summary["packets"], 1000, "NetFlow {version}: {summary}");
         assert_eq!(
             (&summary["bytes"], &summary["records"]),
-            (&octets.into(), &200.into()),
+            (&bytes.into(), &200.into()),
             "NetFlow {version}"
         );
     }
@@ -163,7 +163,7 @@ fn pmacctd_is_understood() {
     }
     let folder = tempfile::tempdir().unwrap();
     let capture = folder.path().join("flows.pcap");
-    let octets = write_capture(&capture, 200);
+    let bytes = write_capture(&capture, 200);
     for version in ["5", "9", "10"] {
         let data = folder.path().join(version);
         let mut listening = Listening::start("udp", &data);
@@ -187,7 +187,7 @@ fn pmacctd_is_understood() {
         assert_eq!(summary["packets"], 1000, "NetFlow {version}: {summary}\n{said}");
         assert_eq!(
             (&summary["bytes"], &summary["records"]),
-            (&octets.into(), &200.into()),
+            (&bytes.into(), &200.into()),
             "NetFlow {version}"
         );
     }
@@ -209,9 +209,9 @@ fn the_summary_is_documented_and_mistakes_are_told() {
     let table = thalweg(&["flows", "import", "--no-store", OFFICE]);
     assert!(String::from_utf8(table.stdout).unwrap().contains("packets passed over"));
     let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str, octets: &[u8]| {
+    let file = |name: &str, bytes: &[u8]| {
         let path = folder.path().join(name);
-        std::fs::write(&path, octets).unwrap();
+        std::fs::write(&path, bytes).unwrap();
         path.display().to_string()
     };
     let prose = file("prose.txt", b"dear collector, please find enclosed\n");

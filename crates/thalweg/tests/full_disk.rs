@@ -16,7 +16,11 @@ const OFFICE: &str = "examples/small-office/office.pcapng";
 /// More records than a writer has pending at most, by some.
 const RECORDS: u32 = 600_000;
 /// Failure, not a measurement.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// From a signal to the end, on a machine that is busy; less than any wait for somebody else would take.
+const SIGNAL_TIMEOUT: Duration = Duration::from_secs(25);
+/// More often than a probe has time for.
+const FOR_EVER: &str = "1000000000";
 
 /// Whether file systems can be mounted here.
 fn can_mount() -> bool {
@@ -39,20 +43,20 @@ fn on_full_disk(folder: &Path, arguments: &[&str]) -> Command {
 
 /// Messages of NetFlow 5 with so many records, in all.
 fn netflow(path: &Path, records: u32) {
-    let mut octets: Vec<u8> = Vec::new();
+    let mut bytes: Vec<u8> = Vec::new();
     for message in 0..records / 30 {
         let header = [5 << 16 | 30, 1_000_000, 1_795_323_600, 0, message * 30, 0];
-        octets.extend(header.iter().flat_map(|word: &u32| word.to_be_bytes()));
+        bytes.extend(header.iter().flat_map(|word: &u32| word.to_be_bytes()));
         for record in 0..30 {
             let number = message * 30 + record;
             let (src, dst) = (0x0a00_0000 + number % 200_000, 0xc000_0201);
             let words =
                 [src, dst, 0, 1 << 16 | 2, 3, 180, 900_000, 900_000 + number % 1000, number << 16 | 53];
-            octets.extend(words.iter().flat_map(|word: &u32| word.to_be_bytes()));
-            octets.extend([0, 0, 17, 0, 0, 0, 0, 0, 24, 24, 0, 0]);
+            bytes.extend(words.iter().flat_map(|word: &u32| word.to_be_bytes()));
+            bytes.extend([0, 0, 17, 0, 0, 0, 0, 0, 24, 24, 0, 0]);
         }
     }
-    fs::write(path, octets).unwrap();
+    fs::write(path, bytes).unwrap();
 }
 
 /// A writer on a full disk.
@@ -89,6 +93,33 @@ impl Writer {
         command.args(["--mount", "--target", &self.child.id().to_string()]);
         command.arg(env!("CARGO_BIN_EXE_thalweg")).args(["flows", "--data"]).arg(self.folder.join("flows"));
         command.args(arguments).output().unwrap()
+    }
+
+    /// Waits until records wait; questions are answered.
+    fn waits(&self) {
+        let began = Instant::now();
+        loop {
+            let answer = self.asked(&["stats", "--format", "json"]);
+            let stats = serde_json::from_slice::<Value>(&answer.stdout).unwrap_or_default();
+            if stats["pending_records"].as_u64() >= Some(1) {
+                return;
+            }
+            assert!(began.elapsed() < TIMEOUT, "{stats} {}", String::from_utf8_lossy(&answer.stderr));
+        }
+    }
+
+    /// Tells it to end, which it does without a success; its summary.
+    fn ends_as_told(self) -> Value {
+        let began = Instant::now();
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let (code, printed, said) = self.end();
+        let took = began.elapsed();
+        eprintln!("from the signal to the end: {took:?}");
+        assert!(took < SIGNAL_TIMEOUT, "{took:?}");
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("not-written") && said.contains("keep_free"), "{said}");
+        serde_json::from_str(&printed).unwrap()
     }
 
     /// Waits for its end; its exit code, what it printed, and what else it said.
@@ -165,9 +196,7 @@ fn an_import_waits_for_room_answers_meanwhile_and_ends_when_it_is_told_to() {
         let line = writer.says("no flow records are written");
         assert!(line.contains(why), "{line}");
         assert_eq!(leftovers(&writer.inside("flows")), Vec::<PathBuf>::new());
-        let answer = writer.asked(&["stats", "--format", "json"]);
-        let stats: Value = serde_json::from_slice(&answer.stdout).unwrap();
-        assert!(stats["pending_records"].as_u64() >= Some(1), "{stats}");
+        writer.waits();
         if goes_on {
             fs::remove_file(writer.inside("filler")).unwrap();
             writer.says("are written to");
@@ -176,18 +205,60 @@ fn an_import_waits_for_room_answers_meanwhile_and_ends_when_it_is_told_to() {
             let summary: Value = serde_json::from_str(&printed).unwrap();
             assert_eq!(summary["outlets"][0]["records"], RECORDS, "{summary}");
         } else {
-            let began = Instant::now();
-            let pid = writer.child.id().to_string();
-            assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-            let (code, printed, said) = writer.end();
-            assert!(began.elapsed() < PATIENCE);
-            assert_eq!(code, Some(1), "{said}");
-            assert!(said.contains("not-written") && said.contains("keep_free"), "{said}");
-            let summary: Value = serde_json::from_str(&printed).unwrap();
+            let summary = writer.ends_as_told();
             let outlet = &summary["outlets"][0];
             let lost: u64 = outlet["lost"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
             assert_eq!((&outlet["records"], &summary["conserved"]), (&0.into(), &true.into()), "{summary}");
             assert_eq!(summary["records"], lost, "{summary}");
         }
     }
+}
+
+#[test]
+fn a_probe_that_waits_for_room_ends_when_it_is_told_to() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("flows").display().to_string();
+    let arguments = ["probe", OFFICE, "--loop", FOR_EVER, "--format", "json", "--store", &store];
+    let mut writer = Writer::start(folder.path(), &arguments);
+    writer.says("no flow records are written");
+    writer.waits();
+    let summary = writer.ends_as_told();
+    assert_eq!(summary["conserved"], true, "{summary}");
+    assert!(summary["outlets"][0]["lost"]["not-written"].as_u64() > Some(0), "{summary}");
+}
+
+/// The collector is down, and where records should wait for it there is no room: what is lost is told at once, and the end waits
+/// for nobody.
+#[test]
+fn a_spool_without_room_loses_records_by_name() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let spool = folder.path().join("spool").display().to_string();
+    let url = "ipfix+tcp://127.0.0.1:1";
+    let arguments =
+        ["probe", OFFICE, "--loop", FOR_EVER, "--format", "json", "--export", url, "--spool", &spool];
+    let mut writer = Writer::start(folder.path(), &arguments);
+    let line = writer.says("flow records are lost on the way to");
+    assert!(line.contains("spool-failed") && line.contains("No space left on device"), "{line}");
+    // Attempts on a full disk leave nothing but what was kept before.
+    let files = || fs::read_dir(writer.inside("spool/0")).unwrap().count();
+    assert!(files() <= 2, "the lock and one file: {}", files());
+    let began = Instant::now();
+    let pid = writer.child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let (code, printed, said) = writer.end();
+    assert!(began.elapsed() < SIGNAL_TIMEOUT, "{:?}", began.elapsed());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("spool-failed") && said.contains("No space left on device"), "{said}");
+    let summary: Value = serde_json::from_str(&printed).unwrap();
+    let outlet = &summary["outlets"][0];
+    let lost: u64 = outlet["lost"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    let made: u64 =
+        summary["records_by_reason"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    assert_eq!((summary["conserved"].as_bool(), lost), (Some(true), made), "{summary}");
 }

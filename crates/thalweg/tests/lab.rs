@@ -191,7 +191,7 @@ fn receiving_bgp_messages() {
 #[test]
 fn schedulings_of_the_bgp_daemon() {
     let folder = tempfile::tempdir().expect("a folder");
-    let few = ["--prefixes", "300", "--neighbours", "3", "--runs", "1", "--threads", "2"];
+    let few = ["--prefixes", "300", "--neighbors", "3", "--runs", "1", "--threads", "2"];
     let output = experiment(&[&["lab", "bgp", "--quick"][..], &few].concat(), folder.path());
     let json = results(&output, folder.path());
     let cells = json["results"]["cells"].as_array().expect("cells");
@@ -270,7 +270,7 @@ fn probes_on_the_same_files() {
     for cell in cells {
         let ours = cell["subject"] == "thalweg";
         assert_eq!(cell["packets"], 30_000, "{cell}");
-        assert_eq!(cell["octets"], 30_000 * 46, "{cell}");
+        assert_eq!(cell["bytes"], 30_000 * 46, "{cell}");
         assert!(cell["packets_per_second"]["median"].as_f64().is_some_and(|pps| pps > 0.0), "{cell}");
         assert!(cell["packets_per_cpu_second"]["median"].as_f64().is_some_and(|pps| pps > 0.0), "{cell}");
         assert!(cell["rss_peak_bytes"].as_u64() > Some(1 << 20), "{cell}");
@@ -280,7 +280,7 @@ fn probes_on_the_same_files() {
         assert!(lost == 0 || is_datagrams, "{cell}");
         assert!(!ours || cell["conserved"] == true, "{cell}");
         let differs = |what: &str| cell["difference"][what] != 0 && lost == 0;
-        assert!(!differs("packets") && !differs("octets"), "{cell}");
+        assert!(!differs("packets") && !differs("bytes"), "{cell}");
         // nfpcapd reports some flows in two records.
         assert!(!differs("flows") || cell["subject"] == "nfpcapd", "{cell}");
         if ours && lost == 0 {

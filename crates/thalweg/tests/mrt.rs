@@ -94,7 +94,7 @@ const EXPECTED: &[Expected] = &[
     updates("mrtparse-samples/bird6-mrtdump_bgp", 24, 0, 3, 2),
     rib("mrtparse-samples/bird6-mrtdump_rib", 10, 0, 5, 2),
     // These have path identifiers under a subtype without; the data's counts (44 changes, 5 prefixes; 36, 3)
-    // are of the identifiers' octets read as prefixes.
+    // are of the identifiers' bytes read as prefixes.
     updates("mrtparse-samples/bird6_bgp", 26, 0, 4, 2),
     updates("mrtparse-samples/bird_bgp", 26, 4, 0, 2),
     rib("mrtparse-samples/quagga_rib", 9, 3, 3, 2),

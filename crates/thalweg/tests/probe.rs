@@ -6,8 +6,8 @@ use support::thalweg;
 
 const OFFICE: &str = "examples/small-office/office.pcapng";
 
-fn text(octets: &[u8]) -> String {
-    String::from_utf8(octets.to_vec()).expect("text")
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
 }
 
 #[test]
@@ -106,9 +106,9 @@ fn a_collector_that_is_not_there_is_no_success() {
 #[test]
 fn input_without_a_packet_is_no_success_unless_it_is_empty() {
     let folder = tempfile::tempdir().expect("a folder");
-    let file = |name: &str, octets: &[u8]| {
+    let file = |name: &str, bytes: &[u8]| {
         let path = folder.path().join(name);
-        std::fs::write(&path, octets).expect("a file");
+        std::fs::write(&path, bytes).expect("a file");
         path.display().to_string()
     };
     let prose = file("prose.txt", b"this is no trace\nnor is this\n");

@@ -9,8 +9,8 @@ use thalweg_wire::bgp::{
     finish_message, frame, write_attribute, write_nlri,
 };
 
-/// Six attributes of about a hundred octets, and some prefixes.
-fn usual(prefixes: u32, asn_octets: usize) -> Vec<u8> {
+/// Six attributes of about a hundred bytes, and some prefixes.
+fn usual(prefixes: u32, asn_bytes: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let message = begin_update(&mut out);
     let attributes = begin_attributes(&mut out, message);
@@ -19,7 +19,7 @@ fn usual(prefixes: u32, asn_octets: usize) -> Vec<u8> {
     write_attribute(&mut out, well_known, attribute::ORIGIN, &[0]);
     let mut path = vec![2, 6];
     for asn in 64_496u32..64_502 {
-        path.extend_from_slice(&asn.to_be_bytes()[4 - asn_octets..]);
+        path.extend_from_slice(&asn.to_be_bytes()[4 - asn_bytes..]);
     }
     write_attribute(&mut out, well_known, attribute::AS_PATH, &path);
     write_attribute(&mut out, well_known, attribute::NEXT_HOP, &Ipv4Addr::new(192, 0, 2, 1).octets());
@@ -73,7 +73,7 @@ fn update_and_attributes(bencher: divan::Bencher, prefixes: u32) {
 }
 
 #[divan::bench]
-fn update_of_two_octets(bencher: divan::Bencher) {
+fn update_of_two_bytes(bencher: divan::Bencher) {
     let message = usual(5, 2);
     let peer = PeerFacts::default();
     let codec = Codec::default();

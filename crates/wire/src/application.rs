@@ -155,7 +155,7 @@ applications! {
     100 "dnscrypt" UDP 0;
 }
 
-/// Further well-known ports: of another transport, or a second one. Flows are labelled by them; a text trace's application
+/// Further well-known ports: of another transport, or a second one. Flows are labeled by them; a text trace's application
 /// is that of its first port.
 const FURTHER_PORTS: &[(u8, u16, u8)] = &[
     (TCP, 53, code_of("dns")),

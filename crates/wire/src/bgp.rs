@@ -42,7 +42,7 @@ pub use header::{
 pub use next_hop::NextHop;
 pub use nlri::{Nlri, NlriError, NlriIter, nlri_length, write_nlri};
 pub use notification::{
-    Notification, SHUTDOWN_TEXT_OCTETS_MAX, cease, error, fsm_error, header_error, open_error, update_error,
+    Notification, SHUTDOWN_TEXT_BYTES_MAX, cease, error, fsm_error, header_error, open_error, update_error,
 };
 pub use open::{AS_TRANS, Open, VERSION};
 pub use refresh::{RefreshKind, RouteRefresh};
@@ -142,9 +142,9 @@ impl fmt::Display for AfiSafi {
 /// What both ends agreed on that changes how bytes are read and written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Codec {
-    /// AS numbers in AS_PATH and AGGREGATOR take four octets (RFC 6793).
+    /// AS numbers in AS_PATH and AGGREGATOR take four bytes (RFC 6793).
     pub four_octet_as: bool,
-    /// Messages of up to 65,535 octets may come and go (RFC 8654).
+    /// Messages of up to 65,535 bytes may come and go (RFC 8654).
     pub extended_messages: bool,
     /// By family: NLRI that come carry a path identifier (RFC 7911).
     pub add_path_receive: [bool; 2],
@@ -206,7 +206,7 @@ pub mod attribute {
     pub const FLAG_TRANSITIVE: u8 = 0x40;
     /// Some router on the way did not know it.
     pub const FLAG_PARTIAL: u8 = 0x20;
-    /// The length takes two octets.
+    /// The length takes two bytes.
     pub const FLAG_EXTENDED: u8 = 0x10;
 }
 

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The obvious twin: 16 bits at a time, folding at every step.
+    /// The obvious reference: 16 bits at a time, folding at every step.
     fn slow_sum(bytes: &[u8]) -> u16 {
         let mut s = 0u32;
         for pair in bytes.chunks(2) {

@@ -1,6 +1,6 @@
 //! Where the IP packet is in an Ethernet frame, for whoever looks at frames one by one. The fast path has its own eyes.
 
-/// Octets of both addresses.
+/// Bytes of both addresses.
 const ADDRESSES: usize = 12;
 /// Tags that are looked behind, as many as the router takes.
 const TAGS_MAX: usize = 2;

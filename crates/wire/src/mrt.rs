@@ -27,11 +27,11 @@
 //!
 //! # The batched layout
 //! Collectors of early 2000 put many entries into one TABLE_DUMP record: view and sequence once, then entry
-//! after entry. Their length field leaves out those first four octets. Such a record is recognized by
+//! after entry. Their length field leaves out those first four bytes. Such a record is recognized by
 //! its entries, which must fill it exactly; see [`frame`].
 //!
 //! # Quirks that are read without complaint
-//! - BGP4MP STATE_CHANGE of 8 octets, without addresses, and OPEN messages without interface and addresses
+//! - BGP4MP STATE_CHANGE of 8 bytes, without addresses, and OPEN messages without interface and addresses
 //!   (both written by early Zebra): the addresses read as 0.0.0.0.
 //! - MP_REACH_NLRI of TABLE_DUMP_V2 in full instead of next hop only (RFC 6396 4.3.4 wants the latter).
 //! - BGP4MP messages with path identifiers whose subtype says that they have none (BIRD before RFC 8050), where
@@ -65,14 +65,14 @@ pub use write::{
     MessageForm, RibRecord, Timestamp, WriteError, write_message, write_peer_index_table, write_state_change,
 };
 
-/// Octets of the header that every record has.
+/// Bytes of the header that every record has.
 pub const HEADER_BYTES: usize = 12;
 
 /// The longest record that is believed. The longest real ones are RIB entries of busy collectors (70 kB seen)
 /// and tables of 65,535 peers (1.7 MB); a longer one means that the place in the file is lost.
 pub const RECORD_BYTES_MAX: usize = 16 << 20;
 
-/// How many octets an AS number takes.
+/// How many bytes an AS number takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AsSize {
     /// Two, as before RFC 6793.
@@ -277,7 +277,7 @@ impl std::error::Error for TooLong {}
 
 /// The record that `bytes` begin with and how many of them it takes; `None` if they end before it does.
 ///
-/// The length of a TABLE_DUMP record is its length field, unless only four octets more make its entries fit.
+/// The length of a TABLE_DUMP record is its length field, unless only four bytes more make its entries fit.
 pub fn frame(bytes: &[u8]) -> Result<Option<(Record<'_>, usize)>, TooLong> {
     let Some((header, _)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
@@ -308,7 +308,7 @@ pub fn frame(bytes: &[u8]) -> Result<Option<(Record<'_>, usize)>, TooLong> {
 /// What is wrong with a record, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Octets from the record's beginning, header included.
+    /// Bytes from the record's beginning, header included.
     pub at: usize,
     /// What should have been there.
     pub expected: Expected,
@@ -317,8 +317,8 @@ pub struct Fault {
 /// What was expected and is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// More octets than are left.
-    Octets {
+    /// More bytes than are left.
+    Bytes {
         /// Of what.
         what: &'static str,
         /// How many it takes.
@@ -326,7 +326,7 @@ pub enum Expected {
         /// How many there are.
         left: usize,
     },
-    /// The end of the record, not so many octets more.
+    /// The end of the record, not so many bytes more.
     End {
         /// How many.
         left: usize,
@@ -352,13 +352,13 @@ pub enum Expected {
         /// The one that stands there.
         found: u16,
     },
-    /// Sixteen octets of ones before a BGP message.
+    /// Sixteen bytes of ones before a BGP message.
     Marker,
     /// The length of a BGP message that fits its record.
     MessageLength {
         /// The one that stands there.
         found: u16,
-        /// How many octets there are.
+        /// How many bytes there are.
         there: usize,
     },
     /// An AS_PATH of whole segments.
@@ -373,7 +373,7 @@ pub enum Expected {
 impl fmt::Display for Expected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Octets { what, wanted, left } => {
+            Self::Bytes { what, wanted, left } => {
                 write!(f, "expected {wanted} bytes of {what}, found {left}")
             }
             Self::End { left } => write!(f, "expected the record's end, found {left} more bytes"),

@@ -152,7 +152,7 @@ pub struct FileHeader {
 }
 
 impl FileHeader {
-    /// A header for a new file in this machine's favourite form: little-endian nanoseconds.
+    /// A header for a new file in this machine's favorite form: little-endian nanoseconds.
     pub fn nanoseconds(link_code: u32) -> Self {
         Self {
             order: ByteOrder::Little,

@@ -13,7 +13,7 @@
 //!   runs of spaces and the CR of CRLF all do. Lines end with LF.
 //! - Blank lines mean nothing, nor does anything from a field that begins with `#` to the line's end,
 //!   where that field is the first or the seventh.
-//! - IPv4 octets have one to three digits, ports one to five; leading zeros are decimal. IPv6 addresses
+//! - IPv4 bytes have one to three digits, ports one to five; leading zeros are decimal. IPv6 addresses
 //!   are written as in RFC 4291 2.2. Both addresses are of one family.
 //! - The protocol is a name of [`crate::application`], in any letter case, or an IP protocol number.
 //!   `icmp` and `icmpv6` (1 and 58) mean the echo request of whichever family the addresses have: the
@@ -297,13 +297,13 @@ fn address(field: &[u8]) -> Option<Address> {
         let text = std::str::from_utf8(field).ok()?;
         return text.parse::<Ipv6Addr>().ok().map(|a| Address::V6(a.to_bits()));
     }
-    let mut octets = field.split(|&b| b == b'.');
+    let mut bytes = field.split(|&b| b == b'.');
     let mut value = 0u32;
     for _ in 0..4 {
-        let octet = u8::try_from(decimal(octets.next()?, 3)?).ok()?;
-        value = value << 8 | u32::from(octet);
+        let byte = u8::try_from(decimal(bytes.next()?, 3)?).ok()?;
+        value = value << 8 | u32::from(byte);
     }
-    octets.next().is_none().then_some(Address::V4(value))
+    bytes.next().is_none().then_some(Address::V4(value))
 }
 
 /// A decimal number of one to `digits_max` digits (at most nine).

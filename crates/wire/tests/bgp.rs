@@ -92,12 +92,12 @@ fn prefix6() -> impl Strategy<Value = (u32, Prefix<u128>)> {
         .prop_map(|(id, address, length)| (id, Prefix::new(address, length).expect("in range")))
 }
 
-/// The value of an AS_PATH with four octets.
+/// The value of an AS_PATH with four bytes.
 fn path() -> impl Strategy<Value = Vec<u8>> {
     let asn = prop_oneof![1u32..65536, 1u32..];
     let segment = (1u8..3, vec(asn, 1..6)).prop_map(|(kind, asns)| {
-        let octets: Vec<u8> = asns.iter().flat_map(|asn| asn.to_be_bytes()).collect();
-        [&[kind, asns.len() as u8], &octets[..]].concat()
+        let bytes: Vec<u8> = asns.iter().flat_map(|asn| asn.to_be_bytes()).collect();
+        [&[kind, asns.len() as u8], &bytes[..]].concat()
     });
     vec(segment, 0..4).prop_map(|segments| segments.concat())
 }
@@ -177,8 +177,8 @@ fn write(made: &Made, out: &mut Vec<u8>) {
         write_attribute(out, well_known, a::LOCAL_PREF, &local_pref.to_be_bytes());
     }
     if !made.communities.is_empty() {
-        let octets: Vec<u8> = made.communities.iter().flat_map(|each| each.to_be_bytes()).collect();
-        write_attribute(out, optional | well_known, a::COMMUNITIES, &octets);
+        let bytes: Vec<u8> = made.communities.iter().flat_map(|each| each.to_be_bytes()).collect();
+        write_attribute(out, optional | well_known, a::COMMUNITIES, &bytes);
     }
     finish_attributes(out, attributes);
     made.reach.iter().for_each(|&(path, prefix)| write_nlri(out, id(path), prefix));
@@ -234,7 +234,7 @@ proptest! {
         }
         prop_assert_eq!((update.med, update.local_pref), (made.med, made.local_pref));
         prop_assert_eq!((update.origin as u8, update.next_hop), (made.origin, Some(NEXT_HOP)));
-        // A path through a neighbour with two octets loses nothing.
+        // A path through a neighbor with two bytes loses nothing.
         let mut scratch = Vec::new();
         prop_assert_eq!(update.as_path(&mut scratch), &made.path[..]);
         let size: usize = made.reach.iter().map(|&(_, prefix)| nlri_length(prefix) + if ids { 4 } else { 0 }).sum();
@@ -305,19 +305,19 @@ proptest! {
     }
 
     #[test]
-    fn octets_in_any_order_do_no_harm(octets in vec(any::<u8>(), 0..80), bits in any::<[bool; 4]>()) {
+    fn bytes_in_any_order_do_no_harm(bytes in vec(any::<u8>(), 0..80), bits in any::<[bool; 4]>()) {
         let codec = Codec {
             four_octet_as: bits[0],
             add_path_receive: [bits[1], bits[2]],
             extended_next_hop: bits[3],
             ..Codec::default()
         };
-        if let Ok(update) = Update::parse(&octets, &codec, &PeerFacts::default()) {
+        if let Ok(update) = Update::parse(&bytes, &codec, &PeerFacts::default()) {
             prop_assert_eq!(update.withdrawn.iter().count(), update.withdrawn.len());
             prop_assert_eq!(update.reach_v4.iter().count(), update.reach_v4.len());
             prop_assert!(!update.to_string().is_empty());
         }
-        let _ = (Open::parse(&octets), RouteRefresh::parse(&octets), frame(&octets, 4096));
+        let _ = (Open::parse(&bytes), RouteRefresh::parse(&bytes), frame(&bytes, 4096));
     }
 }
 
@@ -345,8 +345,8 @@ fn headers() {
         bytes[17] = least;
         assert_eq!(frame(&bytes, 4096), Ok(None));
     }
-    assert_eq!(changed(18, 6), Err(HeaderError::Kind { octet: 6 }));
-    assert_eq!(changed(18, 0), Err(HeaderError::Kind { octet: 0 }));
+    assert_eq!(changed(18, 6), Err(HeaderError::Kind { byte: 6 }));
+    assert_eq!(changed(18, 0), Err(HeaderError::Kind { byte: 0 }));
     let long = |kind: u8| {
         let mut bytes = keepalive.clone();
         (bytes[16], bytes[17], bytes[18]) = (0x10, 1, kind);
@@ -354,7 +354,7 @@ fn headers() {
     };
     assert_eq!(long(2), [false, true]);
     assert_eq!(long(1), [false, false], "RFC 8654: OPEN stays short");
-    let told = HeaderError::Kind { octet: 9 }.notification();
+    let told = HeaderError::Kind { byte: 9 }.notification();
     assert_eq!((told.code, told.subcode, &told.data[..]), (error::HEADER, header_error::BAD_TYPE, &[9][..]));
     let mut out = vec![0; 7];
     let start = begin_message(&mut out, MessageKind::Update);
@@ -382,10 +382,10 @@ fn opens_that_are_refused() {
     }
     assert_eq!(open_subcode(|bytes| bytes[4] = 0), Ok(()), "no hold time at all");
     assert_eq!(open_subcode(|bytes| bytes[5..9].fill(0)), Err(open_error::BAD_IDENTIFIER));
-    let parameters = |octets: &'static [u8]| {
+    let parameters = |sent: &'static [u8]| {
         open_subcode(move |bytes| {
             bytes.pop();
-            bytes.extend_from_slice(octets);
+            bytes.extend_from_slice(sent);
         })
     };
     assert_eq!(parameters(&[2, 1, 0]), Err(open_error::UNSUPPORTED_PARAMETER));
@@ -407,7 +407,7 @@ fn opens_that_are_refused() {
 }
 
 #[test]
-fn an_open_in_octets() {
+fn an_open_in_bytes() {
     let capabilities = Capabilities {
         families: vec![Family::Ipv4.into(), Family::Ipv6.into()],
         route_refresh: true,
@@ -432,7 +432,7 @@ fn an_open_in_octets() {
 fn texts_of_shutdowns() {
     let long = "ü".repeat(200);
     let notification = Notification::with_text(cease::ADMINISTRATIVE_SHUTDOWN, &long);
-    assert_eq!(notification.data.len(), 255, "127 characters of two octets");
+    assert_eq!(notification.data.len(), 255, "127 characters of two bytes");
     assert_eq!(notification.text(), Some("ü".repeat(127)));
     let notification = Notification::with_text(cease::ADMINISTRATIVE_RESET, "back at noon");
     assert_eq!(notification.to_string(), "Cease (6), Administrative Reset (4): \"back at noon\"");

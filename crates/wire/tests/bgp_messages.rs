@@ -21,12 +21,12 @@ use thalweg_wire::bgp::{
 
 const COLLECTION: &str = "bgp-messages";
 
-fn four_octets() -> Codec {
+fn four_bytes() -> Codec {
     Codec { four_octet_as: true, extended_next_hop: true, ..Codec::default() }
 }
 
-fn two_octets() -> Codec {
-    Codec { four_octet_as: false, ..four_octets() }
+fn two_bytes() -> Codec {
+    Codec { four_octet_as: false, ..four_bytes() }
 }
 
 fn inside() -> PeerFacts {
@@ -138,7 +138,7 @@ fn read(message: Frame<'_>, codec: &Codec, peer: &PeerFacts) -> Read {
     }
 }
 
-/// Cuts octets into messages; the last word says why it ended early, if it did.
+/// Cuts bytes into messages; the last word says why it ended early, if it did.
 fn messages(bytes: &[u8]) -> (Vec<Frame<'_>>, Option<String>) {
     let mut found = Vec::new();
     let mut rest = bytes;
@@ -186,7 +186,7 @@ fn read_capture(path: &Path) -> (Counts, Vec<Read>, Vec<String>) {
         };
         let four =
             says(&stream.bytes).unwrap_or(true) && back.and_then(|back| says(&back.bytes)).unwrap_or(true);
-        let mut codec = if four { four_octets() } else { two_octets() };
+        let mut codec = if four { four_bytes() } else { two_bytes() };
         codec.add_path_receive = [add_path; 2];
         let (found, end) = messages(&stream.bytes);
         for message in found {
@@ -317,7 +317,7 @@ fn netgauze() {
     }
 }
 
-fn octets(hex: &str) -> Vec<u8> {
+fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter(|byte| !matches!(byte, b':' | b' ')).collect();
     let pairs = digits.as_chunks::<2>().0.iter().map(|pair| std::str::from_utf8(pair).expect("ASCII"));
     pairs.map(|pair| u8::from_str_radix(pair, 16).expect("hex")).collect()
@@ -325,7 +325,7 @@ fn octets(hex: &str) -> Vec<u8> {
 
 /// One message of ExaBGP's with its JSON, if there is any.
 fn exabgp_message(name: &str, hex: &str, json: Option<&str>, counts: &mut Counts) {
-    let mut bytes = octets(hex);
+    let mut bytes = bytes(hex);
     if !bytes.starts_with(&[0xff; 16]) {
         // Some give the body only.
         let mut message = Vec::new();
@@ -336,7 +336,7 @@ fn exabgp_message(name: &str, hex: &str, json: Option<&str>, counts: &mut Counts
     }
     let (found, end) = messages(&bytes);
     assert!(found.len() == 1 && end.is_none(), "{name}: {end:?}");
-    let mut codec = if name == "conf-no-asn4.ci" { two_octets() } else { four_octets() };
+    let mut codec = if name == "conf-no-asn4.ci" { two_bytes() } else { four_bytes() };
     // End-of-RIB follows the routes; it has no identifiers to read.
     codec.add_path_receive = [name == "conf-path-information.ci"; 2];
     let read = read(found[0], &codec, &inside());
@@ -399,7 +399,7 @@ fn gobgp() {
         bytes[..16].fill(0xff);
         let (found, end) = messages(&bytes);
         for message in found {
-            for codec in [four_octets(), two_octets()] {
+            for codec in [four_bytes(), two_bytes()] {
                 counts.add(&read(message, &codec, &inside()).outcome);
             }
         }
@@ -410,11 +410,11 @@ fn gobgp() {
     assert_counts("gobgp-bad-len", &counts);
 }
 
-/// The way to say that a path of four octets was read as one of two is a fault of AS_PATH.
+/// The way to say that a path of four bytes was read as one of two is a fault of AS_PATH.
 #[test]
 fn a_path_of_the_wrong_width_is_a_fault() {
     let body = [0, 0, 0, 9, 0x40, 2, 6, 2, 1, 0, 0, 0xfc, 0, 8, 10];
-    let update = Update::parse(&body, &two_octets(), &inside()).expect("not a reset: it announces");
+    let update = Update::parse(&body, &two_bytes(), &inside()).expect("not a reset: it announces");
     assert!(
         matches!(update.verdict, Verdict::TreatAsWithdraw(problem) if matches!(problem.fault, Fault::AsPath(_)))
     );

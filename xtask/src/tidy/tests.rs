@@ -177,3 +177,22 @@ fn findings_come_by_file_and_line_and_build_folders_are_left_alone() {
     write(&root, "fuzz/target/debug/x.rs", "fn a() { todo!() }\n");
     finds(&root, &["base/src/a.rs:1", "base/src/a.rs:2", "bgp/src/b.rs:2"]);
 }
+
+#[test]
+fn a_word_that_has_another_name_fails_in_code_and_in_documents() {
+    let root = tree();
+    write(
+        &root,
+        "crates/bgp/src/peer.rs",
+        "/// A Neighbour of ours.\nlet octets = address.octets();\nlet destination = 1;\n",
+    );
+    write(&root, "docs/bgp.md", "Stations are asked.\n");
+    finds(
+        &root,
+        &[
+            "error: crates/bgp/src/peer.rs:1: `neighbour`: say `neighbor`",
+            "error: crates/bgp/src/peer.rs:2: `octets`: say `bytes`",
+            "error: docs/bgp.md:1: `station`: say `neighbor`",
+        ],
+    );
+}

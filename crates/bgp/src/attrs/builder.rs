@@ -38,7 +38,7 @@ pub enum AttrsError {
     TooLong {
         /// The attribute.
         code: u8,
-        /// Octets it would take.
+        /// Bytes it would take.
         length: usize,
     },
 }
@@ -47,7 +47,7 @@ impl fmt::Display for AttrsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong { code, length } => {
-                write!(f, "attribute {code} would take {length} octets; an attribute has at most 65535")
+                write!(f, "attribute {code} would take {length} bytes; an attribute has at most 65535")
             }
         }
     }
@@ -152,12 +152,12 @@ impl AttrsBuilder {
 
     /// Replaces all large communities; none takes the attribute away.
     pub fn set_large_communities(&mut self, communities: &[[u32; 3]]) -> Result<(), AttrsError> {
-        let octets = communities.iter().flatten().flat_map(|each| each.to_be_bytes());
-        self.set_list(attribute::LARGE_COMMUNITIES, octets)
+        let bytes = communities.iter().flatten().flat_map(|each| each.to_be_bytes());
+        self.set_list(attribute::LARGE_COMMUNITIES, bytes)
     }
 
-    fn set_list(&mut self, code: u8, octets: impl Iterator<Item = u8>) -> Result<(), AttrsError> {
-        let value: Vec<u8> = octets.collect();
+    fn set_list(&mut self, code: u8, bytes: impl Iterator<Item = u8>) -> Result<(), AttrsError> {
+        let value: Vec<u8> = bytes.collect();
         if value.is_empty() {
             self.remove(code);
             return Ok(());

@@ -11,20 +11,20 @@ use thalweg_base::mix64;
 
 use crate::peer::PeerId;
 
-/// A set of neighbours. Equal sets are equal words: no zero words at the end.
+/// A set of neighbors. Equal sets are equal words: no zero words at the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PeerSet {
     words: Vec<u64>,
 }
 
 impl PeerSet {
-    /// Whether the neighbour is in it.
+    /// Whether the neighbor is in it.
     #[inline]
     pub fn contains(&self, peer: PeerId) -> bool {
         self.words.get(peer.index() / 64).is_some_and(|word| word >> (peer.index() % 64) & 1 != 0)
     }
 
-    /// Adds a neighbour.
+    /// Adds a neighbor.
     pub fn insert(&mut self, peer: PeerId) {
         let word = peer.index() / 64;
         if self.words.len() <= word {
@@ -33,7 +33,7 @@ impl PeerSet {
         self.words[word] |= 1 << (peer.index() % 64);
     }
 
-    /// Takes a neighbour out.
+    /// Takes a neighbor out.
     pub fn remove(&mut self, peer: PeerId) {
         if let Some(word) = self.words.get_mut(peer.index() / 64) {
             *word &= !(1 << (peer.index() % 64));
@@ -125,7 +125,7 @@ impl Audience {
     }
 }
 
-/// An audience as queues keep it. Above the sixteen bits of a neighbour stands which form it is.
+/// An audience as queues keep it. Above the sixteen bits of a neighbor stands which form it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct AudienceCode(pub(super) u32);
 

@@ -41,7 +41,7 @@ pub enum DumpKind {
     Refresh {
         /// The family.
         family: Family,
-        /// Whether the neighbour understands BoRR and EoRR.
+        /// Whether the neighbor understands BoRR and EoRR.
         enhanced: bool,
     },
     /// What changed after these versions, withdrawals too. Shards keep tombstones that are later.

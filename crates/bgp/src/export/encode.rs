@@ -5,7 +5,7 @@
 //! a pack are put together once, in a [`Block`], and copied into each of its messages.
 //!
 //! Messages are written into a buffer that is longer than any message can still need, so that writing a prefix
-//! is one store of eight octets and an addition.
+//! is one store of eight bytes and an addition.
 
 use thalweg_wire::bgp::{AS_TRANS, Attribute, Codec, Family, SegmentKind, attribute as code};
 
@@ -32,7 +32,7 @@ const UPDATE: u8 = 2;
 /// A chunk is closed when it has this many bytes.
 pub(super) const CHUNK_BYTES: usize = 64 << 10;
 const MESSAGE_MAX: usize = 65_535;
-/// More than a prefix takes: path identifier, length, 16 octets, and what an eight-octet store overhangs.
+/// More than a prefix takes: path identifier, length, 16 bytes, and what an eight-byte store overhangs.
 const SLACK: usize = 64;
 
 /// Path attributes that are ready to be sent.
@@ -46,7 +46,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Octets of MP_REACH_NLRI before its prefixes, its header's length being two.
+    /// Bytes of MP_REACH_NLRI before its prefixes, its header's length being two.
     fn mp_overhead(&self) -> usize {
         if self.next_hop_length == 0 { 0 } else { 4 + 5 + usize::from(self.next_hop_length) }
     }
@@ -205,7 +205,7 @@ impl Rest<'_> {
         }
     }
 
-    /// Whether the route is reflected: from one internal neighbour to another.
+    /// Whether the route is reflected: from one internal neighbor to another.
     fn reflects(&self) -> bool {
         self.view.kind.is_internal() && self.origins.is_internal()
     }
@@ -254,7 +254,7 @@ impl Rest<'_> {
         }
     }
 
-    /// What two octets cannot say (RFC 6793 4.2.2). Confederation segments have no place in AS4_PATH.
+    /// What two bytes cannot say (RFC 6793 4.2.2). Confederation segments have no place in AS4_PATH.
     fn add_four_octet(&self, out: &mut Vec<u8>) {
         if self.path_needs_four {
             let mut whole = Vec::new();
@@ -300,15 +300,15 @@ impl Rest<'_> {
     }
 }
 
-/// AGGREGATOR with an AS number of two octets.
+/// AGGREGATOR with an AS number of two bytes.
 fn write_aggregator_two(each: Attribute<'_>, out: &mut Vec<u8>) {
     let Some((asn, address)) = each.value.split_first_chunk::<4>() else { return };
-    let mut value = two_octets(u32::from_be_bytes(*asn)).to_be_bytes().to_vec();
+    let mut value = two_bytes(u32::from_be_bytes(*asn)).to_be_bytes().to_vec();
     value.extend_from_slice(address);
     write_attribute(each.flags, each.code, &value, out);
 }
 
-fn two_octets(asn: u32) -> u16 {
+fn two_bytes(asn: u32) -> u16 {
     u16::try_from(asn).unwrap_or(AS_TRANS)
 }
 
@@ -329,7 +329,7 @@ fn write_header(flags: u8, code: u8, length: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes AS_PATH. Whether it has numbers that two octets could not hold, where they are to.
+/// Writes AS_PATH. Whether it has numbers that two bytes could not hold, where they are to.
 fn as_path(view: &ExportView, attrs: &Attrs, prepend: u8, out: &mut Vec<u8>) -> bool {
     let old = attrs.as_path().value();
     let external = view.kind == PeerKind::External;
@@ -362,14 +362,14 @@ fn as_path(view: &ExportView, attrs: &Attrs, prepend: u8, out: &mut Vec<u8>) -> 
         short.extend_from_slice(&[segment.kind as u8, segment.asns().len() as u8]);
         for asn in segment.asns() {
             needs_four |= asn > u32::from(u16::MAX) && !segment.kind.is_confederation();
-            short.extend_from_slice(&two_octets(asn).to_be_bytes());
+            short.extend_from_slice(&two_bytes(asn).to_be_bytes());
         }
     }
     write_attribute(TRANSITIVE, code::AS_PATH, &short, out);
     needs_four
 }
 
-/// The path as it goes out, in four octets. A route server prepends the AS of the
+/// The path as it goes out, in four bytes. A route server prepends the AS of the
 /// client that sent the route.
 fn path_value(view: &ExportView, attrs: &Attrs, prepend: u8, out: &mut Vec<u8>) {
     let path = attrs.as_path();
@@ -411,7 +411,7 @@ fn prepend_one(asn: u32, kind: SegmentKind, out: &mut Vec<u8>) {
     }
 }
 
-/// An AS of the path as an external neighbour sees it.
+/// An AS of the path as an external neighbor sees it.
 fn external_as(view: &ExportView, asn: u32) -> Option<u32> {
     const PRIVATE_TWO: std::ops::RangeInclusive<u32> = 64_512..=65_534;
     const PRIVATE_FOUR: std::ops::RangeInclusive<u32> = 4_200_000_000..=4_294_967_294;
@@ -425,9 +425,9 @@ fn external_as(view: &ExportView, asn: u32) -> Option<u32> {
     }
 }
 
-/// Writing a prefix of either family; `out` has room for [`SLACK`] octets.
+/// Writing a prefix of either family; `out` has room for [`SLACK`] bytes.
 pub(super) trait NlriAddress: RouteAddress {
-    /// Writes it at the beginning of `out`; how many octets it takes.
+    /// Writes it at the beginning of `out`; how many bytes it takes.
     fn put(prefix: Prefix<Self>, out: &mut [u8]) -> usize
     where
         Self: Sized;
@@ -507,16 +507,16 @@ impl Encoder {
         Some((bytes.into(), std::mem::take(&mut self.segments).into()))
     }
 
-    /// Octets held.
+    /// Bytes held.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// Makes room for a message of this many octets, or as many as messages have.
+    /// Makes room for a message of this many bytes, or as many as messages have.
     #[inline]
-    fn reserve(&mut self, octets: usize) {
-        let needed = self.at + octets.min(self.limit) + 2 * SLACK;
+    fn reserve(&mut self, bytes: usize) {
+        let needed = self.at + bytes.min(self.limit) + 2 * SLACK;
         if self.buffer.len() < needed {
             self.grow(needed);
         }
@@ -535,9 +535,9 @@ impl Encoder {
         }
     }
 
-    /// Octets that these prefixes take at most.
+    /// Bytes that these prefixes take at most.
     #[inline]
-    fn octets_max<A: NlriAddress>(prefixes: &impl Iterator<Item = Nlri<A>>) -> usize {
+    fn bytes_max<A: NlriAddress>(prefixes: &impl Iterator<Item = Nlri<A>>) -> usize {
         let each = if A::FAMILY == Family::Ipv4 { 9 } else { 21 };
         prefixes.size_hint().1.map_or(usize::MAX, |count| count.saturating_mul(each))
     }
@@ -551,7 +551,7 @@ impl Encoder {
     ) {
         let start = self.at;
         let attributes = block.bytes.len() + block.mp_overhead();
-        self.reserve((FIXED + attributes).saturating_add(Self::octets_max(prefixes)));
+        self.reserve((FIXED + attributes).saturating_add(Self::bytes_max(prefixes)));
         self.begin();
         self.at += 2;
         let attributes = self.at;
@@ -585,7 +585,7 @@ impl Encoder {
         audience: &Audience,
     ) {
         let start = self.at;
-        self.reserve((FIXED + MP_UNREACH).saturating_add(Self::octets_max(prefixes)));
+        self.reserve((FIXED + MP_UNREACH).saturating_add(Self::bytes_max(prefixes)));
         self.begin();
         let end = start + self.limit;
         if A::FAMILY == Family::Ipv4 {
@@ -673,7 +673,7 @@ impl Encoder {
         self.at = at;
     }
 
-    /// Sets the length of the MP attribute that begins at `mp`. Up to 255 octets take the short form, as RFC 4271
+    /// Sets the length of the MP attribute that begins at `mp`. Up to 255 bytes take the short form, as RFC 4271
     /// 4.3 says.
     fn close_mp(&mut self, mp: usize) {
         let length = self.at - mp - 4;
@@ -689,7 +689,7 @@ impl Encoder {
 
     /// Ends a message; `updates`: whether it is an UPDATE.
     fn end(&mut self, start: usize, updates: u32, audience: &Audience) {
-        debug_assert!(self.at - start <= self.limit, "{} octets", self.at - start);
+        debug_assert!(self.at - start <= self.limit, "{} bytes", self.at - start);
         self.put_u16(start + 16, self.at - start);
         match self.segments.last_mut() {
             Some(last) if last.audience == *audience => {

@@ -1,4 +1,4 @@
-//! A neighbour's place in the log of its group: what goes into its socket next.
+//! A neighbor's place in the log of its group: what goes into its socket next.
 //!
 //! [`Member::gather`] collects references to whole messages, [`Member::advance`] takes away what the socket took,
 //! which may end inside a message. What was gathered is always written to its end, whatever happens to the log
@@ -118,7 +118,7 @@ impl Member {
     }
 
     /// Goes on where a member of another group stopped, with this dump first.
-    pub(super) fn take_over(&mut self, gathered: Gathered, needs: DumpKind) {
+    pub(super) fn migrate_state(&mut self, gathered: Gathered, needs: DumpKind) {
         self.gathered = gathered.0;
         self.hold_floor(&needs);
         self.needs = Some(needs);

@@ -2,7 +2,7 @@
 //!
 //! The order of the rules: well-known communities, roles (RFC 9234), where the route came from (RFC 4271 9.2.1,
 //! RFC 4456), loops if asked, control communities (RFC 7947), policy, next hop, length. All are functions of
-//! (view, prefix, attributes, source), so what a neighbour had can be told from the old route at any time.
+//! (view, prefix, attributes, source), so what a neighbor had can be told from the old route at any time.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::policy::{Changed, NextHopChoice, Outcome, Policy, RouteContext};
 /// What the encoding of a route depends on besides its attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Origins {
-    /// Kind of the neighbour that sent it; `None`: it originates here, or its neighbour is gone.
+    /// Kind of the neighbor that sent it; `None`: it originates here, or its neighbor is gone.
     pub(super) kind: Option<PeerKind>,
-    /// BGP identifier of that neighbour.
+    /// BGP identifier of that neighbor.
     pub(super) router_id: Ipv4Addr,
     /// What policy decided beyond attributes.
     pub(super) changed: Marks,
@@ -77,7 +77,7 @@ enum Judgement {
     TooLong,
 }
 
-/// What is known of the neighbour that sent a route, looked up once for a run of routes.
+/// What is known of the neighbor that sent a route, looked up once for a run of routes.
 #[derive(Clone, Debug)]
 struct Source {
     peer: PeerId,
@@ -89,7 +89,7 @@ struct Source {
 /// Applies a view.
 pub(super) struct Rules {
     pub(super) view: Arc<ExportView>,
-    /// Stands for all members where a policy asks who the neighbour is.
+    /// Stands for all members where a policy asks who the neighbor is.
     pub(super) representative: Arc<PeerInfo>,
     pub(super) audiences: Audiences,
     /// Members by AS number, for control communities.
@@ -219,12 +219,12 @@ impl Rules {
         found
     }
 
-    /// Forgets what it knows of neighbours: the table may be another.
+    /// Forgets what it knows of neighbors: the table may be another.
     pub(super) fn forget_sources(&mut self) {
         self.source = None;
     }
 
-    /// Where a route of this neighbour comes from.
+    /// Where a route of this neighbor comes from.
     #[inline]
     pub(super) fn origins(&mut self, peer: PeerId, peers: &PeerTable) -> Origins {
         self.source(peer, peers).origins
@@ -252,7 +252,7 @@ impl Rules {
         let info = peers.get(peer).cloned();
         let kind = info.as_ref().map(|info| info.kind);
         let router_id = info.as_ref().map_or(Ipv4Addr::UNSPECIFIED, |info| info.router_id);
-        // RFC 4456 section 6: from a client to everybody, from another internal neighbour to clients only.
+        // RFC 4456 section 6: from a client to everybody, from another internal neighbor to clients only.
         let blocked = kind == Some(PeerKind::Internal) && self.view.kind == PeerKind::Internal;
         Source {
             peer,
@@ -384,13 +384,13 @@ impl Rules {
         Judgement::Goes(Offer { attrs, origins, audience, prepended })
     }
 
-    /// The next hop that goes out; `None`: the neighbours cannot be given any.
+    /// The next hop that goes out; `None`: the neighbors cannot be given any.
     pub(super) fn next_hop(&self, family: Family, attrs: &Attrs, origins: Origins) -> Option<NextHop> {
         next_hop(&self.view, family, attrs, origins)
     }
 
     /// Whether the attributes leave room for a prefix in a message. Attributes grow by our AS, by what reflection
-    /// adds, and twice where AS numbers of two octets come with AS4_PATH.
+    /// adds, and twice where AS numbers of two octet come with AS4_PATH.
     #[inline]
     fn fits(&self, family: Family, attrs: &Attrs, origins: Origins) -> bool {
         const ADDED_MAX: usize = 256;

@@ -1,8 +1,8 @@
 //! Update groups against their definition, driven by chance or by any bytes: what tests and the fuzzer run.
 //!
-//! Real shards are changed by six neighbours; two groups with different views turn that into messages; members read
+//! Real shards are changed by six neighbors; two groups with different views turn that into messages; members read
 //! them at any speed, in any pieces, fall behind, come, go, move from one group to the other, and ask again. What
-//! arrives is parsed as a neighbour would, and may never be malformed. When all comes to rest, each member must
+//! arrives is parsed as a neighbor would, and may never be malformed. When all comes to rest, each member must
 //! hold exactly what the final RIB says it should by its group's view, as `may_have` defines it.
 
 #![allow(clippy::unwrap_used)] // Its own routes and views are good.
@@ -111,7 +111,7 @@ fn fuzz_view(chance: &mut impl Chance, encoding: u32) -> ExportView {
     view
 }
 
-/// Towards other networks.
+/// BestPathTo other networks.
 pub(super) fn external() -> ExportView {
     ExportView {
         own_ipv4: Some(Ipv4Addr::new(192, 0, 2, 100)),
@@ -359,7 +359,7 @@ impl World {
         }
     }
 
-    /// One neighbour announces and withdraws a few routes.
+    /// One neighbor announces and withdraws a few routes.
     fn change(&mut self, rng: &mut impl Chance) {
         let mut builder = RouteBatchBuilder::default();
         let peer = PeerId(rng.below(u32::from(PEERS)) as u16);
@@ -388,7 +388,7 @@ impl World {
         }
     }
 
-    /// One neighbour announces many prefixes with one attribute set; they reach the groups and their logs.
+    /// One neighbor announces many prefixes with one attribute set; they reach the groups and their logs.
     #[cfg(test)]
     pub(super) fn announce_many(&mut self, peer: u16, count: u32) {
         let plain =
@@ -397,7 +397,7 @@ impl World {
         self.announce(peer, Family::Ipv4, 0..count, &set);
     }
 
-    /// One neighbour announces prefixes, which reach the groups and their logs.
+    /// One neighbor announces prefixes, which reach the groups and their logs.
     #[cfg(test)]
     pub(super) fn announce(
         &mut self,
@@ -615,7 +615,7 @@ impl World {
         receiver.stream.extend_from_slice(&taken);
         self.received += receiver.decode(&self.views[receiver.group]);
         let left = receiver.stream.len();
-        assert_eq!(left > 0, receiver.member.inside_message(), "{left} octets of a message are there");
+        assert_eq!(left > 0, receiver.member.inside_message(), "{left} bytes of a message are there");
     }
 
     /// Everything comes to rest.

@@ -1,4 +1,4 @@
-//! What makes two neighbours get the same bytes.
+//! What makes two neighbors get the same bytes.
 
 use std::hash::Hash;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -12,13 +12,13 @@ use crate::peer::{PeerId, PeerKind, Role};
 use crate::policy::Policy;
 use crate::session::config::{PrivateAs, SendCommunities};
 
-/// Everything that an exported route depends on besides the route. Neighbours with equal views share an update
+/// Everything that an exported route depends on besides the route. Neighbors with equal views share an update
 /// group: this is its key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExportView {
-    /// What the neighbours are to us.
+    /// What the neighbors are to us.
     pub kind: PeerKind,
-    /// Our AS number towards them: the confederation's towards external neighbours, our member AS inside it.
+    /// Our AS number towards them: the confederation's towards external neighbors, our member AS inside it.
     pub local_as: u32,
     /// Their AS, only where [`Self::sender_loop_check`] or [`Self::as_override`] looks at it.
     pub remote_as: Option<u32>,
@@ -36,18 +36,18 @@ pub struct ExportView {
     pub own_ipv4: Option<Ipv4Addr>,
     /// Our IPv6 address as a next hop.
     pub own_ipv6: Option<Ipv6Addr>,
-    /// Our link-local address, sent after [`Self::own_ipv6`] to neighbours on the same link (RFC 2545).
+    /// Our link-local address, sent after [`Self::own_ipv6`] to neighbors on the same link (RFC 2545).
     pub own_link_local: Option<Ipv6Addr>,
     /// The export policy.
     pub policy: Arc<Policy>,
-    /// What the neighbours are as a business (RFC 9234).
+    /// What the neighbors are as a business (RFC 9234).
     pub role: Option<Role>,
     /// They are clients of the route server that we are (RFC 7947).
     pub route_server: Option<RouteServerRules>,
     /// How many paths of a prefix go out, by family, where the codec has path identifiers (RFC 7911). Without
     /// them it is the best one.
     pub add_path_depth: [u16; 2],
-    /// What becomes of private AS numbers, towards external neighbours.
+    /// What becomes of private AS numbers, towards external neighbors.
     pub private_as: PrivateAs,
     /// Their AS in a path is replaced by ours.
     pub as_override: bool,
@@ -84,13 +84,13 @@ impl ExportView {
         }
     }
 
-    /// The longest message the neighbours take.
+    /// The longest message the neighbors take.
     pub fn message_length_max(&self) -> usize {
         if self.codec.extended_messages { 65_535 } else { 4096 }
     }
 
     /// Our own address as the next hop of routes of a family. IPv4 routes have an IPv6 one (RFC 8950) where the
-    /// session has no IPv4 address and the neighbour agreed.
+    /// session has no IPv4 address and the neighbor agreed.
     pub fn own_next_hop(&self, family: Family) -> Option<NextHop> {
         let v6 = self.own_ipv6.map(|global| NextHop::V6 { global, link_local: self.own_link_local });
         match family {
@@ -123,11 +123,11 @@ pub enum NextHopRule {
     /// Ours.
     Own,
     /// Ours for routes that come from outside our AS, the route's own for reflected ones (`next_hop_self` towards
-    /// internal neighbours).
+    /// internal neighbors).
     OwnUnlessInternal,
     /// The route's own; ours for routes that originate here.
     Keep,
-    /// The route's own if it lies in this prefix, which the neighbours are on too (third-party next hop, RFC 4271
+    /// The route's own if it lies in this prefix, which the neighbors are on too (third-party next hop, RFC 4271
     /// 5.1.3); otherwise ours.
     KeepWithin(IpPrefix),
 }

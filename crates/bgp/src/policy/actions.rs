@@ -134,7 +134,7 @@ fn path_of(path: AsPath<'_>, keep: impl Fn(u32) -> Option<u32>) -> Vec<u8> {
         value.extend_from_slice(&[segment.kind as u8, 0]);
         for asn in segment.asns().filter_map(&keep) {
             value.extend_from_slice(&asn.to_be_bytes());
-            // No more than the segment had: a count of one octet.
+            // No more than the segment had: a count of one byte.
             value[header + 1] += 1;
         }
         if value[header + 1] == 0 {

@@ -14,7 +14,7 @@
 //! 164500, `^64500_` and `_64500$` mean what they mean elsewhere, and `_64500_64501_` and `64500 64501` are the
 //! same. What text patterns write as `[0-9]+` (any number) is understood; other ways to match single digits are
 //! refused with advice, because they would silently mean something else. Unlike in text, `_.*_` between two
-//! numbers also fits when they are neighbours.
+//! numbers also fits when they are neighbors.
 //!
 //! An AS_SET is one place in the path that fits if any of its members does. Confederation segments count like
 //! others.

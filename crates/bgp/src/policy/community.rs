@@ -18,9 +18,9 @@ use thalweg_wire::bgp::{Attributes, attribute, community};
 /// A community of one of the three kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Community {
-    /// Of four octets.
+    /// Of four bytes.
     Standard(u32),
-    /// Of eight octets.
+    /// Of eight bytes.
     Extended(u64),
     /// Of three numbers.
     Large([u32; 3]),
@@ -70,7 +70,7 @@ pub enum CommunityPattern {
     Administered {
         /// Bit for each type: two-octet AS, IPv4 address, four-octet AS.
         types: u8,
-        /// The sub-type octet.
+        /// The sub-type byte.
         sub_type: u8,
         /// The AS number or the address.
         administrator: Span,
@@ -125,7 +125,7 @@ impl CommunityPattern {
             Self::Large([a, b, c]) => Some(Community::Large([one(*a)?, one(*b)?, one(*c)?])),
             Self::Administered { types, sub_type, administrator, number } => {
                 let (who, what) = (u64::from(one(*administrator)?), u64::from(one(*number)?));
-                // An AS number of two octets has the two-octet form; that of four means the same and is rare.
+                // An AS number of two bytes has the two-byte form; that of four means the same and is rare.
                 let (kind, shift) = match types {
                     0b001 | 0b101 => (TWO_OCTET_AS, 32),
                     0b010 => (IPV4_ADDRESS, 16),
@@ -260,7 +260,7 @@ impl fmt::Display for Community {
                         write!(f, "{name}:{}:{}", c >> 32 & 0xffff, c as u32)
                     }
                     Some(name) if kind == IPV4_ADDRESS => write!(f, "{name}:{}:{what}", Ipv4Addr::from(who)),
-                    // The four-octet form of a small AS number is another community than the two-octet one.
+                    // The four-byte form of a small AS number is another community than the two-byte one.
                     Some(name) if kind == FOUR_OCTET_AS && who > 0xffff => write!(f, "{name}:{who}:{what}"),
                     _ => write!(f, "0x{c:016x}"),
                 }
@@ -322,7 +322,7 @@ fn administered(sub_type: u8, mut parts: Parts<'_>) -> Result<CommunityPattern, 
         if span.0 > 0xffff { (0b100, span, 0xffff) } else { (0b101, span, u32::MAX) }
     };
     let number = number_span(what_at, what, max)?;
-    // A number of more than 16 bits can only be in the two-octet form.
+    // A number of more than 16 bits can only be in the two-byte form.
     let types = if number.0 > 0xffff { types & 0b001 } else { types };
     Ok(CommunityPattern::Administered { types, sub_type, administrator, number })
 }

@@ -103,9 +103,9 @@ pub enum Condition {
     Weight(Between),
     /// The next hop lies in a prefix of the set, whatever lengths it admits.
     NextHop(Arc<PrefixSet>),
-    /// The neighbour whose policy this is.
+    /// The neighbor whose policy this is.
     Neighbor(Arc<[PeerPattern]>),
-    /// At export: who sent the route. At import the neighbour itself.
+    /// At export: who sent the route. At import the neighbor itself.
     Source(Arc<[PeerPattern]>),
     /// ONLY_TO_CUSTOMER is there (`true`) or not.
     OnlyToCustomer(bool),
@@ -113,18 +113,18 @@ pub enum Condition {
     OnlyToCustomerAs(Arc<NumberSet>),
 }
 
-/// What a neighbour may look like.
+/// What a neighbor may look like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerPattern {
     /// Its name.
     Name(Arc<str>),
     /// Its address.
     Address(IpAddr),
-    /// Any address of the prefix but these: how a group with dynamic neighbours is said.
+    /// Any address of the prefix but these: how a group with dynamic neighbors is said.
     Range {
         /// Where its address lies.
         prefix: IpPrefix,
-        /// Neighbours that have a place of their own.
+        /// Neighbors that have a place of their own.
         except: Arc<[IpAddr]>,
     },
     /// Its AS.
@@ -133,12 +133,12 @@ pub enum PeerPattern {
     Kind(PeerKind),
     /// Its role.
     Role(Role),
-    /// No neighbour: the route originates here.
+    /// No neighbor: the route originates here.
     Local,
 }
 
 impl PeerPattern {
-    /// Whether the neighbour, or nobody, looks like it.
+    /// Whether the neighbor, or nobody, looks like it.
     pub fn matches(&self, peer: Option<&PeerInfo>) -> bool {
         let Some(peer) = peer else { return matches!(self, Self::Local) };
         match self {
@@ -186,7 +186,7 @@ impl Amount {
 /// Which AS number is put before the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrependAs {
-    /// Ours towards the neighbour.
+    /// Ours towards the neighbor.
     Own,
     /// The one the path begins with; nothing happens to an empty path.
     Last,
@@ -217,11 +217,11 @@ pub enum Action {
         /// For IPv6 routes.
         v6: Option<Ipv6Addr>,
     },
-    /// Our address towards the neighbour becomes the next hop.
+    /// Our address towards the neighbor becomes the next hop.
     NextHopSelf,
-    /// The next hop stays, towards external neighbours too.
+    /// The next hop stays, towards external neighbors too.
     NextHopUnchanged,
-    /// The neighbour's own address becomes the next hop.
+    /// The neighbor's own address becomes the next hop.
     NextHopPeer,
     /// An AS number is put before the AS_PATH.
     Prepend {

@@ -28,7 +28,7 @@
 //! 7196 section 5). Here the two do not depend on each other: the penalty rises to its own maximum, and an hour after its
 //! last flap a route is used again, whatever is left of its penalty; the rest is forgiven down to the reuse threshold.
 //!
-//! Only routes of external neighbours are damped (RFC 2439 4). The end of a session is no flap of its routes, which RFC
+//! Only routes of external neighbors are damped (RFC 2439 4). The end of a session is no flap of its routes, which RFC
 //! 2439 4.8.5 leaves open. RFC 7196's test mode, which counts and suppresses nothing, is missing. Records exist only for routes that flapped; they decay when somebody looks. Each record has one place in a heap of
 //! deadlines, at or before the time at which something is to be done about it. There are at most
 //! [`DampingConfig::records_max`] of them in a family of a shard; a route that flaps when all are taken is not
@@ -136,7 +136,7 @@ pub struct DampedRoute<A> {
     pub prefix: Prefix<A>,
     /// Who sends it.
     pub peer: PeerId,
-    /// The neighbour's identifier of the path.
+    /// The neighbor's identifier of the path.
     pub path_id: u32,
     /// Its penalty now.
     pub penalty: f32,
@@ -228,7 +228,7 @@ impl<A: Address> Damper<A> {
         None
     }
 
-    /// Forgets what a neighbour's routes did.
+    /// Forgets what a neighbor's routes did.
     pub(super) fn forget_peer(&mut self, peer: PeerId) {
         self.records.retain(|key, _| key.peer != peer);
         self.deadlines.retain(|Reverse((_, key))| key.peer != peer);

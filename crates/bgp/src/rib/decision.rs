@@ -9,31 +9,31 @@
 //! | locally originated | yes | |
 //! | length of AS_PATH | shorter; a set counts 1, confederation segments nothing | 9.1.2.2 a |
 //! | ORIGIN | IGP, EGP, INCOMPLETE | b |
-//! | MED | lower, among paths of the same neighbouring AS (see below) | c |
-//! | kind of neighbour | external over internal and confederation | d |
+//! | MED | lower, among paths of the same neighboring AS (see below) | c |
+//! | kind of neighbor | external over internal and confederation | d |
 //! | metric to the next hop | lower | e |
-//! | router identifier | lower; ORIGINATOR_ID, where there is one, instead of the neighbour's | f, RFC 4456 |
+//! | router identifier | lower; ORIGINATOR_ID, where there is one, instead of the neighbor's | f, RFC 4456 |
 //! | CLUSTER_LIST | shorter | RFC 4456 |
-//! | address of the neighbour | lower | g |
+//! | address of the neighbor | lower | g |
 //! | path identifier | lower | RFC 7911 leaves it open |
-//! | place of the neighbour | lower; only for two neighbours with one address | |
+//! | place of the neighbor | lower; only for two neighbors with one address | |
 //!
 //! There is no step for age: what is best depends on what is there and not on the order in which it came.
 //!
-//! **MED** is compared only among paths of one neighbouring AS. Comparing path by path, as they come, would make
+//! **MED** is compared only among paths of one neighboring AS. Comparing path by path, as they come, would make
 //! the result depend on the order (A before B by MED, B before C, C before A). Here it is *deterministic*: of all
-//! paths that are equal up to ORIGIN, those go that have a higher MED than another of the same neighbouring AS;
+//! paths that are equal up to ORIGIN, those go that have a higher MED than another of the same neighboring AS;
 //! the steps after MED choose among the rest. The second rank is the best without the first, and so on. So
 //! the ranks are a function of the set of paths, and a total order of it, although no order of pairs
 //! exists that would give it. The first sequence of an AS_PATH outside confederation segments names the
-//! neighbouring AS; paths that began in our own AS are one group. Those that began in another member of our
+//! neighboring AS; paths that began in our own AS are one group. Those that began in another member of our
 //! confederation are never compared by MED unless configured.
 //!
 //! **Not every change asks for all paths.** Write `pre` for the steps before MED. A new path that is worse than
 //! the best in `pre` leaves the best alone; one that is better is the best. If they are equal in `pre` and
-//! it has the same neighbouring AS, it must beat the best by MED and what follows, and if not, nothing changes; if it
+//! it has the same neighboring AS, it must beat the best by MED and what follows, and if not, nothing changes; if it
 //! does, and also by what follows alone, it is the best, since the others lost to the old best by that. If it has
-//! another neighbouring AS, it must beat the best by what follows MED. In all other cases (and when the best itself
+//! another neighboring AS, it must beat the best by what follows MED. In all other cases (and when the best itself
 //! goes) all paths are ranked anew. [`Decision::challenge`] and [`Decision::departure_keeps`] are these arguments in code;
 //! tests compare them with the definition.
 
@@ -50,7 +50,7 @@ use crate::peer::{PeerId, PeerKind, PeerTable};
 /// What can be chosen about decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecisionConfig {
-    /// MED is compared among all paths, whatever their neighbouring AS.
+    /// MED is compared among all paths, whatever their neighboring AS.
     pub always_compare_med: bool,
     /// A path without MED is worse than all with one; otherwise it counts as 0.
     pub med_missing_as_worst: bool,
@@ -75,9 +75,9 @@ pub enum Step {
     PathLength,
     /// Worse ORIGIN.
     Origin,
-    /// Higher MED among paths of the same neighbouring AS.
+    /// Higher MED among paths of the same neighboring AS.
     Med,
-    /// Not from an external neighbour.
+    /// Not from an external neighbor.
     External,
     /// Next hop farther away.
     IgpMetric,
@@ -85,11 +85,11 @@ pub enum Step {
     RouterId,
     /// Longer CLUSTER_LIST.
     ClusterList,
-    /// Higher address of the neighbour.
+    /// Higher address of the neighbor.
     PeerAddress,
     /// Higher path identifier.
     PathId,
-    /// Later place of the neighbour in the configuration.
+    /// Later place of the neighbor in the configuration.
     PeerPlace,
 }
 
@@ -101,14 +101,14 @@ impl fmt::Display for Step {
             Self::LocallyOriginated => "not originated here",
             Self::PathLength => "longer AS path",
             Self::Origin => "worse origin",
-            Self::Med => "higher MED from the same neighbouring AS",
-            Self::External => "not from an external neighbour",
+            Self::Med => "higher MED from the same neighboring AS",
+            Self::External => "not from an external neighbor",
             Self::IgpMetric => "next hop farther away",
             Self::RouterId => "higher router identifier",
             Self::ClusterList => "longer cluster list",
-            Self::PeerAddress => "higher neighbour address",
+            Self::PeerAddress => "higher neighbor address",
             Self::PathId => "higher path identifier",
-            Self::PeerPlace => "neighbour configured later",
+            Self::PeerPlace => "neighbor configured later",
         })
     }
 }
@@ -120,7 +120,7 @@ pub struct Candidate<'a> {
     pub attrs: &'a Attrs,
     /// Who sent it.
     pub peer: PeerId,
-    /// The neighbour's identifier of it.
+    /// The neighbor's identifier of it.
     pub path_id: u32,
 }
 
@@ -152,7 +152,7 @@ pub enum Standing {
 pub struct Decision<'a> {
     /// What was chosen.
     pub config: DecisionConfig,
-    /// Neighbours.
+    /// Neighbors.
     pub peers: &'a PeerTable,
     /// Next hops.
     pub next_hops: &'a NextHopView,
@@ -215,7 +215,7 @@ impl<'a> Decision<'a> {
         let peer = self.peers.get(path.peer);
         let (internal, router_id, address) = match peer {
             Some(peer) => (peer.kind != PeerKind::External, peer.router_id, peer.address),
-            // Routes of our own, and (which does not happen) of a neighbour nobody knows, come last.
+            // Routes of our own, and (which does not happen) of a neighbor nobody knows, come last.
             None => (true, Ipv4Addr::BROADCAST, IpAddr::V4(Ipv4Addr::BROADCAST)),
         };
         let (router_id, clusters) = match attrs.has(flag::REFLECTED) {
@@ -283,7 +283,7 @@ impl<'a> Decision<'a> {
             && self.is_same_after(path.attrs, new)
     }
 
-    /// Whether two sets of one neighbour are the same to all steps from MED on.
+    /// Whether two sets of one neighbor are the same to all steps from MED on.
     fn is_same_after(&self, old: &Attrs, new: &Attrs) -> bool {
         self.group(old) == self.group(new)
             && self.med(old) == self.med(new)
@@ -384,7 +384,7 @@ impl<'a> Decision<'a> {
     }
 }
 
-/// The lowest MED of each neighbouring AS among the paths that are best before MED.
+/// The lowest MED of each neighboring AS among the paths that are best before MED.
 fn lowest_meds(keys: &[Key], before: u128) -> HashMap<u32, u32> {
     let mut lowest = HashMap::new();
     for key in keys.iter().filter(|key| key.before == before) {

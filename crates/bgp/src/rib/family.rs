@@ -666,7 +666,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         cursor.next >= self.table.end()
     }
 
-    /// Removes the paths of a neighbour that have all of `flags`, if any.
+    /// Removes the paths of a neighbor that have all of `flags`, if any.
     pub(super) fn withdraw_matching(
         &mut self,
         number: u32,
@@ -687,7 +687,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         self.table.entry(number).count > 0
     }
 
-    /// Marks the paths of a neighbour as stale.
+    /// Marks the paths of a neighbor as stale.
     pub(super) fn mark_stale(&mut self, number: u32, peer: PeerId) {
         let entry = *self.table.entry(number);
         let block = self.paths.block_mut(entry.head, entry.count.into());

@@ -8,7 +8,7 @@
 //! # Layout and cost
 //!
 //! Prefixes nest, so they cut the addresses of a family into at most twice as many ranges and one. Kept are each
-//! range's first address and answer, in order, neighbouring ranges with one answer as one. A look-up is a binary
+//! range's first address and answer, in order, neighboring ranges with one answer as one. A look-up is a binary
 //! search: no hashing, and a dozen steps for some thousands of routes, all of them in cache since next hops are few. A
 //! view never changes. Shards share it, and are given another one when the network has changed.
 //!

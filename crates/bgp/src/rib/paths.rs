@@ -7,7 +7,7 @@
 //! class 3   4    class 4   6    class 5   8    class 6  12 ... class 31  65,536
 //! ```
 //!
-//! The paths of a prefix are one *block*: finding a neighbour's path among ten reads two cache lines, where a
+//! The paths of a prefix are one *block*: finding a neighbor's path among ten reads two cache lines, where a
 //! list would follow ten pointers. A prefix whose count outgrows its class moves to the next one. A block that is
 //! given back is filled with the last block of its class, whose owner (the prefix's entry) is told; so a class
 //! has no holes, no free list and no fragmentation, and its last chunks go back to the allocator. Memory
@@ -19,14 +19,14 @@
 use crate::attrs::AttrRef;
 use crate::peer::PeerId;
 
-/// Paths that a prefix can have. The number of a path ([`PathMeta::local_id`]) has 16 bits; more neighbours than
+/// Paths that a prefix can have. The number of a path ([`PathMeta::local_id`]) has 16 bits; more neighbors than
 /// that cannot be numbered either. What comes on top is refused and counted.
 pub(super) const PATHS_MAX: usize = u16::MAX as usize;
 
 /// Slots of a chunk, as near as the class allows.
 const CHUNK_SLOTS: u32 = 256;
 
-/// The neighbour has gone or is repeating its routes, and has not yet repeated this one.
+/// The neighbor has gone or is repeating its routes, and has not yet repeated this one.
 pub(super) const STALE: u32 = 1 << 29;
 /// The next hop cannot be reached.
 pub(super) const UNREACHABLE: u32 = 1 << 30;
@@ -40,7 +40,7 @@ const SECONDS: u32 = STALE - 1;
 /// What is known of a path besides its attributes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathMeta {
-    /// The neighbour's identifier of the path.
+    /// The neighbor's identifier of the path.
     pub path_id: u32,
     /// When it came, with [`STALE`], [`UNREACHABLE`], [`DAMPED`].
     seconds_and_flags: u32,

@@ -147,7 +147,7 @@ impl<A: Address> Table<A> {
         &mut self.chunks[(number >> CHUNK_SHIFT) as usize].entries[number as usize % CHUNK]
     }
 
-    /// Where the index begins to look for the prefix (lower half), and its tag (upper octet).
+    /// Where the index begins to look for the prefix (lower half), and its tag (upper byte).
     #[inline]
     pub(super) fn hash(&self, prefix: Prefix<A>) -> u64 {
         let address = prefix.address().to_u128();

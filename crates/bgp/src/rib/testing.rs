@@ -18,7 +18,7 @@ use thalweg_base::{Prefix, XorShift64Star};
 use thalweg_wire::bgp::{Family, Origin, attribute};
 
 use super::decision::DecisionConfig;
-use super::{DampingConfig, NextHopView, RibShard, ScanCursor, ShardConfig, is_newer};
+use super::{DampingConfig, NextHopView, RibShard, ScanCursor, ShardConfig, Withdrawal, is_newer};
 use crate::attrs::{AttrRef, Attrs, AttrsBuilder, Interner, NextHop, SegmentKind, flag};
 use crate::peer::{PeerId, PeerInfo, PeerKind, PeerTable};
 use crate::route::{Changes, Chosen, RouteAddress, RouteBatchBuilder, WITHDRAWN, shard_of};
@@ -29,7 +29,7 @@ const PREFIXES: usize = 24;
 const SETS: usize = 64;
 const SHARD: usize = 5;
 
-/// Neighbours of all kinds, two of them in one AS, two with one address.
+/// Neighbors of all kinds, two of them in one AS, two with one address.
 pub fn peers() -> PeerTable {
     let mut table = PeerTable::default();
     let kinds = [
@@ -104,7 +104,7 @@ fn random_set(rng: &mut XorShift64Star, builder: &mut AttrsBuilder, interner: &I
 pub struct ModelPath {
     /// Who sent it.
     pub peer: PeerId,
-    /// The neighbour's identifier.
+    /// The neighbor's identifier.
     pub path_id: u32,
     /// Its number.
     pub local_id: u16,
@@ -124,7 +124,7 @@ impl ModelPath {
 pub struct Definition<'a> {
     /// What is chosen.
     pub config: DecisionConfig,
-    /// Neighbours.
+    /// Neighbors.
     pub peers: &'a PeerTable,
     /// Next hops.
     pub next_hops: &'a NextHopView,
@@ -178,7 +178,7 @@ impl Definition<'_> {
         (first, last)
     }
 
-    /// The best: the best of the best of each neighbouring AS.
+    /// The best: the best of the best of each neighboring AS.
     pub fn best(&self, paths: &[ModelPath]) -> Option<usize> {
         let mut groups: BTreeMap<(u8, u64), Vec<usize>> = BTreeMap::new();
         for (number, path) in paths.iter().enumerate() {
@@ -454,11 +454,8 @@ impl World {
             let mut cursor = ScanCursor::START;
             loop {
                 let (peers, changes) = (&self.peers, &mut self.changes);
-                let done = match stale {
-                    true => self.shard.withdraw_stale(from, family, &mut cursor, budget, peers, changes),
-                    false => self.shard.withdraw_peer(from, family, &mut cursor, budget, peers, changes),
-                };
-                if done {
+                let which = if stale { Withdrawal::Stale(from) } else { Withdrawal::All(from) };
+                if self.shard.withdraw(which, family, &mut cursor, budget, peers, changes) {
                     break;
                 }
             }

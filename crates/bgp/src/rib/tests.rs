@@ -68,7 +68,7 @@ fn prefix(number: u32) -> Prefix<u32> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// The same last word of each neighbour gives the same best paths, in whatever order and batches it came.
+    /// The same last word of each neighbor gives the same best paths, in whatever order and batches it came.
     #[test]
     fn order_and_batches_do_not_matter(
         routes in proptest::collection::btree_map((0u16..6, 0u32..40), 0usize..64, 1..150),
@@ -193,7 +193,7 @@ fn a_flapping_route_is_set_aside_and_comes_back() {
             rib.apply(peer, round * 10 + 5, &[(target, None)]);
         }
     }
-    // Seven withdrawals in a minute: 6,900. Only the external neighbour's counts.
+    // Seven withdrawals in a minute: 6,900. Only the external neighbor's counts.
     rib.apply(external, 70, &[(target, Some(&sets[0]))]);
     assert!(rib.best.is_empty());
     let verdicts: Vec<_> =

@@ -29,7 +29,7 @@ pub struct PathView<'a> {
     pub attrs: &'a AttrRef,
     /// Who sent it.
     pub peer: PeerId,
-    /// The neighbour's identifier of it.
+    /// The neighbor's identifier of it.
     pub path_id: u32,
     /// Its number among the paths of the prefix.
     pub local_id: u16,
@@ -37,7 +37,7 @@ pub struct PathView<'a> {
     pub received_s: u32,
     /// Its rank, from 0 for the best, if it is among those that are kept in order.
     pub rank: Option<usize>,
-    /// Its neighbour has gone or is repeating its routes, and has not repeated this one.
+    /// Its neighbor has gone or is repeating its routes, and has not repeated this one.
     pub stale: bool,
     /// Its next hop cannot be reached.
     pub unreachable: bool,

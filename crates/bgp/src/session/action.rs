@@ -19,7 +19,7 @@ use crate::peer::Role;
 pub enum Connection {
     /// We opened it.
     Outgoing = 0,
-    /// The neighbour opened it.
+    /// The neighbor opened it.
     Incoming = 1,
 }
 
@@ -138,7 +138,7 @@ pub enum Action {
     /// Write what `poll_output` still gives as far as the socket takes it, then close the connection. It does
     /// not have to be reported as disconnected.
     Close(Connection),
-    /// The session is up: put the neighbour into the tables, send it the routes.
+    /// The session is up: put the neighbor into the tables, send it the routes.
     Established(Arc<Negotiated>),
     /// The session is down. Its routes are to be withdrawn, those of the `retained` families marked stale.
     Down {
@@ -147,13 +147,13 @@ pub enum Action {
         /// Families whose routes stay for a while (graceful restart).
         retained: [bool; 2],
     },
-    /// The neighbour wants all routes of the family again.
+    /// The neighbor wants all routes of the family again.
     Resend(Family),
-    /// Mark all routes of the neighbour in this family stale: they are about to come again.
+    /// Mark all routes of the neighbor in this family stale: they are about to come again.
     MarkStale(Family),
-    /// Withdraw those routes of the neighbour in this family that are stale.
+    /// Withdraw those routes of the neighbor in this family that are stale.
     WithdrawStale(Family),
-    /// The neighbour has sent its whole table of the family once.
+    /// The neighbor has sent its whole table of the family once.
     EndOfRib(Family),
     /// Something to log.
     Event(Event),
@@ -169,7 +169,7 @@ impl Action {
 /// Why somebody stops a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// It is shut down until it is started again, perhaps with a text for the neighbour (RFC 9003).
+    /// It is shut down until it is started again, perhaps with a text for the neighbor (RFC 9003).
     Shutdown {
         /// For people at the other end; may be empty.
         text: String,
@@ -179,13 +179,13 @@ pub enum StopReason {
         /// For people at the other end; may be empty.
         text: String,
     },
-    /// The neighbour is no longer configured.
+    /// The neighbor is no longer configured.
     Deconfigured,
     /// The configuration changed so that it has to begin anew, which it does at once.
     ConfigChanged,
     /// There is no room for its routes. It rests and begins anew.
     OutOfResources,
-    /// The daemon ends and the kernel keeps forwarding: where graceful restart was agreed on, the neighbour is
+    /// The daemon ends and the kernel keeps forwarding: where graceful restart was agreed on, the neighbor is
     /// told nothing and keeps our routes.
     Restarting,
     /// It sent more prefixes than allowed.
@@ -228,13 +228,13 @@ pub enum DownReason {
         /// What led to it.
         cause: Cause,
     },
-    /// The neighbour ended it and said so.
+    /// The neighbor ended it and said so.
     Received(Notification),
     /// The connection broke.
     ConnectionLost,
     /// The link to the neighbor went down: which, in words.
     LinkDown(Box<str>),
-    /// The neighbour came with a new connection: it restarted (RFC 4724).
+    /// The neighbor came with a new connection: it restarted (RFC 4724).
     Restarted,
 }
 
@@ -246,7 +246,7 @@ impl fmt::Display for DownReason {
             Self::Received(notification) => write!(f, "received {notification}"),
             Self::ConnectionLost => f.write_str("connection lost"),
             Self::LinkDown(what) => f.write_str(what),
-            Self::Restarted => f.write_str("the neighbour opened a new connection: it restarted"),
+            Self::Restarted => f.write_str("the neighbor opened a new connection: it restarted"),
         }
     }
 }
@@ -256,12 +256,12 @@ impl fmt::Display for DownReason {
 pub enum Cause {
     /// Somebody wanted it.
     Stopped(StopReason),
-    /// The neighbour was silent too long.
+    /// The neighbor was silent too long.
     HoldTimer {
         /// How long it may be.
         hold_ms: u64,
     },
-    /// The neighbour did not read for too long.
+    /// The neighbor did not read for too long.
     SendHoldTimer {
         /// How long it may.
         send_hold_ms: u64,
@@ -290,7 +290,7 @@ impl fmt::Display for Cause {
             Self::Stopped(reason) => write!(f, "{reason}"),
             Self::HoldTimer { hold_ms } => write!(f, "nothing heard for {} s", hold_ms / 1000),
             Self::SendHoldTimer { send_hold_ms } => {
-                write!(f, "the neighbour read nothing for {} s", send_hold_ms / 1000)
+                write!(f, "the neighbor read nothing for {} s", send_hold_ms / 1000)
             }
             Self::Malformed { message } => write!(f, "malformed {message}"),
             Self::Unexpected { message, state } => write!(f, "{message} came in {state}"),
@@ -326,7 +326,7 @@ pub enum OpenProblem {
     NoCommonFamily,
     /// The roles do not fit (RFC 9234).
     Role {
-        /// What the neighbour says it is to us; `None` in strict mode.
+        /// What the neighbor says it is to us; `None` in strict mode.
         got: Option<Role>,
         /// What it is configured to be.
         expected: Role,
@@ -341,17 +341,17 @@ pub enum OpenProblem {
 impl fmt::Display for OpenProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::RemoteAs { got, expected } => write!(f, "the neighbour has AS {got}, expected {expected}"),
-            Self::Identifier { got } => write!(f, "the neighbour's BGP identifier is {got}"),
+            Self::RemoteAs { got, expected } => write!(f, "the neighbor has AS {got}, expected {expected}"),
+            Self::Identifier { got } => write!(f, "the neighbor's BGP identifier is {got}"),
             Self::HoldTime { got, min } => write!(f, "hold time {got} s, the least is {min} s"),
             Self::NoCommonFamily => f.write_str("no address family in common"),
             Self::Role { got: Some(got), expected } => {
-                write!(f, "the neighbour claims to be our {got:?}, configured is {expected:?}")
+                write!(f, "the neighbor claims to be our {got:?}, configured is {expected:?}")
             }
             Self::Role { got: None, expected } => {
-                write!(f, "the neighbour announces no role; it has to be our {expected:?}")
+                write!(f, "the neighbor announces no role; it has to be our {expected:?}")
             }
-            Self::UnknownRole { got } => write!(f, "the neighbour announces the unknown role {got}"),
+            Self::UnknownRole { got } => write!(f, "the neighbor announces the unknown role {got}"),
         }
     }
 }
@@ -359,7 +359,7 @@ impl fmt::Display for OpenProblem {
 /// What a log says of a session.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// It begins to seek its neighbour.
+    /// It begins to seek its neighbor.
     Started,
     /// It was stopped before it was up.
     Stopped(StopReason),
@@ -381,7 +381,7 @@ pub enum Event {
         /// The last of them.
         example: Option<IpPrefix>,
     },
-    /// A connection of the neighbour was closed at once.
+    /// A connection of the neighbor was closed at once.
     Refused(Refusal),
     /// A connection ended before the session was up.
     AttemptFailed {
@@ -399,7 +399,7 @@ pub enum Event {
         /// How often it failed in a row.
         failures: u32,
     },
-    /// The neighbour does not understand capabilities; the next attempt goes without.
+    /// The neighbor does not understand capabilities; the next attempt goes without.
     WithoutCapabilities,
     /// It is up.
     Up(Arc<Negotiated>),
@@ -439,7 +439,7 @@ pub enum Event {
     },
     /// We asked for all routes of a family again.
     RefreshSent(Family),
-    /// The neighbour asked for all routes of a family again.
+    /// The neighbor asked for all routes of a family again.
     RefreshReceived(Family),
     /// Stale routes of a family are withdrawn.
     StaleWithdrawn {
@@ -453,11 +453,11 @@ pub enum Event {
 /// Why stale routes are withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StaleEnd {
-    /// The neighbour did not come back in time.
+    /// The neighbor did not come back in time.
     RestartTimer,
-    /// The neighbour came back and did not finish in time.
+    /// The neighbor came back and did not finish in time.
     StalePathTimer,
-    /// The neighbour came back and had not kept its forwarding state.
+    /// The neighbor came back and had not kept its forwarding state.
     NotForwarding,
     /// The session failed again before the routes had come anew.
     FailedAgain,
@@ -470,9 +470,9 @@ pub enum StaleEnd {
 impl fmt::Display for StaleEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::RestartTimer => "the neighbour did not come back in its restart time",
+            Self::RestartTimer => "the neighbor did not come back in its restart time",
             Self::StalePathTimer => "no End-of-RIB within the stale path time",
-            Self::NotForwarding => "the neighbour did not keep its forwarding state",
+            Self::NotForwarding => "the neighbor did not keep its forwarding state",
             Self::FailedAgain => "the session failed again before End-of-RIB",
             Self::RefreshTimer => "a route refresh began and did not end in time",
             Self::Stopped => "the session was stopped",
@@ -521,7 +521,7 @@ impl fmt::Display for Event {
                 write!(f, "{failures} protocol errors in a row; idle for {rest_ms} ms")
             }
             Self::WithoutCapabilities => {
-                f.write_str("the neighbour does not understand capabilities; trying without")
+                f.write_str("the neighbor does not understand capabilities; trying without")
             }
             Self::Up(negotiated) => write!(f, "up: {negotiated}"),
             Self::Down { reason, up_ms, retained } => {
@@ -544,7 +544,7 @@ impl fmt::Display for Event {
             Self::BadUpdate { problem, count: 1 } => write!(f, "bad UPDATE: {problem}"),
             Self::BadUpdate { problem, count } => write!(f, "{count} bad UPDATEs, the last: {problem}"),
             Self::RefreshSent(family) => write!(f, "asked for all {family} routes again"),
-            Self::RefreshReceived(family) => write!(f, "the neighbour wants all {family} routes again"),
+            Self::RefreshReceived(family) => write!(f, "the neighbor wants all {family} routes again"),
             Self::StaleWithdrawn { family, why } => write!(f, "stale {family} routes withdrawn: {why}"),
         }
     }

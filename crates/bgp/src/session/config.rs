@@ -1,4 +1,4 @@
-//! What one neighbour is configured to be: every setting of `[[bgp.neighbor]]` with its group's and the daemon's
+//! What one neighbor is configured to be: every setting of `[[bgp.neighbor]]` with its group's and the daemon's
 //! defaults already applied.
 //!
 //! The settings are grouped by who reads them: the session ([`NeighborConfig::timers`],
@@ -7,9 +7,9 @@
 //! [`NeighborConfig::difference`] says how much of the session it costs.
 //!
 //! Policies are named here, not held: a rule set whose text changed is compiled anew and swapped without any
-//! change of the neighbour's configuration.
+//! change of the neighbor's configuration.
 //!
-//! A dynamic neighbour (a whole prefix of addresses) is a [`DynamicRange`]: a template and
+//! A dynamic neighbor (a whole prefix of addresses) is a [`DynamicRange`]: a template and
 //! a bound; [`DynamicRange::neighbor`] makes the configuration of one address of it.
 
 use std::fmt;
@@ -24,7 +24,7 @@ use crate::peer::{PeerKind, Role};
 /// The port BGP listens on.
 pub const BGP_PORT: u16 = 179;
 
-/// One neighbour's settings.
+/// One neighbor's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeighborConfig {
     /// What logs and commands call it; the address, unless the configuration gives a name.
@@ -53,10 +53,10 @@ pub struct NeighborConfig {
     pub timers: TimerConfig,
     /// What is offered in OPEN.
     pub capabilities: CapabilityConfig,
-    /// What the neighbour is to us as a business (RFC 9234): `Some(Provider)` means that *it* sells us transit,
+    /// What the neighbor is to us as a business (RFC 9234): `Some(Provider)` means that *it* sells us transit,
     /// and makes us announce the role Customer.
     pub role: Option<Role>,
-    /// Refuse a session with a neighbour that announces no role (strict mode of RFC 9234). Needs `role`.
+    /// Refuse a session with a neighbor that announces no role (strict mode of RFC 9234). Needs `role`.
     pub role_strict: bool,
     /// How many prefixes it may announce, by family.
     pub max_prefixes: [Option<MaxPrefixes>; 2],
@@ -66,19 +66,19 @@ pub struct NeighborConfig {
     pub export: ExportConfig,
 }
 
-/// The AS numbers a neighbour may have.
+/// The AS numbers a neighbor may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteAs {
     /// This one.
     One(u32),
-    /// One of these ranges, both ends included (a dynamic neighbour).
+    /// One of these ranges, both ends included (a dynamic neighbor).
     AnyOf(Vec<(u32, u32)>),
-    /// Any but 0 (a dynamic neighbour).
+    /// Any but 0 (a dynamic neighbor).
     Any,
 }
 
 impl RemoteAs {
-    /// Whether a neighbour of this AS is welcome. AS 0 never is (RFC 7607).
+    /// Whether a neighbor of this AS is welcome. AS 0 never is (RFC 7607).
     pub fn matches(&self, asn: u32) -> bool {
         asn != 0
             && match self {
@@ -127,10 +127,10 @@ pub struct TransportConfig {
     pub local_address: Option<IpAddr>,
     /// TCP MD5 signature (RFC 2385).
     pub password: Option<Password>,
-    /// Generalized TTL security (RFC 5082): how many hops away the neighbour is at most.
+    /// Generalized TTL security (RFC 5082): how many hops away the neighbor is at most.
     pub ttl_security_hops: Option<u8>,
-    /// TTL of what we send to an external neighbour that is not on a link of ours. Without it an external
-    /// neighbour must be one hop away.
+    /// TTL of what we send to an external neighbor that is not on a link of ours. Without it an external
+    /// neighbor must be one hop away.
     pub multihop_ttl: Option<u8>,
 }
 
@@ -161,7 +161,7 @@ impl fmt::Debug for Password {
 pub struct TimerConfig {
     /// Hold time that we offer; 0 (never) or at least 3.
     pub hold_time_s: u16,
-    /// Refuse a neighbour that offers less than this, if not 0.
+    /// Refuse a neighbor that offers less than this, if not 0.
     pub hold_time_min_s: u16,
     /// Longest time between KEEPALIVEs; a third of the negotiated hold time where that is shorter or none is set.
     pub keepalive_s: Option<u16>,
@@ -173,7 +173,7 @@ pub struct TimerConfig {
     pub idle_hold_s: u16,
     /// And the longest.
     pub idle_hold_max_s: u16,
-    /// Send hold time (RFC 9687): how long a neighbour may read nothing while we have something to send. `None`:
+    /// Send hold time (RFC 9687): how long a neighbor may read nothing while we have something to send. `None`:
     /// the larger of eight minutes and twice the hold time.
     pub send_hold_s: Option<u32>,
     /// How long the routes of a refresh that began (RFC 7313) and did not end are kept.
@@ -204,19 +204,19 @@ impl Default for TimerConfig {
 pub struct CapabilityConfig {
     /// Families to exchange, by [`Family::index`].
     pub families: [bool; 2],
-    /// Four-octet AS numbers (RFC 6793). Off only to be as old as a neighbour that stumbles over it.
+    /// Four-octet AS numbers (RFC 6793). Off only to be as old as a neighbor that stumbles over it.
     pub four_octet_as: bool,
     /// Route refresh (RFC 2918).
     pub route_refresh: bool,
     /// Enhanced route refresh (RFC 7313).
     pub enhanced_refresh: bool,
-    /// Messages of up to 65,535 octets (RFC 8654).
+    /// Messages of up to 65,535 bytes (RFC 8654).
     pub extended_messages: bool,
     /// IPv4 routes with IPv6 next hops (RFC 8950).
     pub extended_next_hop: bool,
     /// Additional paths (RFC 7911), by family.
     pub add_path: [AddPathConfig; 2],
-    /// Graceful restart (RFC 4724); `None`: not offered, and the neighbour's routes go when its session goes.
+    /// Graceful restart (RFC 4724); `None`: not offered, and the neighbor's routes go when its session goes.
     pub graceful_restart: Option<GracefulRestartConfig>,
 }
 
@@ -247,11 +247,11 @@ pub struct AddPathConfig {
 /// Graceful restart (RFC 4724, RFC 8538).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GracefulRestartConfig {
-    /// How long a neighbour should wait for us to come back; at most 4095.
+    /// How long a neighbor should wait for us to come back; at most 4095.
     pub time_s: u16,
-    /// How long routes of a neighbour that came back are kept until its End-of-RIB.
+    /// How long routes of a neighbor that came back are kept until its End-of-RIB.
     pub stale_path_s: u32,
-    /// Restart gracefully after NOTIFICATIONs too, where the neighbour can (RFC 8538).
+    /// Restart gracefully after NOTIFICATIONs too, where the neighbor can (RFC 8538).
     pub notification: bool,
     /// Forwarding goes on while the daemon is away. Without it, no family is named in the capability: neighbors drop our
     /// routes when the session goes, and we still keep theirs.
@@ -264,7 +264,7 @@ impl Default for GracefulRestartConfig {
     }
 }
 
-/// How many prefixes of a family a neighbour may announce.
+/// How many prefixes of a family a neighbor may announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxPrefixes {
     /// The most that is welcome.
@@ -297,17 +297,17 @@ pub enum MaxPrefixesAction {
     Stop,
 }
 
-/// How what a neighbour sends is treated.
+/// How what a neighbor sends is treated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportConfig {
-    /// Rule sets in order. `None`: none is configured, so that an external neighbour's routes are all rejected
+    /// Rule sets in order. `None`: none is configured, so that an external neighbor's routes are all rejected
     /// (RFC 8212). The names "accept" and "reject" are built in.
     pub rules: Option<Vec<Arc<str>>>,
     /// How often our own AS may be in the AS_PATH.
     pub allow_own_as: u8,
     /// Reject paths with AS_SET or AS_CONFED_SET (RFC 9774).
     pub reject_as_set: bool,
-    /// Reject routes of an external neighbour whose AS_PATH does not begin with its AS. Off towards route servers.
+    /// Reject routes of an external neighbor whose AS_PATH does not begin with its AS. Off towards route servers.
     pub first_as_check: bool,
     /// Reject prefixes that no network has (RFC 4271 6.3): see [`is_martian`](super::import::is_martian).
     pub martian_check: bool,
@@ -363,10 +363,10 @@ impl HonorBlackhole {
     }
 }
 
-/// How what a neighbour is sent is made.
+/// How what a neighbor is sent is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportConfig {
-    /// Rule sets in order. `None`: none is configured, so that an external neighbour gets nothing (RFC 8212).
+    /// Rule sets in order. `None`: none is configured, so that an external neighbor gets nothing (RFC 8212).
     pub rules: Option<Vec<Arc<str>>>,
     /// We reflect routes for it (RFC 4456).
     pub route_reflector_client: bool,
@@ -374,13 +374,13 @@ pub struct ExportConfig {
     pub route_server_client: bool,
     /// Our cluster, if it is not our BGP identifier.
     pub cluster_id: Option<Ipv4Addr>,
-    /// Announce ourselves as the next hop, to an internal neighbour too.
+    /// Announce ourselves as the next hop, to an internal neighbor too.
     pub next_hop_self: bool,
-    /// Keep the next hop, to an external neighbour too.
+    /// Keep the next hop, to an external neighbor too.
     pub next_hop_unchanged: bool,
-    /// The next hop of IPv4 routes, if it is not our address towards the neighbour.
+    /// The next hop of IPv4 routes, if it is not our address towards the neighbor.
     pub next_hop_ipv4: Option<Ipv4Addr>,
-    /// The next hop of IPv6 routes, if it is not our address towards the neighbour.
+    /// The next hop of IPv6 routes, if it is not our address towards the neighbor.
     pub next_hop_ipv6: Option<std::net::Ipv6Addr>,
     /// What becomes of private AS numbers.
     pub private_as: PrivateAs,
@@ -405,7 +405,7 @@ impl Default for ExportConfig {
     }
 }
 
-/// What becomes of private AS numbers in paths that go to an external neighbour.
+/// What becomes of private AS numbers in paths that go to an external neighbor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PrivateAs {
     /// They stay.
@@ -448,7 +448,7 @@ pub enum ConfigDifference {
 }
 
 impl NeighborConfig {
-    /// A neighbour with default settings.
+    /// A neighbor with default settings.
     pub fn new(address: IpAddr, remote_as: u32, local_as: u32, router_id: Ipv4Addr) -> Self {
         Self {
             name: address.to_string().into(),
@@ -478,7 +478,7 @@ impl NeighborConfig {
         }
     }
 
-    /// What a neighbour of this AS is to us.
+    /// What a neighbor of this AS is to us.
     pub fn kind(&self, remote_as: u32) -> PeerKind {
         let member = |c: &Arc<Confederation>| c.members.contains(&remote_as);
         if remote_as == self.local_as {
@@ -493,7 +493,7 @@ impl NeighborConfig {
         }
     }
 
-    /// The AS number we show to a neighbour of this kind: the confederation's to those outside.
+    /// The AS number we show to a neighbor of this kind: the confederation's to those outside.
     pub fn shown_as(&self, kind: PeerKind) -> u32 {
         match (&self.confederation, kind) {
             (Some(confederation), PeerKind::External) => confederation.id,
@@ -534,7 +534,7 @@ impl NeighborConfig {
     }
 }
 
-/// Addresses from which neighbours may come that nobody named one by one.
+/// Addresses from which neighbors may come that nobody named one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DynamicRange {
     /// Where they may come from.
@@ -546,7 +546,7 @@ pub struct DynamicRange {
 }
 
 impl DynamicRange {
-    /// Whether the address may be a neighbour.
+    /// Whether the address may be a neighbor.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.prefixes.iter().any(|prefix| match (prefix, address) {
             (IpPrefix::V4(prefix), IpAddr::V4(address)) => prefix.contains(u32::from(address)),
@@ -555,7 +555,7 @@ impl DynamicRange {
         })
     }
 
-    /// The neighbour at this address. It never connects by itself: that it is there is known only when it calls.
+    /// The neighbor at this address. It never connects by itself: that it is there is known only when it calls.
     pub fn neighbor(&self, address: IpAddr) -> NeighborConfig {
         NeighborConfig { name: address.to_string().into(), address, passive: true, ..self.template.clone() }
     }

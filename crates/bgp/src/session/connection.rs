@@ -13,9 +13,9 @@ use super::counters::SessionCounters;
 use super::negotiate::Negotiated;
 use crate::peer::Millis;
 
-/// Octets of control messages that may wait to be written. A neighbour that does not read gets no further
+/// Bytes of control messages that may wait to be written. A neighbor that does not read gets no further
 /// KEEPALIVEs or refreshes beyond that; a NOTIFICATION always has room, because nothing follows it.
-const OUTPUT_OCTETS_MAX: usize = 64 * 1024;
+const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
 /// One connection. Closed most of the time, at least one of the two.
 #[derive(Debug)]
@@ -30,15 +30,19 @@ pub(super) struct Slot {
     pub(super) agreed: Option<Arc<Negotiated>>,
     /// Control messages, whole ones only.
     pub(super) output: Vec<u8>,
-    /// How long the neighbour may be silent; 0: for ever.
+    /// How long the neighbor may be silent; 0: for ever.
     pub(super) hold_ms: u64,
     pub(super) hold_at: Option<Millis>,
     pub(super) keepalive_at: Option<Millis>,
     pub(super) send_hold_at: Option<Millis>,
-    /// Octets of the neighbour wait at the driver.
+    /// Bytes of the neighbor wait at the driver.
     pub(super) input_waits: bool,
     /// In OpenConfirm: KEEPALIVE has come, and until then the other connection may still take precedence.
     pub(super) settle_at: Option<Millis>,
+    /// In OpenConfirm: OPEN has come and KEEPALIVE has not answered it, because the other connection may take precedence.
+    pub(super) answer_at: Option<Millis>,
+    /// In OpenConfirm: KEEPALIVE came before ours went.
+    pub(super) is_confirmed: bool,
 }
 
 impl Default for Slot {
@@ -56,6 +60,8 @@ impl Default for Slot {
             send_hold_at: None,
             input_waits: false,
             settle_at: None,
+            answer_at: None,
+            is_confirmed: false,
         }
     }
 }
@@ -88,13 +94,13 @@ impl Slot {
         *self = Self { output, ..Self::default() };
     }
 
-    /// The neighbour gave a sign of life.
+    /// The neighbor gave a sign of life.
     pub(super) fn heard(&mut self, now: Millis) {
         self.hold_at = (self.hold_ms > 0).then(|| now.plus(self.hold_ms));
     }
 
     /// The longest message that may come. Having offered longer ones, we have to take them, whatever the
-    /// neighbour offered (RFC 8654 4); they come only after its OPEN.
+    /// neighbor offered (RFC 8654 4); they come only after its OPEN.
     pub(super) fn length_max(&self) -> usize {
         let offered = self.offered.as_ref().is_some_and(|open| open.capabilities.extended_message);
         if offered && self.state > State::OpenSent { EXTENDED_MESSAGE_LENGTH_MAX } else { MESSAGE_LENGTH_MAX }
@@ -120,13 +126,16 @@ impl Slot {
     }
 
     fn has_room(&self, counters: &mut SessionCounters) -> bool {
-        let room = self.output.len() < OUTPUT_OCTETS_MAX;
+        let room = self.output.len() < OUTPUT_BYTES_MAX;
         counters.output_dropped += u64::from(!room);
         room
     }
 
     /// When one of its timers expires next.
     pub(super) fn next_deadline(&self) -> Option<Millis> {
-        [self.hold_at, self.keepalive_at, self.send_hold_at, self.settle_at].into_iter().flatten().min()
+        [self.hold_at, self.keepalive_at, self.send_hold_at, self.settle_at, self.answer_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }

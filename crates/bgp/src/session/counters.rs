@@ -44,13 +44,13 @@ pub struct SessionCounters {
     pub received: MessageCounters,
     /// Messages that went; UPDATEs as the driver reports them.
     pub sent: MessageCounters,
-    /// Octets of the messages that came.
-    pub received_octets: u64,
+    /// Bytes of the messages that came.
+    pub received_bytes: u64,
     /// Attempts to connect.
     pub connect_attempts: u64,
     /// Attempts that failed.
     pub connect_failures: u64,
-    /// Connections of the neighbour that were closed at once.
+    /// Connections of the neighbor that were closed at once.
     pub refused: u64,
     /// How often the session came up.
     pub established: u64,

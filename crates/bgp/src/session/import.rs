@@ -1,4 +1,4 @@
-//! From an UPDATE to routes: what a neighbour's attributes mean here, and which of its routes are wanted.
+//! From an UPDATE to routes: what a neighbor's attributes mean here, and which of its routes are wanted.
 //!
 //! ```text
 //! Update ──> key of the attributes ──> cache ─────────────── hit ──────────────┐
@@ -7,8 +7,8 @@
 //!
 //! Everything but a policy that looks at prefixes depends only on the attributes and the next hop: they are
 //! handled once per UPDATE, and not even that if one of the last [`CACHE_SLOTS`] attribute fields comes again,
-//! which is the rule for a neighbour that sends one prefix per UPDATE. A route that is rejected is pushed as
-//! withdrawn, because the neighbour's route before it is no longer valid either.
+//! which is the rule for a neighbor that sends one prefix per UPDATE. A route that is rejected is pushed as
+//! withdrawn, because the neighbor's route before it is no longer valid either.
 //!
 //! In order: loops (own AS, confederation, ORIGINATOR_ID, CLUSTER_LIST; RFC 4271 9.1.2, 4456, 5065), first AS
 //! (RFC 4271 6.3), AS_SET (RFC 9774), next hop (RFC 4271 5.1.3), route leaks (RFC 9234), no policy (RFC 8212),
@@ -49,7 +49,7 @@ pub use martians::is_martian;
 /// LOCAL_PREF of a route that will be gone soon (RFC 8326).
 const LOCAL_PREF_GRACEFUL_SHUTDOWN: u32 = 0;
 
-/// Where the UPDATEs of one neighbour become routes. Kept beside its session, which tells it what was
+/// Where the UPDATEs of one neighbor become routes. Kept beside its session, which tells it what was
 /// agreed on; the driver tells it which policy holds.
 pub struct Importer {
     interner: Arc<Interner>,
@@ -101,12 +101,12 @@ impl Remark {
     }
 }
 
-/// What became of a neighbour's routes.
+/// What became of a neighbor's routes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImportCounters {
     /// Announced and accepted.
     pub accepted: u64,
-    /// Withdrawn by the neighbour.
+    /// Withdrawn by the neighbor.
     pub withdrawn: u64,
     /// Announced in an UPDATE with errors, and withdrawn for it (RFC 7606).
     pub treated_as_withdraw: u64,
@@ -143,7 +143,7 @@ impl ImportCounters {
 type Judged = Result<AttrRef, Rejection>;
 
 impl Importer {
-    /// One whose neighbour is not up yet, without a policy.
+    /// One whose neighbor is not up yet, without a policy.
     pub fn new(interner: Arc<Interner>) -> Self {
         let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let peer = PeerInfo {
@@ -192,7 +192,7 @@ impl Importer {
         self.set_config(config);
     }
 
-    /// The neighbour's configuration changed; the session stays.
+    /// The neighbor's configuration changed; the session stays.
     pub fn set_config(&mut self, config: &NeighborConfig) {
         self.facts = PeerFacts {
             side: match self.peer.kind {
@@ -218,12 +218,12 @@ impl Importer {
         self.cache.clear();
     }
 
-    /// How UPDATEs of the neighbour are to be read.
+    /// How UPDATEs of the neighbor are to be read.
     pub fn facts(&self) -> &PeerFacts {
         &self.facts
     }
 
-    /// The neighbour.
+    /// The neighbor.
     pub fn peer(&self) -> &PeerInfo {
         &self.peer
     }
@@ -448,7 +448,7 @@ impl Importer {
         routes: Nlri<'_, A>,
         out: &mut RouteBatchBuilder,
     ) {
-        // Neighbouring prefixes mostly come to the same: the index is looked for only where they do not.
+        // Neighboring prefixes mostly come to the same: the index is looked for only where they do not.
         let mut last: Option<(AttrRef, u32)> = None;
         for (path_id, prefix) in routes {
             if A::is_martian(prefix) && self.checks.martians {
@@ -519,9 +519,9 @@ pub fn build(
             attribute::ORIGIN | attribute::NEXT_HOP | attribute::MED | attribute::LOCAL_PREF => continue,
             attribute::AS_PATH => as_path,
             attribute::AGGREGATOR if !four_octet_as => {
-                aggregator = update.aggregator().map(Aggregator::to_octets);
+                aggregator = update.aggregator().map(Aggregator::to_bytes);
                 match &aggregator {
-                    Some(octets) => octets.as_slice(),
+                    Some(bytes) => bytes.as_slice(),
                     None => continue,
                 }
             }

@@ -16,7 +16,7 @@ use crate::peer::Millis;
 enum After {
     /// Nothing, until somebody starts it.
     Nothing,
-    /// It seeks its neighbour again at once.
+    /// It seeks its neighbor again at once.
     Seek,
     /// It rests as after a failure.
     Rest,
@@ -44,7 +44,7 @@ impl Next {
 }
 
 impl Session {
-    /// Lets the session seek its neighbour, at once even if it rests. Nothing happens if it does so already.
+    /// Lets the session seek its neighbor, at once even if it rests. Nothing happens if it does so already.
     pub fn handle_start(&mut self, now: Millis) {
         if self.run == Run::Seeking {
             return;
@@ -131,7 +131,7 @@ impl Session {
         }
     }
 
-    /// How many prefixes of the family the neighbour has in the RIB now.
+    /// How many prefixes of the family the neighbor has in the RIB now.
     pub fn note_prefix_count(&mut self, family: Family, count: u32, now: Millis) {
         self.counters.prefixes[family.index()] = count;
         let Some(max) = self.config.max_prefixes[family.index()] else { return };
@@ -173,7 +173,7 @@ impl Session {
         self.try_again(next, now);
     }
 
-    /// The neighbour ended a connection.
+    /// The neighbor ended a connection.
     pub(super) fn ended_by_neighbor(&mut self, conn: Connection, notification: Notification, now: Millis) {
         let state = self.slot(conn).state;
         self.act(Action::Close(conn));
@@ -188,7 +188,7 @@ impl Session {
         let stumbled = what == (error::OPEN, open_error::UNSUPPORTED_PARAMETER);
         self.slots[conn.index()].close();
         self.attempt_failed(conn, state, DownReason::Received(notification), now);
-        // RFC 5492 3: a neighbour that does not know capabilities is tried again without.
+        // RFC 5492 3: a neighbor that does not know capabilities is tried again without.
         self.without_capabilities = stumbled && capable;
         if self.without_capabilities {
             self.event(Event::WithoutCapabilities);
@@ -218,10 +218,14 @@ impl Session {
         }
     }
 
-    /// A connection that waited for another one to take precedence carries the session once that is gone.
+    /// A connection that waited for another one to take precedence goes on, or carries the session, once that is gone.
     pub(super) fn settle(&mut self, now: Millis) {
         for conn in Connection::ALL {
-            if self.slot(conn).settle_at.is_some() && !self.slot(conn.other()).is_open() {
+            let is_alone = !self.slot(conn.other()).is_open();
+            if is_alone && self.slot(conn).answer_at.is_some() {
+                self.answer(conn, now);
+            }
+            if is_alone && self.slot(conn).settle_at.is_some() {
                 self.establish(conn, now);
             }
         }
@@ -253,11 +257,10 @@ impl Session {
         let Some(agreed) = self.slot(conn).agreed.clone() else { return };
         let slot = &mut self.slots[conn.index()];
         slot.state = State::Established;
-        slot.settle_at = None;
+        (slot.settle_at, slot.answer_at) = (None, None);
         let other = conn.other();
         if self.slot(other).is_open() {
-            let collision = Notification::new(error::CEASE, cease::CONNECTION_COLLISION);
-            self.fail(other, collision, Cause::Collision, now);
+            self.close_collided(other, now);
         }
         self.abandon_connect();
         self.connect_failures = 0;
@@ -273,7 +276,7 @@ impl Session {
         self.event(Event::Up(agreed));
     }
 
-    /// Routes kept over the restart: those that the neighbour does not forward by any more go now.
+    /// Routes kept over the restart: those that the neighbor does not forward by any more go now.
     fn routes_came_back(&mut self, agreed: &Negotiated, now: Millis) {
         let restart = agreed.graceful_restart;
         let forwarding =
@@ -330,12 +333,12 @@ impl Session {
     }
 }
 
-/// Whether the neighbour's routes may outlive a stop for this reason.
+/// Whether the neighbor's routes may outlive a stop for this reason.
 fn keeps_routes(reason: &StopReason) -> bool {
     matches!(reason, StopReason::Reset { .. } | StopReason::ConfigChanged | StopReason::Restarting)
 }
 
-/// What the neighbour is told.
+/// What the neighbor is told.
 fn stop_notification(reason: &StopReason) -> Notification {
     let text = |subcode, text: &str| match text.is_empty() {
         true => Notification::new(error::CEASE, subcode),

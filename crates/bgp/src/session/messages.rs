@@ -24,8 +24,11 @@ const HEADER_BYTES: usize = 19;
 /// How long a connection that is ready waits for another one that has precedence.
 const SETTLE_MS: u64 = 3_000;
 
+/// How long the neighbor may take to close one of two connections before we do.
+const ANSWER_MS: u64 = 1_000;
+
 impl Session {
-    /// Takes octets that came on a connection; how many of them it is done with. Only whole messages are taken,
+    /// Takes bytes that came on a connection; how many of them it is done with. Only whole messages are taken,
     /// and only until there is something to be done in order or [`ROUTES_PER_CALL`] routes are out: the
     /// caller keeps the rest, does what is to be done, and calls again until nothing more is taken.
     pub fn handle_bytes(
@@ -85,7 +88,7 @@ impl Session {
         out: &mut RouteBatchBuilder,
     ) {
         self.counters.received.count(message.kind);
-        self.counters.received_octets += message.length as u64;
+        self.counters.received_bytes += message.length as u64;
         match (self.slot(conn).state, message.kind) {
             (State::Established, MessageKind::Update) => self.update(conn, message.body, now, import, out),
             (State::Established, MessageKind::Keepalive) => self.slots[conn.index()].heard(now),
@@ -93,7 +96,7 @@ impl Session {
             (State::OpenSent, MessageKind::Open) => self.open(conn, message.body, now),
             (State::OpenConfirm, MessageKind::Keepalive) => self.confirmed(conn, now),
             (_, MessageKind::Notification) => {
-                // Framing has made sure of the two octets.
+                // Framing has made sure of the two bytes.
                 let notification = Notification::parse(message.body).unwrap_or(Notification::new(0, 0));
                 self.ended_by_neighbor(conn, notification, now);
             }
@@ -101,21 +104,27 @@ impl Session {
         }
     }
 
-    /// KEEPALIVE has answered our OPEN: the session is up, unless the neighbour may at this moment be closing
-    /// this connection in favour of the other one. RFC 4271 6.8 alone lets two ends that connect at the same
-    /// time close one connection each: ours, which waits for an OPEN, and the neighbour's, where it has come.
+    /// KEEPALIVE has answered our OPEN: the session is up, unless the neighbor may at this moment be closing
+    /// this connection in favor of the other one. RFC 4271 6.8 alone lets two ends that connect at the same
+    /// time close one connection each: ours, which waits for an OPEN, and the neighbor's, where it has come.
     fn confirmed(&mut self, conn: Connection, now: Millis) {
         let slot = &mut self.slots[conn.index()];
         slot.heard(now);
+        if slot.answer_at.is_some() {
+            slot.is_confirmed = true;
+            return;
+        }
         let survivor = slot.agreed.as_ref().map(|agreed| surviving(&self.config, agreed));
-        if self.slot(conn.other()).state == State::OpenSent && survivor == Some(conn.other()) {
+        let other = self.slot(conn.other());
+        let is_open = other.state == State::OpenSent || other.answer_at.is_some();
+        if is_open && survivor == Some(conn.other()) {
             self.slots[conn.index()].settle_at = Some(now.plus(SETTLE_MS));
         } else {
             self.establish(conn, now);
         }
     }
 
-    /// Whether a message says that the neighbour has settled on this connection.
+    /// Whether a message says that the neighbor has settled on this connection.
     fn is_settled_by(&self, conn: Connection, kind: MessageKind) -> bool {
         let routes = matches!(kind, MessageKind::Update | MessageKind::Keepalive | MessageKind::RouteRefresh);
         self.slot(conn).settle_at.is_some() && routes
@@ -158,34 +167,79 @@ impl Session {
         if !self.resolve_collision(conn, &agreed, now) {
             return;
         }
+        let waits = self.may_be_closed(conn, surviving(&self.config, &agreed));
         let slot = &mut self.slots[conn.index()];
         slot.state = State::OpenConfirm;
         slot.hold_ms = u64::from(agreed.hold_time_s) * 1000;
         slot.agreed = Some(agreed);
         slot.heard(now);
+        match waits {
+            true => slot.answer_at = Some(now.plus(ANSWER_MS)),
+            false => self.answer(conn, now),
+        }
+    }
+
+    /// Whether KEEPALIVE has to wait on a connection whose OPEN has come. A neighbor is up as soon as it has KEEPALIVE, so a
+    /// connection that got one and is closed in favor of the other would take the neighbor's session along. It waits where the
+    /// other connection takes precedence once its OPEN comes, and where the other one, which does not, was answered already:
+    /// the neighbor knows which of them it is up on, and closes one.
+    fn may_be_closed(&self, conn: Connection, survivor: Connection) -> bool {
+        match self.slot(conn.other()).state {
+            State::OpenSent => survivor != conn,
+            State::OpenConfirm => survivor == conn,
+            _ => false,
+        }
+    }
+
+    /// KEEPALIVE for the OPEN that came.
+    pub(super) fn answer(&mut self, conn: Connection, now: Millis) {
+        let slot = &mut self.slots[conn.index()];
+        slot.answer_at = None;
         slot.send_keepalive(&mut self.counters);
+        let is_confirmed = std::mem::take(&mut slot.is_confirmed);
         self.start_keepalive(conn, now);
+        if is_confirmed {
+            self.confirmed(conn, now);
+        }
+    }
+
+    /// The neighbor has closed neither of two connections: the one without precedence goes (RFC 4271 6.8).
+    pub(super) fn answer_is_due(&mut self, conn: Connection, now: Millis) {
+        let other = conn.other();
+        if self.slot(other).state == State::OpenConfirm {
+            self.close_collided(other, now);
+        }
+        // Closing the other has answered this one.
+        if self.slot(conn).answer_at.is_some() {
+            self.answer(conn, now);
+        }
+    }
+
+    pub(super) fn close_collided(&mut self, conn: Connection, now: Millis) {
+        let collision = Notification::new(error::CEASE, cease::CONNECTION_COLLISION);
+        self.fail(conn, collision, Cause::Collision, now);
     }
 
     /// RFC 4271 6.8, when OPEN has come on `conn`. Whether `conn` goes on.
     fn resolve_collision(&mut self, conn: Connection, agreed: &negotiate::Negotiated, now: Millis) -> bool {
         let other = conn.other();
-        let collision = Notification::new(error::CEASE, cease::CONNECTION_COLLISION);
         match self.slot(other).state {
             State::Established => {
                 if self.negotiated().is_some_and(|old| restarts_gracefully(old)) {
-                    // RFC 4724 5: the old connection is dead, the neighbour has restarted.
+                    // RFC 4724 5: the old connection is dead, the neighbor has restarted.
                     self.act(Action::Close(other));
                     self.session_down(other, DownReason::Restarted, now);
                     return true;
                 }
-                self.fail(conn, collision, Cause::Collision, now);
+                self.close_collided(conn, now);
                 false
             }
             State::OpenConfirm => {
                 self.counters.collisions += 1;
                 let loser = surviving(&self.config, agreed).other();
-                self.fail(loser, collision, Cause::Collision, now);
+                if loser == conn || self.slot(other).answer_at.is_some() {
+                    self.close_collided(loser, now);
+                }
                 loser != conn
             }
             _ => true,

@@ -1,4 +1,4 @@
-//! What our OPEN says, whether the neighbour's will do, and what both together agree on.
+//! What our OPEN says, whether the neighbor's will do, and what both together agree on.
 //!
 //! RFC 4271 6.2 and 8, RFC 5492 (both ends must say a capability, with the exceptions noted below), RFC 4760 8
 //! (who says nothing about families means IPv4 unicast), RFC 6286, RFC 6793, RFC 7911, RFC 8654, RFC 9234.
@@ -26,11 +26,11 @@ pub struct Negotiated {
     pub connection: Connection,
     /// Our address.
     pub local_address: IpAddr,
-    /// The neighbour's address.
+    /// The neighbor's address.
     pub remote_address: IpAddr,
     /// The AS number we showed.
     pub local_as: u32,
-    /// The neighbour's AS.
+    /// The neighbor's AS.
     pub remote_as: u32,
     /// What it is to us.
     pub kind: PeerKind,
@@ -44,13 +44,13 @@ pub struct Negotiated {
     pub hold_time_s: u16,
     /// Longest time between our KEEPALIVEs; 0: none are sent.
     pub keepalive_ms: u64,
-    /// The neighbour can be asked for its routes again.
+    /// The neighbor can be asked for its routes again.
     pub route_refresh: bool,
     /// Beginning and end of that are marked.
     pub enhanced_refresh: bool,
-    /// How many paths of a prefix the neighbour gets at most, by family; 0 without add-path.
+    /// How many paths of a prefix the neighbor gets at most, by family; 0 without add-path.
     pub send_paths: [u8; 2],
-    /// What the neighbour says about its restarts, where we agreed on graceful restart.
+    /// What the neighbor says about its restarts, where we agreed on graceful restart.
     pub graceful_restart: Option<NeighborRestart>,
     /// The role it announced.
     pub role: Option<Role>,
@@ -58,7 +58,7 @@ pub struct Negotiated {
     pub remote_open: Arc<Open>,
 }
 
-/// What a neighbour says about its restarts (RFC 4724, RFC 8538).
+/// What a neighbor says about its restarts (RFC 4724, RFC 8538).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighborRestart {
     /// It has just restarted and waits for our End-of-RIB.
@@ -72,7 +72,7 @@ pub struct NeighborRestart {
 }
 
 impl Negotiated {
-    /// The neighbour as routes and decisions need to know it.
+    /// The neighbor as routes and decisions need to know it.
     pub fn peer_info(&self, id: PeerId, config: &NeighborConfig) -> PeerInfo {
         PeerInfo {
             id,
@@ -107,11 +107,11 @@ impl fmt::Display for Negotiated {
 /// What of our OPEN depends on more than the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OfferState {
-    /// The neighbour did not understand capabilities.
+    /// The neighbor did not understand capabilities.
     pub(super) without_capabilities: bool,
     /// The daemon has just restarted.
     pub(super) restarting: bool,
-    /// Forwarding by the neighbour's routes did not stop since the last session with it.
+    /// Forwarding by the neighbor's routes did not stop since the last session with it.
     pub(super) forwarding: bool,
 }
 
@@ -155,7 +155,7 @@ pub(super) fn offer(config: &NeighborConfig, state: OfferState) -> Open {
     open
 }
 
-/// What a neighbour will be, as far as that is known before its OPEN.
+/// What a neighbor will be, as far as that is known before its OPEN.
 fn expected_kind(config: &NeighborConfig) -> PeerKind {
     match &config.remote_as {
         RemoteAs::One(asn) => config.kind(*asn),
@@ -167,7 +167,7 @@ fn expected_kind(config: &NeighborConfig) -> PeerKind {
 }
 
 /// An AS number as an OPEN without capabilities says it (RFC 6793).
-fn two_octets(asn: u32) -> u16 {
+fn two_bytes(asn: u32) -> u16 {
     u16::try_from(asn).unwrap_or(AS_TRANS)
 }
 
@@ -177,7 +177,7 @@ fn offered_paths(config: &NeighborConfig, family: Family) -> Option<AddPath> {
     (receive || send).then_some(AddPath { family: family.into(), receive, send })
 }
 
-/// What we are to a neighbour that is this to us.
+/// What we are to a neighbor that is this to us.
 pub(super) fn counterpart(role: Role) -> Role {
     match role {
         Role::Provider => Role::Customer,
@@ -188,13 +188,13 @@ pub(super) fn counterpart(role: Role) -> Role {
     }
 }
 
-fn role_from_octet(octet: u8) -> Option<Role> {
+fn role_from_byte(byte: u8) -> Option<Role> {
     [Role::Provider, Role::RouteServer, Role::RouteServerClient, Role::Customer, Role::Peer]
         .into_iter()
-        .find(|role| *role as u8 == octet)
+        .find(|role| *role as u8 == byte)
 }
 
-/// An OPEN that will not do: what the neighbour is told, and what the log is told.
+/// An OPEN that will not do: what the neighbor is told, and what the log is told.
 pub(super) type Unacceptable = (Notification, OpenProblem);
 
 /// The ends of a connection.
@@ -205,7 +205,7 @@ pub(super) struct Ends {
     pub(super) remote: IpAddr,
 }
 
-/// What our OPEN and the neighbour's agree on.
+/// What our OPEN and the neighbor's agree on.
 pub(super) fn agree(
     config: &NeighborConfig,
     offered: &Open,
@@ -283,7 +283,7 @@ fn check_identity(
     let refuse = |subcode, problem| Err((Notification::new(error::OPEN, subcode), problem));
     let got = remote.asn();
     // A range may hold members of the confederation and others: then our AS could be the wrong one.
-    let shown_fits = offered.my_as == two_octets(config.shown_as(kind));
+    let shown_fits = offered.my_as == two_bytes(config.shown_as(kind));
     if !config.remote_as.matches(got) || !shown_fits {
         let expected = config.remote_as.to_string();
         return refuse(open_error::BAD_PEER_AS, OpenProblem::RemoteAs { got, expected });
@@ -302,7 +302,7 @@ fn check_identity(
 
 /// RFC 9234 4.2. A role that is not known is no role anybody could have configured.
 fn check_role(config: &NeighborConfig, remote: &Open, kind: PeerKind) -> Result<Option<Role>, Unacceptable> {
-    let got = remote.capabilities.role.map(role_from_octet);
+    let got = remote.capabilities.role.map(role_from_byte);
     let Some(expected) = config.role.filter(|_| kind == PeerKind::External) else { return Ok(got.flatten()) };
     let fits = match got {
         None => !config.role_strict,

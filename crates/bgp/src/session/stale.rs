@@ -1,4 +1,4 @@
-//! Routes that are kept although nobody stands behind them now: those of a neighbour that restarts (RFC 4724),
+//! Routes that are kept although nobody stands behind them now: those of a neighbor that restarts (RFC 4724),
 //! and those that a refresh has not confirmed yet (RFC 7313).
 //!
 //! ```text
@@ -22,7 +22,7 @@ pub(super) struct StaleRoutes {
 
 #[derive(Clone, Copy, Debug)]
 enum Until {
-    /// The neighbour is back.
+    /// The neighbor is back.
     Return(Millis),
     /// It has sent everything.
     EndOfRib(Millis),
@@ -44,7 +44,7 @@ impl StaleRoutes {
         self.restart = families.map(|kept| kept.then_some(Until::Return(restart_at)));
     }
 
-    /// The session is up again; families whose routes the neighbour still forwards by stay until `stale_at`.
+    /// The session is up again; families whose routes the neighbor still forwards by stay until `stale_at`.
     /// Those that do not stay.
     pub(super) fn came_back(&mut self, forwarding: [bool; 2], stale_at: Millis) -> Vec<Family> {
         let mut gone = Vec::new();

@@ -11,7 +11,7 @@ use crate::peer::Millis;
 /// The first attempts to connect follow each other after this time, doubling.
 const CONNECT_RETRY_FIRST_MS: u64 = 1_000;
 
-/// How much longer a neighbour may be silent whose octets wait for us.
+/// How much longer a neighbor may be silent whose bytes wait for us.
 const HOLD_EXTENSION_MS: u64 = 10_000;
 
 /// The least a send hold time is by default (RFC 9687).
@@ -91,6 +91,9 @@ impl Session {
                 self.fail(conn, Notification::new(error::HOLD_TIMER, 0), Cause::HoldTimer { hold_ms }, now);
             }
         }
+        if due(self.slot(conn).answer_at) {
+            self.answer_is_due(conn, now);
+        }
         if due(self.slot(conn).settle_at) {
             self.establish(conn, now);
         }
@@ -107,7 +110,7 @@ impl Session {
         slot.keepalive_at = (every_ms > 0).then(|| now.plus(self.chance.jitter(every_ms).max(1)));
     }
 
-    /// How long the neighbour may read nothing.
+    /// How long the neighbor may read nothing.
     pub(super) fn send_hold_ms(&self, conn: Connection) -> u64 {
         match self.config.timers.send_hold_s {
             Some(seconds) => u64::from(seconds) * 1000,
@@ -115,7 +118,7 @@ impl Session {
         }
     }
 
-    /// Begins to seek the neighbour.
+    /// Begins to seek the neighbor.
     pub(super) fn seek(&mut self, now: Millis) {
         self.run = Run::Seeking;
         self.connect(now);

@@ -1,4 +1,4 @@
-//! What a neighbour that breaks the rules loses: its session, with the right NOTIFICATION, or only its routes.
+//! What a neighbor that breaks the rules loses: its session, with the right NOTIFICATION, or only its routes.
 
 use thalweg_bgp::session::{Cause, DownReason, Event, State};
 use thalweg_wire::bgp::{MessageKind, Notification, begin_message, finish_message, write_attribute};
@@ -25,14 +25,14 @@ fn told(net: &Net) -> Option<Notification> {
     })
 }
 
-/// A session with a route, then good routes and the bad octets in one read.
+/// A session with a route, then good routes and the bad bytes in one read.
 fn after(bad: &[u8]) -> Net {
     let mut net = Net::up();
     net.deliver(1, &announce(&[64_601], &["10.1.0.0/16"]));
     assert_eq!(net.ends[0].prefixes(), ["10.1.0.0/16"]);
-    let octets =
+    let bytes =
         [&announce(&[64_601], &["10.2.0.0/16"]), bad, &announce(&[64_601], &["10.3.0.0/16"])].concat();
-    net.deliver(1, &octets);
+    net.deliver(1, &bytes);
     net
 }
 
@@ -43,7 +43,7 @@ fn each_class_has_its_notification_and_leaves_no_route() {
         ("length below the header", raw(18, 4), (1, 2)),
         ("length above what is agreed", raw(19, 1), (1, 2)),
         ("KEEPALIVE with a body", raw(20, 4), (1, 2)),
-        ("UPDATE of 22 octets", raw(22, 2), (1, 2)),
+        ("UPDATE of 22 bytes", raw(22, 2), (1, 2)),
         ("type 6", raw(19, 6), (1, 3)),
         ("type 0", raw(19, 0), (1, 3)),
         ("OPEN when up", message(MessageKind::Open, &[4, 0, 1, 0, 90, 1, 1, 1, 1, 0]), (5, 3)),
@@ -65,10 +65,10 @@ fn each_class_has_its_notification_and_leaves_no_route() {
             (3, 9),
         ),
         ("refresh mark with a tail", message(MessageKind::RouteRefresh, &[0, 1, 1, 1, 9]), (7, 1)),
-        ("refresh of 3 octets", message(MessageKind::RouteRefresh, &[0, 1, 0]), (1, 2)),
+        ("refresh of 3 bytes", message(MessageKind::RouteRefresh, &[0, 1, 0]), (1, 2)),
     ];
-    for (name, octets, (code, subcode)) in cases {
-        let net = after(octets);
+    for (name, bytes, (code, subcode)) in cases {
+        let net = after(bytes);
         let notification = told(&net).unwrap_or_else(|| panic!("{name}: {}", net.ends[0].words()));
         assert_eq!((notification.code, notification.subcode), (*code, *subcode), "{name}: {notification}");
         assert!(net.ends[0].routes.is_empty(), "{name}");
@@ -90,9 +90,9 @@ fn after_a_bad_message_the_session_comes_back() {
 fn errors_that_cost_only_their_routes() {
     type More = fn(&mut Vec<u8>);
     let cases: &[(&str, More)] = &[
-        ("communities of 3 octets", |out| write_attribute(out, 0xc0, 8, &[1, 2, 3])),
-        ("MED of 2 octets", |out| write_attribute(out, 0x80, 4, &[1, 2])),
-        ("large communities of 11 octets", |out| write_attribute(out, 0xc0, 32, &[0; 11])),
+        ("communities of 3 bytes", |out| write_attribute(out, 0xc0, 8, &[1, 2, 3])),
+        ("MED of 2 bytes", |out| write_attribute(out, 0x80, 4, &[1, 2])),
+        ("large communities of 11 bytes", |out| write_attribute(out, 0xc0, 32, &[0; 11])),
         ("MED as well-known", |out| write_attribute(out, 0x40, 4, &[0; 4])),
         ("attribute beyond the field", |out| out.extend([0xc0, 8, 200, 1])),
     ];
@@ -136,7 +136,7 @@ fn a_stream_of_bad_updates_is_told_seldom() {
 
 #[test]
 fn messages_before_their_time_are_state_machine_errors() {
-    for (octets, subcode, state) in [
+    for (bytes, subcode, state) in [
         (message(MessageKind::Keepalive, &[]), 1, State::OpenSent),
         (message(MessageKind::Update, &[0, 0, 0, 0]), 1, State::OpenSent),
     ] {
@@ -144,7 +144,7 @@ fn messages_before_their_time_are_state_machine_errors() {
         net.flowing = [false; 2];
         net.start();
         assert_eq!(net.state(0), state);
-        net.inject(0, &octets);
+        net.inject(0, &bytes);
         let failed = net.ends[0].log.iter().find_map(|event| match event {
             Event::AttemptFailed { reason: DownReason::Sent { notification, cause }, .. } => {
                 Some((notification.clone(), cause.clone()))

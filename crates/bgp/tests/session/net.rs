@@ -128,9 +128,9 @@ impl End {
 struct Link {
     /// By end: it has this connection.
     open: [bool; 2],
-    /// By end: octets on their way to it.
+    /// By end: bytes on their way to it.
     to: [VecDeque<u8>; 2],
-    /// By end: octets it has read and its session did not take yet.
+    /// By end: bytes it has read and its session did not take yet.
     held: [Vec<u8>; 2],
     /// One end is gone without the other's knowing.
     ghost: bool,
@@ -143,12 +143,12 @@ pub(crate) struct Net {
     pub(crate) now: Millis,
     /// Connections can be opened.
     pub(crate) reachable: bool,
-    /// Octets arrive; otherwise they wait.
+    /// Bytes arrive; otherwise they wait.
     pub(crate) flowing: [bool; 2],
     /// Connections that come up appear at the accepting end only later.
     pub(crate) slow_accept: bool,
     waiting_accepts: Vec<usize>,
-    /// How many octets arrive at a time.
+    /// How many bytes arrive at a time.
     pub(crate) chunk: Box<dyn FnMut() -> usize>,
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn address(end: usize) -> IpAddr {
     IpAddr::from([198, 18, 0, end as u8 + 1])
 }
 
-/// The configuration of one of two external neighbours.
+/// The configuration of one of two external neighbors.
 pub(crate) fn config(end: usize) -> NeighborConfig {
     let as_of = |end: usize| 64_600 + end as u32;
     let id = std::net::Ipv4Addr::new(198, 18, 0, end as u8 + 1);
@@ -235,7 +235,7 @@ impl Net {
         self.now = until;
     }
 
-    /// Moves octets and does actions until nothing more happens.
+    /// Moves bytes and does actions until nothing more happens.
     pub(crate) fn settle(&mut self) {
         for round in 0.. {
             assert!(round < 100_000, "no end of it");
@@ -329,16 +329,16 @@ impl Net {
     }
 
     fn write(&mut self, end: usize, link: usize) {
-        let mut octets = Vec::new();
-        self.ends[end].session.poll_output(slot(end, link), &mut octets);
-        let mut rest = &octets[..];
+        let mut bytes = Vec::new();
+        self.ends[end].session.poll_output(slot(end, link), &mut bytes);
+        let mut rest = &bytes[..];
         while !rest.is_empty() {
             let message = frame(rest, 65_535).expect("well-framed").expect("whole");
             self.ends[end].wrote.push(message.kind);
             rest = &rest[message.length..];
         }
         if !(self.links[link].ghost && end != link) {
-            self.links[link].to[1 - end].extend(octets);
+            self.links[link].to[1 - end].extend(bytes);
         }
     }
 
@@ -406,24 +406,24 @@ impl Net {
         }
     }
 
-    /// Octets that one end's export side writes into its session's connection.
-    pub(crate) fn send(&mut self, end: usize, octets: &[u8]) {
+    /// Bytes that one end's export side writes into its session's connection.
+    pub(crate) fn send(&mut self, end: usize, bytes: &[u8]) {
         self.settle();
         let conn = self.ends[end].session.established().expect("up");
-        self.links[link_of(end, conn)].to[1 - end].extend(octets);
+        self.links[link_of(end, conn)].to[1 - end].extend(bytes);
     }
 
-    /// Octets out of nowhere for a session's own connection.
-    pub(crate) fn inject(&mut self, end: usize, octets: &[u8]) {
+    /// Bytes out of nowhere for a session's own connection.
+    pub(crate) fn inject(&mut self, end: usize, bytes: &[u8]) {
         let here = &mut self.ends[end];
         let conn = Connection::Outgoing;
-        here.session.handle_bytes(conn, octets, self.now, &mut here.import, &mut here.out);
+        here.session.handle_bytes(conn, bytes, self.now, &mut here.import, &mut here.out);
         self.settle();
     }
 
     /// The same, and lets it arrive.
-    pub(crate) fn deliver(&mut self, end: usize, octets: &[u8]) {
-        self.send(end, octets);
+    pub(crate) fn deliver(&mut self, end: usize, bytes: &[u8]) {
+        self.send(end, bytes);
         self.settle();
     }
 }

@@ -36,16 +36,16 @@ fn fault(net: &mut Net, dice: &mut Dice) {
         9 => net.slow_accept = !net.slow_accept,
         10 if net.ends[end].session.established().is_some() => {
             // Garbage, or the beginning of a message that never ends.
-            let octets: Vec<u8> = (0..dice.roll(40)).map(|_| dice.roll(256) as u8).collect();
-            net.send(end, &octets);
+            let bytes: Vec<u8> = (0..dice.roll(40)).map(|_| dice.roll(256) as u8).collect();
+            net.send(end, &bytes);
         }
         11 if net.ends[end].session.established().is_some() => {
             let third = dice.roll(200).to_string();
-            let octets = match dice.roll(3) {
+            let bytes = match dice.roll(3) {
                 0 => withdraw(&[&format!("10.0.{third}.0/24")]),
                 _ => announce(&[64_600 + end as u32], &[&format!("10.0.{third}.0/24")]),
             };
-            net.send(end, &octets);
+            net.send(end, &bytes);
         }
         12 => {
             net.ends[end].session.refresh(Family::Ipv4);
@@ -87,14 +87,14 @@ fn run(seed: u64, graceful: bool) -> Result<(), TestCaseError> {
 
     // Both send their tables anew, as an export side does; what is left is just that.
     for end in 0..2 {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         let table: BTreeSet<String> = (0..dice.roll(5)).map(|n| format!("172.16.{}.0/24", n + 1)).collect();
         // Without a restart in between, the other end may still hold routes from the faults' time.
         let old = net.ends[1 - end].prefixes();
-        old.iter().for_each(|prefix| octets.extend(withdraw(&[prefix])));
-        table.iter().for_each(|prefix| octets.extend(announce(&[64_600 + end as u32], &[prefix])));
-        write_end_of_rib(&mut octets, Family::Ipv4);
-        net.deliver(end, &octets);
+        old.iter().for_each(|prefix| bytes.extend(withdraw(&[prefix])));
+        table.iter().for_each(|prefix| bytes.extend(announce(&[64_600 + end as u32], &[prefix])));
+        write_end_of_rib(&mut bytes, Family::Ipv4);
+        net.deliver(end, &bytes);
         prop_assert_eq!(net.ends[1 - end].prefixes(), table.into_iter().collect::<Vec<_>>());
         prop_assert_eq!(net.ends[1 - end].session.stale_families(), [false; 2]);
     }

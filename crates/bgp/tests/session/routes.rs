@@ -1,4 +1,4 @@
-//! What becomes of a neighbour's routes on their way in.
+//! What becomes of a neighbor's routes on their way in.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use thalweg_wire::bgp::{
 use crate::net::{Net, announce, announce_with, config};
 
 /// A session whose end 0 is configured like this, and what it makes of these UPDATEs of end 1.
-fn received(change: impl Fn(&mut NeighborConfig), octets: &[Vec<u8>]) -> Net {
+fn received(change: impl Fn(&mut NeighborConfig), bytes: &[Vec<u8>]) -> Net {
     let (mut a, b) = (config(0), config(1));
     change(&mut a);
     let mut net = Net::up_with(a, b);
-    octets.iter().for_each(|each| net.deliver(1, each));
+    bytes.iter().for_each(|each| net.deliver(1, each));
     net
 }
 
@@ -175,12 +175,12 @@ fn remembered_attributes_come_to_the_same_as_new_ones() {
     let mut forgetful = Net::up();
     for n in 0..400u32 {
         let set = (n * n) % (2 * CACHE_SLOTS as u32);
-        let octets = announce_with(&[64_601, 100 + set], &[&format!("10.{}.0.0/16", n % 50)], |out| {
+        let bytes = announce_with(&[64_601, 100 + set], &[&format!("10.{}.0.0/16", n % 50)], |out| {
             write_attribute(out, 0xc0, 8, &set.to_be_bytes());
         });
-        net.deliver(1, &octets);
+        net.deliver(1, &bytes);
         forgetful.ends[0].import.set_policy(Some(Arc::new(Policy::accept_all())));
-        forgetful.deliver(1, &octets);
+        forgetful.deliver(1, &bytes);
     }
     assert!(net.ends[0].import.counters().cache_hits > 0);
     assert_eq!(forgetful.ends[0].import.counters().cache_hits, 0);

@@ -13,8 +13,8 @@ use thalweg_bgp::session::{
     Action, Admission, Connection, Importer, NeighborConfig, Session, State, StopReason,
 };
 use thalweg_wire::bgp::{
-    AfiSafi, Capabilities, Family, Notification, Open, RefreshKind, RouteRefresh, cease, error, open_error,
-    write_end_of_rib, write_keepalive,
+    AfiSafi, Capabilities, Family, MessageKind, Notification, Open, RefreshKind, RouteRefresh, cease, error,
+    frame, open_error, write_end_of_rib, write_keepalive,
 };
 
 use crate::net::{address, config};
@@ -79,11 +79,11 @@ impl Lone {
         self.session.handle_connected(conn, local, remote, self.now)
     }
 
-    fn bytes(&mut self, conn: Connection, mut octets: &[u8]) {
-        while !octets.is_empty() {
+    fn bytes(&mut self, conn: Connection, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
             self.drain();
-            let used = self.session.handle_bytes(conn, octets, self.now, &mut self.import, &mut self.out);
-            octets = &octets[used..];
+            let used = self.session.handle_bytes(conn, bytes, self.now, &mut self.import, &mut self.out);
+            bytes = &bytes[used..];
         }
     }
 
@@ -110,7 +110,7 @@ impl Lone {
                     "Resting" => &[notification(error::FSM, 0)],
                     _ => panic!("{state}?"),
                 };
-                steps.iter().for_each(|octets| lone.bytes(Connection::Outgoing, octets));
+                steps.iter().for_each(|bytes| lone.bytes(Connection::Outgoing, bytes));
             }
         }
         assert_eq!(lone.name(), state);
@@ -266,4 +266,92 @@ fn a_neighbor_is_sought_at_once_when_its_link_is_back() {
     lone.event("link-down");
     lone.event("link-up");
     assert_eq!(lone.name(), "Resting");
+}
+
+/// Kinds of the messages that wait on a connection.
+fn sent(lone: &mut Lone, conn: Connection) -> Vec<MessageKind> {
+    let mut bytes = Vec::new();
+    lone.session.poll_output(conn, &mut bytes);
+    let mut kinds = Vec::new();
+    let mut rest = &bytes[..];
+    while let Some(message) = frame(rest, 65_535).expect("well-framed") {
+        kinds.push(message.kind);
+        rest = &rest[message.length..];
+    }
+    kinds
+}
+
+/// A neighbor is up as soon as it has our KEEPALIVE. So a connection that will be closed in favor of the one that the neighbor,
+/// whose identifier is higher, opened, gets none.
+#[test]
+fn a_connection_that_gives_way_was_never_answered() {
+    use MessageKind::{Keepalive, Notification as Ceased, Open as Opened};
+    let (own, other) = (Connection::Outgoing, Connection::Incoming);
+    let mut lone = Lone::reach("OpenSent");
+    lone.event("tcp-in");
+    lone.event("open");
+    assert_eq!(sent(&mut lone, own), [Opened]);
+    lone.bytes(other, &open_message());
+    assert_eq!(sent(&mut lone, own), [Ceased]);
+    assert_eq!(sent(&mut lone, other), [Opened, Keepalive]);
+    lone.bytes(other, &keepalive());
+    assert_eq!((lone.name(), lone.session.established()), ("Established".into(), Some(other)));
+
+    // The neighbor's own connection comes to nothing: ours is answered then, or after a while, and carries the session.
+    for is_lost in [true, false] {
+        let mut lone = Lone::reach("OpenSent");
+        lone.event("tcp-in");
+        lone.event("open");
+        lone.event("keepalive");
+        assert_eq!((lone.name(), sent(&mut lone, own)), ("OpenConfirm".into(), vec![Opened]));
+        if is_lost {
+            lone.event("tcp-in-lost");
+        } else {
+            for _ in 0..2 {
+                assert_eq!(lone.name(), "OpenConfirm");
+                lone.now = lone.session.next_deadline().expect("it waits");
+                lone.session.handle_timer(lone.now);
+            }
+        }
+        assert_eq!(lone.session.established(), Some(own), "{is_lost}");
+        assert_eq!(sent(&mut lone, own), [Keepalive]);
+    }
+}
+
+/// Our connection was answered before the neighbor's came: only the neighbor knows which of them it is up on.
+#[test]
+fn the_neighbor_closes_one_of_two_connections_that_it_may_be_up_on() {
+    use MessageKind::{Keepalive, Notification as Ceased, Open as Opened};
+    let (own, other) = (Connection::Outgoing, Connection::Incoming);
+    let both = || {
+        let mut lone = Lone::reach("OpenConfirm");
+        assert_eq!(sent(&mut lone, own), [Opened, Keepalive]);
+        lone.event("tcp-in");
+        lone.bytes(other, &open_message());
+        assert_eq!((sent(&mut lone, own), sent(&mut lone, other)), (vec![], vec![Opened]));
+        lone
+    };
+    // It is up on ours.
+    let mut lone = both();
+    lone.event("keepalive");
+    assert_eq!(lone.session.established(), None);
+    lone.event("update");
+    assert_eq!((lone.session.established(), sent(&mut lone, other)), (Some(own), vec![Ceased]));
+    let mut lone = both();
+    lone.event("keepalive");
+    lone.bytes(other, &notification(error::CEASE, cease::CONNECTION_COLLISION));
+    assert_eq!(lone.session.established(), Some(own));
+    // It closes ours.
+    let mut lone = both();
+    lone.event("collision");
+    assert_eq!(sent(&mut lone, other), [Keepalive]);
+    lone.bytes(other, &keepalive());
+    assert_eq!(lone.session.established(), Some(other));
+    // It closes neither.
+    let mut lone = both();
+    lone.bytes(other, &keepalive());
+    lone.now = lone.session.next_deadline().expect("it waits");
+    lone.session.handle_timer(lone.now);
+    assert_eq!((sent(&mut lone, own), sent(&mut lone, other)), (vec![Ceased], vec![Keepalive]));
+    assert_eq!(lone.session.established(), Some(other));
 }

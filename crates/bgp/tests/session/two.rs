@@ -172,7 +172,7 @@ fn the_wrong_as_is_refused_and_rest_grows() {
     net.run_ms(600_000);
     let words = net.ends[0].words();
     assert!(
-        words.contains("the neighbour has AS 64601, expected AS 1; sent OPEN Message Error (2), Bad Peer AS")
+        words.contains("the neighbor has AS 64601, expected AS 1; sent OPEN Message Error (2), Bad Peer AS")
     );
     let refusals = net.ends[0].log.iter().filter(|event| event.to_string().contains("Bad Peer AS")).count();
     assert!((5..40).contains(&refusals), "{refusals} in ten minutes");
@@ -420,7 +420,7 @@ fn a_neighbor_that_does_not_read_is_dropped() {
     net.ends[0].session.note_pending_output(conn, true, net.now);
     net.run_ms(101_000);
     assert!(
-        net.ends[0].words().contains("the neighbour read nothing for 100 s; sent Send Hold Timer Expired")
+        net.ends[0].words().contains("the neighbor read nothing for 100 s; sent Send Hold Timer Expired")
     );
 }
 
@@ -519,7 +519,7 @@ fn marks_and_routes_of_one_read_keep_their_order() {
 #[test]
 fn a_neighbor_without_capabilities_gets_an_open_without() {
     let (mut a, mut b) = (config(0), config(1));
-    // The neighbour is simulated by one that stops at our first OPEN.
+    // The neighbor is simulated by one that stops at our first OPEN.
     a.passive = true;
     b.local_as = 64_601;
     let mut net = Net::new(a, b, 5);
@@ -544,7 +544,7 @@ fn a_neighbor_without_capabilities_gets_an_open_without() {
 
 #[test]
 fn a_session_whose_connection_flaps_is_never_refused() {
-    // One end only waits, so the other's patience is all that counts.
+    // One end only waits, so the other's timeout is all that counts.
     let (a, mut b) = (config(0), config(1));
     b.passive = true;
     let mut net = Net::up_with(a, b);
@@ -574,9 +574,9 @@ fn only_protocol_errors_make_a_session_rest_longer_and_longer() {
     let rests = |notification: Notification| -> Vec<u64> {
         let mut net = Net::up();
         for _ in 0..12 {
-            let mut octets = Vec::new();
-            notification.write(&mut octets);
-            net.deliver(1, &octets);
+            let mut bytes = Vec::new();
+            notification.write(&mut bytes);
+            net.deliver(1, &bytes);
             // It is up again for less than a session needs to count as stable.
             let seconds = (0..200).find(|_| {
                 net.run_ms(1_000);
@@ -618,9 +618,9 @@ fn unreachable_neighbors_are_tried_less_and_less_often() {
 #[test]
 fn a_collision_notification_ends_even_a_session_that_is_up() {
     let mut net = Net::up();
-    let mut octets = Vec::new();
-    Notification::new(error::CEASE, cease::CONNECTION_COLLISION).write(&mut octets);
-    net.deliver(1, &octets);
+    let mut bytes = Vec::new();
+    Notification::new(error::CEASE, cease::CONNECTION_COLLISION).write(&mut bytes);
+    net.deliver(1, &bytes);
     net.run_ms(100_000);
     assert!(net.is_up());
     assert_eq!(net.ends[0].ups, 2);

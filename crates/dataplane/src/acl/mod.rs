@@ -216,7 +216,7 @@ pub struct AccessList {
 
 impl AccessList {
     /// The place of the rule that decides (`None`: the default does) and what it says, found by going through
-    /// the rules one by one. The slow twin of the compiled list: the oracle of its tests, and for explaining
+    /// the rules one by one. The slow reference of the compiled list: the oracle of its tests, and for explaining
     /// one packet to a person.
     pub fn decide(&self, facts: &Facts) -> (Option<usize>, Action) {
         match self.rules.iter().position(|rule| rule.holds(facts)) {

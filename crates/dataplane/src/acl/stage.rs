@@ -365,8 +365,8 @@ impl AclSet {
 pub struct RuleCount {
     /// Packets.
     pub packets: u64,
-    /// Octets of them, from the IP header on.
-    pub octets: u64,
+    /// Bytes of them, from the IP header on.
+    pub bytes: u64,
 }
 
 /// The counters of one version of the lists. One worker alone writes them, so that counting takes no locked instruction;
@@ -380,20 +380,20 @@ pub struct AclCells {
 #[derive(Debug, Default)]
 struct Cell {
     packets: AtomicU64,
-    octets: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl Cell {
     #[inline(always)]
-    fn add(&self, packets: u64, octets: u64) {
+    fn add(&self, packets: u64, bytes: u64) {
         // Not fetch_add: there is no other writer.
         self.packets.store(self.packets.load(Ordering::Relaxed) + packets, Ordering::Relaxed);
-        self.octets.store(self.octets.load(Ordering::Relaxed) + octets, Ordering::Relaxed);
+        self.bytes.store(self.bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
     }
 
     fn get(&self) -> RuleCount {
-        let [packets, octets] = [&self.packets, &self.octets].map(|cell| cell.load(Ordering::Relaxed));
-        RuleCount { packets, octets }
+        let [packets, bytes] = [&self.packets, &self.bytes].map(|cell| cell.load(Ordering::Relaxed));
+        RuleCount { packets, bytes }
     }
 }
 
@@ -429,8 +429,8 @@ impl AclCounts {
             return;
         }
         for (mine, theirs) in self.cells.counts.iter().zip(&other.counts) {
-            let RuleCount { packets, octets } = theirs.get();
-            mine.add(packets, octets);
+            let RuleCount { packets, bytes } = theirs.get();
+            mine.add(packets, bytes);
         }
     }
 }

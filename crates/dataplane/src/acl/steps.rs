@@ -258,7 +258,7 @@ mod tests {
             lows in prop::collection::vec(prop_oneof![Just(0u64), Just(1), Just(u64::MAX), any::<u64>()], 300),
             top in any::<bool>(),
         ) {
-            // Few upper halves, so that some are shared and some are neighbours; at either end of the range.
+            // Few upper halves, so that some are shared and some are neighbors; at either end of the range.
             let high = |n: u64| if top { u64::MAX - n } else { n };
             let starts: Vec<u128> =
                 highs.iter().zip(&lows).map(|(h, l)| u128::from(high(*h)) << 64 | u128::from(*l)).collect();

@@ -1,4 +1,4 @@
-//! The compiled lists against the slow twin, on packets whose facts are known before they are built.
+//! The compiled lists against the slow reference, on packets whose facts are known before they are built.
 
 use super::*;
 use crate::ingress::Ingress;
@@ -72,7 +72,7 @@ fn address(v6: bool) -> impl Strategy<Value = IpAddr> {
         if !v6 {
             return IpAddr::from(Ipv4Addr::new(if high { 255 } else { 10 }, a, 0, b));
         }
-        // Nothing for a group of stations: that goes no further than to the first check.
+        // Nothing for a group of neighbors: that goes no further than to the first check.
         let top = if high { 0xfeff } else { 0x2001 };
         IpAddr::from(Ipv6Addr::new(top, u16::from(a), 0, 0, 0, 0, 0, u16::from(b)))
     })
@@ -167,7 +167,7 @@ fn agree(list: &AccessList, packets: &[Facts]) {
             assert_eq!(set.decide(0, packet, l3), Some(decided), "{facts:?}");
             let count = &mut expected[decided.0.unwrap_or(list.rules.len())];
             count.packets += 1;
-            count.octets += u64::from(packet.ip_len);
+            count.bytes += u64::from(packet.ip_len);
         }
         set.process_in(&mut batch, &mut counts);
     }
@@ -322,7 +322,7 @@ fn counters_of_another_version_begin_anew_and_do_not_mix() {
     let stale = counts.shared();
     new.process_in(&mut chunk.batch(0), &mut counts);
     counts.merge(&stale);
-    assert_eq!(new.counts_of(0, &counts)[0], RuleCount { packets: 3, octets: 3 * 29 });
+    assert_eq!(new.counts_of(0, &counts)[0], RuleCount { packets: 3, bytes: 3 * 29 });
 }
 
 #[test]

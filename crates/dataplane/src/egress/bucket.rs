@@ -6,7 +6,7 @@
 //! which it will hold enough is exact to the nanosecond.
 //!
 //! A packet needs its own size in tokens, or a full bucket if it is larger than that; it then leaves the
-//! bucket in debt. So in any time t, octets <= burst + rate * t + what the largest packet exceeds the burst
+//! bucket in debt. So in any time t, bytes <= burst + rate * t + what the largest packet exceeds the burst
 //! by, and no packet waits for ever because a burst was set too small.
 
 /// Tokens of a byte.
@@ -148,12 +148,12 @@ mod tests {
             }
             let largest = sent.iter().map(|s| s.1).max().unwrap_or(0);
             for first in 0..sent.len() {
-                let mut octets = 0u128;
+                let mut total = 0u128;
                 for (at, bytes) in &sent[first..] {
-                    octets += u128::from(*bytes);
+                    total += u128::from(*bytes);
                     let flowed = u128::from(rate) * u128::from(at - sent[first].0);
                     let may = 8_000_000_000 * u128::from(u64::from(burst.max(1)).max(largest)) + flowed;
-                    prop_assert!(8_000_000_000 * octets <= may);
+                    prop_assert!(8_000_000_000 * total <= may);
                 }
             }
         }

@@ -22,7 +22,7 @@ pub struct EgressConfig {
     /// and is owed for afterwards.
     pub burst_bytes: u32,
     /// What each packet takes on the line beyond the length it is given with: preamble, frame check
-    /// sequence and gap of Ethernet are 24 bytes. Counts towards rates and shares, not towards octets.
+    /// sequence and gap of Ethernet are 24 bytes. Counts towards rates and shares, not towards bytes.
     pub overhead_bytes: u16,
     /// Of what leaves while weighted classes wait, at most this many percent is of strict classes; 100 is
     /// no bound. Nothing is held back by it while no weighted class has a packet to send.
@@ -48,7 +48,7 @@ pub struct EgressClass {
     pub burst_bytes: u32,
     /// Packets that may wait.
     pub limit_packets: u32,
-    /// Octets that may wait.
+    /// Bytes that may wait.
     pub limit_bytes: u32,
     /// Active queue management; without it the queue fills up to its limit.
     pub aqm: Option<Aqm>,

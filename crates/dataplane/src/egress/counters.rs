@@ -1,4 +1,4 @@
-//! The books of a class at a port.
+//! The counters of a class at a port.
 
 use hdrhistogram::Histogram;
 
@@ -13,8 +13,8 @@ pub struct ClassCounters {
     pub enqueued: u64,
     /// Packets that left.
     pub sent: u64,
-    /// Octets that left, without what the line adds.
-    pub octets: u64,
+    /// Bytes that left, without what the line adds.
+    pub bytes: u64,
     /// Packets refused because the queue was at its limit (`queue-full`).
     pub dropped_full: u64,
     /// Packets dropped by active queue management (`queue-managed`).
@@ -25,12 +25,12 @@ pub struct ClassCounters {
     pub marked: u64,
     /// Packets waiting now.
     pub waiting_packets: u64,
-    /// Octets waiting now.
-    pub waiting_octets: u64,
+    /// Bytes waiting now.
+    pub waiting_bytes: u64,
     /// The most packets that ever waited.
     pub highest_packets: u64,
-    /// The most octets that ever waited.
-    pub highest_octets: u64,
+    /// The most bytes that ever waited.
+    pub highest_bytes: u64,
     /// How long the sent ones had waited, in nanoseconds, to two digits, at most [`SOJOURN_NS_MAX`].
     pub sojourn_ns: Histogram<u64>,
 }
@@ -40,15 +40,15 @@ impl Default for ClassCounters {
         Self {
             enqueued: 0,
             sent: 0,
-            octets: 0,
+            bytes: 0,
             dropped_full: 0,
             dropped_managed: 0,
             purged: 0,
             marked: 0,
             waiting_packets: 0,
-            waiting_octets: 0,
+            waiting_bytes: 0,
             highest_packets: 0,
-            highest_octets: 0,
+            highest_bytes: 0,
             sojourn_ns: sojourn_histogram(),
         }
     }
@@ -63,41 +63,41 @@ impl ClassCounters {
 
     /// A packet came and is kept.
     #[inline]
-    pub(super) fn kept(&mut self, octets: u64) {
+    pub(super) fn kept(&mut self, bytes: u64) {
         self.waiting_packets += 1;
-        self.waiting_octets += octets;
+        self.waiting_bytes += bytes;
         self.highest_packets = self.highest_packets.max(self.waiting_packets);
-        self.highest_octets = self.highest_octets.max(self.waiting_octets);
+        self.highest_bytes = self.highest_bytes.max(self.waiting_bytes);
     }
 
     /// A packet that waited waits no more.
     #[inline]
-    pub(super) fn taken(&mut self, octets: u64) {
+    pub(super) fn taken(&mut self, bytes: u64) {
         self.waiting_packets -= 1;
-        self.waiting_octets -= octets;
+        self.waiting_bytes -= bytes;
     }
 
     /// It left after `sojourn_ns`.
     #[inline]
-    pub(super) fn left(&mut self, octets: u64, sojourn_ns: u64) {
+    pub(super) fn left(&mut self, bytes: u64, sojourn_ns: u64) {
         self.sent += 1;
-        self.octets += octets;
+        self.bytes += bytes;
         self.sojourn_ns.saturating_record(sojourn_ns);
     }
 
-    /// Takes over the books of a class that is gone, together with what waits there.
-    pub(super) fn inherit(&mut self, other: &ClassCounters) {
+    /// Takes over the counters of a class that is gone, together with what waits there.
+    pub(super) fn migrate_from(&mut self, other: &ClassCounters) {
         self.enqueued += other.enqueued;
         self.sent += other.sent;
-        self.octets += other.octets;
+        self.bytes += other.bytes;
         self.dropped_full += other.dropped_full;
         self.dropped_managed += other.dropped_managed;
         self.purged += other.purged;
         self.marked += other.marked;
         self.waiting_packets += other.waiting_packets;
-        self.waiting_octets += other.waiting_octets;
+        self.waiting_bytes += other.waiting_bytes;
         self.highest_packets = self.highest_packets.max(self.waiting_packets);
-        self.highest_octets = self.highest_octets.max(self.waiting_octets);
+        self.highest_bytes = self.highest_bytes.max(self.waiting_bytes);
         // Histograms of the same bounds always add.
         let _ = self.sojourn_ns.add(&other.sojourn_ns);
     }

@@ -18,6 +18,8 @@
 //!   ones by weight, take turns in bytes: deficit round robin (Shreedhar and Varghese, 1995), exact to the
 //!   byte over time whatever the weights. A turn is long enough for the largest packet seen, so each visit
 //!   serves somebody.
+//! - **Urgent packets.** What a router itself sends to stay in the network (routing protocols, ARP) goes before all classes,
+//!   at most [`URGENT_MAX`] packets at a time; the port's bucket and the class's counters have them like any others.
 //! - **A bound on priority.** While weighted classes wait, strict ones get at most
 //!   [`strict_share_percent`](EgressConfig::strict_share_percent) of the bytes. That bound needs no rate, so
 //!   it holds on unshaped ports too, and it costs nothing while nobody else has anything to send.
@@ -25,11 +27,11 @@
 //!   whose bucket is short gives up its turn until it is not; others take its place.
 //! - **Active queue management.** CoDel per class (`codel`); ECN-capable packets are marked, others dropped.
 //!   Packets are judged when they leave, so the wait that counts is the wait they had.
-//! - **Bounds.** Each class has a limit of packets and of octets. A packet above it is handed back as
+//! - **Bounds.** Each class has a limit of packets and of bytes. A packet above it is handed back as
 //!   `queue-full`: the newest is refused, those that wait keep their order.
-//! - **Books.** For each class at every moment: enqueued = sent + dropped + waiting ([`ClassCounters`]).
+//! - **Counters.** For each class at every moment: enqueued = sent + dropped + waiting ([`ClassCounters`]).
 //! - **Reload.** [`set_config`](EgressQueue::set_config) keeps what waits. Classes are found again by name;
-//!   what waits in a class that is gone, and its books, go to the default class.
+//!   what waits in a class that is gone, and its counters, go to the default class.
 //!
 //! Cost: constant for each packet, whatever the number of classes or packets; a class that its own bucket
 //! holds back costs the logarithm of the number of such classes. Memory: the packets that wait, 16 bytes each
@@ -53,7 +55,7 @@ pub use config::{
 };
 pub use counters::{ClassCounters, SOJOURN_NS_MAX};
 pub use mark::{mark_ce, mark_frame_ce};
-pub use queue::{EgressQueue, Next};
+pub use queue::{EgressQueue, Next, URGENT_MAX};
 
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ use thalweg_base::DropReason;
 /// so that in most networks it never has to grow.
 const TURN_BYTES: u64 = 2_048;
 /// Strict bytes that may leave in a row before the bound on their share is felt: an I-frame of video or the
-/// voice packets of three hundred calls, and at 100 Mbit/s no more than 5 ms of others' patience.
+/// voice packets of three hundred calls, and at 100 Mbit/s no more than 5 ms of others' timeout.
 const STRICT_RUN_BYTES: i64 = 65_536;
 /// The weighted classes' place after all strict levels.
 const WEIGHTED: usize = STRICT_LEVEL_MAX as usize + 1;
@@ -40,12 +40,17 @@ pub enum Next<T> {
     Empty,
 }
 
+/// Packets that may go before all classes at a time.
+pub const URGENT_MAX: usize = 64;
+
 /// The queues of one egress port, for packets of any kind `T`.
 #[derive(Debug)]
 pub struct EgressQueue<T> {
     config: EgressConfig,
     classes: Vec<Class<T>>,
     groups: [Group; GROUPS],
+    /// What goes before all classes, each with the class that counts it.
+    urgent: VecDeque<(u8, Waiting<T>)>,
     /// One bit for each group that has a class in its ring.
     ready: u32,
     /// Classes that wait for their own buckets, with the time when they need not.
@@ -80,14 +85,14 @@ struct Class<T> {
     /// The largest packet there has been.
     large_bytes: u64,
     limit_packets: u64,
-    limit_octets: u64,
+    limit_bytes: u64,
     counters: ClassCounters,
 }
 
 #[derive(Debug)]
 struct Waiting<T> {
     item: T,
-    octets: u32,
+    bytes: u32,
     since_ns: u64,
 }
 
@@ -105,6 +110,7 @@ impl<T> EgressQueue<T> {
             config: EgressConfig { classes: Vec::new(), ..EgressConfig::default() },
             classes: Vec::new(),
             groups: Default::default(),
+            urgent: VecDeque::new(),
             ready: 0,
             held: BinaryHeap::new(),
             bucket: None,
@@ -122,7 +128,7 @@ impl<T> EgressQueue<T> {
         &self.config
     }
 
-    /// Each class's books, in class order.
+    /// Each class's counters, in class order.
     pub fn counters(&self) -> impl ExactSizeIterator<Item = &ClassCounters> {
         self.classes.iter().map(|class| &class.counters)
     }
@@ -132,31 +138,57 @@ impl<T> EgressQueue<T> {
         self.counters().map(|counters| counters.waiting_packets).sum()
     }
 
-    /// Puts a packet of `len` octets into its class's queue, or gives it back because that is full.
+    /// Puts a packet of `len` bytes into its class's queue, or gives it back because that is full.
     ///
     /// After a [`Next::Wait`], ask [`dequeue`](Self::dequeue) again: the new one may be allowed to go first.
     #[inline]
     pub fn enqueue(&mut self, class: u8, item: T, len: u32, now_ns: u64) -> Result<(), (T, DropReason)> {
         self.clock_ns = self.clock_ns.max(now_ns);
-        let index = if usize::from(class) < self.classes.len() { class } else { self.config.default_class };
+        let index = self.class_or_default(class);
         let kept = &mut self.classes[usize::from(index)];
-        let octets = u64::from(len);
+        let bytes = u64::from(len);
         kept.counters.enqueued += 1;
         if kept.counters.waiting_packets >= kept.limit_packets
-            || kept.counters.waiting_octets + octets > kept.limit_octets
+            || kept.counters.waiting_bytes + bytes > kept.limit_bytes
         {
             kept.counters.dropped_full += 1;
             return Err((item, DropReason::QueueFull));
         }
         let was_empty = kept.queue.is_empty();
-        kept.queue.push_back(Waiting { item, octets: len, since_ns: self.clock_ns });
-        kept.counters.kept(octets);
-        kept.large_bytes = kept.large_bytes.max(octets);
-        self.turn_bytes = self.turn_bytes.max(octets + u64::from(self.config.overhead_bytes));
+        kept.queue.push_back(Waiting { item, bytes: len, since_ns: self.clock_ns });
+        kept.counters.kept(bytes);
+        kept.large_bytes = kept.large_bytes.max(bytes);
+        self.turn_bytes = self.turn_bytes.max(bytes + u64::from(self.config.overhead_bytes));
         if was_empty {
             self.join(index);
         }
         Ok(())
+    }
+
+    /// Puts a packet before all that wait but those that were put there before it, or gives it back because
+    /// [`URGENT_MAX`] are there: for the few packets that a router itself has to send on a line that others fill.
+    pub fn enqueue_urgent(
+        &mut self,
+        class: u8,
+        item: T,
+        len: u32,
+        now_ns: u64,
+    ) -> Result<(), (T, DropReason)> {
+        self.clock_ns = self.clock_ns.max(now_ns);
+        let index = self.class_or_default(class);
+        let counters = &mut self.classes[usize::from(index)].counters;
+        counters.enqueued += 1;
+        if self.urgent.len() >= URGENT_MAX {
+            counters.dropped_full += 1;
+            return Err((item, DropReason::QueueFull));
+        }
+        counters.kept(u64::from(len));
+        self.urgent.push_back((index, Waiting { item, bytes: len, since_ns: self.clock_ns }));
+        Ok(())
+    }
+
+    fn class_or_default(&self, class: u8) -> u8 {
+        if usize::from(class) < self.classes.len() { class } else { self.config.default_class }
     }
 
     /// The next packet to leave.
@@ -172,6 +204,9 @@ impl<T> EgressQueue<T> {
     ) -> Next<T> {
         self.clock_ns = self.clock_ns.max(now_ns);
         self.release();
+        if let Some(next) = self.serve_urgent() {
+            return next;
+        }
         loop {
             match self.turn() {
                 Turn::Class { group, class, charge } => {
@@ -185,11 +220,31 @@ impl<T> EgressQueue<T> {
         }
     }
 
+    /// What goes before all classes waits for the port's bucket alone.
+    #[inline]
+    fn serve_urgent(&mut self) -> Option<Next<T>> {
+        let (_, first) = self.urgent.front()?;
+        if let Some(bucket) = &mut self.bucket {
+            let charge = u64::from(first.bytes) + u64::from(self.config.overhead_bytes);
+            if let Err(until_ns) = bucket.ready(charge, self.clock_ns) {
+                return Some(Next::Wait { until_ns });
+            }
+            bucket.take(charge);
+        }
+        let (class, Waiting { item, bytes, since_ns }) = self.urgent.pop_front()?;
+        let sojourn_ns = self.clock_ns.saturating_sub(since_ns);
+        let counters = &mut self.classes[usize::from(class)].counters;
+        counters.taken(u64::from(bytes));
+        counters.left(u64::from(bytes), sojourn_ns);
+        Some(Next::Packet { item, class, sojourn_ns })
+    }
+
     /// Takes everything out, as when the port has gone: each packet with its class.
     pub fn purge(&mut self, taken: &mut impl FnMut(T, u8)) {
+        self.end_urgency();
         for (index, class) in (0u8..).zip(&mut self.classes) {
             for waiting in class.queue.drain(..) {
-                class.counters.taken(u64::from(waiting.octets));
+                class.counters.taken(u64::from(waiting.bytes));
                 class.counters.purged += 1;
                 taken(waiting.item, index);
             }
@@ -199,7 +254,7 @@ impl<T> EgressQueue<T> {
 
     /// Changes the configuration and keeps what waits.
     ///
-    /// A class keeps its queue, its books and what its bucket holds if the new configuration has one of its
+    /// A class keeps its queue, its counters and what its bucket holds if the new configuration has one of its
     /// name; otherwise the default class inherits them, in order of arrival. Nothing is dropped, even where
     /// a new limit is lower: the queue then drains to it. Packets on their way that were classified before
     /// still carry the old places of classes; give a class a new place only when none are.
@@ -213,6 +268,7 @@ impl<T> EgressQueue<T> {
             config.default_class = 0;
         }
         config.strict_share_percent = config.strict_share_percent.clamp(1, 100);
+        self.end_urgency();
         let names = std::mem::take(&mut self.config.classes).into_iter().map(|class| class.name);
         let mut old: Vec<(String, Class<T>)> = names.zip(std::mem::take(&mut self.classes)).collect();
         for class in &config.classes {
@@ -226,7 +282,7 @@ impl<T> EgressQueue<T> {
         for (_, mut gone) in old {
             heir.queue.append(&mut gone.queue);
             heir.large_bytes = heir.large_bytes.max(gone.large_bytes);
-            heir.counters.inherit(&gone.counters);
+            heir.counters.migrate_from(&gone.counters);
         }
         if has_moved {
             heir.queue.make_contiguous().sort_by_key(|waiting| waiting.since_ns);
@@ -238,6 +294,13 @@ impl<T> EgressQueue<T> {
         self.config = config;
         self.strict_credit = self.strict_credit.min(self.strict_credit_max());
         self.rebuild_rings();
+    }
+
+    /// What went before all classes goes first in its own.
+    fn end_urgency(&mut self) {
+        while let Some((class, waiting)) = self.urgent.pop_back() {
+            self.classes[usize::from(class)].queue.push_front(waiting);
+        }
     }
 
     /// Every class with packets joins its ring anew, with a new turn.
@@ -309,7 +372,7 @@ impl<T> EgressQueue<T> {
                 self.leave(group);
                 continue;
             };
-            let charge = u64::from(first.octets) + u64::from(self.config.overhead_bytes);
+            let charge = u64::from(first.bytes) + u64::from(self.config.overhead_bytes);
             if class.deficit < charge as i64 * ring.byte_cost {
                 class.deficit += class.weight * self.turn_bytes as i64;
                 ring.ring.rotate_left(1);
@@ -348,12 +411,12 @@ impl<T> EgressQueue<T> {
         dropped: &mut impl FnMut(T, u8, DropReason),
     ) -> Option<Next<T>> {
         let class = &mut self.classes[usize::from(index)];
-        let Waiting { mut item, octets, since_ns } = class.queue.pop_front()?;
+        let Waiting { mut item, bytes, since_ns } = class.queue.pop_front()?;
         let is_last = class.queue.is_empty();
-        class.counters.taken(u64::from(octets));
+        class.counters.taken(u64::from(bytes));
         let sojourn_ns = self.clock_ns.saturating_sub(since_ns);
         if let Some(codel) = &mut class.codel {
-            let behind = class.counters.waiting_octets;
+            let behind = class.counters.waiting_bytes;
             if codel.signal(self.clock_ns, sojourn_ns, behind, class.large_bytes) {
                 if codel.may_mark(sojourn_ns) && mark(&mut item) {
                     class.counters.marked += 1;
@@ -367,7 +430,7 @@ impl<T> EgressQueue<T> {
                 }
             }
         }
-        class.counters.left(u64::from(octets), sojourn_ns);
+        class.counters.left(u64::from(bytes), sojourn_ns);
         class.deficit -= charge as i64 * self.groups[group].byte_cost;
         if let Some(bucket) = &mut class.bucket {
             bucket.take(charge);
@@ -413,7 +476,7 @@ impl<T> Class<T> {
             codel: None,
             large_bytes: 0,
             limit_packets: 0,
-            limit_octets: 0,
+            limit_bytes: 0,
             counters: ClassCounters::default(),
         }
     }
@@ -432,6 +495,6 @@ impl<T> Class<T> {
             (codel, aqm) => *codel = aqm.map(Codel::new),
         }
         self.limit_packets = u64::from(config.limit_packets);
-        self.limit_octets = u64::from(config.limit_bytes);
+        self.limit_bytes = u64::from(config.limit_bytes);
     }
 }

@@ -29,9 +29,9 @@ fn split(fragment: &[u8]) -> (&[u8], &[u8]) {
     fragment.split_at(usize::from(fragment[0] & 15) * 4)
 }
 
-/// The slow twin: a datagram's octets put where each fragment says, and who wrote each.
+/// The slow reference: a datagram's bytes put where each fragment says, and who wrote each.
 fn reassemble(fragments: &[Vec<u8>]) -> Vec<u8> {
-    let mut octets: Vec<Option<u8>> = Vec::new();
+    let mut bytes: Vec<Option<u8>> = Vec::new();
     let mut end = None;
     let mut header = None;
     for fragment in fragments {
@@ -43,24 +43,24 @@ fn reassemble(fragments: &[Vec<u8>]) -> Vec<u8> {
         if flags_of(fragment) & MORE_FRAGMENTS == 0 {
             assert!(end.replace(at + body.len()).is_none(), "two last fragments");
         } else {
-            assert!(!body.is_empty() && body.len() % 8 == 0, "{} octets in the middle", body.len());
+            assert!(!body.is_empty() && body.len() % 8 == 0, "{} bytes in the middle", body.len());
         }
-        if octets.len() < at + body.len() {
-            octets.resize(at + body.len(), None);
+        if bytes.len() < at + body.len() {
+            bytes.resize(at + body.len(), None);
         }
-        for (place, &octet) in octets[at..].iter_mut().zip(body) {
-            assert!(place.replace(octet).is_none(), "fragments overlap");
+        for (place, &byte) in bytes[at..].iter_mut().zip(body) {
+            assert!(place.replace(byte).is_none(), "fragments overlap");
         }
     }
-    assert_eq!(end, Some(octets.len()), "the last fragment ends the datagram");
-    let payload: Vec<u8> = octets.into_iter().map(|octet| octet.expect("there is no hole")).collect();
+    assert_eq!(end, Some(bytes.len()), "the last fragment ends the datagram");
+    let payload: Vec<u8> = bytes.into_iter().map(|byte| byte.expect("there is no hole")).collect();
     let header = header.expect("there is a first fragment");
     packet(&header[20..], flags_of(&fragments[0]) & 0x8000, &payload)
 }
 
 #[test]
 fn the_example_of_rfc_791_a_length_of_472_through_280() {
-    // RFC 791, appendix A, examples 2 and 3: 452 octets of data leave as 256 and 196.
+    // RFC 791, appendix A, examples 2 and 3: 452 bytes of data leave as 256 and 196.
     let original = packet(&[], 0, &[123; 452]);
     let fragments = fragment(&original, 280).expect("it may be cut");
     let seen: Vec<(usize, u16, usize)> =
@@ -104,8 +104,8 @@ fn what_cannot_be_cut_is_not() {
         &packet(&[0x94, 5, 0, 0], 0, &[1; 100]),
         &packet(&[1, 1, 1, 0x94], 0, &[1; 100]),
     ];
-    for (i, octets) in malformed.iter().enumerate() {
-        assert_eq!(fragment(octets, 68), Err(FragmentationError::Malformed), "{i}");
+    for (i, bytes) in malformed.iter().enumerate() {
+        assert_eq!(fragment(bytes, 68), Err(FragmentationError::Malformed), "{i}");
     }
 }
 
@@ -138,13 +138,13 @@ proptest! {
     }
 
     #[test]
-    fn anything_is_cut_or_refused(mut octets in proptest::collection::vec(any::<u8>(), 0..300), mtu in 0usize..300) {
-        if let [first, _, high, low, ..] = &mut octets[..] {
+    fn anything_is_cut_or_refused(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), mtu in 0usize..300) {
+        if let [first, _, high, low, ..] = &mut bytes[..] {
             (*first, *high, *low) = (0x40 | *first & 15, 0, *low);
         }
-        if let Ok(fragments) = fragment(&octets, mtu) {
+        if let Ok(fragments) = fragment(&bytes, mtu) {
             prop_assert!(fragments.iter().all(|f| f.len() <= mtu));
-            let whole = usize::from(u16::from_be_bytes([octets[2], octets[3]])) - usize::from(octets[0] & 15) * 4;
+            let whole = usize::from(u16::from_be_bytes([bytes[2], bytes[3]])) - usize::from(bytes[0] & 15) * 4;
             prop_assert_eq!(fragments.iter().map(|f| split(f).1.len()).sum::<usize>(), whole);
         }
     }

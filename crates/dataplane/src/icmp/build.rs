@@ -7,9 +7,9 @@ use thalweg_wire::application::ip_protocol::{ICMP, ICMPV6};
 use thalweg_wire::checksum::{finish, sum};
 
 /// Longest error for IPv4 (RFC 1812 4.3.2.3): what every host can put together.
-const IPV4_ERROR_OCTETS_MAX: usize = 576;
+const IPV4_ERROR_BYTES_MAX: usize = 576;
 /// Longest error for IPv6 (RFC 4443 2.4 c): the smallest MTU there is.
-const IPV6_ERROR_OCTETS_MAX: usize = 1280;
+const IPV6_ERROR_BYTES_MAX: usize = 1280;
 /// "Internetwork control", as RFC 1812 4.3.2.5 wants of errors.
 const IPV4_ERROR_CLASS: u8 = 0xc0;
 
@@ -28,7 +28,7 @@ pub enum IcmpError {
     HostUnreachable,
     /// Nobody listens on the port, here.
     PortUnreachable,
-    /// The transport is not spoken here. `next_header_at` is where IPv6 named it, from the packet's first octet.
+    /// The transport is not spoken here. `next_header_at` is where IPv6 named it, from the packet's first byte.
     ProtocolUnreachable {
         /// Offset of the field, for IPv6.
         next_header_at: u32,
@@ -44,7 +44,7 @@ pub enum IcmpError {
     },
     /// A field of the header cannot be right.
     ParameterProblem {
-        /// Offset of the field from the packet's first octet.
+        /// Offset of the field from the packet's first byte.
         at: u32,
     },
     /// IPv6: an option in a header, with the highest bits 10 or 11, is not known.
@@ -110,7 +110,7 @@ impl NotWritten {
     }
 }
 
-/// Type, code and the four octets behind the checksum.
+/// Type, code and the four bytes behind the checksum.
 type Head = (u8, u8, u32);
 
 impl IcmpError {
@@ -122,7 +122,7 @@ impl IcmpError {
             DropReason::TtlExpired => Some(Self::TimeExceeded),
             DropReason::NoRoute => Some(Self::NoRoute),
             DropReason::Unreachable => Some(Self::Rejected),
-            DropReason::NeighbourUnresolved => Some(Self::HostUnreachable),
+            DropReason::NeighborUnresolved => Some(Self::HostUnreachable),
             DropReason::MtuExceeded => Some(Self::PacketTooBig { mtu_bytes }),
             DropReason::AclDenied => Some(Self::Prohibited),
             _ => None,
@@ -194,14 +194,14 @@ pub fn write_error(
     let written = match (source, about.source) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             let head = error.ipv4().ok_or(NotWritten::WrongFamily)?;
-            let quote = about.octets.get(..IPV4_ERROR_OCTETS_MAX - 28).unwrap_or(about.octets);
+            let quote = about.bytes.get(..IPV4_ERROR_BYTES_MAX - 28).unwrap_or(about.bytes);
             // RFC 6864 4.1: never fragmented, so its identification may be anything.
             let mut written = ipv4_header(from, to, ICMP, IPV4_ERROR_CLASS, 0, 8 + quote.len()).to_vec();
             message(&mut written, head, quote, 0);
             written
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
-            let quote = about.octets.get(..IPV6_ERROR_OCTETS_MAX - 48).unwrap_or(about.octets);
+            let quote = about.bytes.get(..IPV6_ERROR_BYTES_MAX - 48).unwrap_or(about.bytes);
             let length = 8 + quote.len();
             let mut written = ipv6_header(from, to, ICMPV6, 64, length).to_vec();
             let pseudo = pseudo_sum(source, about.source, ICMPV6, length);

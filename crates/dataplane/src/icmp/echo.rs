@@ -29,7 +29,7 @@ pub fn echo_reply(packet: &[u8]) -> Option<Vec<u8>> {
             if !(is_request && holds && one_each) {
                 return None;
             }
-            let header = request.octets.first_chunk::<20>()?;
+            let header = request.bytes.first_chunk::<20>()?;
             let id = u16::from_be_bytes([header[4], header[5]]);
             let length = request.transport().len();
             (ipv4_header(destination, source, ICMP, header[1], id, length).to_vec(), IPV4_ECHO_REPLY)
@@ -42,8 +42,8 @@ pub fn echo_reply(packet: &[u8]) -> Option<Vec<u8>> {
             }
             let mut header = ipv6_header(destination, source, ICMPV6, 64, request.transport().len());
             // The class of the request, so that ping shows what the class gets; and its flow label not.
-            header[0] |= request.octets.first()? & 0x0f;
-            header[1] |= request.octets.get(1)? & 0xf0;
+            header[0] |= request.bytes.first()? & 0x0f;
+            header[1] |= request.bytes.get(1)? & 0xf0;
             (header.to_vec(), IPV6_ECHO_REPLY)
         }
         _ => return None,

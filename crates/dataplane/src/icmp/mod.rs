@@ -3,7 +3,7 @@
 //!
 //! What is written follows RFC 792, RFC 1812 (4.3, 5.2.7) and RFC 1191 for IPv4, RFC 4443 and RFC 8201 for
 //! IPv6. An error quotes the packet it is about from its IP header on, as much as fits 576 (RFC 1812
-//! 4.3.2.3) or 1280 octets (RFC 4443 2.4 c). The quote is the packet *as the caller hands it in*: for one
+//! 4.3.2.3) or 1280 bytes (RFC 4443 2.4 c). The quote is the packet *as the caller hands it in*: for one
 //! that NAT has changed, that should be what its sender sent (RFC 5508 REQ-4): [`untranslate`] gives it back
 //! its addresses, which the caller has to know.
 //!
@@ -45,7 +45,7 @@ pub struct IcmpConfig {
     pub errors_per_destination: Rate,
     /// Answers to echo requests.
     pub echo_replies: Rate,
-    /// Buckets for receivers. Eight octets each.
+    /// Buckets for receivers. Eight bytes each.
     pub destination_buckets: usize,
     /// Moves receivers to other buckets, so that nobody can aim at somebody else's.
     pub seed: u64,

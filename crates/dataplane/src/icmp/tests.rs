@@ -40,13 +40,13 @@ fn icmp4(kind: u8, source: Ipv4Addr, destination: Ipv4Addr, rest: &[u8]) -> Vec<
 
 fn icmp6(kind: u8, source: Ipv6Addr, destination: Ipv6Addr, rest: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
-    let (bytes, payload) = rest.split_first_chunk::<4>().expect("four octets at least");
+    let (bytes, payload) = rest.split_first_chunk::<4>().expect("four bytes at least");
     let builder = PacketBuilder::ipv6(source.octets(), destination.octets(), 9).icmpv6_raw(kind, 0, *bytes);
     builder.write(&mut packet, payload).expect("a vector takes it");
     packet
 }
 
-/// Type, code, the four octets behind the checksum, and the quote; all checksums verified by etherparse.
+/// Type, code, the four bytes behind the checksum, and the quote; all checksums verified by etherparse.
 fn read(packet: &[u8]) -> (u8, u8, u32, Vec<u8>) {
     let sliced = SlicedPacket::from_ip(packet).expect("it is IP");
     let message = match (sliced.net, sliced.transport) {
@@ -192,8 +192,8 @@ fn nothing_is_written_about_what_rfc_1122_and_4443_exclude() {
         assert_eq!(error6(exceeded, &udp6(source, FAR6, 8)), Err(NotWritten::InvalidSource), "{source}");
     }
     assert_eq!(error4(exceeded, &udp6(HOST6, FAR6, 8)), Err(NotWritten::WrongFamily));
-    for octets in [&[][..], &[0x45; 19], &[0x60; 39], &[0x50; 60]] {
-        assert_eq!(error4(exceeded, octets), Err(NotWritten::NotIp));
+    for bytes in [&[][..], &[0x45; 19], &[0x60; 39], &[0x50; 60]] {
+        assert_eq!(error4(exceeded, bytes), Err(NotWritten::NotIp));
     }
 }
 
@@ -327,7 +327,7 @@ fn drops_that_are_told_have_their_error() {
         (DropReason::TtlExpired, IcmpError::TimeExceeded),
         (DropReason::NoRoute, IcmpError::NoRoute),
         (DropReason::Unreachable, IcmpError::Rejected),
-        (DropReason::NeighbourUnresolved, IcmpError::HostUnreachable),
+        (DropReason::NeighborUnresolved, IcmpError::HostUnreachable),
         (DropReason::MtuExceeded, IcmpError::PacketTooBig { mtu_bytes: 1400 }),
         (DropReason::AclDenied, IcmpError::Prohibited),
     ];

@@ -1,5 +1,5 @@
 //! Gives a packet that NAT has changed its sender's own addresses back, so that an error about it says what
-//! the sender will recognise and goes to it (RFC 5508 REQ-4).
+//! the sender will recognize and goes to it (RFC 5508 REQ-4).
 //!
 //! The fast path translates before it routes, so whatever dies at routing (TTL, no route, too long) may be
 //! translated. Who was translated is known to the session's shard alone; the caller asks it.

@@ -271,18 +271,28 @@ fn a_frame_to_a_group_is_not_forwarded_to_one_host() {
 
 #[test]
 fn a_dhcp_answer_to_the_router_is_the_routers() {
-    let answer = |op: u8, client: [u8; 6], length: usize| {
+    let frame = |op: u8, client: [u8; 6], length: usize| {
         let mut message = vec![0; 240];
         (message[DHCP_OP], message[DHCP_HLEN]) = (op, 6);
         message[DHCP_CHADDR..DHCP_CHADDR + 6].copy_from_slice(&client);
         message.truncate(length);
-        verdict_of(&ingress(), ethernet(&[], 0x0800, &udp4(A, B, 67, 68, &message)))
+        ethernet(&[], 0x0800, &udp4(A, B, 67, 68, &message))
     };
-    // The destination of frames in these tests, and another station.
+    let answer = |op, client, length| verdict_of(&ingress(), frame(op, client, length));
+    // The destination of frames in these tests, and another neighbor.
     let (ours, other) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 9]);
     assert_eq!(answer(2, ours, 240), Some("local"));
     assert_eq!(answer(2, other, 240), None, "an answer to a client behind a relay is routed");
     assert_eq!((answer(1, ours, 240), answer(2, ours, 20)), (None, None));
+    // To all on the link, though the IP destination is the address on offer. Its client is not known here: the router's own
+    // client may ask for another's sake, and nobody else hears it from us.
+    let to_all = |op, client, length| {
+        let mut frame = frame(op, client, length);
+        frame[..6].fill(0xff);
+        verdict_of(&ingress(), frame)
+    };
+    assert_eq!((to_all(2, ours, 240), to_all(2, other, 240)), (Some("not-unicast"), Some("not-unicast")));
+    assert_eq!((to_all(1, ours, 240), to_all(2, ours, 20)), (Some("link-broadcast"), Some("link-broadcast")));
     let swapped = ethernet(&[], 0x0800, &udp4(A, B, 68, 67, &[2; 240]));
     assert_eq!(verdict_of(&ingress(), swapped), None);
 }

@@ -22,14 +22,14 @@ fn plain_packets_are_read_and_padding_is_not() {
         let length = packet.len();
         packet.extend([0; 9]);
         let read = IpPacket::parse(&packet).expect("it is IP");
-        assert_eq!((read.octets.len(), read.transport_at, read.protocol), (length, at, 17));
+        assert_eq!((read.bytes.len(), read.transport_at, read.protocol), (length, at, 17));
         assert_eq!(
             (read.hop_limit, read.complete, read.fragment, read.later_fragment),
             (7, true, false, false)
         );
         assert!(read.header_checksum_holds() && transport_checksum_holds(&read));
         let cut = IpPacket::parse(&packet[..length - 1]).expect("the header is there");
-        assert!(!cut.complete && cut.octets.len() == length - 1);
+        assert!(!cut.complete && cut.bytes.len() == length - 1);
     }
 }
 
@@ -120,8 +120,8 @@ proptest! {
     fn anything_is_read_without_harm(mut packet in proptest::collection::vec(any::<u8>(), 0..120), six: bool) {
         if let Some(first) = packet.first_mut() { *first = if six { 0x60 } else { 0x40 | *first & 15 } }
         if let Some(read) = IpPacket::parse(&packet) {
-            prop_assert!(read.octets.len() <= packet.len());
-            prop_assert!(read.transport().len() + read.transport_at <= read.octets.len().max(read.transport_at));
+            prop_assert!(read.bytes.len() <= packet.len());
+            prop_assert!(read.transport().len() + read.transport_at <= read.bytes.len().max(read.transport_at));
             let _ = (read.header_checksum_holds(), transport_checksum_holds(&read));
         }
         let _ = count_down(&mut packet);

@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //!
-//! The table is thought of as 2^24 slots, one per /24, each with its answer. Neighbours are mostly
+//! The table is thought of as 2^24 slots, one per /24, each with its answer. Neighbors are mostly
 //! equal, so only *runs* of equal slots are kept. A [`node`](Fib4) covers 32 slots (a /19) and is one
 //! atomic word:
 //!

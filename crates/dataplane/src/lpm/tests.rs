@@ -60,7 +60,7 @@ fn assert_batch<A: Address>(addresses: &[A], found: &[NextHopId], expected: &[Ne
     }
 }
 
-/// The ends of each prefix, their neighbours outside, and addresses inside and anywhere.
+/// The ends of each prefix, their neighbors outside, and addresses inside and anywhere.
 fn probes<A: Workload>(prefixes: impl Iterator<Item = Prefix<A>>) -> Vec<A> {
     let mut rng = XorShift64Star::new(1);
     let mut probes = vec![A::from_u128(0), A::from_u128(u128::MAX)];

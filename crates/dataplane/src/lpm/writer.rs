@@ -112,7 +112,7 @@ pub(super) const DEEP: u32 = 1 << 31;
 /// A stretch of slots seen from some place in the trie, as runs of equal answers.
 ///
 /// A run is the number of its first slot and its value: a next hop, or [`DEEP`] and an index into
-/// `deep`. The first run starts at slot 0; runs lie in order; neighbours differ. A deep run is one slot.
+/// `deep`. The first run starts at slot 0; runs lie in order; neighbors differ. A deep run is one slot.
 #[derive(Default)]
 pub(super) struct Runs {
     pub(super) runs: Vec<(u32, u32)>,

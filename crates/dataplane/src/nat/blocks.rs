@@ -92,7 +92,7 @@ impl BlockPlan {
     }
 
     /// The shard of a subscriber, before it is cut to the number of shards. A deterministic block's own; else the
-    /// low bits of the address, so that neighbouring addresses, which networks hand out, spread evenly.
+    /// low bits of the address, so that neighboring addresses, which networks hand out, spread evenly.
     #[inline]
     pub(crate) fn shard_of(&self, subscriber: u32) -> u32 {
         let spread = subscriber ^ subscriber >> 8 ^ subscriber >> 16;
@@ -133,7 +133,8 @@ impl NatConfig {
         }
         if let BlockAllocation::Deterministic(networks) = &subscribers.allocation {
             let wanted: u64 = networks.iter().map(|net| 1u64 << (32 - net.prefix_len())).sum();
-            let there = u64::from(plan.per_address) * self.public_addresses.len() as u64;
+            // Addresses may come later; there will be one then.
+            let there = u64::from(plan.per_address) * self.public_addresses.len().max(1) as u64;
             if wanted == 0 || wanted > there {
                 return Err(NatConfigError::Subscribers { wanted, there });
             }

@@ -97,9 +97,9 @@ pub struct NatTimeouts {
     pub udp_s: u32,
     /// TCP connections that are open; RFC 5382 REQ-5 wants at least 7440 (2 h 4 min).
     pub tcp_established_s: u32,
-    /// TCP connections that are opening, closing or were reset from outside; RFC 5382 REQ-5 wants at least 240.
+    /// TCP connections that are opening or closing, or were reset by what may be forged; RFC 5382 REQ-5 wants at least 240.
     pub tcp_transitory_s: u32,
-    /// TCP connections that were refused, or reset by the inside host; never longer than `tcp_transitory_s`.
+    /// TCP connections that were refused or reset beyond doubt; never longer than `tcp_transitory_s`.
     pub tcp_aborted_s: u32,
     /// ICMP echo; RFC 5508 REQ-2 wants at least 60.
     pub icmp_s: u32,
@@ -183,8 +183,8 @@ impl Default for SubscriberConfig {
     }
 }
 
-/// What one inside address may take, and what happens when the table fills up. By default there is no limit: whoever
-/// makes a configuration for a network sets them.
+/// What one inside address may take, and what happens when the table fills up. [`Default`] is no limit;
+/// [`HostLimits::fair`] is for networks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostLimits {
     /// Sessions of one inside address, all protocols together; `None` is no limit. Where subscribers have blocks, their
@@ -195,6 +195,16 @@ pub struct HostLimits {
     /// Whether half-open TCP sessions live shorter when more than half of the table is in use, and make room for
     /// others when nothing else is free.
     pub drops_half_open: bool,
+}
+
+impl HostLimits {
+    /// For hosts that share a table of so many sessions: enough for any of them, too little to take NAT from the others. A
+    /// sixteenth of the table each, and a quarter of that in one second.
+    pub fn fair(sessions_max: u32) -> Self {
+        let sessions = (sessions_max / 16).clamp(64, 4096);
+        let rate = (sessions / 4).clamp(100, 1000);
+        Self { sessions_max: Some(sessions), new_per_second: Some(rate), drops_half_open: true }
+    }
 }
 
 /// NAT44 as configured.

@@ -5,9 +5,9 @@
 //! of forged addresses fills nothing: an address has a cell in each of two rows, and its count is the smaller one. A count
 //! is never too small; it is too large only where other addresses share both cells, which differ from shard to shard.
 //!
-//! Sessions of an address spread over all shards by their ports. A shard therefore has its share of a limit and four
-//! standard deviations of what chance adds to it: an address that spreads well gets its limit, one that does not
-//! gets it in fewer shards.
+//! Sessions of an address spread over all shards by their ports. A shard therefore has its share of a limit and two
+//! standard deviations of what chance adds to it: an address that spreads by chance is first refused a session near its
+//! limit, one that does not spread gets it in fewer shards.
 
 use super::config::NatConfig;
 use super::layout::Layout;
@@ -124,7 +124,7 @@ fn share(limit: u32, shards: u32) -> u32 {
         return limit;
     }
     let mean = limit.div_ceil(shards);
-    mean.saturating_add(4 * mean.isqrt() + 4).min(limit)
+    mean.saturating_add(2 * mean.isqrt() + 2).min(limit)
 }
 
 #[cfg(test)]
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn shares_leave_room_for_chance() {
-        assert_eq!((share(4096, 1), share(4096, 64), share(64, 64)), (4096, 100, 9));
+        assert_eq!((share(4096, 1), share(4096, 64), share(64, 64)), (4096, 82, 5));
         assert_eq!(share(3, 64), 3, "never more than the limit");
     }
 }

@@ -41,7 +41,7 @@ const LABELS: [[[u8; 2]; 2]; 3] = {
 
 /// Decides for every packet whether and where it is translated.
 #[derive(Clone, Debug)]
-pub struct Labeller {
+pub struct Labeler {
     layout: Arc<Layout>,
     sides: Box<[Side]>,
     /// Network and mask of each untranslated prefix.
@@ -49,8 +49,8 @@ pub struct Labeller {
     hairpin: bool,
 }
 
-impl Labeller {
-    /// A labeller for this configuration; errors as [`NatConfig::validate`] does.
+impl Labeler {
+    /// A labeler for this configuration; errors as [`NatConfig::validate`] does.
     pub fn new(config: &NatConfig) -> Result<Self, NatConfigError> {
         config.validate()?;
         let ports = config.inside_ports.iter().chain([&config.outside_port]);

@@ -1,11 +1,11 @@
 //! Who owns what: which shard a session belongs to, which ports a shard owns, which addresses are public.
 //!
 //! A shard owns, on every public address, the ports `p` with `(p >> b) & (S - 1)` equal to its number. Where
-//! ports are shared by all, `b` is 1: pairs of an even and an odd port, so that RTP and its RTCP neighbour
+//! ports are shared by all, `b` is 1: pairs of an even and an odd port, so that RTP and its RTCP neighbor
 //! share a shard and the parity of a port can be kept within it (RFC 4787 REQ-4). Where subscribers have
 //! blocks of `2^b` ports, a shard owns blocks, and all sessions of a subscriber are its own. The shard of a packet from outside is therefore known
 //! from its destination port alone, and a session's public port always comes from the shard that the
-//! packet from inside was labelled with. That is what lets shards run without knowing of each other.
+//! packet from inside was labeled with. That is what lets shards run without knowing of each other.
 //!
 //! Everything here is fixed at construction and shared read-only.
 

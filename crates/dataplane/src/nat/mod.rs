@@ -4,7 +4,7 @@
 //! (UDP), RFC 5382 (TCP), RFC 5508 (ICMP) and RFC 7857 (updates) ask. The decisions, requirement by
 //! requirement, are in `docs/nat.md`.
 //!
-//! How: [`Labeller`] decides per packet, without state, whether it is translated and by which shard;
+//! How: [`Labeler`] decides per packet, without state, whether it is translated and by which shard;
 //! [`NatStage`] owns the shards and translates chunks; [`NatShard`] owns the sessions and the public
 //! ports of one shard. A shard owns a fixed slice of the ports of every public address, so both
 //! directions of a session are its own and no shard ever needs another's state. The only packets two
@@ -27,9 +27,9 @@ mod config;
 mod events;
 mod hairpin;
 mod hosts;
-mod inherit;
 mod label;
 mod layout;
+mod migrate;
 mod own;
 mod ports;
 mod prefetch;
@@ -48,14 +48,14 @@ pub use config::{
 };
 pub use events::{Happening, NatEvent, NatLogging, TOLD_AGAIN_S};
 pub use hairpin::Judge;
-pub use inherit::Inherited;
-pub use label::Labeller;
+pub use label::Labeler;
 pub(crate) use layout::End;
 pub use layout::{group_shards, shard_group};
+pub use migrate::NatMigration;
 pub use own::{OwnFlow, OwnPort};
 pub(crate) use rewrite::rewrite_packet;
 pub use session::SessionState;
-pub use shard::{BareInfo, NatCounters, NatShard, SessionInfo};
+pub use shard::{BareInfo, EndedBy, NatCounters, NatShard, SessionInfo};
 pub use stage::{Cursor, NatStage};
 pub use subscribers::BlockInfo;
 pub use trial::Trial;

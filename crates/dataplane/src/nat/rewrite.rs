@@ -124,7 +124,7 @@ fn rewrite_port(
 /// without one (RFC 4787 REQ-14: it is translated like its first).
 ///
 /// Sums are of words as they lie in memory: RFC 1071 2(B), a sum is the same in either byte order but for the order
-/// of its own octets. They are folded once, when a checksum is written.
+/// of its own bytes. They are folded once, when a checksum is written.
 #[inline(always)]
 pub(crate) fn rewrite_packet(
     l3: &mut [u8],

@@ -9,16 +9,19 @@
 //!   else    -> PickedUp --anything in---+-> Established                            +-> Closing
 //!   (SYN in -> SynReceived) --SYN out---+              FIN in  -> FinIn --FIN out--+
 //!
-//!   RST in  in an open state -> Reset --any packet out but RST--> Established
-//!   RST out in an open state, any RST in a half-open one -> Aborted --SYN out--> SynSent
-//!                                                                   --else out-> PickedUp
+//!   RST, proven           -> Aborted --SYN out--> SynSent
+//!                                    --else out-> PickedUp
+//!   RST in, not proven, in an open state -> Reset --any packet out but RST--> Established
 //!   SYN out in Closing -> SynSent;  SYN in in Closing -> SynReceived
 //! ```
 //!
-//! - a connection that was refused, or that the inside host itself has reset, is over: its session leaves within
-//!   seconds. A RST from outside against an open connection may be forged, so there the four minutes of RFC 7857
-//!   section 2.2 hold;
-//! - after such a reset only the inside host's own packets reopen the session (the RFC takes any packet, but
+//! - a RST is proven if the inside host has sent it, or if it names the very number that the inside host waits for, as
+//!   RFC 5961 section 3.2 wants: the one that the host last acknowledged; of an answer to its SYN, the SYN's plus one
+//!   (RFC 9293 section 3.10.7.3). Such a connection is over, and its session leaves within seconds. Any other RST from
+//!   outside may be forged: there the four minutes of RFC 7857 section 2.2 hold. So somebody who cannot see the connection
+//!   has to guess 32 bits to end an idle one early. Where a session may carry several connections, no RST proves that all
+//!   are over;
+//! - after a reset only the inside host's own packets reopen the session (the RFC takes any packet, but
 //!   data still in flight would then keep a dead session for two hours);
 //! - a closing session is kept alive by the inside host (the RFC lets it run out), because another
 //!   connection from the same endpoint may still be using it.
@@ -51,11 +54,11 @@ pub enum SessionState {
     FinIn = 7,
     /// TCP: both have sent FIN.
     Closing = 8,
-    /// TCP: the outside host has sent RST to an open connection.
+    /// TCP: a RST came from outside to an open connection, and may be forged.
     Reset = 9,
     /// A port forward: never expires.
     Forward = 10,
-    /// TCP: the connection was refused, or the inside host has sent RST.
+    /// TCP: the connection was refused or reset beyond doubt.
     Aborted = 11,
 }
 
@@ -82,7 +85,7 @@ impl SessionState {
     };
 
     /// The state machine by state, direction and flags (FIN, SYN, RST), so that the packet path looks up
-    /// what it could only mispredict.
+    /// what it could only mispredict. RST alone changes nothing here: see [`after_reset`](Self::after_reset).
     const AFTER: [[[SessionState; 8]; 2]; Self::COUNT] = {
         let mut table = [[[SessionState::Udp; 8]; 2]; Self::COUNT];
         let mut n = 0;
@@ -141,33 +144,47 @@ impl SessionState {
 
     const fn step(self, outbound: bool, flags: TcpFlags) -> Self {
         use SessionState::*;
-        let rst = flags.has(TcpFlags::RST);
         let syn = flags.has(TcpFlags::SYN);
         let fin = flags.has(TcpFlags::FIN);
         match self {
+            _ if flags.has(TcpFlags::RST) => self,
             Udp | Icmp | Forward => self,
-            SynSent | SynReceived | PickedUp if rst => Aborted,
-            Aborted if outbound && !rst && syn => SynSent,
-            Aborted if outbound && !rst => PickedUp,
+            Aborted if outbound && syn => SynSent,
+            Aborted if outbound => PickedUp,
             Aborted => self,
             SynSent if !outbound && syn => Established,
             SynReceived if outbound && syn => Established,
             PickedUp if !outbound => Established.step(outbound, flags),
             SynSent | SynReceived | PickedUp => self,
-            Established | FinOut | FinIn if rst && outbound => Aborted,
-            Established | FinOut | FinIn if rst => Reset,
             Established if fin && outbound => FinOut,
             Established if fin => FinIn,
             FinOut if fin && !outbound => Closing,
             FinIn if fin && outbound => Closing,
             Established | FinOut | FinIn => self,
-            Closing if syn && !rst && outbound => SynSent,
-            Closing if syn && !rst => SynReceived,
+            Closing if syn && outbound => SynSent,
+            Closing if syn => SynReceived,
             Closing => self,
-            Reset if outbound && !rst && syn => SynSent,
-            Reset if outbound && !rst => Established,
+            Reset if outbound && syn => SynSent,
+            Reset if outbound => Established,
             Reset => self,
         }
+    }
+
+    /// The state after a RST, either way. One that is proven ends the connection; another might be forged.
+    pub(crate) fn after_reset(self, is_proven: bool) -> Self {
+        use SessionState::*;
+        match self {
+            Udp | Icmp | Forward => self,
+            _ if is_proven => Aborted,
+            Established | FinOut | FinIn => Reset,
+            _ => self,
+        }
+    }
+
+    /// Whether there may be a connection already when a SYN comes, so that the SYN begins another one.
+    pub(crate) fn has_connection(self) -> bool {
+        use SessionState::*;
+        matches!(self, PickedUp | Established | FinOut | FinIn | Reset)
     }
 
     /// Whether a packet from outside keeps a session alive, by state; `open` is about UDP and ICMP.
@@ -188,10 +205,11 @@ impl TcpFlags {
     pub(crate) const FIN: u8 = 1;
     pub(crate) const SYN: u8 = 2;
     pub(crate) const RST: u8 = 4;
+    pub(crate) const ACK: u8 = 16;
     /// What is assumed of a segment whose flags are not at hand: a plain acknowledgement.
     pub(crate) const ACK_ONLY: TcpFlags = TcpFlags(16);
 
-    const fn has(self, mask: u8) -> bool {
+    pub(crate) const fn has(self, mask: u8) -> bool {
         self.0 & mask != 0
     }
 }
@@ -206,6 +224,16 @@ pub(crate) enum Life {
     Alone = 1,
     /// A session on whose public port the router has flows of its own (see [`super::own`]).
     Shared = 2,
+    /// A session that may carry more than one TCP connection.
+    Several = 3,
+}
+
+impl Life {
+    /// Whether there is a session, and everything on its public port is the session's.
+    #[inline(always)]
+    pub(crate) fn is_of_nat_alone(self) -> bool {
+        self as u8 & 1 != 0
+    }
 }
 
 /// A session as it lies in memory: one cache line.
@@ -214,7 +242,7 @@ pub(crate) enum Life {
 pub(crate) struct Session {
     /// Last second of its life.
     pub(crate) expires_s: u32,
-    /// Inside and public address, by the [`End`] a packet is recognised by.
+    /// Inside and public address, by the [`End`] a packet is recognized by.
     pub(crate) addresses: [u32; 2],
     /// Inside and public port, likewise.
     pub(crate) ports: [u16; 2],
@@ -224,8 +252,8 @@ pub(crate) struct Session {
     pub(crate) state: SessionState,
     /// Whether the record holds a session, and whether the router has flows of its own on its public port.
     pub(crate) life: Life,
-    /// Next in the wheel's list or in the list of free records, plus one; 0 ends it.
-    pub(crate) next: u32,
+    /// TCP: what a RST from outside has to name to be proven.
+    pub(crate) awaited: u32,
     /// Packets from inside and from outside; they wrap.
     pub(crate) packets: [u32; 2],
     /// Bloom filter of the remote addresses sent to; without address-dependent filtering, the first of them.
@@ -244,7 +272,7 @@ impl Session {
         protocol: NatProtocol::Tcp,
         state: SessionState::Udp,
         life: Life::None,
-        next: 0,
+        awaited: 0,
         packets: [0; 2],
         remotes: [0; 4],
     };
@@ -327,16 +355,23 @@ mod tests {
         assert_eq!(after(&[(back, FIN), (out, ACK)]), FinIn);
         assert_eq!(after(&[(back, FIN), (out, FIN), (back, ACK)]), Closing);
         assert_eq!(after(&[(out, FIN), (back, FIN), (out, SYN), (back, SYN_ACK)]), Established);
-        assert_eq!(after(&[(back, RST), (back, ACK)]), Reset);
-        assert_eq!(after(&[(back, RST), (out, ACK)]), Established, "a forged reset does no harm");
-        assert_eq!(after(&[(out, RST), (back, ACK)]), Aborted, "the host itself has ended it");
-        assert_eq!(play(&[(out, SYN), (back, RST)]), Aborted, "refused");
-        assert_eq!(play(&[(out, SYN), (back, RST), (out, SYN), (back, SYN_ACK)]), Established, "asked again");
-        assert_eq!(
-            play(&[(out, SYN), (out, RST), (out, ACK), (back, ACK)]),
-            Established,
-            "another connection"
-        );
+        // A RST by itself changes nothing; whether it is proven does.
+        assert_eq!(after(&[(back, RST), (back, ACK)]), Established);
+        let then = |state: SessionState, more: &[(bool, TcpFlags)]| {
+            more.iter().fold(state, |state, &(outbound, flags)| {
+                state.after(if outbound { End::Source } else { End::Destination }, flags)
+            })
+        };
+        for open in [Established, FinOut, FinIn] {
+            assert_eq!((open.after_reset(false), open.after_reset(true)), (Reset, Aborted));
+        }
+        assert_eq!(then(Reset, &[(back, ACK)]), Reset);
+        assert_eq!(then(Reset, &[(out, ACK)]), Established, "a forged reset does no harm");
+        assert_eq!((SynSent.after_reset(false), SynSent.after_reset(true)), (SynSent, Aborted), "refused");
+        assert_eq!(then(Aborted, &[(back, ACK)]), Aborted);
+        assert_eq!(then(Aborted, &[(out, SYN), (back, SYN_ACK)]), Established, "asked again");
+        assert_eq!(then(Aborted, &[(out, ACK), (back, ACK)]), Established, "another connection");
+        assert_eq!((Forward.after_reset(true), Udp.after_reset(true)), (Forward, Udp));
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! no hash, was measured and given up for that).
 //!
 //! Memory is allocated at construction and never again: 64 bytes per session, 24 for its two places in
-//! the index and 4 for its link in the wheel, 92 in all. Beside that, 24 KiB of port bits per public address for all shards together,
+//! the index and 8 for its links in the wheel, 96 in all. Beside that, 24 KiB of port bits per public address for all shards together,
 //! and 2 KiB a shard for the wheel.
 //!
 //! # Time
@@ -31,9 +31,9 @@
 mod bare;
 mod create;
 mod index;
-mod inherit;
 mod life;
 mod log;
+mod migrate;
 mod own;
 
 pub use bare::BareInfo;
@@ -47,9 +47,10 @@ use super::own::OwnPorts;
 use super::ports::PortPool;
 use super::prefetch;
 use super::rewrite::{self, Quote};
-use super::session::{Session, SessionState, TcpFlags};
+use super::session::{Life, Session, SessionState, TcpFlags};
 use super::subscribers::{BlockInfo, Subscribers};
 use crate::reverse_path::SourceCheck;
+use life::Link;
 use std::hint::select_unpredictable;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::RangeInclusive;
@@ -123,6 +124,15 @@ counters! {
     events_dropped: "Events that found no room.";
 }
 
+/// What ends sessions before their time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndedBy {
+    /// Somebody who asked for it.
+    Request,
+    /// A configuration that has no place for them.
+    Configuration,
+}
+
 /// A session as shown to people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
@@ -189,8 +199,8 @@ pub struct NatShard {
     subscribers: Option<Box<Subscribers>>,
     /// First session plus one by second.
     wheel: Box<[u32]>,
-    /// By session, the one before it in its bucket; see `life.rs`.
-    before: Box<[u32]>,
+    /// By session, where it is in its bucket; see `life.rs`.
+    links: Box<[Link]>,
     /// Public ports that sessions may get.
     port_range: RangeInclusive<u16>,
     /// What each inside address takes.
@@ -241,7 +251,7 @@ impl NatShard {
             ports: PortPool::new(&layout, shard, config),
             subscribers: Subscribers::new(&layout, shard, config.subscribers.as_ref()),
             wheel: touched(WHEEL_S as usize),
-            before: touched(records),
+            links: touched(records),
             port_range: config.port_range.clone(),
             hosts: Hosts::new(&layout, shard, config),
             own: OwnPorts::default(),
@@ -266,6 +276,7 @@ impl NatShard {
                 public_index: f.public_address as u8,
                 protocol: f.protocol,
                 state: SessionState::Forward,
+                life: Life::Alone,
                 ..Session::EMPTY
             });
         }
@@ -353,14 +364,14 @@ impl NatShard {
         self.subscribers.as_ref()?.visit(&self.layout, from, count, show)
     }
 
-    /// Translates the source of a packet labelled `NAT_OUT` for this shard; `l3` is its IPv4 packet.
+    /// Translates the source of a packet labeled `NAT_OUT` for this shard; `l3` is its IPv4 packet.
     pub(crate) fn translate_out(&mut self, packet: &mut Packet, l3: &mut [u8], now_ns: u64) {
         self.advance(now_ns);
         let sought = self.sought(End::Source, packet, l3);
         self.translate(End::Source, packet, l3, sought);
     }
 
-    /// Translates the destination of a packet labelled `NAT_IN` for this shard; `l3` is its IPv4 packet.
+    /// Translates the destination of a packet labeled `NAT_IN` for this shard; `l3` is its IPv4 packet.
     /// Drops the packet if nobody owns its destination or its sender is not admitted.
     pub fn translate_in(&mut self, packet: &mut Packet, l3: &mut [u8], now_ns: u64) {
         self.advance(now_ns);
@@ -448,7 +459,8 @@ impl NatShard {
         }
         let l3 = at_hand(packet, l3);
         let l4 = transport(packet);
-        let flags = l4.and_then(|l4| l3.get(l4 + 13)).map_or(TcpFlags::ACK_ONLY, |&byte| TcpFlags(byte));
+        let acknowledgement = l4.and_then(|l4| l3.get(l4 + 8..)?.first_chunk::<6>().copied());
+        let flags = acknowledgement.map_or(TcpFlags::ACK_ONLY, |[.., flags]| TcpFlags(flags));
         let at = match self.recall(end, sought) {
             Some(at) => at,
             None => match self.look_up(end, packet, l3, sought, flags) {
@@ -466,6 +478,9 @@ impl NatShard {
         let before = session.state;
         let state = before.after(end, flags);
         session.state = state;
+        let acknowledged =
+            acknowledgement.map_or(session.awaited, |[a, b, c, d, ..]| u32::from_be_bytes([a, b, c, d]));
+        session.awaited = select_unpredictable(end == End::Source, acknowledged, session.awaited);
         session.packets[end as usize] = session.packets[end as usize].wrapping_add(1);
         let refreshes =
             (end == End::Source) | (state != before) | self.refreshed_from_outside[state as usize];
@@ -479,8 +494,10 @@ impl NatShard {
         packet.dst_port = select_unpredictable((end == End::Destination) | echo, port, packet.dst_port);
         packet.flags.set(PacketFlags::TRANSLATED);
         self.translated[end as usize] += 1;
-        if (state == SessionState::Aborted) & (state != before) {
-            self.refile_one(at);
+        if flags.has(TcpFlags::SYN | TcpFlags::RST) & (packet.protocol == NatProtocol::Tcp.number()) {
+            let sequence =
+                l4.and_then(|l4| l3.get(l4 + 4..)?.first_chunk()).map_or(0, |n| u32::from_be_bytes(*n));
+            self.heed_syn_or_rst(at, end, flags, before, [sequence, acknowledged]);
         }
     }
 

@@ -10,7 +10,7 @@ use super::events::{NatEvent, NatLogging};
 use super::hairpin;
 use super::layout::{End, Layout, group_shards};
 use super::own::{OwnFlow, OwnPort};
-use super::shard::{BareInfo, NatCounters, NatShard, SessionInfo, Sought, seconds};
+use super::shard::{BareInfo, EndedBy, NatCounters, NatShard, SessionInfo, Sought, seconds};
 use super::subscribers::BlockInfo;
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -54,7 +54,7 @@ impl NatStage {
     }
 
     /// Translates the packets of `groups` out of `group_count` (see [`super::group_shards`]) at the
-    /// chunk's clock: the source of those labelled `NAT_OUT`, the destination of those labelled `NAT_IN`. Hairpins are
+    /// chunk's clock: the source of those labeled `NAT_OUT`, the destination of those labeled `NAT_IN`. Hairpins are
     /// both, and wait for [`Self::run_crossing`].
     ///
     /// Follows the chunk's shard index if that was built for `group_count` groups and not all of them
@@ -197,26 +197,28 @@ impl NatStage {
         }
     }
 
-    /// Ends the sessions of one slice, from `from` on, that live at `now_ns` and that are chosen; port forwards stay. How
-    /// many ended, and where the next slice begins, if there is one.
+    /// Ends the sessions that live at `now_ns` and that are chosen; port forwards stay. How many ended. It has the lock of
+    /// one shard for a slice of its sessions at a time, so packets wait little.
     pub fn end_sessions(
         &self,
-        from: Cursor,
         now_ns: u64,
+        why: EndedBy,
         which: impl Fn(&SessionInfo) -> bool,
         which_bare: impl Fn(&BareInfo) -> bool,
-    ) -> (u64, Option<Cursor>) {
-        let mut ended = 0;
-        let next = self.slice(from, |shard, at| {
-            shard.advance(now_ns);
-            if at == 0 {
-                ended += shard.end_bare(&which_bare);
-            }
-            let (of_slice, next) = shard.end_sessions(at, SLICE, &which);
-            ended += of_slice;
-            next
-        });
-        (ended, next)
+    ) -> u64 {
+        let (mut ended, mut next) = (0, Some(Cursor::default()));
+        while let Some(from) = next {
+            next = self.slice(from, |shard, at| {
+                shard.advance(now_ns);
+                if at == 0 {
+                    ended += shard.end_bare(why, &which_bare);
+                }
+                let (of_slice, next) = shard.end_sessions(at, SLICE, why, &which);
+                ended += of_slice;
+                next
+            });
+        }
+        ended
     }
 
     /// Whether an address is one of the public ones.
@@ -339,9 +341,9 @@ impl Walk<'_> {
     fn shard_of(&self, packet: &Packet) -> usize {
         // One of the two labels, not both: less than their sum, and not 0.
         const BOTH: u8 = PacketFlags::NAT_OUT | PacketFlags::NAT_IN;
-        let labelled = (packet.flags.0 & BOTH).wrapping_sub(1) < BOTH - 1;
+        let labeled = (packet.flags.0 & BOTH).wrapping_sub(1) < BOTH - 1;
         let at = usize::from(packet.shard).wrapping_sub(self.first);
-        if labelled & (at < self.shards.len()) & packet.is_alive() { at } else { NOT_OURS }
+        if labeled & (at < self.shards.len()) & packet.is_alive() { at } else { NOT_OURS }
     }
 
     #[inline(always)]

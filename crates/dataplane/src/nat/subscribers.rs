@@ -263,6 +263,9 @@ impl Subscribers {
     ) -> Result<(usize, u16), Refusal> {
         let at = if self.plan.is_deterministic() {
             let (public, block) = self.plan.block_of(address).ok_or(Refusal::NoSubscriber)?;
+            if public >= layout.addresses.len() {
+                return Err(Refusal::NoBlock);
+            }
             public * self.lane_blocks + layout.lane_block(*self.plan.ports(block).start())
         } else {
             let home = match known.first {

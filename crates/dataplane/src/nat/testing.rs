@@ -3,7 +3,7 @@
 
 use super::config::{BlockAllocation, NatConfig, NatProtocol, PortForward, PortSelection, SubscriberConfig};
 use super::events::{Happening, NatLogging};
-use super::label::Labeller;
+use super::label::Labeler;
 use super::rewrite::{addresses, get_u16};
 use super::stage::NatStage;
 use std::net::SocketAddrV4;
@@ -78,7 +78,14 @@ pub fn udp(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
 
 /// A TCP packet with these flags.
 pub fn tcp(from: SocketAddrV4, to: SocketAddrV4, flags: u8) -> Vec<u8> {
+    tcp_numbered(from, to, flags, [0; 2])
+}
+
+/// The same, with its sequence and acknowledgement numbers.
+pub fn tcp_numbered(from: SocketAddrV4, to: SocketAddrV4, flags: u8, numbers: [u32; 2]) -> Vec<u8> {
     let mut segment = vec![0; 20];
+    segment[4..8].copy_from_slice(&numbers[0].to_be_bytes());
+    segment[8..12].copy_from_slice(&numbers[1].to_be_bytes());
     segment[12] = 0x50;
     segment[13] = flags;
     transport(from, to, 6, 16, segment)
@@ -170,12 +177,12 @@ pub fn chunk(packets: &[(u16, &[u8], u32)], now_ns: u64) -> Chunk {
 }
 
 /// Labels a chunk, and gives packets that NAT does not touch a shard all the same.
-pub fn label(labeller: &Labeller, chunk: &mut Chunk, shards: u16) {
+pub fn label(labeler: &Labeler, chunk: &mut Chunk, shards: u16) {
     let (mut batch, _) = chunk.whole();
     let mut crosses = false;
     for i in 0..batch.len() {
         let (packet, l3) = batch.packet_and_l3(i);
-        labeller.label(packet, l3);
+        labeler.label(packet, l3);
         if packet.shard == thalweg_base::NO_SHARD {
             packet.shard = packet.flow_hash as u16 % shards;
         }
@@ -257,7 +264,7 @@ pub fn fuzz_one(data: &[u8]) {
         inside_address: [192, 168, 0, 1].into(),
         inside_port: 5353,
     }];
-    let (Ok(labeller), Ok(nat)) = (Labeller::new(&config), NatStage::new(&config)) else {
+    let (Ok(labeler), Ok(nat)) = (Labeler::new(&config), NatStage::new(&config)) else {
         panic!("the configuration is valid: {:?}", config.validate());
     };
     if choices & 128 != 0 {
@@ -282,11 +289,11 @@ pub fn fuzz_one(data: &[u8]) {
             packet.ip_len = u32::from(step[5]) * 2;
             packet.flags.set(step[3] & !(PacketFlags::NAT_IN | PacketFlags::NAT_OUT | PacketFlags::IPV6));
             packet.protocol = [1, 6, 17, step[2]][usize::from(step[2] & 3)];
-            fuzz_run(&labeller, &nat, &mut chunk, config.shards);
+            fuzz_run(&labeler, &nat, &mut chunk, config.shards);
             continue;
         }
         let valid = checksums(&frame).is_ok();
-        fuzz_run(&labeller, &nat, &mut chunk, config.shards);
+        fuzz_run(&labeler, &nat, &mut chunk, config.shards);
         if valid && chunk.packets()[0].is_alive() {
             if let Err(wrong) = checksums(chunk.frame(0)) {
                 panic!("wrong checksum: {wrong}, was {frame:02x?}");
@@ -304,8 +311,8 @@ pub fn fuzz_one(data: &[u8]) {
     }
 }
 
-fn fuzz_run(labeller: &Labeller, nat: &NatStage, chunk: &mut Chunk, shards: u16) {
-    label(labeller, chunk, shards);
+fn fuzz_run(labeler: &Labeler, nat: &NatStage, chunk: &mut Chunk, shards: u16) {
+    label(labeler, chunk, shards);
     nat.run_groups(chunk, 0..1, 1);
     nat.run_crossing(chunk, &mut |_, _, _| ());
 }

@@ -3,21 +3,21 @@
 mod bare;
 mod events;
 mod icmp;
-mod inherit;
+mod migrate;
 mod own;
 mod protection;
+mod reference;
 mod rfc;
 mod subscribers;
-mod twin;
 
 use super::testing::{self, INSIDE, OUTSIDE, SECOND_NS, checksums, chunk, label};
-use super::{Cursor, Labeller, NatConfig, NatProtocol, NatStage, SessionInfo};
+use super::{Cursor, EndedBy, Labeler, NatConfig, NatProtocol, NatStage, SessionInfo};
 use std::net::SocketAddrV4;
 use thalweg_base::{Chunk, DropReason, PacketFlags};
 
 /// A NAT and its clock.
 struct Router {
-    labeller: Labeller,
+    labeler: Labeler,
     nat: NatStage,
     shards: u16,
     now_ns: u64,
@@ -29,7 +29,7 @@ type Outcome = Result<Vec<u8>, DropReason>;
 impl Router {
     fn new(config: &NatConfig) -> Self {
         Self {
-            labeller: Labeller::new(config).unwrap(),
+            labeler: Labeler::new(config).unwrap(),
             nat: NatStage::new(config).unwrap(),
             shards: config.shards,
             now_ns: 1_700_000_000 * SECOND_NS,
@@ -41,7 +41,7 @@ impl Router {
     }
 
     fn run(&self, chunk: &mut Chunk) {
-        label(&self.labeller, chunk, self.shards);
+        label(&self.labeler, chunk, self.shards);
         self.nat.run_groups(chunk, 0..1, 1);
         self.nat.run_crossing(chunk, &mut |_, _, _| ());
     }
@@ -135,8 +135,8 @@ fn remote(n: u8, port: u16) -> SocketAddrV4 {
 fn endpoint(bytes: &[u8], address: usize, port: usize) -> SocketAddrV4 {
     let header = usize::from(bytes[0] & 15) * 4;
     let port = header + if bytes[9] == 1 { 4 } else { port };
-    let octets: [u8; 4] = bytes[address..address + 4].try_into().unwrap();
-    at(octets, u16::from_be_bytes([bytes[port], bytes[port + 1]]))
+    let ip: [u8; 4] = bytes[address..address + 4].try_into().unwrap();
+    at(ip, u16::from_be_bytes([bytes[port], bytes[port + 1]]))
 }
 
 /// Source endpoint; the port is the identifier for ICMP.

@@ -18,7 +18,7 @@ pub struct Trial {
 }
 
 impl NatStage {
-    /// Does to a labelled packet what [`NatStage::run_groups`] and [`NatStage::run_crossing`] would at `now_ns`, and
+    /// Does to a labeled packet what [`NatStage::run_groups`] and [`NatStage::run_crossing`] would at `now_ns`, and
     /// leaves every session and counter as it is. `l3` is its IPv4 packet. `None` if the packet is not for NAT.
     /// `judge` as there.
     pub fn try_packet(
@@ -28,8 +28,8 @@ impl NatStage {
         now_ns: u64,
         judge: &mut hairpin::Judge<'_>,
     ) -> Option<Trial> {
-        let labelled = packet.flags.0 & (PacketFlags::NAT_OUT | PacketFlags::NAT_IN) != 0;
-        if !labelled || !packet.is_alive() {
+        let labeled = packet.flags.0 & (PacketFlags::NAT_OUT | PacketFlags::NAT_IN) != 0;
+        if !labeled || !packet.is_alive() {
             return None;
         }
         let outbound = packet.flags.has(PacketFlags::NAT_OUT);

@@ -4,19 +4,19 @@ use crate::test_support::*;
 use proptest::prelude::*;
 
 fn config(meter: Meter) -> PolicerConfig {
-    PolicerConfig { meter, colour_aware: true, yellow: ColourAction::Pass, red: ColourAction::Drop }
+    PolicerConfig { meter, color_aware: true, yellow: ColorAction::Pass, red: ColorAction::Drop }
 }
 
 /// The markers as the RFCs put them, in exact fractions of a byte (nanoseconds times bits), one event at
-/// a time: the slow twin.
-struct Twin {
+/// a time: the slow reference.
+struct Reference {
     meter: Meter,
     c: i128,
     e: i128,
     at: u64,
 }
 
-impl Twin {
+impl Reference {
     fn caps(&self) -> (i128, i128) {
         let unit = |b: u64| i128::from(b) * 8_000_000_000;
         match self.meter {
@@ -25,7 +25,7 @@ impl Twin {
         }
     }
 
-    fn mark(&mut self, now: u64, bytes: u32, incoming: Colour) -> Colour {
+    fn mark(&mut self, now: u64, bytes: u32, incoming: Color) -> Color {
         let dt = i128::from(now - self.at);
         self.at = now;
         let (cap_c, cap_e) = self.caps();
@@ -36,28 +36,28 @@ impl Twin {
                 let to_c = tokens.min(cap_c - self.c);
                 self.c += to_c;
                 self.e = (self.e + tokens - to_c).min(cap_e);
-                if incoming == Colour::Green && self.c - need >= 0 {
+                if incoming == Color::Green && self.c - need >= 0 {
                     self.c -= need;
-                    Colour::Green
-                } else if incoming != Colour::Red && self.e - need >= 0 {
+                    Color::Green
+                } else if incoming != Color::Red && self.e - need >= 0 {
                     self.e -= need;
-                    Colour::Yellow
+                    Color::Yellow
                 } else {
-                    Colour::Red
+                    Color::Red
                 }
             }
             Meter::TwoRate { cir_bps, pir_bps, .. } => {
                 self.c = (self.c + i128::from(cir_bps) * dt).min(cap_c);
                 self.e = (self.e + i128::from(pir_bps) * dt).min(cap_e);
-                if incoming == Colour::Red || self.e - need < 0 {
-                    Colour::Red
-                } else if incoming == Colour::Yellow || self.c - need < 0 {
+                if incoming == Color::Red || self.e - need < 0 {
+                    Color::Red
+                } else if incoming == Color::Yellow || self.c - need < 0 {
                     self.e -= need;
-                    Colour::Yellow
+                    Color::Yellow
                 } else {
                     self.e -= need;
                     self.c -= need;
-                    Colour::Green
+                    Color::Green
                 }
             }
         }
@@ -80,14 +80,14 @@ proptest! {
     #[test]
     fn marks_as_the_rfcs_do(meter in meters(), events in proptest::collection::vec((0u64..100_000, 20u32..1600, 0u8..3), 1..200)) {
         let mut policer = Policer::new(config(meter));
-        let mut twin = Twin { meter, c: 0, e: 0, at: 0 };
-        (twin.c, twin.e) = twin.caps();
+        let mut reference = Reference { meter, c: 0, e: 0, at: 0 };
+        (reference.c, reference.e) = reference.caps();
         policer.fill(0);
         let mut now = 0;
-        for (gap, bytes, colour) in events {
+        for (gap, bytes, color) in events {
             now += gap;
-            let incoming = [Colour::Green, Colour::Yellow, Colour::Red][usize::from(colour)];
-            prop_assert_eq!(policer.mark(now, bytes, incoming), twin.mark(now, bytes, incoming));
+            let incoming = [Color::Green, Color::Yellow, Color::Red][usize::from(color)];
+            prop_assert_eq!(policer.mark(now, bytes, incoming), reference.mark(now, bytes, incoming));
         }
     }
 }
@@ -96,28 +96,28 @@ proptest! {
 fn a_gap_of_years_saturates() {
     let meter = Meter::TwoRate { cir_bps: u64::MAX, cbs_bytes: 2000, pir_bps: u64::MAX, pbs_bytes: 3000 };
     let mut policer = Policer::new(config(meter));
-    let colours = |p: &mut Policer, now| [0, 1, 2].map(|_| p.mark(now, 1500, Colour::Green));
-    let full = [Colour::Green, Colour::Yellow, Colour::Red];
-    assert_eq!(colours(&mut policer, 5), full);
-    assert_eq!(colours(&mut policer, u64::MAX), full);
-    assert_eq!(policer.counts(), ColourCounts { green: 2, yellow: 2, red: 2 });
+    let colors = |p: &mut Policer, now| [0, 1, 2].map(|_| p.mark(now, 1500, Color::Green));
+    let full = [Color::Green, Color::Yellow, Color::Red];
+    assert_eq!(colors(&mut policer, 5), full);
+    assert_eq!(colors(&mut policer, u64::MAX), full);
+    assert_eq!(policer.counts(), ColorCounts { green: 2, yellow: 2, red: 2 });
 }
 
 #[test]
-fn drop_precedence_is_the_incoming_colour() {
-    assert_eq!(colour_of_dscp(10), Colour::Green); // AF11
-    assert_eq!(colour_of_dscp(12), Colour::Yellow); // AF12
-    assert_eq!(colour_of_dscp(14), Colour::Red); // AF13
-    assert_eq!(colour_of_dscp(38), Colour::Red); // AF43
-    assert_eq!(colour_of_dscp(46), Colour::Green); // EF
-    assert_eq!(colour_of_dscp(0), Colour::Green);
+fn drop_precedence_is_the_incoming_color() {
+    assert_eq!(color_of_dscp(10), Color::Green); // AF11
+    assert_eq!(color_of_dscp(12), Color::Yellow); // AF12
+    assert_eq!(color_of_dscp(14), Color::Red); // AF13
+    assert_eq!(color_of_dscp(38), Color::Red); // AF43
+    assert_eq!(color_of_dscp(46), Color::Green); // EF
+    assert_eq!(color_of_dscp(0), Color::Green);
 }
 
 #[test]
 fn remarking_keeps_ecn_and_checksum() {
     let meter = Meter::SingleRate { cir_bps: 0, cbs_bytes: 0, ebs_bytes: 100 };
     let mut class = config(meter);
-    class.yellow = ColourAction::Remark(12);
+    class.yellow = ColorAction::Remark(12);
     let mut police = Police::new(&[Some(class)]);
     let ip = with_ipv4_field(udp4([10, 0, 0, 1], [192, 0, 2, 1], 1, 2, b"x"), 1, &[46 << 2 | 3]);
     let mut v6 = udp6([0x20; 16], [0x21; 16], 1, 2, b"x");
@@ -131,5 +131,5 @@ fn remarking_keeps_ecn_and_checksum() {
     assert_eq!(thalweg_wire::checksum::fold(thalweg_wire::checksum::sum(&chunk.frame(0)[..20], 0)), 0xffff);
     assert_eq!(chunk.frame(1)[0..2], [0x63, 0x30], "code point 12, ECN 3");
     assert_eq!(chunk.packets()[2].drop_reason(), Some(DropReason::Policed));
-    assert_eq!(police.counts()[0], Some(ColourCounts { green: 0, yellow: 2, red: 1 }));
+    assert_eq!(police.counts()[0], Some(ColorCounts { green: 0, yellow: 2, red: 1 }));
 }

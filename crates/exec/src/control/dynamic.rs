@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 use std::thread;
 
 use super::serial::read_and_apply;
-use super::thread::{Clock, Eyes, LISTENERS, Wakers, stopped};
+use super::thread::{Clock, LISTENERS, Poller, Wakers, stopped};
 use super::{Control, Notice, Share};
 
 /// One thread's queue of sessions that are ready. Holds each session at most once, so it is bounded by them.
@@ -57,11 +57,11 @@ struct Pool<'c, C> {
 }
 
 pub(super) fn run<C: Control>(control: &C, threads: usize, stop: &AtomicBool) -> io::Result<()> {
-    let mut eyes = Eyes::open()?;
+    let mut poller = Poller::open()?;
     let wakers = Wakers::default();
-    wakers.add(eyes.bell());
+    wakers.add(poller.waker());
     control.begin(1, wakers.clone());
-    control.attach_listeners(eyes.registry(), LISTENERS)?;
+    control.attach_listeners(poller.registry(), LISTENERS)?;
     let pool = Pool {
         control,
         stop,
@@ -79,7 +79,7 @@ pub(super) fn run<C: Control>(control: &C, threads: usize, stop: &AtomicBool) ->
                 result = Err(error);
             }
         }
-        let result = result.and_then(|()| pool.master(&mut eyes));
+        let result = result.and_then(|()| pool.master(&mut poller));
         stop.store(true, Ordering::Release);
         for queue in &pool.queues {
             // Under the lock, so that nobody is between looking at `stop` and waiting.
@@ -91,21 +91,21 @@ pub(super) fn run<C: Control>(control: &C, threads: usize, stop: &AtomicBool) ->
 }
 
 impl<C: Control> Pool<'_, C> {
-    fn master(&self, eyes: &mut Eyes) -> io::Result<()> {
+    fn master(&self, poller: &mut Poller) -> io::Result<()> {
         let mut worker = self.control.worker();
         let (mut due_ms, mut busy, mut next) = (0, true, 0);
         while !stopped(self.stop) {
-            eyes.look(self.control, self.clock, busy, due_ms)?;
+            poller.poll(self.control, self.clock, busy, due_ms)?;
             let now = self.clock.now_ms();
-            while let Some(session) = eyes.turns().next() {
+            while let Some(session) = poller.turns().next() {
                 self.deal(session, &mut next);
             }
-            busy = eyes.keep_house(self.control, &mut worker, Share::ALL, &mut due_ms, now);
+            busy = poller.housekeeping(self.control, &mut worker, Share::ALL, &mut due_ms, now);
             self.export(&mut worker, !busy, now, &mut busy);
             while let Some(notice) = self.control.poll_notice() {
                 if let Notice::Opened(session) = notice {
                     self.make_room(session);
-                    self.control.attach(session, eyes.registry(), mio::Token(session))?;
+                    self.control.attach(session, poller.registry(), mio::Token(session))?;
                     due_ms = 0;
                 }
             }

@@ -1,7 +1,7 @@
 //! `per-peer`, the thesis's PBTS: the master listens, connects and runs timers; each session with a connection
 //! has a thread of its own that reads, decodes, filters, updates the shards under their locks, exports and
 //! writes. The master starts a session's thread when its first connection opens, hands it further connections
-//! (two neighbours may connect to each other at once), and ends it when the last one closes.
+//! (two neighbors may connect to each other at once), and ends it when the last one closes.
 //!
 //! Only one thread at a time is in the lane's export; one that finds it taken leaves its changes to the one
 //! that is there. When outlets grew, every session thread is woken to write.
@@ -15,7 +15,7 @@ use std::thread;
 use mio::{Registry, Token};
 
 use super::serial::read_and_apply;
-use super::thread::{Bell, Clock, Eyes, LISTENERS, Wakers, stopped};
+use super::thread::{Clock, LISTENERS, Poller, ThreadWaker, Wakers, stopped};
 use super::{Control, Notice, Share};
 
 /// Sessions need no deep stack, and there may be thousands.
@@ -23,12 +23,12 @@ const STACK_BYTES: usize = 512 << 10;
 
 /// What the master knows of a session's thread.
 struct SessionThread {
-    bell: Bell,
+    waker: ThreadWaker,
     registry: Registry,
     end: Arc<AtomicBool>,
 }
 
-struct Crew<'c, C> {
+struct PeerThreads<'c, C> {
     control: &'c C,
     stop: &'c AtomicBool,
     clock: Clock,
@@ -38,43 +38,48 @@ struct Crew<'c, C> {
 }
 
 pub(super) fn run<C: Control>(control: &C, stop: &AtomicBool) -> io::Result<()> {
-    let mut eyes = Eyes::open()?;
+    let mut poller = Poller::open()?;
     let wakers = Wakers::default();
-    wakers.add(eyes.bell());
+    wakers.add(poller.waker());
     control.begin(1, wakers.clone());
-    control.attach_listeners(eyes.registry(), LISTENERS)?;
-    let crew = Crew { control, stop, clock: Clock::start(), wakers, failure: Mutex::new(None) };
+    control.attach_listeners(poller.registry(), LISTENERS)?;
+    let peer_threads =
+        PeerThreads { control, stop, clock: Clock::start(), wakers, failure: Mutex::new(None) };
     let result = thread::scope(|scope| {
         let mut threads = HashMap::new();
-        let result = crew.master(&mut eyes, |notice| match notice {
-            Notice::Opened(session) => crew.opened(scope, &mut threads, session),
+        let result = peer_threads.master(&mut poller, |notice| match notice {
+            Notice::Opened(session) => peer_threads.opened(scope, &mut threads, session),
             Notice::Closed(session) => {
                 if let Some(old) = threads.remove(&session) {
                     old.end.store(true, Ordering::Release);
-                    old.bell.ring();
+                    old.waker.ring();
                 }
                 Ok(())
             }
         });
         stop.store(true, Ordering::Release);
-        crew.wakers.wake_all();
+        peer_threads.wakers.wake_all();
         result
     });
-    match crew.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    match peer_threads.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(error) => Err(error),
         None => result,
     }
 }
 
-impl<C: Control> Crew<'_, C> {
-    /// Listens, runs timers and chores, and passes on what happened to connections.
-    fn master(&self, eyes: &mut Eyes, mut noticed: impl FnMut(Notice) -> io::Result<()>) -> io::Result<()> {
+impl<C: Control> PeerThreads<'_, C> {
+    /// Listens, runs timers and background_work, and passes on what happened to connections.
+    fn master(
+        &self,
+        poller: &mut Poller,
+        mut noticed: impl FnMut(Notice) -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut worker = self.control.worker();
         let (mut due_ms, mut busy) = (0, true);
         while !stopped(self.stop) {
-            eyes.look(self.control, self.clock, busy, due_ms)?;
+            poller.poll(self.control, self.clock, busy, due_ms)?;
             let now = self.clock.now_ms();
-            busy = eyes.keep_house(self.control, &mut worker, Share::ALL, &mut due_ms, now);
+            busy = poller.housekeeping(self.control, &mut worker, Share::ALL, &mut due_ms, now);
             let exported = self.control.export(&mut worker, 0, !busy, now);
             if exported.grew {
                 self.wakers.wake_all();
@@ -96,18 +101,21 @@ impl<C: Control> Crew<'_, C> {
     ) -> io::Result<()> {
         if let Some(running) = threads.get(&session) {
             self.control.attach(session, &running.registry, Token(session))?;
-            running.bell.ring();
+            running.waker.ring();
             return Ok(());
         }
-        let eyes = Eyes::open()?;
-        self.control.attach(session, eyes.registry(), Token(session))?;
+        let poller = Poller::open()?;
+        self.control.attach(session, poller.registry(), Token(session))?;
         let end = Arc::new(AtomicBool::new(false));
-        let known =
-            SessionThread { bell: eyes.bell(), registry: eyes.registry().try_clone()?, end: end.clone() };
+        let known = SessionThread {
+            waker: poller.waker(),
+            registry: poller.registry().try_clone()?,
+            end: end.clone(),
+        };
         thread::Builder::new().name(format!("peer-{session}")).stack_size(STACK_BYTES).spawn_scoped(
             scope,
             move || {
-                if let Err(error) = self.session(session, eyes, &end) {
+                if let Err(error) = self.session(session, poller, &end) {
                     *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                     self.stop.store(true, Ordering::Release);
                     self.wakers.wake_all();
@@ -119,20 +127,20 @@ impl<C: Control> Crew<'_, C> {
     }
 
     /// A session's thread.
-    fn session(&self, session: usize, mut eyes: Eyes, end: &AtomicBool) -> io::Result<()> {
-        let bell = eyes.bell();
-        self.wakers.add(bell.clone());
+    fn session(&self, session: usize, mut poller: Poller, end: &AtomicBool) -> io::Result<()> {
+        let waker = poller.waker();
+        self.wakers.add(waker.clone());
         let mut worker = self.control.worker();
         let mut busy = true;
         let result = loop {
             if stopped(self.stop) || end.load(Ordering::Acquire) {
                 break Ok(());
             }
-            if let Err(error) = eyes.look(self.control, self.clock, busy, u64::MAX) {
+            if let Err(error) = poller.poll(self.control, self.clock, busy, u64::MAX) {
                 break Err(error);
             }
             let now = self.clock.now_ms();
-            while eyes.turns().next().is_some() {}
+            while poller.turns().next().is_some() {}
             busy = read_and_apply(self.control, &mut worker, session, now);
             let exported = self.control.export(&mut worker, 0, !busy, now);
             if exported.grew {
@@ -141,7 +149,7 @@ impl<C: Control> Crew<'_, C> {
             busy |= exported.held;
             self.control.write(&mut worker, session, now);
         };
-        self.wakers.remove(&bell);
+        self.wakers.remove(&waker);
         result
     }
 }

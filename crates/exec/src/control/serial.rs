@@ -1,41 +1,41 @@
 //! `serial`: one thread does everything, a round at a time: what is ready is read and applied, then what
 //! changed is exported and written. Reading all that is ready before exporting is what keeps a route that many
-//! neighbours announce at the same moment from being sent on many times.
+//! neighbors announce at the same moment from being sent on many times.
 
 use std::io;
 use std::sync::atomic::AtomicBool;
 
-use super::thread::{Clock, Eyes, LISTENERS, Wakers, stopped};
+use super::thread::{Clock, LISTENERS, Poller, Wakers, stopped};
 use super::{Control, Notice, Share};
 
 pub(super) fn run<C: Control>(control: &C, stop: &AtomicBool) -> io::Result<()> {
-    let mut eyes = Eyes::open()?;
+    let mut poller = Poller::open()?;
     let wakers = Wakers::default();
-    wakers.add(eyes.bell());
+    wakers.add(poller.waker());
     control.begin(1, wakers);
-    control.attach_listeners(eyes.registry(), LISTENERS)?;
+    control.attach_listeners(poller.registry(), LISTENERS)?;
     let clock = Clock::start();
     let mut worker = control.worker();
     let (mut due_ms, mut busy) = (0, true);
     while !stopped(stop) {
-        eyes.look(control, clock, busy, due_ms)?;
+        poller.poll(control, clock, busy, due_ms)?;
         let now = clock.now_ms();
-        for _ in 0..eyes.turns().len() {
-            let Some(session) = eyes.turns().next() else { break };
+        for _ in 0..poller.turns().len() {
+            let Some(session) = poller.turns().next() else { break };
             if read_and_apply(control, &mut worker, session, now) {
-                eyes.turns().want(session);
+                poller.turns().want(session);
             }
             control.write(&mut worker, session, now);
         }
-        let last = eyes.turns().is_empty();
+        let last = poller.turns().is_empty();
         let exported = control.export(&mut worker, 0, last, now);
-        busy = eyes.keep_house(control, &mut worker, Share::ALL, &mut due_ms, now) | exported.held;
+        busy = poller.housekeeping(control, &mut worker, Share::ALL, &mut due_ms, now) | exported.held;
         if exported.grew || busy {
             control.write_share(&mut worker, Share::ALL, now);
         }
         while let Some(notice) = control.poll_notice() {
             if let Notice::Opened(session) = notice {
-                control.attach(session, eyes.registry(), mio::Token(session))?;
+                control.attach(session, poller.registry(), mio::Token(session))?;
                 due_ms = 0;
             }
         }

@@ -15,7 +15,7 @@ use std::thread;
 
 use mio::{Registry, Token};
 
-use super::thread::{Bell, Clock, Eyes, LISTENERS, Wakers, stopped};
+use super::thread::{Clock, LISTENERS, Poller, ThreadWaker, Wakers, stopped};
 use super::{BATCHES_IN_FLIGHT_MAX, Control, Notice, Share};
 
 /// Sessions read by a worker before it looks at its inbox again.
@@ -28,56 +28,55 @@ struct InFlight<B> {
 }
 
 /// What others put before a worker. Bounded by [`BATCHES_IN_FLIGHT_MAX`].
-struct Desk<B> {
+struct WorkerQueue<B> {
     inbox: Mutex<VecDeque<Arc<InFlight<B>>>>,
     /// The worker's lane has changes, or its sessions something to write.
     export: AtomicBool,
     write: AtomicBool,
-    bell: Bell,
+    waker: ThreadWaker,
     registry: Registry,
 }
 
-struct Workshop<'c, C: Control> {
+struct Pool<'c, C: Control> {
     control: &'c C,
     stop: &'c AtomicBool,
     clock: Clock,
     wakers: Wakers,
-    desks: Vec<Desk<C::Batch>>,
+    queues: Vec<WorkerQueue<C::Batch>>,
     in_flight: AtomicUsize,
 }
 
 pub(super) fn run<C: Control>(control: &C, threads: usize, stop: &AtomicBool) -> io::Result<()> {
     let wakers = Wakers::default();
-    let (mut all_eyes, mut desks) = (Vec::new(), Vec::new());
+    let (mut all_eyes, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..threads {
-        let eyes = Eyes::open()?;
-        wakers.add(eyes.bell());
-        desks.push(Desk {
+        let poller = Poller::open()?;
+        wakers.add(poller.waker());
+        queues.push(WorkerQueue {
             inbox: Mutex::new(VecDeque::with_capacity(BATCHES_IN_FLIGHT_MAX)),
             export: AtomicBool::new(false),
             write: AtomicBool::new(false),
-            bell: eyes.bell(),
-            registry: eyes.registry().try_clone()?,
+            waker: poller.waker(),
+            registry: poller.registry().try_clone()?,
         });
-        all_eyes.push(eyes);
+        all_eyes.push(poller);
     }
     control.begin(threads, wakers.clone());
-    control.attach_listeners(&desks[0].registry, LISTENERS)?;
-    let shop =
-        Workshop { control, stop, clock: Clock::start(), wakers, desks, in_flight: AtomicUsize::new(0) };
+    control.attach_listeners(&queues[0].registry, LISTENERS)?;
+    let shop = Pool { control, stop, clock: Clock::start(), wakers, queues, in_flight: AtomicUsize::new(0) };
     thread::scope(|scope| {
         let mut handles = Vec::new();
         let mut result = Ok(());
         let mut own = None;
-        for (index, eyes) in all_eyes.into_iter().enumerate() {
+        for (index, poller) in all_eyes.into_iter().enumerate() {
             if index == 0 {
-                own = Some(eyes);
+                own = Some(poller);
                 continue;
             }
             let shop = &shop;
             let spawned = thread::Builder::new()
                 .name(format!("shard-{index}"))
-                .spawn_scoped(scope, move || shop.work(index, eyes));
+                .spawn_scoped(scope, move || shop.work(index, poller));
             match spawned {
                 Ok(handle) => handles.push(handle),
                 Err(error) => {
@@ -86,8 +85,8 @@ pub(super) fn run<C: Control>(control: &C, threads: usize, stop: &AtomicBool) ->
                 }
             }
         }
-        if let Some(eyes) = own {
-            result = result.and(shop.work(0, eyes));
+        if let Some(poller) = own {
+            result = result.and(shop.work(0, poller));
         }
         for handle in handles {
             result = result.and(handle.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked"))));
@@ -96,40 +95,40 @@ pub(super) fn run<C: Control>(control: &C, threads: usize, stop: &AtomicBool) ->
     })
 }
 
-impl<C: Control> Workshop<'_, C> {
+impl<C: Control> Pool<'_, C> {
     /// A worker's life; whatever ends it ends all.
-    fn work(&self, index: usize, mut eyes: Eyes) -> io::Result<()> {
-        let result = self.rounds(index, &mut eyes);
+    fn work(&self, index: usize, mut poller: Poller) -> io::Result<()> {
+        let result = self.rounds(index, &mut poller);
         self.stop.store(true, Ordering::Release);
         self.wakers.wake_all();
         result
     }
 
-    fn rounds(&self, index: usize, eyes: &mut Eyes) -> io::Result<()> {
-        let share = Share { index, of: self.desks.len() };
+    fn rounds(&self, index: usize, poller: &mut Poller) -> io::Result<()> {
+        let share = Share { index, of: self.queues.len() };
         let mut worker = self.control.worker();
         let (mut due_ms, mut busy) = (0, true);
         while !stopped(self.stop) {
-            eyes.look(self.control, self.clock, busy, due_ms)?;
+            poller.poll(self.control, self.clock, busy, due_ms)?;
             let now = self.clock.now_ms();
             busy = self.apply_inbox(&mut worker, share, now);
-            for _ in 0..eyes.turns().len().min(READS_PER_ROUND) {
-                let Some(session) = eyes.turns().next() else { break };
+            for _ in 0..poller.turns().len().min(READS_PER_ROUND) {
+                let Some(session) = poller.turns().next() else { break };
                 if self.read(&mut worker, session, now) {
-                    eyes.turns().want(session);
+                    poller.turns().want(session);
                 }
                 self.control.write(&mut worker, session, now);
             }
-            busy |= eyes.keep_house(self.control, &mut worker, share, &mut due_ms, now);
+            busy |= poller.housekeeping(self.control, &mut worker, share, &mut due_ms, now);
             busy |= self.export(&mut worker, share, now);
-            if self.desks[index].write.swap(false, Ordering::SeqCst) || busy {
+            if self.queues[index].write.swap(false, Ordering::SeqCst) || busy {
                 self.control.write_share(&mut worker, share, now);
             }
             while let Some(notice) = self.control.poll_notice() {
                 if let Notice::Opened(session) = notice {
-                    let desk = &self.desks[session % self.desks.len()];
-                    self.control.attach(session, &desk.registry, Token(session))?;
-                    desk.bell.ring();
+                    let queue = &self.queues[session % self.queues.len()];
+                    self.control.attach(session, &queue.registry, Token(session))?;
+                    queue.waker.ring();
                     due_ms = 0;
                 }
             }
@@ -151,9 +150,9 @@ impl<C: Control> Workshop<'_, C> {
             self.in_flight.fetch_add(1, Ordering::AcqRel);
             let batch = Arc::new(InFlight { batch, workers_left: AtomicUsize::new(owners.len()) });
             for owner in owners {
-                let desk = &self.desks[owner];
-                desk.inbox.lock().unwrap_or_else(PoisonError::into_inner).push_back(batch.clone());
-                desk.bell.ring();
+                let queue = &self.queues[owner];
+                queue.inbox.lock().unwrap_or_else(PoisonError::into_inner).push_back(batch.clone());
+                queue.waker.ring();
             }
         }
         reading.more
@@ -161,9 +160,9 @@ impl<C: Control> Workshop<'_, C> {
 
     /// The workers that own shards which the batch touches.
     fn owners(&self, batch: &C::Batch) -> Vec<usize> {
-        let mut owners = Vec::with_capacity(self.desks.len().min(self.control.shards()));
+        let mut owners = Vec::with_capacity(self.queues.len().min(self.control.shards()));
         for shard in 0..self.control.shards() {
-            let owner = shard % self.desks.len();
+            let owner = shard % self.queues.len();
             if self.control.touches(batch, shard) && !owners.contains(&owner) {
                 owners.push(owner);
             }
@@ -173,7 +172,7 @@ impl<C: Control> Workshop<'_, C> {
 
     /// Applies what others put before the worker; whether there was anything.
     fn apply_inbox(&self, worker: &mut C::Worker, share: Share, now: u64) -> bool {
-        let inbox = &self.desks[share.index].inbox;
+        let inbox = &self.queues[share.index].inbox;
         let mut any = false;
         // Not more than were there at the beginning: sessions want their turn too.
         for _ in 0..BATCHES_IN_FLIGHT_MAX {
@@ -186,7 +185,7 @@ impl<C: Control> Workshop<'_, C> {
             }
             if next.workers_left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.in_flight.fetch_sub(1, Ordering::AcqRel);
-                self.tell_all(|desk| &desk.export);
+                self.tell_all(|queue| &queue.export);
             }
         }
         any
@@ -195,19 +194,19 @@ impl<C: Control> Workshop<'_, C> {
     /// Exports the worker's lane; whether it is to be called again soon. Changes are held back while other
     /// parts of their batches are still being applied: they go out together.
     fn export(&self, worker: &mut C::Worker, share: Share, now: u64) -> bool {
-        let asked = self.desks[share.index].export.swap(false, Ordering::SeqCst);
+        let asked = self.queues[share.index].export.swap(false, Ordering::SeqCst);
         let all_applied = self.in_flight.load(Ordering::Acquire) == 0;
         let exported = self.control.export(worker, share.index, all_applied, now);
         if exported.grew {
-            self.tell_all(|desk| &desk.write);
+            self.tell_all(|queue| &queue.write);
         }
         asked || (exported.held && all_applied)
     }
 
-    fn tell_all(&self, flag: impl Fn(&Desk<C::Batch>) -> &AtomicBool) {
-        for desk in &self.desks {
-            flag(desk).store(true, Ordering::SeqCst);
-            desk.bell.ring();
+    fn tell_all(&self, flag: impl Fn(&WorkerQueue<C::Batch>) -> &AtomicBool) {
+        for queue in &self.queues {
+            flag(queue).store(true, Ordering::SeqCst);
+            queue.waker.ring();
         }
     }
 }

@@ -37,16 +37,16 @@ impl Clock {
 
 /// Wakes one thread that sleeps in its poller; says nothing to one that is awake.
 #[derive(Clone)]
-pub(super) struct Bell(Arc<BellInner>);
+pub(super) struct ThreadWaker(Arc<ThreadWakerInner>);
 
-struct BellInner {
+struct ThreadWakerInner {
     waker: Waker,
     asleep: AtomicBool,
     /// Rung while awake: the next sleep does not begin.
     rung: AtomicBool,
 }
 
-impl Bell {
+impl ThreadWaker {
     pub(super) fn ring(&self) {
         self.0.rung.store(true, Ordering::SeqCst);
         if self.0.asleep.swap(false, Ordering::SeqCst) {
@@ -58,54 +58,57 @@ impl Bell {
 
 /// How to wake every thread of a scheduling, for those outside it that changed something.
 #[derive(Clone, Default)]
-pub struct Wakers(Arc<Mutex<Vec<Bell>>>);
+pub struct Wakers(Arc<Mutex<Vec<ThreadWaker>>>);
 
 impl Wakers {
     /// Wakes all threads.
     pub fn wake_all(&self) {
-        self.lock().iter().for_each(Bell::ring);
+        self.lock().iter().for_each(ThreadWaker::ring);
     }
 
-    pub(super) fn add(&self, bell: Bell) {
-        self.lock().push(bell);
+    pub(super) fn add(&self, waker: ThreadWaker) {
+        self.lock().push(waker);
     }
 
-    pub(super) fn remove(&self, bell: &Bell) {
-        self.lock().retain(|each| !Arc::ptr_eq(&each.0, &bell.0));
+    pub(super) fn remove(&self, waker: &ThreadWaker) {
+        self.lock().retain(|each| !Arc::ptr_eq(&each.0, &waker.0));
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Bell>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<ThreadWaker>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A thread's poller and the sessions of it that want a turn.
-pub(super) struct Eyes {
+pub(super) struct Poller {
     poll: Poll,
     events: Events,
-    bell: Bell,
+    waker: ThreadWaker,
     turns: Turns,
     /// Connections wait to be taken in.
     listeners_ready: bool,
 }
 
-impl Eyes {
+impl Poller {
     pub(super) fn open() -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
-        let bell =
-            Bell(Arc::new(BellInner { waker, asleep: AtomicBool::new(false), rung: AtomicBool::new(false) }));
+        let waker = ThreadWaker(Arc::new(ThreadWakerInner {
+            waker,
+            asleep: AtomicBool::new(false),
+            rung: AtomicBool::new(false),
+        }));
         Ok(Self {
             poll,
             events: Events::with_capacity(EVENTS_MAX),
-            bell,
+            waker,
             turns: Turns::default(),
             listeners_ready: false,
         })
     }
 
-    pub(super) fn bell(&self) -> Bell {
-        self.bell.clone()
+    pub(super) fn waker(&self) -> ThreadWaker {
+        self.waker.clone()
     }
 
     pub(super) fn registry(&self) -> &Registry {
@@ -118,7 +121,7 @@ impl Eyes {
 
     /// What is to be done beside sessions: connections that wait, timers that are due, a piece of long work.
     /// Whether there is more of that; `due_ms` becomes the time of the next timer.
-    pub(super) fn keep_house<C: Control>(
+    pub(super) fn housekeeping<C: Control>(
         &mut self,
         control: &C,
         worker: &mut C::Worker,
@@ -132,12 +135,12 @@ impl Eyes {
         if now_ms >= *due_ms {
             *due_ms = control.tick(worker, share, now_ms);
         }
-        control.chores(worker, share, now_ms)
+        control.background_work(worker, share, now_ms)
     }
 
-    /// Takes readiness from the kernel; sleeps until there is some, until `until_ms` or until the bell rings,
+    /// Takes readiness from the kernel; sleeps until there is some, until `until_ms` or until the waker rings,
     /// unless `busy`.
-    pub(super) fn look<C: Control>(
+    pub(super) fn poll<C: Control>(
         &mut self,
         control: &C,
         clock: Clock,
@@ -146,14 +149,14 @@ impl Eyes {
     ) -> io::Result<()> {
         let mut timeout = Duration::ZERO;
         if !busy && self.turns.is_empty() {
-            self.bell.0.asleep.store(true, Ordering::SeqCst);
-            if !self.bell.0.rung.load(Ordering::SeqCst) {
+            self.waker.0.asleep.store(true, Ordering::SeqCst);
+            if !self.waker.0.rung.load(Ordering::SeqCst) {
                 timeout = Duration::from_millis(until_ms.saturating_sub(clock.now_ms())).min(SLEEP_MAX);
             }
         }
         let polled = self.poll.poll(&mut self.events, Some(timeout));
-        self.bell.0.asleep.store(false, Ordering::SeqCst);
-        self.bell.0.rung.store(false, Ordering::SeqCst);
+        self.waker.0.asleep.store(false, Ordering::SeqCst);
+        self.waker.0.rung.store(false, Ordering::SeqCst);
         match polled {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             other => other?,

@@ -160,7 +160,7 @@ proptest! {
 }
 
 #[test]
-fn neighbouring_batch_stages_run_batch_by_batch() {
+fn neighboring_batch_stages_run_batch_by_batch() {
     for kind in ModelKind::ALL {
         let toy = Toy::new(&[B, B, O, B], 1, false);
         let input = jobs(3, 40, 0);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use thalweg_base::{XorShift64Star, mix64};
 use thalweg_exec::{ModelOptions, Plan, RunReport, Scope, Sink, Source, StageSpec};
 
-/// Shards; groups are made of neighbouring ones, so results do not depend on how many groups there are.
+/// Shards; groups are made of neighboring ones, so results do not depend on how many groups there are.
 pub(crate) const SHARDS: usize = 16;
 
 const BATCH: usize = 4;

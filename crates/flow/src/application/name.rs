@@ -5,22 +5,22 @@
 use super::be16_at;
 
 /// The longest name that DNS allows.
-const NAME_OCTETS_MAX: usize = 255;
+const NAME_BYTES_MAX: usize = 255;
 /// How much of a request is searched for its Host line.
-const HEADER_OCTETS_MAX: usize = 2048;
+const HEADER_BYTES_MAX: usize = 2048;
 /// Extensions of a hello that are looked at.
 const EXTENSIONS_MAX: usize = 64;
 
 /// The server's name in the first payload of a client. Only names that can be one: letters, digits, dots, hyphens, and for HTTP
-/// what an address needs. Never longer than 255 octets.
+/// what an address needs. Never longer than 255 bytes.
 pub fn server_name(payload: &[u8]) -> Option<&str> {
     let name = match payload.first()? {
         0x16 => tls_name(payload)?,
         b'A'..=b'Z' => http_host(payload)?,
         _ => return None,
     };
-    let is_fit = |octet: &u8| octet.is_ascii_alphanumeric() || b".-_:[]%".contains(octet);
-    if name.is_empty() || name.len() > NAME_OCTETS_MAX || !name.iter().all(is_fit) {
+    let is_fit = |byte: &u8| byte.is_ascii_alphanumeric() || b".-_:[]%".contains(byte);
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.iter().all(is_fit) {
         return None;
     }
     std::str::from_utf8(name).ok()
@@ -53,8 +53,8 @@ fn tls_name(payload: &[u8]) -> Option<&[u8]> {
 }
 
 fn http_host(payload: &[u8]) -> Option<&[u8]> {
-    let head = &payload[..payload.len().min(HEADER_OCTETS_MAX)];
-    let mut lines = head.split(|octet| *octet == b'\n');
+    let head = &payload[..payload.len().min(HEADER_BYTES_MAX)];
+    let mut lines = head.split(|byte| *byte == b'\n');
     if !lines.next()?.trim_ascii_end().windows(7).any(|window| window == b"HTTP/1.") {
         return None;
     }

@@ -1,4 +1,4 @@
-//! OpenVPN's control channel: opcode and key in one octet, a session identifier, and what follows from how it is protected.
+//! OpenVPN's control channel: opcode and key in one byte, a session identifier, and what follows from how it is protected.
 //!
 //! ```text
 //! plain      opcode | session 8 |                                acks | [remote 8] | number 4 | TLS
@@ -14,10 +14,10 @@ use super::be32_at;
 const SESSION: usize = 1 + 8;
 const ID_AND_TIME: usize = 4 + 4;
 /// MD5, SHA-1, SHA-256, SHA-512.
-const HMAC_OCTETS: [usize; 4] = [16, 20, 32, 64];
+const HMAC_BYTES: [usize; 4] = [16, 20, 32, 64];
 const CRYPT_TAG: usize = 32;
 /// What tls-crypt encrypts of a reset: no acknowledgement or one of a remote session, and a number.
-const RESET_OCTETS: [usize; 2] = [1 + 4, 1 + 4 + 8 + 4];
+const RESET_BYTES: [usize; 2] = [1 + 4, 1 + 4 + 8 + 4];
 /// Acknowledgements in a packet.
 const ACKS_MAX: usize = 8;
 /// Packets of a control channel are numbered from 0, and there are few.
@@ -52,7 +52,7 @@ impl Opcode {
 pub(super) fn is_openvpn(packet: &[u8]) -> bool {
     let Some(opcode) = packet.first().and_then(|first| Opcode::of(*first)) else { return false };
     is_control(packet, opcode, 0)
-        || HMAC_OCTETS.iter().any(|octets| is_control(packet, opcode, *octets))
+        || HMAC_BYTES.iter().any(|bytes| is_control(packet, opcode, *bytes))
         || is_encrypted_reset(packet, opcode)
 }
 
@@ -62,7 +62,7 @@ pub(super) fn is_openvpn_stream(segment: &[u8]) -> bool {
     rest.get(..usize::from(u16::from_be_bytes(*length))).is_some_and(is_openvpn)
 }
 
-/// A packet that is plain, or has an HMAC of so many octets.
+/// A packet that is plain, or has an HMAC of so many bytes.
 fn is_control(packet: &[u8], opcode: Opcode, hmac: usize) -> bool {
     let mut at = SESSION + hmac;
     if hmac > 0 {
@@ -97,10 +97,10 @@ fn is_encrypted_reset(packet: &[u8], opcode: Opcode) -> bool {
     let head = SESSION + ID_AND_TIME + CRYPT_TAG;
     let behind = packet.len().saturating_sub(head);
     let fits = match (packet.first(), opcode) {
-        // Behind it is the client's wrapped key, whose length its last two octets are.
-        (Some(0x50), _) => behind > RESET_OCTETS[0] + 2,
-        (_, Opcode::ResetByClient) => behind == RESET_OCTETS[0],
-        (_, Opcode::ResetByServer) => behind == RESET_OCTETS[1],
+        // Behind it is the client's wrapped key, whose length its last two bytes are.
+        (Some(0x50), _) => behind > RESET_BYTES[0] + 2,
+        (_, Opcode::ResetByClient) => behind == RESET_BYTES[0],
+        (_, Opcode::ResetByServer) => behind == RESET_BYTES[1],
         _ => false,
     };
     fits && has_id_and_time(packet, SESSION)

@@ -1,7 +1,7 @@
 //! Applications over TCP, by how a side's first segment begins.
 
 use super::openvpn::is_openvpn_stream;
-use super::{Ports, be16_at, be32_at, by_ports, by_start, first_octets, first_octets_of, udp};
+use super::{Ports, be16_at, be32_at, by_ports, by_start, first_bytes, first_bytes_of, udp};
 use thalweg_wire::application::{code_of, ip_protocol};
 
 const BGP: u8 = code_of("bgp");
@@ -70,16 +70,16 @@ const XMPP_STARTS: [&[u8]; 2] = [b"<?xml", b"<stream:"];
 /// A server's first words, which mail and FTP share.
 const GREETING: &[u8] = b"220";
 
-/// First octets of everything that is told by text or by its beginning alone. Most payloads in the middle of a flow are
-/// random octets, and need not be compared with all of them.
+/// First bytes of everything that is told by text or by its beginning alone. Most payloads in the middle of a flow are
+/// random bytes, and need not be compared with all of them.
 static IS_FIRST: [bool; 256] = {
-    let mut is_first = first_octets(&HTTP_STARTS, [false; 256]);
-    is_first = first_octets(&RTSP_METHODS, is_first);
-    is_first = first_octets(&RTSP_VERSIONS, is_first);
-    is_first = first_octets(&XMPP_STARTS, is_first);
-    is_first = first_octets(&[GREETING, udp::SIP_VERSION], is_first);
-    is_first = first_octets(&udp::SIP_METHODS, is_first);
-    first_octets_of(&STARTS, is_first)
+    let mut is_first = first_bytes(&HTTP_STARTS, [false; 256]);
+    is_first = first_bytes(&RTSP_METHODS, is_first);
+    is_first = first_bytes(&RTSP_VERSIONS, is_first);
+    is_first = first_bytes(&XMPP_STARTS, is_first);
+    is_first = first_bytes(&[GREETING, udp::SIP_VERSION], is_first);
+    is_first = first_bytes(&udp::SIP_METHODS, is_first);
+    first_bytes_of(&STARTS, is_first)
 };
 
 pub(super) fn application_of(payload: &[u8], ports: Ports) -> Option<u8> {
@@ -130,7 +130,7 @@ fn greeting(payload: &[u8]) -> Option<u8> {
     if !payload.starts_with(GREETING) || !matches!(payload.get(3), Some(b' ' | b'-')) {
         return None;
     }
-    let line = payload[..payload.len().min(256)].split(|octet| *octet == b'\n').next()?;
+    let line = payload[..payload.len().min(256)].split(|byte| *byte == b'\n').next()?;
     let says = |word: &[u8]| line.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word));
     if says(b"SMTP") { Some(SMTP) } else { says(b"FTP").then_some(FTP) }
 }
@@ -150,7 +150,7 @@ fn binary(payload: &[u8]) -> Option<u8> {
             0xe0 | 0xd0 if payload.len() <= length => Some(RDP),
             _ => None,
         },
-        // CONNECT, its remaining length in one octet or two, the protocol's name.
+        // CONNECT, its remaining length in one byte or two, the protocol's name.
         (0x10, _) => {
             let name = if second & 0x80 == 0 { payload.get(2..8)? } else { payload.get(3..9)? };
             matches!(name, b"\x00\x04MQTT" | b"\x00\x06MQIs").then_some(MQTT)
@@ -166,7 +166,7 @@ fn is_tls(payload: &[u8]) -> bool {
     let Some(&[0x16, 0x03, 0..=4, high, low, 1 | 2, 0, ..]) = payload.first_chunk::<9>() else {
         return false;
     };
-    // A hello has at least a version, 32 random octets, and lengths.
+    // A hello has at least a version, 32 random bytes, and lengths.
     (42..=16_384 + 256).contains(&u16::from_be_bytes([high, low]))
 }
 

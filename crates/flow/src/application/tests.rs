@@ -17,7 +17,7 @@ fn udp(port: u16, payload: &[u8]) -> &'static str {
 /// A client's hello with this name, as it stands in a record.
 fn hello(server: &str) -> Vec<u8> {
     let name = server.as_bytes();
-    let with_len = |len: usize, octets: &[u8]| [&(len as u16).to_be_bytes()[..], octets].concat();
+    let with_len = |len: usize, bytes: &[u8]| [&(len as u16).to_be_bytes()[..], bytes].concat();
     let host = [&[0][..], &with_len(name.len(), name)].concat();
     let list = with_len(host.len(), &host);
     let extensions = [&[0x2b, 0x2b, 0, 2, 7, 7][..], &[0, 0], &with_len(list.len(), &list)].concat();
@@ -174,7 +174,7 @@ fn dtls_is_known_on_the_port_of_quic_and_where_a_capture_has_cut_it() {
     for version in [[0xfe, 0xff], [0xfe, 0xfd], [1, 0]] {
         let record = dtls(22, version, 0, &hello);
         for end in [record.len(), 60, 25] {
-            assert_eq!(udp(443, &record[..end]), "dtls", "{version:?}, {end} octets");
+            assert_eq!(udp(443, &record[..end]), "dtls", "{version:?}, {end} bytes");
         }
         assert_eq!(udp(443, &record[..24]), "-", "too little of the message");
         assert_eq!(udp(443, &dtls(23, version, 1, &[7; 300])[..100]), "dtls", "in mid-session");
@@ -300,8 +300,8 @@ proptest! {
     fn names_are_part_of_the_payload(changes in proptest::collection::vec((0usize..120, any::<u8>()), 0..6), http: bool) {
         let mut payload = if http { b"GET / HTTP/1.1\r\nHost: www.example.net\r\n\r\n".to_vec() } else { hello("www.example.net") };
         for (at, value) in changes {
-            if let Some(octet) = payload.get_mut(at) {
-                *octet = value;
+            if let Some(byte) = payload.get_mut(at) {
+                *byte = value;
             }
         }
         if let Some(name) = server_name(&payload) {
@@ -313,7 +313,7 @@ proptest! {
 
 /// One random datagram in about six hundred looks like something; all of those like RTP or RTCP.
 #[test]
-fn random_octets_look_like_nothing() {
+fn random_bytes_look_like_nothing() {
     let mut rng = thalweg_base::XorShift64Star::new(11);
     let mut seen = std::collections::BTreeMap::new();
     let rounds = 200_000;

@@ -1,7 +1,7 @@
 //! Applications over UDP, by how a datagram begins.
 
 use super::openvpn::is_openvpn;
-use super::{Ports, be16_at, be32_at, by_ports, by_start, first_octets, first_octets_of};
+use super::{Ports, be16_at, be32_at, by_ports, by_start, first_bytes, first_bytes_of};
 use thalweg_wire::application::{code_of, ip_protocol};
 
 const BITTORRENT: u8 = code_of("bittorrent");
@@ -58,10 +58,10 @@ const SSDP_ANSWER: &[u8] = b"HTTP/1.";
 
 /// As over TCP.
 static IS_FIRST: [bool; 256] = {
-    let mut is_first = first_octets(&SIP_METHODS, [false; 256]);
-    is_first = first_octets(&MGCP_VERBS, is_first);
-    is_first = first_octets(&[SIP_VERSION, SSDP_ANSWER], is_first);
-    first_octets_of(&STARTS, is_first)
+    let mut is_first = first_bytes(&SIP_METHODS, [false; 256]);
+    is_first = first_bytes(&MGCP_VERBS, is_first);
+    is_first = first_bytes(&[SIP_VERSION, SSDP_ANSWER], is_first);
+    first_bytes_of(&STARTS, is_first)
 };
 
 pub(super) fn application_of(payload: &[u8], ports: Ports) -> Option<u8> {
@@ -144,18 +144,18 @@ pub(super) fn is_dns(payload: &[u8]) -> bool {
     if operation > 6 || reserved != 0 || questions + records == 0 {
         return false;
     }
-    // A question takes at least five octets, a record eleven; the last may be cut.
+    // A question takes at least five bytes, a record eleven; the last may be cut.
     if questions.saturating_sub(1) * 5 > rest.len() || questions > 256 {
         return false;
     }
-    let mut octets = 0;
+    let mut bytes = 0;
     loop {
         match rest {
             [0, ..] => return true,
-            [0xc0..=0xff, ..] => return octets > 0 || questions == 0,
+            [0xc0..=0xff, ..] => return bytes > 0 || questions == 0,
             [len @ 1..=63, behind @ ..] => {
-                octets += usize::from(*len) + 1;
-                if octets > 255 {
+                bytes += usize::from(*len) + 1;
+                if bytes > 255 {
                     return false;
                 }
                 match behind.get(usize::from(*len)..) {
@@ -207,7 +207,7 @@ fn is_record(payload: &[u8]) -> bool {
     matches!(kind, 0..=4 | 8 | 11..=16 | 20..=24) && sequence < 64 && start + part <= length
 }
 
-/// A long header with its fixed bit, of a version that is in use, and identifiers of at most 20 octets; or Google's QUIC before it.
+/// A long header with its fixed bit, of a version that is in use, and identifiers of at most 20 bytes; or Google's QUIC before it.
 fn quic(payload: &[u8]) -> Option<u8> {
     let first = *payload.first()?;
     if first & 0x80 != 0 {
@@ -216,11 +216,11 @@ fn quic(payload: &[u8]) -> Option<u8> {
         // Both versions, and drafts.
         let is_ietf = matches!(version, 1 | 0x6b33_43cf | 0xff00_0001..=0xff00_0022);
         let id_len = usize::from(*payload.get(5)?);
-        // Google's had both lengths in one octet.
+        // Google's had both lengths in one byte.
         let has_fixed_bit = first & 0x40 != 0;
         return (is_google || is_ietf && has_fixed_bit && id_len <= 20).then_some(QUIC);
     }
-    // Public flags with a version: an identifier of eight octets, then "Q0" and two digits.
+    // Public flags with a version: an identifier of eight bytes, then "Q0" and two digits.
     if first & 0x09 == 0x09 {
         let [b'Q', b'0', b'0'..=b'9', b'0'..=b'9'] = *payload.get(9..)?.first_chunk()? else { return None };
         return Some(QUIC);
@@ -245,7 +245,7 @@ fn mgcp(payload: &[u8]) -> Option<u8> {
     if !MGCP_VERBS.iter().any(|verb| payload.starts_with(verb)) {
         return None;
     }
-    let line = payload[..payload.len().min(256)].split(|octet| *octet == b'\n').next()?;
+    let line = payload[..payload.len().min(256)].split(|byte| *byte == b'\n').next()?;
     line.windows(8).any(|window| window == b"MGCP 1.0").then_some(MGCP)
 }
 

@@ -3,12 +3,12 @@
 //! large however many shards there are. No two entries share a line, so shards do not slow each other down.
 //!
 //! ```text
-//!         key 24 or 48 | octets 8 | first 8 | last 8 | packets 4 | flags, ttl min, max, state 4 | links 8
-//! IPv4:   64 octets, one cache line
-//! IPv6:   88 octets, two cache lines
+//!         key 24 or 48 | bytes 8 | first 8 | last 8 | packets 4 | flags, ttl min, max, state 4 | links 8
+//! IPv4:   64 bytes, one cache line
+//! IPv6:   88 bytes, two cache lines
 //! ```
 //!
-//! What only some meters want lies in arrays beside it: the opposite direction's counters (32 octets a flow), what became
+//! What only some meters want lies in arrays beside it: the opposite direction's counters (32 bytes a flow), what became
 //! of packets (44).
 
 use crate::key::{Facts, Key4, Key6, Outcome, translation};
@@ -45,7 +45,7 @@ pub(crate) mod state {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Half {
-    pub(crate) octets: u64,
+    pub(crate) bytes: u64,
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
     pub(crate) packets: u32,
@@ -58,7 +58,7 @@ pub(crate) struct Half {
 
 impl Half {
     pub(crate) const EMPTY: Self = Self {
-        octets: 0,
+        bytes: 0,
         first_ns: u64::MAX,
         last_ns: 0,
         packets: 0,
@@ -70,7 +70,7 @@ impl Half {
 
     #[inline(always)]
     pub(crate) fn count(&mut self, facts: &Facts) {
-        self.octets += u64::from(facts.octets);
+        self.bytes += u64::from(facts.bytes);
         self.first_ns = self.first_ns.min(facts.arrival_ns);
         // What was reported does not count: this packet may have come a little earlier.
         let reported_ns = if self.packets == 0 { 0 } else { self.last_ns };
@@ -96,7 +96,7 @@ impl Half {
         }
         Counters {
             packets: u64::from(self.packets),
-            octets: self.octets,
+            bytes: self.bytes,
             first_ns: self.first_ns,
             last_ns: self.last_ns,
             tcp_flags: is_tcp.then_some(self.tcp_flags),
@@ -117,7 +117,7 @@ pub(crate) struct Entry<K> {
 
 const _: () = assert!(size_of::<Entry<Key4>>() == 64 && size_of::<Entry<Key6>>() == 128);
 
-/// What became of a flow's packets in a router: 44 octets, so that a flow of IPv4 with its part of the index has less than
+/// What became of a flow's packets in a router: 44 bytes, so that a flow of IPv4 with its part of the index has less than
 /// 128.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fate {
@@ -128,8 +128,8 @@ pub(crate) struct Fate {
     dropped: [u32; 3],
     /// Packets dropped for still other reasons.
     others: u32,
-    /// Octets of all of them, low half first.
-    octets: [u32; 2],
+    /// Bytes of all of them, low half first.
+    bytes: [u32; 2],
     translated: Origin,
     egress: u16,
 }
@@ -143,7 +143,7 @@ impl Fate {
             is_translated: false,
             dropped: [0; 3],
             others: 0,
-            octets: [0; 2],
+            bytes: [0; 2],
             translated: Origin::default(),
             egress: NO_PORT,
         }
@@ -162,7 +162,7 @@ impl Fate {
     #[inline]
     pub(crate) fn count(&mut self, outcome: &Outcome) {
         match outcome.drop {
-            Some(reason) => self.drop(reason as u8, outcome.octets),
+            Some(reason) => self.drop(reason as u8, outcome.bytes),
             None => self.egress = outcome.egress,
         }
         if let Some(translated) = outcome.translated {
@@ -171,9 +171,9 @@ impl Fate {
     }
 
     #[cold]
-    fn drop(&mut self, code: u8, octets: u32) {
-        let (low, carries) = self.octets[0].overflowing_add(octets);
-        self.octets = [low, self.octets[1] + u32::from(carries)];
+    fn drop(&mut self, code: u8, bytes: u32) {
+        let (low, carries) = self.bytes[0].overflowing_add(bytes);
+        self.bytes = [low, self.bytes[1] + u32::from(carries)];
         let count = match self.reasons.iter().position(|reason| *reason == code || *reason == 0) {
             Some(place) => {
                 self.reasons[place] = code;
@@ -188,10 +188,10 @@ impl Fate {
     pub(crate) fn tell(&self, record: &mut FlowRecord) {
         record.egress = interface_of_port(self.egress);
         record.translation = self.is_translated.then(|| translation(&self.translated));
-        let mut octets = u64::from(self.octets[1]) << 32 | u64::from(self.octets[0]);
+        let mut bytes = u64::from(self.bytes[1]) << 32 | u64::from(self.bytes[0]);
         for (code, packets) in self.reasons.iter().zip(&self.dropped) {
             if let Some(reason) = DropReason::from_code(*code) {
-                record.drops.add(reason, *packets, std::mem::take(&mut octets));
+                record.drops.add(reason, *packets, std::mem::take(&mut bytes));
             }
         }
         record.drops.add_without_reason(self.others, 0);
@@ -230,8 +230,8 @@ impl<K: Copy> Arena<K> {
         Ok(parts.map(arena).collect())
     }
 
-    /// Octets of memory that were touched.
-    fn memory_octets(&self) -> usize {
+    /// Bytes of memory that were touched.
+    fn memory_bytes(&self) -> usize {
         self.entries.len() * size_of::<Entry<K>>()
             + self.reverse.len() * size_of::<Half>()
             + self.fates.len() * size_of::<Fate>()
@@ -364,8 +364,8 @@ impl Arenas {
         Ok(both.map(|(v4, v6)| Self { v4, v6 }).collect())
     }
 
-    pub(crate) fn memory_octets(&self) -> usize {
-        self.v4.memory_octets() + self.v6.memory_octets()
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.v4.memory_bytes() + self.v6.memory_bytes()
     }
 
     pub(crate) fn clear(&mut self) {

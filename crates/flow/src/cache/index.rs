@@ -49,8 +49,8 @@ impl Index {
         Ok(shares.into_iter().map(|buckets| Self { buckets, count }).collect())
     }
 
-    /// Octets of memory, as if all were touched.
-    pub(crate) fn memory_octets(&self) -> usize {
+    /// Bytes of memory, as if all were touched.
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.buckets.len() * size_of::<Bucket>()
     }
 

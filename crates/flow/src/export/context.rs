@@ -5,12 +5,12 @@
 //! | samplers | `selectorId` -> `selectorAlgorithm`, interval and space (RFC 5477, 6.5.2), probability | `samplerId`, mode, interval |
 //! | interfaces | `ingressInterface` -> name, description | the same of fixed length |
 //! | applications | `exportingProcessId` -> `applicationId`, `applicationName` (RFC 6759) | the same |
-//! | exporting | messages, flow records, octets (RFC 7011, 4.1) | the same |
-//! | metering reliability | ignored packets and octets (RFC 7011, 4.2) | |
-//! | exporting reliability | records, packets, octets not sent (RFC 7011, 4.3) | |
-//! | books | the conservation law, a record for each of its terms | |
+//! | exporting | messages, flow records, bytes (RFC 7011, 4.1) | the same |
+//! | metering reliability | ignored packets and bytes (RFC 7011, 4.2) | |
+//! | exporting reliability | records, packets, bytes not sent (RFC 7011, 4.3) | |
+//! | totals | the conservation law, a record for each of its terms | |
 //!
-//! The books' records: scope `meteringProcessId` 1 and `selectorName` ("seen", "exported", "cached" or the name of a
+//! The totals' records: scope `meteringProcessId` 1 and `selectorName` ("seen", "exported", "cached" or the name of a
 //! reason for dropping), then `packetTotalCount` and `octetTotalCount`. The registry has no element for a reason; a
 //! selector is what selects packets, and that is what a term of the law does.
 
@@ -27,11 +27,11 @@ const SELECTOR_NAME: u16 = 335;
 
 /// Length of fields whose length stands before each value.
 const VARIABLE: u16 = u16::MAX;
-/// Octets of names of a fixed length: in NetFlow 9, which has no other, and in IPFIX for collectors that take options data for
+/// Bytes of names of a fixed length: in NetFlow 9, which has no other, and in IPFIX for collectors that take options data for
 /// being of a fixed length (nfdump 1.7, pmacct 1.7.7). And the most of any text of variable length.
-const NAME_OCTETS: usize = 32;
-const DESCRIPTION_OCTETS: usize = 64;
-const TEXT_OCTETS_MAX: usize = 200;
+const NAME_BYTES: usize = 32;
+const DESCRIPTION_BYTES: usize = 64;
+const TEXT_BYTES_MAX: usize = 200;
 
 /// The number of the exporting process, which there is one of.
 const EXPORTING_PROCESS: u32 = 1;
@@ -49,7 +49,7 @@ pub(super) enum Context {
     Exporting,
     MeteringReliability,
     ExportingReliability,
-    Books,
+    Totals,
 }
 
 /// What there is to tell.
@@ -63,7 +63,7 @@ pub(super) struct Told<'a> {
 impl Context {
     /// What is sent on the statistics' timer.
     pub(super) const STATISTICS: [Self; 4] =
-        [Self::Exporting, Self::MeteringReliability, Self::ExportingReliability, Self::Books];
+        [Self::Exporting, Self::MeteringReliability, Self::ExportingReliability, Self::Totals];
 
     pub(super) fn template_id(self) -> u16 {
         256 + self as u16
@@ -76,7 +76,7 @@ impl Context {
     /// The scope fields and the others, in IPFIX; names of variable length or of a fixed one.
     fn ipfix_fields(self, variable: bool) -> (Vec<Field>, Vec<Field>) {
         let text =
-            |element: u16, octets: usize| field(element, if variable { VARIABLE } else { octets as u16 });
+            |element: u16, bytes: usize| field(element, if variable { VARIABLE } else { bytes as u16 });
         match self {
             Self::Samplers => (
                 vec![field(SELECTOR_ID, 1)],
@@ -89,24 +89,24 @@ impl Context {
             ),
             Self::Interfaces => (
                 vec![field(INGRESS_INTERFACE, 4)],
-                vec![text(INTERFACE_NAME, NAME_OCTETS), text(INTERFACE_DESCRIPTION, DESCRIPTION_OCTETS)],
+                vec![text(INTERFACE_NAME, NAME_BYTES), text(INTERFACE_DESCRIPTION, DESCRIPTION_BYTES)],
             ),
             Self::Applications => (
                 vec![field(EXPORTING_PROCESS_ID, 4)],
-                vec![field(APPLICATION_ID, 4), text(APPLICATION_NAME, NAME_OCTETS)],
+                vec![field(APPLICATION_ID, 4), text(APPLICATION_NAME, NAME_BYTES)],
             ),
             Self::Exporting => (vec![field(OBSERVATION_DOMAIN_ID, 4)], counts(EXPORTED)),
             Self::MeteringReliability => (vec![field(METERING_PROCESS_ID, 4)], counts(IGNORED)),
             Self::ExportingReliability => (vec![field(EXPORTING_PROCESS_ID, 4)], counts(NOT_SENT)),
-            Self::Books => {
-                (vec![field(METERING_PROCESS_ID, 4), text(SELECTOR_NAME, NAME_OCTETS)], counts(SEEN))
+            Self::Totals => {
+                (vec![field(METERING_PROCESS_ID, 4), text(SELECTOR_NAME, NAME_BYTES)], counts(SEEN))
             }
         }
     }
 
     /// The scope and the other fields, in NetFlow 9; nothing for what it does not tell.
     fn netflow9_fields(self) -> ((u16, u16), Vec<Field>) {
-        let name = |element| field(element, NAME_OCTETS as u16);
+        let name = |element| field(element, NAME_BYTES as u16);
         match self {
             Self::Samplers => (
                 (SCOPE_SYSTEM, 4),
@@ -114,11 +114,11 @@ impl Context {
             ),
             Self::Interfaces => (
                 (SCOPE_INTERFACE, 4),
-                vec![name(INTERFACE_NAME), field(INTERFACE_DESCRIPTION, DESCRIPTION_OCTETS as u16)],
+                vec![name(INTERFACE_NAME), field(INTERFACE_DESCRIPTION, DESCRIPTION_BYTES as u16)],
             ),
             Self::Applications => ((SCOPE_SYSTEM, 4), vec![field(APPLICATION_ID, 4), name(APPLICATION_NAME)]),
             Self::Exporting => ((SCOPE_SYSTEM, 4), counts(EXPORTED)),
-            Self::MeteringReliability | Self::ExportingReliability | Self::Books => {
+            Self::MeteringReliability | Self::ExportingReliability | Self::Totals => {
                 ((SCOPE_SYSTEM, 4), Vec::new())
             }
         }
@@ -138,8 +138,8 @@ impl Context {
 
     /// An options template record (RFC 3954, 6.1).
     pub(super) fn netflow9_template(self) -> Vec<u8> {
-        let ((scope, octets), others) = self.netflow9_fields();
-        let head = [self.template_id(), 4, 4 * others.len() as u16, scope, octets];
+        let ((scope, bytes), others) = self.netflow9_fields();
+        let head = [self.template_id(), 4, 4 * others.len() as u16, scope, bytes];
         words16(head.into_iter().chain(pairs(&others)))
     }
 
@@ -153,19 +153,18 @@ impl Context {
             Self::Applications if told.options.application_names => applications(told, ipfix, variable),
             Self::Applications => Vec::new(),
             Self::Exporting => vec![exporting(told)],
-            Self::MeteringReliability | Self::ExportingReliability | Self::Books if !ipfix => Vec::new(),
+            Self::MeteringReliability | Self::ExportingReliability | Self::Totals if !ipfix => Vec::new(),
             Self::MeteringReliability => {
-                let dropped =
-                    told.statistics.dropped.iter().fold([0, 0], |[packets, octets], (_, amount)| {
-                        [packets + amount.packets, octets + amount.octets]
-                    });
+                let dropped = told.statistics.dropped.iter().fold([0, 0], |[packets, bytes], (_, amount)| {
+                    [packets + amount.packets, bytes + amount.bytes]
+                });
                 vec![numbers(1, &dropped)]
             }
             Self::ExportingReliability => {
                 let not_sent = &told.statistics.not_sent;
-                vec![numbers(1, &[not_sent.records, not_sent.packets, not_sent.octets])]
+                vec![numbers(1, &[not_sent.records, not_sent.packets, not_sent.bytes])]
             }
-            Self::Books => books(told.statistics, variable),
+            Self::Totals => totals(told.statistics, variable),
         }
     }
 }
@@ -177,20 +176,20 @@ const NOT_SENT: &[u16] =
     &[NOT_SENT_FLOW_TOTAL_COUNT, NOT_SENT_PACKET_TOTAL_COUNT, NOT_SENT_OCTET_TOTAL_COUNT];
 const SEEN: &[u16] = &[PACKET_TOTAL_COUNT, OCTET_TOTAL_COUNT];
 
-/// Totals of eight octets.
+/// Totals of eight bytes.
 fn counts(elements: &[u16]) -> Vec<Field> {
     elements.iter().map(|&element| field(element, 8)).collect()
 }
 
 fn pairs(fields: &[Field]) -> impl Iterator<Item = u16> + '_ {
-    fields.iter().flat_map(|field| [field.element, field.octets])
+    fields.iter().flat_map(|field| [field.element, field.bytes])
 }
 
 fn words16(words: impl Iterator<Item = u16>) -> Vec<u8> {
     words.flat_map(u16::to_be_bytes).collect()
 }
 
-/// A number of four octets, then some of eight.
+/// A number of four bytes, then some of eight.
 fn numbers(scope: u32, values: &[u64]) -> Vec<u8> {
     let mut record = scope.to_be_bytes().to_vec();
     record.extend(values.iter().flat_map(|value| value.to_be_bytes()));
@@ -226,8 +225,8 @@ fn samplers(told: &Told<'_>, ipfix: bool) -> Vec<Vec<u8>> {
 fn interfaces(told: &Told<'_>, variable: bool) -> Vec<Vec<u8>> {
     let record = |named: &super::Interface| {
         let mut record = named.number.to_be_bytes().to_vec();
-        put_text(&mut record, &named.name, NAME_OCTETS, variable);
-        put_text(&mut record, &named.description, DESCRIPTION_OCTETS, variable);
+        put_text(&mut record, &named.name, NAME_BYTES, variable);
+        put_text(&mut record, &named.description, DESCRIPTION_BYTES, variable);
         record
     };
     told.options.interfaces.iter().map(record).collect()
@@ -238,7 +237,7 @@ fn applications(told: &Told<'_>, ipfix: bool, variable: bool) -> Vec<Vec<u8>> {
     let record = |application: &thalweg_wire::application::Application| {
         let mut record = scope.to_be_bytes().to_vec();
         record.extend_from_slice(&super::shape::application_id(application.code));
-        put_text(&mut record, application.name, NAME_OCTETS, variable);
+        put_text(&mut record, application.name, NAME_BYTES, variable);
         record
     };
     APPLICATIONS.iter().map(record).collect()
@@ -249,31 +248,31 @@ fn exporting(told: &Told<'_>) -> Vec<u8> {
     let totals = told.totals;
     numbers(
         told.options.observation_domain,
-        &[totals.messages, totals.exported.records, totals.message_octets],
+        &[totals.messages, totals.exported.records, totals.message_bytes],
     )
 }
 
-fn books(statistics: &Statistics, variable: bool) -> Vec<Vec<u8>> {
+fn totals(statistics: &Statistics, variable: bool) -> Vec<Vec<u8>> {
     let terms = [("seen", statistics.seen), ("exported", statistics.exported), ("cached", statistics.cached)];
     let record = |(name, amount): (&str, super::Amount)| {
         let mut record = 1u32.to_be_bytes().to_vec();
-        put_text(&mut record, name, NAME_OCTETS, variable);
+        put_text(&mut record, name, NAME_BYTES, variable);
         record.extend_from_slice(&amount.packets.to_be_bytes());
-        record.extend_from_slice(&amount.octets.to_be_bytes());
+        record.extend_from_slice(&amount.bytes.to_be_bytes());
         record
     };
     terms.into_iter().chain(statistics.dropped.iter().copied()).map(record).collect()
 }
 
 /// Text with its length before it, or cut and filled up with zeros to a fixed length.
-fn put_text(record: &mut Vec<u8>, text: &str, fixed_octets: usize, variable: bool) {
-    let text = &text[..text.floor_char_boundary(if variable { TEXT_OCTETS_MAX } else { fixed_octets })];
+fn put_text(record: &mut Vec<u8>, text: &str, fixed_bytes: usize, variable: bool) {
+    let text = &text[..text.floor_char_boundary(if variable { TEXT_BYTES_MAX } else { fixed_bytes })];
     if variable {
-        // Below 255 octets the length takes one (RFC 7011, 7).
+        // Below 255 bytes the length takes one (RFC 7011, 7).
         record.push(text.len() as u8);
     }
     record.extend_from_slice(text.as_bytes());
     if !variable {
-        record.resize(record.len() + fixed_octets - text.len(), 0);
+        record.resize(record.len() + fixed_bytes - text.len(), 0);
     }
 }

@@ -1,10 +1,10 @@
-//! Flow records as octets, for keeping them on disk until a collector is back.
+//! Flow records as bytes, for keeping them on disk until a collector is back.
 //!
 //! Not a message: sequence numbers and templates belong to a session, so what waits for a session has neither. An image is
-//! a length (two octets), a sum (four) and then fields, little-endian, behind a set of flags that says which optional
+//! a length (two bytes), a sum (four) and then fields, little-endian, behind a set of flags that says which optional
 //! ones there are. The sum tells a torn end from a record.
 //!
-//! Images that an earlier version left have no [`KNOWN`]: ports counted from 0 in two octets, and 0 where nothing is known.
+//! Images that an earlier version left have no [`KNOWN`]: ports counted from 0 in two bytes, and 0 where nothing is known.
 
 use crate::key::TCP;
 use crate::record::{Counters, Drops, EndReason, FlowKey, FlowRecord, Translation, interface_of_port};
@@ -12,8 +12,8 @@ use std::net::IpAddr;
 use thalweg_base::{DropReason, mix64};
 
 /// No image is longer.
-pub const IMAGE_OCTETS_MAX: usize = 512;
-const HEAD_OCTETS: usize = 6;
+pub const IMAGE_BYTES_MAX: usize = 512;
+const HEAD_BYTES: usize = 6;
 
 const IPV6: u16 = 1;
 const MPLS: u16 = 1 << 1;
@@ -22,7 +22,7 @@ const NEXT_HOP: u16 = 1 << 3;
 const BGP_NEXT_HOP: u16 = 1 << 4;
 const TRANSLATION: u16 = 1 << 5;
 const DROPS: u16 = 1 << 6;
-/// Interfaces have four octets, and an octet says which values of counters are known.
+/// Interfaces have four bytes, and a byte says which values of counters are known.
 const KNOWN: u16 = 1 << 7;
 
 /// What of counters is known.
@@ -30,10 +30,10 @@ const KNOWN_FLAGS: u8 = 1;
 const KNOWN_TTL_MIN: u8 = 1 << 1;
 const KNOWN_TTL_MAX: u8 = 1 << 2;
 
-/// Why octets are no image.
+/// Why bytes are no image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageError {
-    /// The octets end inside an image.
+    /// The bytes end inside an image.
     Short,
     /// The sum is wrong.
     Sum,
@@ -56,7 +56,7 @@ impl std::error::Error for ImageError {}
 /// Appends the image of a record.
 pub fn write_image(record: &FlowRecord, out: &mut Vec<u8>) {
     let start = out.len();
-    out.extend_from_slice(&[0; HEAD_OCTETS]);
+    out.extend_from_slice(&[0; HEAD_BYTES]);
     let flag = |is: bool, flag: u16| if is { flag } else { 0 };
     let flags = KNOWN
         | flag(record.key.src.is_ipv6(), IPV6)
@@ -100,10 +100,10 @@ pub fn write_image(record: &FlowRecord, out: &mut Vec<u8>) {
     if !record.drops.is_empty() {
         put_drops(&record.drops, out);
     }
-    let length = (out.len() - start - HEAD_OCTETS) as u16;
-    let sum = sum(&out[start + HEAD_OCTETS..]);
+    let length = (out.len() - start - HEAD_BYTES) as u16;
+    let sum = sum(&out[start + HEAD_BYTES..]);
     out[start..start + 2].copy_from_slice(&length.to_le_bytes());
-    out[start + 2..start + HEAD_OCTETS].copy_from_slice(&sum.to_le_bytes());
+    out[start + 2..start + HEAD_BYTES].copy_from_slice(&sum.to_le_bytes());
 }
 
 fn put_address(address: IpAddr, out: &mut Vec<u8>) {
@@ -120,7 +120,7 @@ fn put_address(address: IpAddr, out: &mut Vec<u8>) {
 }
 
 fn put_counters(counters: &Counters, out: &mut Vec<u8>) {
-    for value in [counters.packets, counters.octets, counters.first_ns, counters.last_ns] {
+    for value in [counters.packets, counters.bytes, counters.first_ns, counters.last_ns] {
         out.extend_from_slice(&value.to_le_bytes());
     }
     let Counters { tcp_flags, ttl_min, ttl_max, .. } = *counters;
@@ -131,7 +131,7 @@ fn put_counters(counters: &Counters, out: &mut Vec<u8>) {
 }
 
 fn put_drops(drops: &Drops, out: &mut Vec<u8>) {
-    out.extend_from_slice(&drops.octets.to_le_bytes());
+    out.extend_from_slice(&drops.bytes.to_le_bytes());
     out.extend_from_slice(&drops.others().to_le_bytes());
     out.push(drops.by_reason().count() as u8);
     for (reason, packets) in drops.by_reason() {
@@ -140,9 +140,9 @@ fn put_drops(drops: &Drops, out: &mut Vec<u8>) {
     }
 }
 
-fn sum(octets: &[u8]) -> u32 {
-    let mut sum = octets.len() as u64;
-    for word in octets.chunks(8) {
+fn sum(image: &[u8]) -> u32 {
+    let mut sum = image.len() as u64;
+    for word in image.chunks(8) {
         let mut bytes = [0; 8];
         bytes[..word.len()].copy_from_slice(word);
         sum = mix64(sum ^ u64::from_le_bytes(bytes));
@@ -150,9 +150,9 @@ fn sum(octets: &[u8]) -> u32 {
     (sum >> 32) as u32
 }
 
-/// Reads the image at the beginning of `octets`; the record, and the octets behind it.
-pub fn read_image(octets: &[u8]) -> Result<(FlowRecord, &[u8]), ImageError> {
-    let (head, rest) = octets.split_first_chunk::<HEAD_OCTETS>().ok_or(ImageError::Short)?;
+/// Reads the image at the beginning of `bytes`; the record, and the bytes behind it.
+pub fn read_image(bytes: &[u8]) -> Result<(FlowRecord, &[u8]), ImageError> {
+    let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or(ImageError::Short)?;
     let length = usize::from(u16::from_le_bytes([head[0], head[1]]));
     let (body, rest) = rest.split_at_checked(length).ok_or(ImageError::Short)?;
     if sum(body).to_le_bytes() != head[2..] {
@@ -195,7 +195,7 @@ impl Body<'_> {
 
     /// Counters; `old_of` is the protocol in an image that does not say what of them is known.
     fn counters(&mut self, old_of: Option<u8>) -> Option<Counters> {
-        let (packets, octets, first_ns, last_ns) = (self.u64()?, self.u64()?, self.u64()?, self.u64()?);
+        let (packets, bytes, first_ns, last_ns) = (self.u64()?, self.u64()?, self.u64()?, self.u64()?);
         let known = match old_of {
             None => self.take::<1>()?[0],
             Some(TCP) => KNOWN_FLAGS | KNOWN_TTL_MIN | KNOWN_TTL_MAX,
@@ -205,7 +205,7 @@ impl Body<'_> {
         let of = |bit: u8, value: u8| (known & bit != 0).then_some(value);
         Some(Counters {
             packets,
-            octets,
+            bytes,
             first_ns,
             last_ns,
             tcp_flags: of(KNOWN_FLAGS, tcp_flags),
@@ -225,7 +225,7 @@ impl Body<'_> {
     }
 
     fn drops(&mut self) -> Option<Drops> {
-        let (octets, others) = (self.u64()?, self.u32()?);
+        let (bytes, others) = (self.u64()?, self.u32()?);
         let [reasons] = self.take()?;
         let mut drops = Drops::default();
         let mut told = Vec::with_capacity(4);
@@ -240,7 +240,7 @@ impl Body<'_> {
             let other = DropReason::ALL.iter().find(|reason| !told.contains(reason))?;
             drops.add(*other, others, 0);
         }
-        drops.octets = octets;
+        drops.bytes = bytes;
         Some(drops)
     }
 
@@ -294,7 +294,7 @@ impl Body<'_> {
 mod tests {
     use super::*;
 
-    /// A record of TCP as the version before wrote it: ports from 0 in two octets, no word of what is known.
+    /// A record of TCP as the version before wrote it: ports from 0 in two bytes, no word of what is known.
     #[test]
     fn images_of_the_version_before_are_read() {
         let mut body = 0u16.to_le_bytes().to_vec();

@@ -118,6 +118,17 @@ pub enum NatEvent {
 }
 
 impl NatEvent {
+    /// Moves its time, for a clock that is so far ahead, or behind.
+    pub fn shift_time(&mut self, shift_ns: i64) {
+        let (Self::Session { time_ns, .. }
+        | Self::Binding { time_ns, .. }
+        | Self::PortBlock { time_ns, .. }
+        | Self::PortsExhausted { time_ns, .. }
+        | Self::AddressesExhausted { time_ns, .. }
+        | Self::QuotaExceeded { time_ns, .. }) = self;
+        *time_ns = time_ns.saturating_add_signed(shift_ns);
+    }
+
     /// Whom it is about, if it is about one.
     pub fn subscriber(&self) -> Option<IpAddr> {
         match self {
@@ -372,8 +383,8 @@ mod tests {
         for (event, layout) in events.iter().zip(Layout::ALL) {
             let mut record = Vec::new();
             assert_eq!(write(event, &mut record), layout);
-            let octets: u16 = layout.fields().iter().map(|field| field.octets).sum();
-            assert_eq!(usize::from(octets), record.len(), "{layout:?}");
+            let bytes: u16 = layout.fields().iter().map(|field| field.bytes).sum();
+            assert_eq!(usize::from(bytes), record.len(), "{layout:?}");
         }
     }
 }

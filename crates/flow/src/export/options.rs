@@ -4,12 +4,12 @@ use std::fmt;
 
 /// Nanoseconds in a second.
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
-/// Octets a message must be allowed to have: the longest record, its set and the message's header fit.
-pub const MESSAGE_OCTETS_MIN: usize = 512;
-/// Octets of a datagram that fit an Ethernet path with room for a tunnel's headers.
-const DATAGRAM_OCTETS: usize = 1400;
-/// Octets of a message on a stream: one TLS record.
-const STREAM_OCTETS: usize = 16_000;
+/// Bytes a message must be allowed to have: the longest record, its set and the message's header fit.
+pub const MESSAGE_BYTES_MIN: usize = 512;
+/// Bytes of a datagram that fit an Ethernet path with room for a tunnel's headers.
+const DATAGRAM_BYTES: usize = 1400;
+/// Bytes of a message on a stream: one TLS record.
+const STREAM_BYTES: usize = 16_000;
 /// Interfaces that may be named.
 const INTERFACES_MAX: usize = 65_534;
 
@@ -82,14 +82,14 @@ pub struct ExportOptions {
     pub version: Version,
     /// What carries the messages.
     pub transport: Transport,
-    /// The longest message, octets of UDP payload or of stream.
-    pub message_octets_max: usize,
+    /// The longest message, bytes of UDP payload or of stream.
+    pub message_bytes_max: usize,
     /// Observation domain (IPFIX), source id (NetFlow 9), engine id (NetFlow 5: the lowest eight bits). A number of its
     /// own for each session, or collectors see sequence failures.
     pub observation_domain: u32,
     /// How times are told.
     pub times: Times,
-    /// Counters below 2^32 in four octets instead of eight (RFC 7011, 6.2).
+    /// Counters below 2^32 in four bytes instead of eight (RFC 7011, 6.2).
     pub reduced_sizes: bool,
     /// Templates are repeated after so long on datagrams, nanoseconds.
     pub template_interval_ns: u64,
@@ -120,9 +120,9 @@ impl ExportOptions {
         Self {
             version,
             transport,
-            message_octets_max: match transport {
-                Transport::Datagram => DATAGRAM_OCTETS,
-                Transport::Stream => STREAM_OCTETS,
+            message_bytes_max: match transport {
+                Transport::Datagram => DATAGRAM_BYTES,
+                Transport::Stream => STREAM_BYTES,
             },
             observation_domain: 1,
             times: match version {
@@ -145,13 +145,13 @@ impl ExportOptions {
 
     /// Whether the options go together.
     pub(super) fn check(&self) -> Result<(), ExportOptionsError> {
-        let octets_max = match self.transport {
+        let bytes_max = match self.transport {
             // IPv6 leaves as much of a datagram.
             Transport::Datagram => 65_487,
             Transport::Stream => 65_535,
         };
-        if !(MESSAGE_OCTETS_MIN..=octets_max).contains(&self.message_octets_max) {
-            return Err(ExportOptionsError::MessageOctets { octets: self.message_octets_max, octets_max });
+        if !(MESSAGE_BYTES_MIN..=bytes_max).contains(&self.message_bytes_max) {
+            return Err(ExportOptionsError::MessageBytes { bytes: self.message_bytes_max, bytes_max });
         }
         let times = match self.version {
             Version::NetFlow5 => self.times == Times::Uptime,
@@ -186,11 +186,11 @@ impl ExportOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExportOptionsError {
     /// A message of that size cannot be.
-    MessageOctets {
+    MessageBytes {
         /// What was asked for.
-        octets: usize,
+        bytes: usize,
         /// What the transport can carry.
-        octets_max: usize,
+        bytes_max: usize,
     },
     /// The protocol cannot tell times so.
     Times {
@@ -223,8 +223,8 @@ pub enum ExportOptionsError {
 impl fmt::Display for ExportOptionsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::MessageOctets { octets, octets_max } => {
-                write!(f, "messages of {octets} octets: expected {MESSAGE_OCTETS_MIN} to {octets_max}")
+            Self::MessageBytes { bytes, bytes_max } => {
+                write!(f, "messages of {bytes} bytes: expected {MESSAGE_BYTES_MIN} to {bytes_max}")
             }
             Self::Times { version, times } => {
                 let expected = match version {

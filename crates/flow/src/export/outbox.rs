@@ -7,13 +7,13 @@ use super::Amount;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// The buffer keeps this much at most when it is empty, octets.
-const KEPT_OCTETS_MAX: usize = 8 << 20;
+/// The buffer keeps this much at most when it is empty, bytes.
+const KEPT_BYTES_MAX: usize = 8 << 20;
 
 /// Messages one behind the other, all of one length but for the last, which may be shorter.
 #[derive(Debug, Default)]
 pub struct Train {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     each: usize,
     amounts: Vec<Amount>,
 }
@@ -21,17 +21,17 @@ pub struct Train {
 impl Train {
     /// All of them.
     pub fn octets(&self) -> &[u8] {
-        &self.octets
+        &self.bytes
     }
 
     /// The length of every message but the last.
-    pub fn message_octets(&self) -> usize {
+    pub fn message_bytes(&self) -> usize {
         self.each
     }
 
     /// One after the other, each with what is in it.
     pub fn messages(&self) -> impl Iterator<Item = (&[u8], Amount)> {
-        self.octets.chunks(self.each.max(1)).zip(self.amounts.iter().copied())
+        self.bytes.chunks(self.each.max(1)).zip(self.amounts.iter().copied())
     }
 
     /// What is in all of them.
@@ -53,13 +53,13 @@ pub(super) struct Outbox {
     limit: usize,
     opened_ns: Option<u64>,
     closed: VecDeque<(Range<usize>, Amount)>,
-    message_octets_max: usize,
+    message_bytes_max: usize,
     /// Of the open message.
     pub(super) counts: Amount,
 }
 
 impl Outbox {
-    pub(super) fn new(message_octets_max: usize) -> Self {
+    pub(super) fn new(message_bytes_max: usize) -> Self {
         Self {
             buffer: Vec::new(),
             start: 0,
@@ -67,7 +67,7 @@ impl Outbox {
             limit: 0,
             opened_ns: None,
             closed: VecDeque::new(),
-            message_octets_max,
+            message_bytes_max,
             counts: Amount::default(),
         }
     }
@@ -81,35 +81,35 @@ impl Outbox {
         self.opened_ns.is_some()
     }
 
-    /// Opens a message with an empty header. Its records may fill it up to a multiple of `align` octets.
-    pub(super) fn open(&mut self, header_octets: usize, align: usize, now_ns: u64) {
-        let end = self.start + self.message_octets_max;
+    /// Opens a message with an empty header. Its records may fill it up to a multiple of `align` bytes.
+    pub(super) fn open(&mut self, header_bytes: usize, align: usize, now_ns: u64) {
+        let end = self.start + self.message_bytes_max;
         if self.buffer.len() < end {
             self.buffer.resize(end, 0);
         }
-        self.at = self.start + header_octets;
-        self.limit = end - self.message_octets_max % align;
+        self.at = self.start + header_bytes;
+        self.limit = end - self.message_bytes_max % align;
         self.opened_ns = Some(now_ns);
     }
 
-    /// Octets that the open message can still take.
+    /// Bytes that the open message can still take.
     #[inline(always)]
     pub(super) fn left(&self) -> usize {
         self.limit - self.at
     }
 
-    /// The next octets of the open message, to be overwritten; the caller has made sure that they fit.
+    /// The next bytes of the open message, to be overwritten; the caller has made sure that they fit.
     #[inline(always)]
-    pub(super) fn take(&mut self, octets: usize) -> &mut [u8] {
-        debug_assert!(octets <= self.left());
+    pub(super) fn take(&mut self, bytes: usize) -> &mut [u8] {
+        debug_assert!(bytes <= self.left());
         let at = self.at;
-        self.at += octets;
-        &mut self.buffer[at..at + octets]
+        self.at += bytes;
+        &mut self.buffer[at..at + bytes]
     }
 
-    /// Appends octets; the caller has made sure that they fit.
-    pub(super) fn put(&mut self, octets: &[u8]) {
-        self.take(octets.len()).copy_from_slice(octets);
+    /// Appends bytes; the caller has made sure that they fit.
+    pub(super) fn put(&mut self, bytes: &[u8]) {
+        self.take(bytes.len()).copy_from_slice(bytes);
     }
 
     /// Where writing goes on, from the beginning of the open message.
@@ -117,20 +117,20 @@ impl Outbox {
         self.at - self.start
     }
 
-    /// Overwrites octets of the open message.
-    pub(super) fn patch(&mut self, position: usize, octets: &[u8]) {
+    /// Overwrites bytes of the open message.
+    pub(super) fn patch(&mut self, position: usize, bytes: &[u8]) {
         let at = self.start + position;
-        self.buffer[at..at + octets.len()].copy_from_slice(octets);
+        self.buffer[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Closes the open message; how many octets it has.
+    /// Closes the open message; how many bytes it has.
     pub(super) fn close(&mut self) -> usize {
-        let octets = self.position();
+        let bytes = self.position();
         self.closed.push_back((self.start..self.at, self.counts));
         self.counts = Amount::default();
         self.start = self.at;
         self.opened_ns = None;
-        octets
+        bytes
     }
 
     /// See [`Exporter::poll_message`](super::Exporter::poll_message).
@@ -145,7 +145,7 @@ impl Outbox {
     }
 
     /// See [`Exporter::poll_train`](super::Exporter::poll_train).
-    pub(super) fn poll_train(&mut self, train: &mut Train, octets_max: usize, messages_max: usize) -> bool {
+    pub(super) fn poll_train(&mut self, train: &mut Train, bytes_max: usize, messages_max: usize) -> bool {
         train.amounts.clear();
         let Some((first, counts)) = self.closed.pop_front() else {
             self.rewind();
@@ -160,15 +160,15 @@ impl Outbox {
             && train.amounts.len() < messages_max
             && let Some((next, counts)) = self.closed.front()
             && next.len() <= train.each
-            && next.end - first.start <= octets_max
+            && next.end - first.start <= bytes_max
         {
             longest = next.len();
             end = next.end;
             train.amounts.push(*counts);
             self.closed.pop_front();
         }
-        train.octets.clear();
-        train.octets.extend_from_slice(&self.buffer[first.start..end]);
+        train.bytes.clear();
+        train.bytes.extend_from_slice(&self.buffer[first.start..end]);
         true
     }
 
@@ -193,8 +193,8 @@ impl Outbox {
         self.at -= self.start;
         self.limit = self.limit.saturating_sub(self.start);
         self.start = 0;
-        if self.buffer.len() > KEPT_OCTETS_MAX {
-            self.buffer.truncate(self.message_octets_max);
+        if self.buffer.len() > KEPT_BYTES_MAX {
+            self.buffer.truncate(self.message_bytes_max);
             self.buffer.shrink_to_fit();
         }
     }

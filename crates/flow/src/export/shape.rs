@@ -2,7 +2,7 @@
 //!
 //! A shape is a set of groups. Fields stand in this order, whatever the shape:
 //!
-//! | group | octets | when |
+//! | group | bytes | when |
 //! |---|---|---|
 //! | addresses | 8 or 32 | always; by family |
 //! | ports, protocol, class, end reason, application | 11 | always |
@@ -10,7 +10,7 @@
 //! | ingress interface | 4 | known |
 //! | egress interface | 4 | known |
 //! | type and code of ICMP | 2 | the family's ICMP |
-//! | octets, packets | 16, or 8 if both and all further counters are below 2^32 | always |
+//! | bytes, packets | 16, or 8 if both and all further counters are below 2^32 | always |
 //! | first, last | 16, or 8 by uptime | always |
 //! | VLAN | 2 | there is a tag |
 //! | MPLS | 3 | there is a label |
@@ -18,9 +18,9 @@
 //! | next hop and BGP's, IPv4 | 8 | one is IPv4 |
 //! | next hop and BGP's, IPv6 | 32 | one is IPv6 |
 //! | addresses and ports behind NAT | 12 or 36 | translated; by family |
-//! | dropped octets and packets, forwarding status | 17 or 9 | some were dropped |
+//! | dropped bytes and packets, forwarding status | 17 or 9 | some were dropped |
 //! | sampler; in IPFIX what it does too: one packet taken, so many passed over | 1; 9 | not all packets were looked at |
-//! | way back (RFC 5103): octets, packets, first, last, flags, TTLs | 35 or 27 | biflow |
+//! | way back (RFC 5103): bytes, packets, first, last, flags, TTLs | 35 or 27 | biflow |
 //!
 //! What a group has of which nothing is known is zero: an AS 0 (RFC 7607), the unspecified address, an end reason of 0. TCP
 //! flags of other protocols are 0, as all exporters have them, or else flows of TCP and UDP would have templates of their own.
@@ -97,18 +97,18 @@ impl Shape {
 pub(super) struct Field {
     /// Number of the element.
     pub(super) element: u16,
-    /// Octets in a record.
-    pub(super) octets: u16,
+    /// Bytes in a record.
+    pub(super) bytes: u16,
     /// An element of the opposite direction (RFC 5103).
     pub(super) reverse: bool,
 }
 
-pub(super) const fn field(element: u16, octets: u16) -> Field {
-    Field { element, octets, reverse: false }
+pub(super) const fn field(element: u16, bytes: u16) -> Field {
+    Field { element, bytes, reverse: false }
 }
 
-const fn reverse(element: u16, octets: u16) -> Field {
-    Field { element, octets, reverse: true }
+const fn reverse(element: u16, bytes: u16) -> Field {
+    Field { element, bytes, reverse: true }
 }
 
 /// What is the same for all records of a session, and the start that uptimes are told from.
@@ -130,7 +130,7 @@ pub(super) fn shape_of(record: &FlowRecord, rules: &Rules) -> Shape {
     if record.key.src.is_ipv6() {
         shape |= Shape::IPV6;
     }
-    let mut largest = record.counters.octets | record.counters.packets;
+    let mut largest = record.counters.bytes | record.counters.packets;
     if rules.times == Times::Uptime && tells_by_uptime(&record.counters, rules) {
         shape |= Shape::UPTIME;
     }
@@ -152,7 +152,7 @@ pub(super) fn shape_of(record: &FlowRecord, rules: &Rules) -> Shape {
     }
     if !record.drops.is_empty() {
         shape |= Shape::DROPS;
-        largest |= record.drops.octets | record.drops.packets();
+        largest |= record.drops.bytes | record.drops.packets();
     }
     if record.sampling_interval > 1 {
         shape |= Shape::SAMPLER;
@@ -176,7 +176,7 @@ pub(super) fn shape_of(record: &FlowRecord, rules: &Rules) -> Shape {
         && rules.version == Version::Ipfix
     {
         shape |= Shape::REVERSE;
-        largest |= reverse.octets | reverse.packets;
+        largest |= reverse.bytes | reverse.packets;
     }
     if !rules.reduced_sizes || largest >> 32 != 0 {
         shape |= Shape::WIDE;
@@ -282,12 +282,12 @@ pub(super) fn fields(shape: Shape, rules: &Rules) -> Vec<Field> {
     fields
 }
 
-/// Octets of the records of a shape.
+/// Bytes of the records of a shape.
 pub(super) fn length(shape: Shape, version: Version) -> usize {
-    let by = |group, octets: usize| if shape.has(group) { octets } else { 0 };
+    let by = |group, bytes: usize| if shape.has(group) { bytes } else { 0 };
     let counters = if shape.has(Shape::WIDE) { 16 } else { 8 };
     let times = if shape.tells_uptime(version) { 8 } else { 16 };
-    let without = |group, octets: usize| if shape.has(group) { 0 } else { octets };
+    let without = |group, bytes: usize| if shape.has(group) { 0 } else { bytes };
     let addresses = if shape.has(Shape::IPV6) { 32 } else { 8 };
     addresses
         + 11
@@ -309,7 +309,7 @@ pub(super) fn length(shape: Shape, version: Version) -> usize {
         + if shape.has_reverse(version) { counters + times + 3 } else { 0 }
 }
 
-/// Writes a record into `out`, which has the octets of its shape.
+/// Writes a record into `out`, which has the bytes of its shape.
 #[inline(always)]
 pub(super) fn write(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, out: &mut [u8]) {
     let mut rest = Rest(out);
@@ -332,7 +332,7 @@ pub(super) fn write(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rule
         *rest.take() = record.egress.to_be_bytes();
     }
     let wide = shape.has(Shape::WIDE);
-    rest.pair(record.counters.octets, record.counters.packets, wide);
+    rest.pair(record.counters.bytes, record.counters.packets, wide);
     let uptime = shape.tells_uptime(rules.version);
     rest.times(&record.counters, uptime, rules);
     if shape.0 & !(Shape::PLAIN | if uptime { Shape::UPTIME } else { 0 }) != 0 {
@@ -372,7 +372,7 @@ fn write_further(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, 
         *rest.take() = translation.dst_port.to_be_bytes();
     }
     if shape.has(Shape::DROPS) {
-        rest.pair(record.drops.octets, record.drops.packets(), wide);
+        rest.pair(record.drops.bytes, record.drops.packets(), wide);
         *rest.take() = [forwarding_status(record)];
     }
     if shape.has(Shape::SAMPLER) {
@@ -383,7 +383,7 @@ fn write_further(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, 
         }
     }
     if let Some(reverse) = record.reverse.as_ref().filter(|_| shape.has_reverse(rules.version)) {
-        rest.pair(reverse.octets, reverse.packets, wide);
+        rest.pair(reverse.bytes, reverse.packets, wide);
         rest.times(reverse, false, rules);
         *rest.take() = headers(reverse);
     }
@@ -393,12 +393,11 @@ fn write_further(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, 
 struct Rest<'a>(&'a mut [u8]);
 
 impl<'a> Rest<'a> {
-    /// The next octets. The record was given the octets of its shape, so there are so many.
+    /// The next bytes. The record was given the bytes of its shape, so there are so many.
     #[inline(always)]
     fn take<const N: usize>(&mut self) -> &'a mut [u8; N] {
-        let (taken, rest) = std::mem::take(&mut self.0)
-            .split_first_chunk_mut()
-            .expect("a record has the octets of its shape");
+        let (taken, rest) =
+            std::mem::take(&mut self.0).split_first_chunk_mut().expect("a record has the bytes of its shape");
         self.0 = rest;
         taken
     }
@@ -502,7 +501,7 @@ fn forwarding_status(record: &FlowRecord) -> u8 {
     match record.drops.by_reason().next().map(|(reason, _)| reason) {
         Some(DropReason::AclDenied) => 129,
         Some(DropReason::NoRoute | DropReason::Unreachable) => 131,
-        Some(DropReason::NeighbourUnresolved) => 132,
+        Some(DropReason::NeighborUnresolved) => 132,
         Some(DropReason::MtuExceeded) => 133,
         Some(DropReason::IpChecksum) => 134,
         Some(DropReason::IpTotalLength) => 135,
@@ -535,8 +534,8 @@ mod tests {
                 if bits & both_nat == both_nat {
                     continue;
                 }
-                let octets: u16 = fields(shape, &rules).iter().map(|field| field.octets).sum();
-                assert_eq!(usize::from(octets), length(shape, version), "{shape:?}");
+                let bytes: u16 = fields(shape, &rules).iter().map(|field| field.bytes).sum();
+                assert_eq!(usize::from(bytes), length(shape, version), "{shape:?}");
             }
         }
         assert!(u32::from(DATA_TEMPLATES) + SHAPES as u32 <= 65_536);
@@ -546,7 +545,7 @@ mod tests {
     fn the_longest_record_fits_the_shortest_message() {
         let lengths = (0..SHAPES as u16).map(|bits| length(Shape(bits), Version::Ipfix));
         let longest = lengths.max().expect("there are shapes");
-        assert!(longest + 20 + 4 + 4 <= super::super::MESSAGE_OCTETS_MIN, "{longest}");
+        assert!(longest + 20 + 4 + 4 <= super::super::MESSAGE_BYTES_MIN, "{longest}");
     }
 
     #[test]

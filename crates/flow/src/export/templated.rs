@@ -5,11 +5,11 @@ use super::nat::{self, NatEvent};
 use super::options::{ExportOptions, SECOND_NS, Times, Transport, Version};
 use super::outbox::Outbox;
 use super::shape::{self, Field, Rules, SHAPES, Shape};
-use super::{Amount, ExportTotals, Interface, Statistics};
+use super::{Amount, ExportTotals, Interface, Statistics, is_set_back};
 use crate::record::{FlowRecord, NO_INTERFACE, SAMPLING_UNKNOWN};
 use thalweg_wire::netflow::element::REVERSE_ENTERPRISE;
 
-const SET_HEADER_OCTETS: usize = 4;
+const SET_HEADER_BYTES: usize = 4;
 /// Uptimes are told from a start so long ago, at a session's begin and when the start moves on.
 const UPTIME_BEFORE_MS: u64 = 24 * 3600 * 1000;
 /// The start moves on when it is so long ago: half of what 32 bits can tell.
@@ -24,8 +24,8 @@ pub(super) struct Templated {
     /// The number of the set that is open, 0 if none is, and where it begins.
     set: u16,
     set_start: usize,
-    /// Octets of a record of the open set, if it is one of flows.
-    record_octets: usize,
+    /// Bytes of a record of the open set, if it is one of flows.
+    record_bytes: usize,
     /// Records of all kinds in the open message (NetFlow 9's count).
     message_records: u16,
     /// Data records in the open message, those of options too.
@@ -88,7 +88,7 @@ impl Templated {
             options: options.clone(),
             set: 0,
             set_start: 0,
-            record_octets: 0,
+            record_bytes: 0,
             message_records: 0,
             message_data: 0,
             domain: Domain::Own,
@@ -161,6 +161,17 @@ impl Templated {
 
     /// Follows the clock, and moves the start of uptimes on before they run out of bits.
     fn advance(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+        if is_set_back(self.now_ns, now_ns) {
+            // Nothing waits until the clock is back where it was: what is repeated is due, and uptimes begin earlier.
+            self.close_message(out, totals, self.now_ns);
+            self.now_ns = now_ns;
+            if self.options.transport == Transport::Datagram {
+                self.repeats.due_ns = self.repeats.due_ns.min(now_ns);
+            }
+            self.statistics_due_ns = self.statistics_due_ns.min(now_ns);
+            let start_ms = (now_ns / (SECOND_NS / 1000)).saturating_sub(UPTIME_BEFORE_MS);
+            self.rules.start_ms = self.rules.start_ms.min(start_ms);
+        }
         self.now_ns = self.now_ns.max(now_ns);
         if self.rules.times != Times::Uptime {
             return;
@@ -224,10 +235,10 @@ impl Templated {
             SAMPLING_UNKNOWN | 1 => 0,
             interval => self.sampler(interval, out, totals, now_ns),
         };
-        if self.set != shape.template_id() || out.left() < self.record_octets {
+        if self.set != shape.template_id() || out.left() < self.record_bytes {
             self.begin_records(shape, out, totals, now_ns);
         }
-        shape::write(record, shape, sampler, &self.rules, out.take(self.record_octets));
+        shape::write(record, shape, sampler, &self.rules, out.take(self.record_bytes));
         out.counts += amount;
         self.message_records += 1;
         self.message_data += 1;
@@ -244,9 +255,9 @@ impl Templated {
             self.announced.shapes.push(shape);
             self.repeat_soon(now_ns);
         }
-        let octets = shape::length(shape, self.rules.version);
-        self.make_room(shape.template_id(), octets, out, totals, now_ns);
-        self.record_octets = octets;
+        let bytes = shape::length(shape, self.rules.version);
+        self.make_room(shape.template_id(), bytes, out, totals, now_ns);
+        self.record_bytes = bytes;
     }
 
     /// Encodes a NAT event.
@@ -423,7 +434,7 @@ impl Templated {
         for field in fields {
             let enterprise = if field.reverse { 0x8000 } else { 0 };
             template.extend_from_slice(&(field.element | enterprise).to_be_bytes());
-            template.extend_from_slice(&field.octets.to_be_bytes());
+            template.extend_from_slice(&field.bytes.to_be_bytes());
             if field.reverse {
                 template.extend_from_slice(&REVERSE_ENTERPRISE.to_be_bytes());
             }
@@ -448,24 +459,24 @@ impl Templated {
         self.message_data += 1;
     }
 
-    /// Sees to it that the set with this number is open and can take so many octets more, in another message if need be.
+    /// Sees to it that the set with this number is open and can take so many bytes more, in another message if need be.
     ///
     /// The numbers of template sets are below 4 and 0 is one of them, so an open set is known by its number plus one,
     /// data sets by their number.
     fn make_room(
         &mut self,
         set: u16,
-        octets: usize,
+        bytes: usize,
         out: &mut Outbox,
         totals: &mut ExportTotals,
         now_ns: u64,
     ) {
         let open_as = if set < 4 { set + 1 } else { set };
-        if self.set == open_as && out.left() >= octets {
+        if self.set == open_as && out.left() >= bytes {
             return;
         }
         self.close_set(out);
-        if out.is_open() && out.left() < SET_HEADER_OCTETS + octets {
+        if out.is_open() && out.left() < SET_HEADER_BYTES + bytes {
             self.close_message(out, totals, now_ns);
         }
         if !out.is_open() {
@@ -476,7 +487,7 @@ impl Templated {
                 self.repeat(out, totals, now_ns);
                 self.speak_of_flows(out, totals, now_ns);
                 self.close_set(out);
-                if out.is_open() && out.left() < SET_HEADER_OCTETS + octets {
+                if out.is_open() && out.left() < SET_HEADER_BYTES + bytes {
                     self.close_message(out, totals, now_ns);
                 }
                 if !out.is_open() {
@@ -486,7 +497,7 @@ impl Templated {
         }
         self.set = open_as;
         self.set_start = out.position();
-        self.record_octets = 0;
+        self.record_bytes = 0;
         let [high, low] = set.to_be_bytes();
         out.put(&[high, low, 0, 0]);
     }
@@ -496,18 +507,18 @@ impl Templated {
             return;
         }
         if !self.is_ipfix() {
-            // RFC 3954, 5.2: the next FlowSet begins at a multiple of four octets.
+            // RFC 3954, 5.2: the next FlowSet begins at a multiple of four bytes.
             let padding = out.position().next_multiple_of(4) - out.position();
             out.put(&[0; 3][..padding]);
         }
-        let octets = (out.position() - self.set_start) as u16;
-        out.patch(self.set_start + 2, &octets.to_be_bytes());
+        let bytes = (out.position() - self.set_start) as u16;
+        out.patch(self.set_start + 2, &bytes.to_be_bytes());
         self.set = 0;
     }
 
     fn open_message(&mut self, out: &mut Outbox, now_ns: u64) {
-        let header_octets = if self.is_ipfix() { 16 } else { 20 };
-        out.open(header_octets, if self.is_ipfix() { 1 } else { 4 }, now_ns);
+        let header_bytes = if self.is_ipfix() { 16 } else { 20 };
+        out.open(header_bytes, if self.is_ipfix() { 1 } else { 4 }, now_ns);
         self.message_records = 0;
         self.message_data = 0;
         self.has_options = false;
@@ -520,14 +531,14 @@ impl Templated {
         self.close_set(out);
         self.now_ns = self.now_ns.max(now_ns);
         if self.is_ipfix() {
-            let octets = out.position() as u16;
+            let bytes = out.position() as u16;
             let observation_domain = match self.domain {
                 Domain::Own => self.options.observation_domain,
                 Domain::Whole => 0,
             };
             let sequence = &mut self.sequences[self.domain as usize];
             let header = [
-                u32::from(10u16) << 16 | u32::from(octets),
+                u32::from(10u16) << 16 | u32::from(bytes),
                 (self.now_ns / SECOND_NS) as u32,
                 *sequence,
                 observation_domain,
@@ -550,7 +561,7 @@ impl Templated {
         }
         self.repeats.messages = self.repeats.messages.saturating_add(1);
         totals.messages += 1;
-        totals.message_octets += out.close() as u64;
+        totals.message_bytes += out.close() as u64;
         self.message_records = 0;
         self.has_options = false;
     }

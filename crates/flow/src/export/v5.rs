@@ -1,4 +1,4 @@
-//! NetFlow 5: a header of 24 octets and up to 30 records of 48, IPv4 only, no templates.
+//! NetFlow 5: a header of 24 bytes and up to 30 records of 48, IPv4 only, no templates.
 //!
 //! What it has no field for is left out: VLAN, MPLS, NAT, drops, TTLs, end reasons, applications, BGP's next hop. AS numbers
 //! beyond 16 bits become AS_TRANS (RFC 6793), interface numbers beyond 16 bits 0, which is unknown. Counters beyond 32 bits go in several records that add up. A record whose
@@ -8,13 +8,13 @@ use super::options::{ExportOptions, SamplingMethod};
 use super::outbox::Outbox;
 use super::shape::ipv4_or_none;
 use super::templated::both_ways;
-use super::{Amount, ExportTotals, Unsayable};
+use super::{Amount, ExportTotals, Unsayable, is_set_back};
 use crate::record::FlowRecord;
 use std::net::{IpAddr, Ipv4Addr};
 
-const HEADER_OCTETS: usize = 24;
-const RECORD_OCTETS: usize = 48;
-/// Records in a message at most: a habit of 1,464 octets that collectors rely on.
+const HEADER_BYTES: usize = 24;
+const RECORD_BYTES: usize = 48;
+/// Records in a message at most: a habit of 1,464 bytes that collectors rely on.
 const RECORDS_MAX: u16 = 30;
 const AS_TRANS: u16 = 23_456;
 const MILLISECOND_NS: u64 = 1_000_000;
@@ -52,7 +52,7 @@ struct Open {
 
 impl V5 {
     pub(super) fn new(options: &ExportOptions) -> Self {
-        let fit = (options.message_octets_max - HEADER_OCTETS) / RECORD_OCTETS;
+        let fit = (options.message_bytes_max - HEADER_BYTES) / RECORD_BYTES;
         Self {
             engine_id: options.observation_domain as u8,
             sampling: options.sampling,
@@ -70,7 +70,12 @@ impl V5 {
     }
 
     fn advance(&mut self, now_ns: u64) {
-        self.now_ms = self.now_ms.max(now_ns / MILLISECOND_NS);
+        let now_ms = now_ns / MILLISECOND_NS;
+        if is_set_back(self.now_ms * MILLISECOND_NS, now_ns) {
+            self.now_ms = now_ms;
+            self.start_ms = self.start_ms.min(now_ms.saturating_sub(UPTIME_BEFORE_MS));
+        }
+        self.now_ms = self.now_ms.max(now_ms);
         if self.now_ms - self.start_ms > UPTIME_MAX_MS {
             self.start_ms = self.now_ms.saturating_sub(UPTIME_BEFORE_MS);
         }
@@ -110,8 +115,8 @@ impl V5 {
         let (IpAddr::V4(src), IpAddr::V4(dst)) = (record.key.src, record.key.dst) else {
             return Err(Unsayable::Ipv6);
         };
-        let (octets, packets) = (record.counters.octets, record.counters.packets);
-        let parts = octets.div_ceil(u64::from(u32::MAX)).max(packets.div_ceil(u64::from(u32::MAX))).max(1);
+        let (bytes, packets) = (record.counters.bytes, record.counters.packets);
+        let parts = bytes.div_ceil(u64::from(u32::MAX)).max(packets.div_ceil(u64::from(u32::MAX))).max(1);
         if parts > PARTS_MAX {
             return Err(Unsayable::Counter);
         }
@@ -120,8 +125,8 @@ impl V5 {
             self.make_room(wanted, out, totals, now_ns);
             // The parts are as equal as they can be, and none beyond 32 bits.
             let share = |total: u64| total / parts + u64::from(part < total % parts);
-            let amount = Amount { records: 1, packets: share(packets), octets: share(octets) };
-            write(record, src, dst, &amount, self.open.start_ms, out.take(RECORD_OCTETS));
+            let amount = Amount { records: 1, packets: share(packets), bytes: share(bytes) };
+            write(record, src, dst, &amount, self.open.start_ms, out.take(RECORD_BYTES));
             self.open.records += 1;
             out.counts += amount;
             totals.exported += amount;
@@ -165,7 +170,7 @@ impl V5 {
         }
         self.close(out, totals);
         self.open = Open { records: 0, ..wanted };
-        out.open(HEADER_OCTETS, 1, now_ns);
+        out.open(HEADER_BYTES, 1, now_ns);
     }
 
     pub(super) fn close(&mut self, out: &mut Outbox, totals: &mut ExportTotals) {
@@ -173,7 +178,7 @@ impl V5 {
             return;
         }
         let open = self.open;
-        let mut header = [0; HEADER_OCTETS];
+        let mut header = [0; HEADER_BYTES];
         header[0..2].copy_from_slice(&5u16.to_be_bytes());
         header[2..4].copy_from_slice(&open.records.to_be_bytes());
         header[4..8].copy_from_slice(&(open.time_ms.wrapping_sub(open.start_ms) as u32).to_be_bytes());
@@ -194,7 +199,7 @@ impl V5 {
         self.sequence = self.sequence.wrapping_add(u32::from(open.records));
         self.open.records = 0;
         totals.messages += 1;
-        totals.message_octets += out.close() as u64;
+        totals.message_bytes += out.close() as u64;
     }
 }
 
@@ -207,7 +212,7 @@ fn write(record: &FlowRecord, src: Ipv4Addr, dst: Ipv4Addr, amount: &Amount, sta
     out[12..14].copy_from_slice(&interface16(key.ingress));
     out[14..16].copy_from_slice(&interface16(record.egress));
     out[16..20].copy_from_slice(&(amount.packets as u32).to_be_bytes());
-    out[20..24].copy_from_slice(&(amount.octets as u32).to_be_bytes());
+    out[20..24].copy_from_slice(&(amount.bytes as u32).to_be_bytes());
     out[24..28].copy_from_slice(&uptime(record.counters.first_ns));
     out[28..32].copy_from_slice(&uptime(record.counters.last_ns));
     out[32..34].copy_from_slice(&key.src_port.to_be_bytes());
@@ -218,7 +223,7 @@ fn write(record: &FlowRecord, src: Ipv4Addr, dst: Ipv4Addr, amount: &Amount, sta
     out[39] = key.traffic_class;
     out[40..42].copy_from_slice(&as16(record.src_as));
     out[42..44].copy_from_slice(&as16(record.dst_as));
-    // No prefix lengths are known, and two octets of padding.
+    // No prefix lengths are known, and two bytes of padding.
     out[44..48].fill(0);
 }
 

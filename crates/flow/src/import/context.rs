@@ -16,7 +16,7 @@ const APPLICATIONS_MAX: usize = 65_536;
 const START_TIMES_MAX: usize = 16_384;
 
 /// What the names of all interfaces may take.
-const INTERFACE_OCTETS_MAX: usize = 8 << 20;
+const INTERFACE_BYTES_MAX: usize = 8 << 20;
 
 /// What an exporter calls an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl Default for Context {
     fn default() -> Self {
         Self {
             samplers: Aged::new(SAMPLERS_MAX, usize::MAX),
-            interfaces: Aged::new(INTERFACES_MAX, INTERFACE_OCTETS_MAX),
+            interfaces: Aged::new(INTERFACES_MAX, INTERFACE_BYTES_MAX),
             applications: Aged::new(APPLICATIONS_MAX, usize::MAX),
             start_times: Aged::new(START_TIMES_MAX, usize::MAX),
         }
@@ -158,8 +158,8 @@ impl Context {
             gone += self.samplers.insert((session, sampler), one_in, 0);
         }
         if let Some(interface) = interface.filter(|_| names != Interface::default()) {
-            let octets = names.name.len() + names.description.len();
-            gone += self.interfaces.insert((session, interface), names, octets);
+            let bytes = names.name.len() + names.description.len();
+            gone += self.interfaces.insert((session, interface), names, bytes);
         }
         if let (Some(id), Some(application)) = application {
             gone += self.applications.insert((session, id), application.code, 0);

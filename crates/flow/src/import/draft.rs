@@ -64,7 +64,7 @@ mod count_rank {
 #[derive(Clone, Copy, Debug, Default)]
 struct Direction {
     packets: Best,
-    octets: Best,
+    bytes: Best,
     first_ns: Best,
     last_ns: Best,
     first_uptime_ms: Option<u32>,
@@ -81,15 +81,15 @@ impl Direction {
     fn take(&mut self, id: u16, field: &Field<'_>, header: &Header) -> bool {
         let number = field.unsigned();
         match id {
-            OCTET_DELTA_COUNT => self.octets.offer(count_rank::DELTA, number),
+            OCTET_DELTA_COUNT => self.bytes.offer(count_rank::DELTA, number),
             PACKET_DELTA_COUNT => self.packets.offer(count_rank::DELTA, number),
-            INITIATOR_OCTETS => self.octets.offer(count_rank::INITIATOR, number),
+            INITIATOR_OCTETS => self.bytes.offer(count_rank::INITIATOR, number),
             INITIATOR_PACKETS => self.packets.offer(count_rank::INITIATOR, number),
-            OCTET_TOTAL_COUNT => self.octets.offer(count_rank::TOTAL, number),
+            OCTET_TOTAL_COUNT => self.bytes.offer(count_rank::TOTAL, number),
             PACKET_TOTAL_COUNT => self.packets.offer(count_rank::TOTAL, number),
-            POST_OCTET_DELTA_COUNT => self.octets.offer(count_rank::POST, number),
+            POST_OCTET_DELTA_COUNT => self.bytes.offer(count_rank::POST, number),
             POST_PACKET_DELTA_COUNT => self.packets.offer(count_rank::POST, number),
-            LAYER2_OCTET_DELTA_COUNT => self.octets.offer(count_rank::LAYER2, number),
+            LAYER2_OCTET_DELTA_COUNT => self.bytes.offer(count_rank::LAYER2, number),
             TCP_CONTROL_BITS => {
                 let seen = number.map(|flags| flags as u8); // the low eight are meant
                 self.tcp_flags = seen.map(|flags| flags | self.tcp_flags.unwrap_or(0)).or(self.tcp_flags);
@@ -134,12 +134,12 @@ impl Direction {
             _ => return false,
         };
         // A field that is there but empty is 0, which no flow's time is.
-        place.offer(rank, field.time_ns(header).filter(|_| field.octets.iter().any(|octet| *octet != 0)));
+        place.offer(rank, field.time_ns(header).filter(|_| field.bytes.iter().any(|byte| *byte != 0)));
         true
     }
 
     fn counts(&self) -> bool {
-        self.packets.value.is_some() || self.octets.value.is_some()
+        self.packets.value.is_some() || self.bytes.value.is_some()
     }
 
     /// Reads times that count from the exporter's start, by a header that says when that was.
@@ -175,7 +175,7 @@ impl Direction {
     fn counters(&self, first_ns: u64, last_ns: u64, protocol: u8) -> Counters {
         Counters {
             packets: self.packets.value.unwrap_or(0),
-            octets: self.octets.value.unwrap_or(0),
+            bytes: self.bytes.value.unwrap_or(0),
             first_ns,
             last_ns,
             tcp_flags: self.tcp_flags.filter(|_| protocol == ip_protocol::TCP),
@@ -300,7 +300,7 @@ impl Draft {
     fn take_header(&mut self, id: u16, field: &Field<'_>) -> bool {
         let number = field.unsigned();
         let short = || number.and_then(|number| u16::try_from(number).ok());
-        let octet = || number.and_then(|number| u8::try_from(number).ok());
+        let byte = || number.and_then(|number| u8::try_from(number).ok());
         match id {
             SOURCE_IPV4_ADDRESS => self.v4.src = ipv4(field),
             DESTINATION_IPV4_ADDRESS => self.v4.dst = ipv4(field),
@@ -310,25 +310,21 @@ impl Draft {
             DESTINATION_TRANSPORT_PORT => self.dst_port = short(),
             UDP_SOURCE_PORT | TCP_SOURCE_PORT => self.src_port = self.src_port.or(short()),
             UDP_DESTINATION_PORT | TCP_DESTINATION_PORT => self.dst_port = self.dst_port.or(short()),
-            PROTOCOL_IDENTIFIER => self.protocol = octet().unwrap_or(0),
-            IP_CLASS_OF_SERVICE => self.traffic_class = octet(),
+            PROTOCOL_IDENTIFIER => self.protocol = byte().unwrap_or(0),
+            IP_CLASS_OF_SERVICE => self.traffic_class = byte(),
             IP_DIFF_SERV_CODE_POINT => {
-                let traffic_class = octet().filter(|dscp| *dscp < 64).map(|dscp| dscp << 2);
+                let traffic_class = byte().filter(|dscp| *dscp < 64).map(|dscp| dscp << 2);
                 self.traffic_class = self.traffic_class.or(traffic_class);
             }
             ICMP_TYPE_CODE_IPV4 | ICMP_TYPE_CODE_IPV6 => {
                 // Templates for both families have both; the one that does not apply is 0.
                 self.icmp_type_code = short().filter(|code| *code != 0).or(self.icmp_type_code);
             }
-            ICMP_TYPE_IPV4 | ICMP_TYPE_IPV6 => {
-                self.icmp_type = octet().filter(|t| *t != 0).or(self.icmp_type)
-            }
-            ICMP_CODE_IPV4 | ICMP_CODE_IPV6 => {
-                self.icmp_code = octet().filter(|c| *c != 0).or(self.icmp_code)
-            }
+            ICMP_TYPE_IPV4 | ICMP_TYPE_IPV6 => self.icmp_type = byte().filter(|t| *t != 0).or(self.icmp_type),
+            ICMP_CODE_IPV4 | ICMP_CODE_IPV6 => self.icmp_code = byte().filter(|c| *c != 0).or(self.icmp_code),
             VLAN_ID | DOT1Q_VLAN_ID if self.vlan == 0 => self.vlan = short().unwrap_or(0) & 0x0fff,
             VLAN_ID | DOT1Q_VLAN_ID => {}
-            MPLS_TOP_LABEL_STACK_SECTION => self.mpls_label = mpls_label(field.octets),
+            MPLS_TOP_LABEL_STACK_SECTION => self.mpls_label = mpls_label(field.bytes),
             IP_VERSION => self.ip_version = number,
             PADDING_OCTETS => {}
             _ => return false,
@@ -374,14 +370,14 @@ impl Draft {
     fn take_rest(&mut self, id: u16, field: &Field<'_>, header: &Header) -> bool {
         let number = field.unsigned();
         match id {
-            RESPONDER_OCTETS => self.reverse.octets.offer(count_rank::INITIATOR, number),
+            RESPONDER_OCTETS => self.reverse.bytes.offer(count_rank::INITIATOR, number),
             RESPONDER_PACKETS => self.reverse.packets.offer(count_rank::INITIATOR, number),
             FLOW_END_REASON => {
                 self.end_reason =
                     number.and_then(|code| u8::try_from(code).ok()).and_then(EndReason::from_code);
             }
             APPLICATION_ID => {
-                let engine = field.octets.first().copied().unwrap_or(0);
+                let engine = field.bytes.first().copied().unwrap_or(0);
                 self.application_id = number.map(|id| (id, engine));
             }
             APPLICATION_NAME => {
@@ -516,7 +512,7 @@ impl Draft {
         let forward = self.forward.counters(first_ns, last_ns, self.protocol);
         // Nothing came back: then there is no opposite direction, whatever the template has fields for.
         let came_back =
-            [self.reverse.packets.value, self.reverse.octets.value].iter().flatten().any(|n| *n != 0);
+            [self.reverse.packets.value, self.reverse.bytes.value].iter().flatten().any(|n| *n != 0);
         let reverse = came_back.then(|| {
             let (first_ns, last_ns) = self.reverse.times(None).unwrap_or((first_ns, last_ns));
             self.reverse.counters(first_ns, last_ns, self.protocol)
@@ -571,21 +567,21 @@ impl Draft {
 
     /// Dropped packets: as counted, or all where the flow's status says that it was dropped.
     fn drops(&self, forward: &Counters) -> Drops {
-        // Where four octets are sent (RFC 7270 names the type so), the status is the last of them, or of some the first.
+        // Where four bytes are sent (RFC 7270 names the type so), the status is the last of them, or of some the first.
         let status = self
             .forwarding_status
             .map_or(0, |status| if status & 0xff == 0 { (status >> 24) as u8 } else { status as u8 });
         let is_dropped = status >> 6 == 2;
-        let (packets, octets) = match self.dropped {
-            (None, None) if is_dropped => (forward.packets, forward.octets),
-            (packets, octets) => (packets.unwrap_or(0), octets.unwrap_or(0)),
+        let (packets, bytes) = match self.dropped {
+            (None, None) if is_dropped => (forward.packets, forward.bytes),
+            (packets, bytes) => (packets.unwrap_or(0), bytes.unwrap_or(0)),
         };
         let mut drops = Drops::default();
         let packets = u32::try_from(packets).unwrap_or(u32::MAX);
         match drop_reason(status) {
-            _ if packets == 0 && octets == 0 => {}
-            Some(reason) => drops.add(reason, packets, octets),
-            None => drops.add_without_reason(packets, octets),
+            _ if packets == 0 && bytes == 0 => {}
+            Some(reason) => drops.add(reason, packets, bytes),
+            None => drops.add_without_reason(packets, bytes),
         }
         drops
     }
@@ -603,7 +599,7 @@ fn drop_reason(status: u8) -> Option<DropReason> {
     Some(match status {
         129 | 130 => DropReason::AclDenied,
         131 => DropReason::NoRoute,
-        132 => DropReason::NeighbourUnresolved,
+        132 => DropReason::NeighborUnresolved,
         133 => DropReason::MtuExceeded,
         134 => DropReason::IpChecksum,
         135 => DropReason::IpTotalLength,

@@ -127,7 +127,7 @@ fn a_flow_with_everything() {
     };
     let counters = FlowCounters {
         packets: 3,
-        octets: 200,
+        bytes: 200,
         first_ns: EXPORT_NS - 5 * SECOND_NS,
         last_ns: EXPORT_NS - SECOND_NS,
         tcp_flags: None,
@@ -216,7 +216,7 @@ fn biflows_by_reverse_elements_and_by_responders() {
         (REVERSE | FLOW_END_MILLISECONDS, &ms(6_000)),
     ]);
     let reverse = found.reverse.unwrap();
-    assert_eq!((reverse.packets, reverse.octets, reverse.tcp_flags), (9, 90, Some(0x18)));
+    assert_eq!((reverse.packets, reverse.bytes, reverse.tcp_flags), (9, 90, Some(0x18)));
     assert_eq!((reverse.ttl_min, reverse.ttl_max), (Some(50), Some(50)));
     assert_eq!((reverse.first_ns, reverse.last_ns), (EXPORT_NS - 7 * SECOND_NS, EXPORT_NS - 6 * SECOND_NS));
     assert_eq!((found.counters.packets, found.counters.first_ns), (3, EXPORT_NS - 9 * SECOND_NS));
@@ -233,7 +233,7 @@ fn biflows_by_reverse_elements_and_by_responders() {
         ],
     );
     let found = flows(&mut importer, &responder)[0];
-    assert_eq!((found.counters.octets, found.reverse.unwrap().octets), (7, 8));
+    assert_eq!((found.counters.bytes, found.reverse.unwrap().bytes), (7, 8));
     assert_eq!(found.reverse.unwrap().first_ns, found.counters.first_ns);
     assert_eq!(one(&[(REVERSE | PACKET_DELTA_COUNT, &[0]), (RESPONDER_OCTETS, &[0])]).reverse, None);
 }
@@ -241,11 +241,11 @@ fn biflows_by_reverse_elements_and_by_responders() {
 #[test]
 fn counts_of_what_came_before_those_of_what_left() {
     let found = one(&[(POST_OCTET_DELTA_COUNT, &[1]), (OCTET_TOTAL_COUNT, &[2]), (PACKET_TOTAL_COUNT, &[2])]);
-    assert_eq!((found.counters.packets, found.counters.octets), (3, 200));
+    assert_eq!((found.counters.packets, found.counters.bytes), (3, 200));
     let addresses: Fields<'_> = &[(SOURCE_IPV6_ADDRESS, &[1; 16]), (DESTINATION_IPV6_ADDRESS, &[2; 16])];
     let post: Fields<'_> = &[(POST_OCTET_DELTA_COUNT, &[9]), (POST_PACKET_DELTA_COUNT, &[4])];
     let found = flows(&mut Importer::default(), &message(256, 0, &[addresses, post].concat()))[0];
-    assert_eq!((found.counters.packets, found.counters.octets), (4, 9));
+    assert_eq!((found.counters.packets, found.counters.bytes), (4, 9));
     assert!(found.key.src.is_ipv6());
 }
 
@@ -395,14 +395,14 @@ fn drops_are_counted_by_the_routers_reason() {
     let counts: Fields<'_> = &[(DROPPED_PACKET_DELTA_COUNT, &[2]), (DROPPED_OCTET_DELTA_COUNT, &[99])];
     let found = drops(&[counts, &[(FORWARDING_STATUS, &[138])]].concat());
     assert_eq!(found.by_reason().collect::<Vec<_>>(), [(DropReason::Policed, 2)]);
-    assert_eq!(found.octets, 99);
+    assert_eq!(found.bytes, 99);
     let found = drops(&[counts, &[(FORWARDING_STATUS, &[64])]].concat());
-    assert_eq!((found.by_reason().count(), found.others(), found.octets), (0, 2, 99));
-    // All of it where nothing counts them; the status in four octets.
+    assert_eq!((found.by_reason().count(), found.others(), found.bytes), (0, 2, 99));
+    // All of it where nothing counts them; the status in four bytes.
     let found = drops(&[(FORWARDING_STATUS, &[0, 0, 0, 137])]);
     assert_eq!(found.by_reason().collect::<Vec<_>>(), [(DropReason::TtlExpired, 3)]);
     let found = drops(&[(FORWARDING_STATUS, &[128, 0, 0, 0])]);
-    assert_eq!((found.packets(), found.octets), (3, 200));
+    assert_eq!((found.packets(), found.bytes), (3, 200));
     assert!(drops(&[(FORWARDING_STATUS, &[64])]).is_empty());
     assert!(drops(&[(FORWARDING_STATUS, &[195])]).is_empty(), "consumed, not dropped");
 }
@@ -427,7 +427,7 @@ fn what_is_no_flow_or_has_no_place_is_counted() {
 }
 
 proptest! {
-    /// Any fields of any lengths: no panic, and every record is in the books.
+    /// Any fields of any lengths: no panic, and every record is in the totals.
     #[test]
     fn records_are_in_the_books(
         records in prop::collection::vec(

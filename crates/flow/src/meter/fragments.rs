@@ -1,39 +1,22 @@
 //! Gives later fragments the ports that only their first fragment carries. Nothing is reassembled or held back.
 //!
-//! One table for all packets, in order of arrival. It is a fixed number of four-way sets; a full set gives up its oldest
-//! entry, counted. An entry lives for 30 s of packet time, the middle of the range that RFC 791 allows for reassembly. A
-//! datagram is known by a keyed hash of 64 bits over its addresses, protocol and identification: that two meet
+//! One table for all packets ([`AgedSets`]), in order of arrival. An entry lives for 30 s of packet time, the middle of the
+//! range that RFC 791 allows for reassembly; one that has to go before is counted. A datagram is known by a keyed hash of 64 bits over its addresses, protocol and identification: that two meet
 //! is less likely than a broken memory.
 //!
 //! Fragments of one chunk may come in any order. A later fragment whose first comes only in a later chunk, or never,
 //! belongs to a flow without ports.
 
 use crate::key::{fold, ports};
-use thalweg_base::{Chunk, Packet, PacketFlags};
+use thalweg_base::{AgedSets, Chunk, Packet, PacketFlags};
 
 const SETS: usize = 1024;
-const WAYS: usize = 4;
 const LIFETIME_NS: u64 = 30_000_000_000;
 
 /// Extension headers of IPv6 that are followed to the fragment header.
 const HEADERS_MAX: usize = 8;
 /// The header that says what fragment it is (RFC 8200, 4.5).
 const FRAGMENT_HEADER: u8 = 44;
-
-/// A datagram whose first fragment was seen. Hash 0 is none.
-#[derive(Clone, Copy, Debug, Default)]
-struct Entry {
-    hash: u64,
-    seen_ns: u64,
-    src_port: u16,
-    dst_port: u16,
-}
-
-impl Entry {
-    fn is_over(&self, now_ns: u64) -> bool {
-        now_ns.saturating_sub(self.seen_ns) > LIFETIME_NS
-    }
-}
 
 /// Fragments that found what they sought, and that did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,21 +26,22 @@ pub(crate) struct FragmentCounts {
     pub(crate) evicted: u64,
 }
 
-/// See the head of this file. The table is made when the first fragment comes.
+/// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct Fragments {
-    sets: Vec<[Entry; WAYS]>,
+    /// Ports by the datagram's hash.
+    ports: AgedSets<u64, (u16, u16)>,
     secret: [u64; 6],
     pub(crate) counts: FragmentCounts,
 }
 
 impl Fragments {
     pub(crate) fn new(secret: [u64; 6]) -> Self {
-        Self { sets: Vec::new(), secret, counts: FragmentCounts::default() }
+        Self { ports: AgedSets::new(SETS, LIFETIME_NS), secret, counts: FragmentCounts::default() }
     }
 
-    pub(crate) fn memory_octets(&self) -> usize {
-        size_of_val(&*self.sets)
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.ports.memory_bytes()
     }
 
     /// Gives later fragments their ports; `then` is told of each of them, found or not.
@@ -83,29 +67,17 @@ impl Fragments {
     }
 
     fn record(&mut self, packet: &Packet, frame: &[u8], hash: u64, now_ns: u64) {
-        if self.sets.is_empty() {
-            self.sets = vec![[Entry::default(); WAYS]; SETS];
-        }
-        let set = &mut self.sets[hash as usize % SETS];
-        let free = |entry: &Entry| entry.hash == 0 || entry.hash == hash || entry.is_over(now_ns);
-        let way = set.iter().position(free).unwrap_or_else(|| {
-            self.counts.evicted += 1;
-            (0..WAYS).min_by_key(|&way| set[way].seen_ns).unwrap_or(0)
-        });
-        let (src_port, dst_port) = ports(packet, frame);
-        set[way] = Entry { hash, seen_ns: now_ns, src_port, dst_port };
+        let had_to_go = self.ports.insert(hash, hash, ports(packet, frame), now_ns);
+        self.counts.evicted += u64::from(had_to_go);
     }
 
     fn find(&mut self, packet: &mut Packet, hash: u64, now_ns: u64) {
         if packet.flags.has(PacketFlags::HAS_PORTS) {
             return;
         }
-        let set = self.sets.get(hash as usize % SETS);
-        let is = |entry: &&Entry| entry.hash == hash && !entry.is_over(now_ns);
-        match set.and_then(|set| set.iter().find(is)) {
-            Some(first) => {
-                packet.src_port = first.src_port;
-                packet.dst_port = first.dst_port;
+        match self.ports.get(hash, &hash, now_ns) {
+            Some((src_port, dst_port)) => {
+                (packet.src_port, packet.dst_port) = (*src_port, *dst_port);
                 packet.flags.set(PacketFlags::HAS_PORTS);
                 self.counts.matched += 1;
             }
@@ -113,7 +85,7 @@ impl Fragments {
         }
     }
 
-    /// Of the datagram that a fragment is a part of. Never 0.
+    /// Of the datagram that a fragment is a part of.
     fn hash(&self, packet: &Packet, frame: &[u8]) -> Option<u64> {
         let l3 = frame.get(usize::from(packet.l3_offset)..)?;
         let word = |at: usize| l3.get(at..at + 8)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
@@ -128,7 +100,7 @@ impl Fragments {
             let id = u64::from(u16::from_be_bytes([*l3.get(4)?, *l3.get(5)?]));
             fold(fold(word(12)? ^ f, id << 8 ^ u64::from(packet.protocol) ^ e) ^ d, c)
         };
-        Some(hash.max(1))
+        Some(hash)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a meter is told, and what it refuses.
 
-use crate::application::Labelling;
+use crate::application::Labeling;
 use crate::sampling::Sampling;
 use std::fmt;
 
@@ -27,9 +27,9 @@ impl Default for KeyFields {
     }
 }
 
-/// Which octets of a packet are counted.
+/// Which bytes of a packet are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Octets {
+pub enum Bytes {
     /// Those of the IP packet by its own length field.
     #[default]
     Ip,
@@ -55,18 +55,18 @@ pub struct MeterOptions {
     /// Both directions as one flow (RFC 5103). The traffic class and the port it came in by are then those of its first
     /// packet and do not tell flows apart: an answer need not have the same.
     pub biflow: bool,
-    /// Which octets are counted.
-    pub count: Octets,
+    /// Which bytes are counted.
+    pub count: Bytes,
     /// Which packets are looked at.
     pub sampling: Sampling,
-    /// Whether packets have been through a router: what became of them (egress port, drops) is kept, at 44 octets a flow.
+    /// Whether packets have been through a router: what became of them (egress port, drops) is kept, at 44 bytes a flow.
     pub fates: bool,
     /// Whether the cache asks for huge pages: a third faster when it has hundreds of thousands of flows, but memory is then
     /// taken in steps of 2 MiB, by each family and the index. Small caches have none.
     pub huge_pages: bool,
     /// How flows come by the name of their application. Whoever parses packets looks at payloads, whoever delivers records at
     /// ports; the meter keeps what it is told.
-    pub labelling: Labelling,
+    pub labeling: Labeling,
     /// Secret with which hashes are keyed, so that nobody outside can make flows that share a place.
     pub hash_key: [u64; 2],
 }
@@ -81,11 +81,11 @@ impl Default for MeterOptions {
             active_timeout_ns: 60 * SECOND_NS,
             end_linger_ns: 2 * SECOND_NS,
             biflow: false,
-            count: Octets::Ip,
+            count: Bytes::Ip,
             sampling: Sampling::All,
             fates: false,
             huge_pages: true,
-            labelling: Labelling::default(),
+            labeling: Labeling::default(),
             hash_key: [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344],
         }
     }
@@ -109,8 +109,8 @@ pub enum MeterError {
     Sampling,
     /// Memory for the cache was refused.
     OutOfMemory {
-        /// Octets that were asked for at once.
-        octets: usize,
+        /// Bytes that were asked for at once.
+        bytes: usize,
     },
 }
 
@@ -125,8 +125,8 @@ impl fmt::Display for MeterError {
             ),
             Self::Timeout(which) => write!(f, "the {which} timeout must not be 0"),
             Self::Sampling => write!(f, "sampling one packet in 0: the interval must be 1 at least"),
-            Self::OutOfMemory { octets } => {
-                write!(f, "no memory for the flow cache: {octets} octets were refused")
+            Self::OutOfMemory { bytes } => {
+                write!(f, "no memory for the flow cache: {bytes} bytes were refused")
             }
         }
     }

@@ -1,17 +1,17 @@
-//! The meter against a twin that keeps flows in a map, scans all of them each time and has the same rules.
+//! The meter against a reference that keeps flows in a map, scans all of them each time and has the same rules.
 
 mod limits;
-mod twin;
+mod reference;
 
 use super::*;
 use crate::record::{Counters, FlowKey};
 use crate::sampling::Sampling;
 use crate::testing::{self, Sample};
-use crate::{Amount, KeyFields, Octets};
+use crate::{Amount, Bytes, KeyFields};
 use proptest::prelude::*;
+use reference::Reference;
 use std::net::IpAddr;
 use thalweg_base::{DropReason, XorShift64Star};
-use twin::Twin;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const START_NS: u64 = 1_700_000_000 * SECOND_NS;
@@ -95,7 +95,7 @@ impl Run {
         assert_eq!((self.meter.totals().cached, self.meter.totals().flows_cached), Default::default());
     }
 
-    /// The law, and that the books say what the records and the cache say.
+    /// The law, and that the totals say what the records and the cache say.
     fn check(&self) {
         let totals = self.meter.totals();
         assert!(totals.holds(), "{totals:?}");
@@ -217,7 +217,7 @@ impl Source {
     }
 }
 
-/// The meter and its twin over the same traffic, in chunks of different sizes.
+/// The meter and its reference over the same traffic, in chunks of different sizes.
 fn agree(options: &MeterOptions, grouping: Grouping, seed: u64, chunks: usize) {
     agree_on(Source::new(seed, 4), options, grouping, chunks);
 }
@@ -225,23 +225,23 @@ fn agree(options: &MeterOptions, grouping: Grouping, seed: u64, chunks: usize) {
 /// The same for this traffic; how many flows were ended because the clock went back.
 fn agree_on(mut source: Source, options: &MeterOptions, grouping: Grouping, chunks: usize) -> u64 {
     let longest_ns = options.active_timeout_ns;
-    let (mut run, mut twin) = (Run::new(options, grouping), Twin::new(options));
+    let (mut run, mut reference) = (Run::new(options, grouping), Reference::new(options));
     for _ in 0..chunks {
         let packets = 1 + source.rng.below(150) as usize;
         let samples = source.chunk(packets);
         let clock_ns = run.observe(&samples);
-        twin.observe(&samples, clock_ns);
+        reference.observe(&samples, clock_ns);
         let records = run.take();
         let is_short = |record: &FlowRecord| record.counters.last_ns - record.counters.first_ns < longest_ns;
         assert!(records.iter().all(is_short), "no record is longer than the active timeout");
-        assert_eq!(sorted(&records), sorted(&std::mem::take(&mut twin.records)));
-        assert_eq!(sorted(&run.cached()), sorted(&twin.cached()));
+        assert_eq!(sorted(&records), sorted(&std::mem::take(&mut reference.records)));
+        assert_eq!(sorted(&run.cached()), sorted(&reference.cached()));
     }
     run.flush();
-    twin.flush();
-    assert_eq!(sorted(&run.records), sorted(&twin.records));
-    assert_eq!(run.meter.totals().flows_set_back, twin.set_back);
-    twin.set_back
+    reference.flush();
+    assert_eq!(sorted(&run.records), sorted(&reference.records));
+    assert_eq!(run.meter.totals().flows_set_back, reference.set_back);
+    reference.set_back
 }
 
 proptest! {
@@ -258,7 +258,7 @@ proptest! {
     ) {
         let bit = |n: u8| key_bits & 1 << n != 0 || key_bits & 32 != 0;
         let key = KeyFields { ports: bit(0), traffic_class: bit(1), ingress: bit(2), vlan: bit(3), mpls: bit(4) };
-        let count = if frame { Octets::Frame } else { Octets::Ip };
+        let count = if frame { Bytes::Frame } else { Bytes::Ip };
         let options = MeterOptions { key, biflow, count, fates, ..options() };
         let groupings = [
             Grouping::Whole,
@@ -474,7 +474,7 @@ fn what_cannot_be_read_is_counted_by_its_reason() {
     assert_eq!(not_metered, [(DropReason::NotIp, 3), (DropReason::Ipv6Extension, 1)]);
     run.flush();
     let [record] = run.records[..] else { panic!("{:?}", run.records) };
-    assert_eq!((record.counters.packets, record.drops.packets(), record.drops.octets), (2, 1, 40));
+    assert_eq!((record.counters.packets, record.drops.packets(), record.drops.bytes), (2, 1, 40));
 }
 
 #[test]

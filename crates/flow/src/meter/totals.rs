@@ -1,29 +1,29 @@
-//! The meter's books.
+//! The meter's totals.
 
 use crate::record::{EndReason, FlowRecord};
 use std::ops::{Add, AddAssign, SubAssign};
 use thalweg_base::DropReason;
 
-/// Packets and their octets.
+/// Packets and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
     /// How many.
     pub packets: u64,
-    /// Octets of those, as [`Octets`](crate::Octets) says. Of a packet without an IP length, those of its frame.
-    pub octets: u64,
+    /// Bytes of those, as [`Bytes`](crate::Bytes) says. Of a packet without an IP length, those of its frame.
+    pub bytes: u64,
 }
 
 impl Amount {
     /// One packet.
     #[inline(always)]
-    pub(crate) fn one(octets: u32) -> Self {
-        Self { packets: 1, octets: u64::from(octets) }
+    pub(crate) fn one(bytes: u32) -> Self {
+        Self { packets: 1, bytes: u64::from(bytes) }
     }
 
     /// What a record reports, both directions.
     #[inline(always)]
     pub fn of(record: &FlowRecord) -> Self {
-        Self { packets: record.packets(), octets: record.octets() }
+        Self { packets: record.packets(), bytes: record.octets() }
     }
 }
 
@@ -40,7 +40,7 @@ impl AddAssign for Amount {
     #[inline(always)]
     fn add_assign(&mut self, other: Self) {
         self.packets += other.packets;
-        self.octets += other.octets;
+        self.bytes += other.bytes;
     }
 }
 
@@ -48,7 +48,7 @@ impl SubAssign for Amount {
     #[inline(always)]
     fn sub_assign(&mut self, other: Self) {
         self.packets -= other.packets;
-        self.octets -= other.octets;
+        self.bytes -= other.bytes;
     }
 }
 
@@ -86,8 +86,8 @@ pub struct MeterTotals {
     pub fragments_unmatched: u64,
     /// First fragments forgotten early because there was no room.
     pub fragments_evicted: u64,
-    /// Octets of memory in use.
-    pub memory_octets: u64,
+    /// Bytes of memory in use.
+    pub memory_bytes: u64,
 }
 
 impl Default for MeterTotals {
@@ -108,7 +108,7 @@ impl Default for MeterTotals {
             fragments_matched: 0,
             fragments_unmatched: 0,
             fragments_evicted: 0,
-            memory_octets: 0,
+            memory_bytes: 0,
         }
     }
 }
@@ -142,7 +142,7 @@ impl MeterTotals {
         self.evicted_cache_full + self.evicted_bucket_full + self.passed_by
     }
 
-    /// Whether every packet and octet is accounted for.
+    /// Whether every packet and byte is accounted for.
     pub fn holds(&self) -> bool {
         self.seen == self.exported + self.cached + self.unsampled + self.not_metered_sum()
     }
@@ -168,6 +168,6 @@ impl MeterTotals {
         self.fragments_matched += other.fragments_matched;
         self.fragments_unmatched += other.fragments_unmatched;
         self.fragments_evicted += other.fragments_evicted;
-        self.memory_octets += other.memory_octets;
+        self.memory_bytes += other.memory_bytes;
     }
 }

@@ -73,7 +73,7 @@ pub fn network_of(link: LinkType, frame: &[u8]) -> Result<Network, DropReason> {
             behind_ether_type(frame, 16, ether_type)
         }
         LinkType::LinuxCooked2 => {
-            // The type stands first, the header is twenty octets long.
+            // The type stands first, the header is twenty bytes long.
             let ether_type = be16_at(frame, 0)?;
             behind_ether_type(frame, 20, ether_type)
         }
@@ -97,7 +97,7 @@ pub(super) fn ethernet(frame: &[u8], at: usize) -> Result<Network, DropReason> {
 
 /// IP without a header in front of it.
 pub(super) fn by_version(frame: &[u8], at: usize) -> Result<Network, DropReason> {
-    match frame.get(at).map(|octet| octet >> 4) {
+    match frame.get(at).map(|byte| byte >> 4) {
         Some(4) => Ok(found(at, Protocol::Ipv4)),
         Some(6) => Ok(found(at, Protocol::Ipv6)),
         Some(_) => Err(DropReason::IpVersion),
@@ -151,7 +151,7 @@ fn labels(frame: &[u8], mut at: usize, mut facts: LinkFacts) -> Result<Network, 
         facts.mpls_label.get_or_insert(entry >> 12);
         at += 4;
         if entry & 0x100 != 0 {
-            let protocol = match frame.get(at).map(|octet| octet >> 4) {
+            let protocol = match frame.get(at).map(|byte| byte >> 4) {
                 Some(4) => Protocol::Ipv4,
                 Some(6) => Protocol::Ipv6,
                 _ => Protocol::Other,
@@ -167,13 +167,13 @@ pub(super) fn mpls(frame: &[u8], at: usize) -> Result<Network, DropReason> {
     labels(frame, at, LinkFacts::default())
 }
 
-/// PPP at `at`, its address and control octets left out or not.
+/// PPP at `at`, its address and control bytes left out or not.
 pub(super) fn ppp(frame: &[u8], at: usize) -> Result<Network, DropReason> {
     ppp_behind(frame, at, LinkFacts::default())
 }
 
 fn ppp_behind(frame: &[u8], mut at: usize, facts: LinkFacts) -> Result<Network, DropReason> {
-    match (octet_at(frame, at)?, octet_at(frame, at + 1)?) {
+    match (byte_at(frame, at)?, byte_at(frame, at + 1)?) {
         (0xff, 0x03) => at += 2,
         // Cisco's HDLC, of which captures say that it is PPP in HDLC framing.
         (0x0f | 0x8f, 0x00) => {
@@ -182,8 +182,8 @@ fn ppp_behind(frame: &[u8], mut at: usize, facts: LinkFacts) -> Result<Network, 
         }
         _ => {}
     }
-    // RFC 1661, 6.5: a protocol below 256 may be one octet long; first octets are even, last ones odd.
-    let first = octet_at(frame, at)?;
+    // RFC 1661, 6.5: a protocol below 256 may be one byte long; first bytes are even, last ones odd.
+    let first = byte_at(frame, at)?;
     let (protocol, len) = if first & 1 == 1 { (u16::from(first), 1) } else { (be16_at(frame, at)?, 2) };
     at += len;
     let protocol = match protocol {
@@ -200,7 +200,7 @@ fn cisco_hdlc(frame: &[u8]) -> Result<Network, DropReason> {
     behind_ether_type(frame, 4, ether_type)
 }
 
-/// The family is in the byte order of the machine that captured; all values fit one octet. IPv6 has as many numbers as
+/// The family is in the byte order of the machine that captured; all values fit one byte. IPv6 has as many numbers as
 /// there are systems.
 fn bsd_loopback(frame: &[u8]) -> Result<Network, DropReason> {
     let family = be32_at(frame, 0)?.to_be_bytes();
@@ -212,24 +212,24 @@ fn bsd_loopback(frame: &[u8]) -> Result<Network, DropReason> {
     Ok(found(4, protocol))
 }
 
-/// A Q.922 address of two to four octets, then RFC 2427, or Cisco's EtherType.
+/// A Q.922 address of two to four bytes, then RFC 2427, or Cisco's EtherType.
 fn frame_relay(frame: &[u8]) -> Result<Network, DropReason> {
     let mut at = 0;
-    while octet_at(frame, at)? & 1 == 0 {
+    while byte_at(frame, at)? & 1 == 0 {
         at += 1;
         if at > 4 {
             return Ok(found(at, Protocol::Other));
         }
     }
     at += 1;
-    if octet_at(frame, at)? != 0x03 {
+    if byte_at(frame, at)? != 0x03 {
         let ether_type = be16_at(frame, at)?;
         return behind_ether_type(frame, at + 2, ether_type);
     }
     at += 1;
-    // An octet of padding may stand before the identifier.
-    at += usize::from(octet_at(frame, at)? == 0);
-    match octet_at(frame, at)? {
+    // A byte of padding may stand before the identifier.
+    at += usize::from(byte_at(frame, at)? == 0);
+    match byte_at(frame, at)? {
         0xcc => Ok(found(at + 1, Protocol::Ipv4)),
         0x8e => Ok(found(at + 1, Protocol::Ipv6)),
         0x80 => snap(frame, at + 1, LinkFacts::default()),
@@ -258,13 +258,13 @@ fn snap(frame: &[u8], at: usize, facts: LinkFacts) -> Result<Network, DropReason
     }
 }
 
-/// IEEE 802.11: data frames, not encrypted, with one packet in them. `padded`: the header is filled up to four octets.
+/// IEEE 802.11: data frames, not encrypted, with one packet in them. `padded`: the header is filled up to four bytes.
 fn ieee80211(frame: &[u8], at: usize, padded: bool) -> Result<Network, DropReason> {
     let [control, flags, ..] = be32_at(frame, at)?.to_be_bytes();
     behind_control(frame, at, (control, flags), padded)
 }
 
-/// The same with the octets of the frame control field exchanged or not, as CAPWAP's access points have it. LLC tells.
+/// The same with the bytes of the frame control field exchanged or not, as CAPWAP's access points have it. LLC tells.
 pub(super) fn ieee80211_of_capwap(frame: &[u8], at: usize) -> Result<Network, DropReason> {
     let [first, second, ..] = be32_at(frame, at)?.to_be_bytes();
     match behind_control(frame, at, (first, second), false) {
@@ -292,7 +292,7 @@ fn behind_control(
         header += 6; // the fourth address of a frame between access points
     }
     if has_qos {
-        if octet_at(frame, at + header)? & 0x80 != 0 {
+        if byte_at(frame, at + header)? & 0x80 != 0 {
             return Ok(found(at, Protocol::Other)); // several packets in one
         }
         header += 2;
@@ -325,14 +325,14 @@ fn radiotap(frame: &[u8]) -> Result<Network, DropReason> {
     if present & TIMER != 0 {
         at = at.next_multiple_of(8) + 8;
     }
-    let padded = present & FLAGS != 0 && octet_at(header, at)? & FLAG_DATA_PADDED != 0;
+    let padded = present & FLAGS != 0 && byte_at(header, at)? & FLAG_DATA_PADDED != 0;
     ieee80211(frame, len, padded)
 }
 
 /// Family, version, resource; then attributes in the byte order of the machine: length, type, value, filled up to four.
 fn netfilter_log(frame: &[u8]) -> Result<Network, DropReason> {
     const PAYLOAD: u16 = 9;
-    let protocol = match octet_at(frame, 0)? {
+    let protocol = match byte_at(frame, 0)? {
         2 => Protocol::Ipv4,
         10 => Protocol::Ipv6,
         _ => Protocol::Other,
@@ -360,16 +360,16 @@ fn found(at: usize, protocol: Protocol) -> Network {
     Network { at, protocol, facts: LinkFacts::default() }
 }
 
-pub(super) fn octet_at(frame: &[u8], at: usize) -> Result<u8, DropReason> {
+pub(super) fn byte_at(frame: &[u8], at: usize) -> Result<u8, DropReason> {
     frame.get(at).copied().ok_or(DropReason::FrameTooShort)
 }
 
 pub(super) fn be16_at(frame: &[u8], at: usize) -> Result<u16, DropReason> {
-    let octets = frame.get(at..).and_then(|rest| rest.first_chunk()).ok_or(DropReason::FrameTooShort)?;
-    Ok(u16::from_be_bytes(*octets))
+    let bytes = frame.get(at..).and_then(|rest| rest.first_chunk()).ok_or(DropReason::FrameTooShort)?;
+    Ok(u16::from_be_bytes(*bytes))
 }
 
 pub(super) fn be32_at(frame: &[u8], at: usize) -> Result<u32, DropReason> {
-    let octets = frame.get(at..).and_then(|rest| rest.first_chunk()).ok_or(DropReason::FrameTooShort)?;
-    Ok(u32::from_be_bytes(*octets))
+    let bytes = frame.get(at..).and_then(|rest| rest.first_chunk()).ok_or(DropReason::FrameTooShort)?;
+    Ok(u32::from_be_bytes(*bytes))
 }

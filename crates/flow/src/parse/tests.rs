@@ -49,10 +49,10 @@ proptest! {
         let mut chunk = builder.finish(0, 1, 0);
         let mut batch = chunk.batch(0);
         let options = ParseOptions { tunnels };
-        let (packet, octets) = batch.packet_and_frame(0);
-        let usual = parse_usual(packet, octets, &options);
-        let (packet, octets) = batch.packet_and_frame(1);
-        parse_any(packet, octets, &options);
+        let (packet, bytes) = batch.packet_and_frame(0);
+        let usual = parse_usual(packet, bytes, &options);
+        let (packet, bytes) = batch.packet_and_frame(1);
+        parse_any(packet, bytes, &options);
         let [first, second] = batch.packets() else { panic!("two packets") };
         if usual {
             prop_assert_eq!(all(first), all(second));

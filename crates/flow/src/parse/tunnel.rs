@@ -16,7 +16,7 @@
 //! Missing: ERSPAN, L2TP, whatever is encrypted.
 
 use super::IpFacts;
-use super::link::{self, Network, be16_at, be32_at, octet_at};
+use super::link::{self, Network, be16_at, be32_at, byte_at};
 use thalweg_base::{DropReason, PacketFlags};
 use thalweg_wire::application::ip_protocol;
 
@@ -74,11 +74,11 @@ fn in_udp(frame: &[u8], at: usize, (src_port, dst_port): (u16, u16)) -> Result<N
     match (src_port, dst_port) {
         (_, VXLAN) => {
             // Flags, of which one says that there is a network identifier; the identifier; Ethernet.
-            let flags = octet_at(frame, at)?;
+            let flags = byte_at(frame, at)?;
             if flags & 0x08 == 0 { Err(DropReason::NotIp) } else { link::ethernet(frame, at + 8) }
         }
         (_, GENEVE) => {
-            let options_len = usize::from(octet_at(frame, at)? & 0x3f) * 4;
+            let options_len = usize::from(byte_at(frame, at)? & 0x3f) * 4;
             let ether_type = be16_at(frame, at + 2)?;
             behind(frame, at + 8 + options_len, ether_type)
         }
@@ -123,14 +123,14 @@ fn gtp(frame: &[u8], at: usize) -> Result<Network, DropReason> {
     if flags & 0x07 != 0 {
         // One optional field brings all three: sequence number, N-PDU number, type of the first extension header.
         payload += 4;
-        let mut next = octet_at(frame, payload - 1)?;
+        let mut next = byte_at(frame, payload - 1)?;
         while next != 0 {
-            let len = usize::from(octet_at(frame, payload)?) * 4;
+            let len = usize::from(byte_at(frame, payload)?) * 4;
             if len == 0 {
                 return Err(DropReason::NotIp);
             }
             payload += len;
-            next = octet_at(frame, payload - 1)?;
+            next = byte_at(frame, payload - 1)?;
         }
     }
     link::by_version(frame, payload)
@@ -141,13 +141,11 @@ fn teredo(frame: &[u8], mut at: usize) -> Result<Network, DropReason> {
     for _ in 0..TEREDO_HEADERS_MAX {
         match be16_at(frame, at)? {
             0x0000 => at += 8,
-            0x0001 => {
-                at += 13 + usize::from(octet_at(frame, at + 2)?) + usize::from(octet_at(frame, at + 3)?)
-            }
+            0x0001 => at += 13 + usize::from(byte_at(frame, at + 2)?) + usize::from(byte_at(frame, at + 3)?),
             _ => break,
         }
     }
-    match octet_at(frame, at)? >> 4 {
+    match byte_at(frame, at)? >> 4 {
         6 => link::by_version(frame, at),
         _ => Err(DropReason::NotIp),
     }

@@ -41,7 +41,7 @@ fn said(record: &FlowRecord, unit_ns: u64) -> FlowRecord {
     let as_number = |number: u32| if number == u32::MAX { 0 } else { number };
     let post_port = |port: u16, before: u16| if port == 0 { before } else { port };
     let mut drops = Drops::default();
-    drops.add_without_reason(record.drops.packets() as u32, record.drops.octets);
+    drops.add_without_reason(record.drops.packets() as u32, record.drops.bytes);
     let counters = |of| without_zeros(counters(of), key.protocol == 6);
     FlowRecord {
         key,
@@ -66,7 +66,7 @@ fn said(record: &FlowRecord, unit_ns: u64) -> FlowRecord {
 /// Reasons of dropping are told of a flow that was dropped as a whole only.
 fn without_reasons(record: &FlowRecord) -> FlowRecord {
     let mut drops = Drops::default();
-    drops.add_without_reason(record.drops.packets() as u32, record.drops.octets);
+    drops.add_without_reason(record.drops.packets() as u32, record.drops.bytes);
     FlowRecord { drops, ..*record }
 }
 

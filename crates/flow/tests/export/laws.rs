@@ -12,8 +12,8 @@ fn any_options() -> impl Strategy<Value = ExportOptions> {
         Just((Version::Ipfix, Transport::Stream)),
     ];
     (protocol, 512..4000usize, 1..20u32, any::<u32>(), any::<[bool; 3]>()).prop_map(
-        |((version, transport), octets, messages, domain, [names, variable, in_domain])| ExportOptions {
-            message_octets_max: octets,
+        |((version, transport), bytes, messages, domain, [names, variable, in_domain])| ExportOptions {
+            message_bytes_max: bytes,
             template_messages: messages,
             observation_domain: domain,
             application_names: names,
@@ -31,7 +31,7 @@ enum Step {
     Wait(u64),
     Flush,
     Poll,
-    /// So many octets and messages together at most.
+    /// So many bytes and messages together at most.
     PollTrains(usize, usize),
     Reconnect,
 }
@@ -42,20 +42,20 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => (0..100_000_000_000u64).prop_map(Step::Wait),
         1 => Just(Step::Flush),
         1 => Just(Step::Poll),
-        2 => (0..70_000usize, 1..65usize).prop_map(|(octets, messages)| Step::PollTrains(octets, messages)),
+        2 => (0..70_000usize, 1..65usize).prop_map(|(bytes, messages)| Step::PollTrains(bytes, messages)),
         1 => Just(Step::Reconnect),
     ]
 }
 
 /// As [`poll_all`], several at a time.
-fn poll_trains(exporter: &mut Exporter, octets_max: usize, messages_max: usize) -> Vec<(Vec<u8>, Amount)> {
+fn poll_trains(exporter: &mut Exporter, bytes_max: usize, messages_max: usize) -> Vec<(Vec<u8>, Amount)> {
     let (mut messages, mut train) = (Vec::new(), Train::default());
-    while exporter.poll_train(&mut train, octets_max, messages_max) {
+    while exporter.poll_train(&mut train, bytes_max, messages_max) {
         let cars: Vec<(Vec<u8>, Amount)> =
             train.messages().map(|(message, amount)| (message.to_vec(), amount)).collect();
-        assert!(train.octets().len() <= octets_max || cars.len() == 1);
+        assert!(train.octets().len() <= bytes_max || cars.len() == 1);
         assert!((1..=messages_max).contains(&cars.len()));
-        assert!(cars.iter().rev().skip(1).all(|(message, _)| message.len() == train.message_octets()));
+        assert!(cars.iter().rev().skip(1).all(|(message, _)| message.len() == train.message_bytes()));
         assert_eq!(sum(cars.iter().map(|(_, amount)| *amount)), train.amount());
         messages.extend(cars);
     }
@@ -95,8 +95,8 @@ proptest! {
                 }
                 Step::Flush => exporter.flush(now_ns),
                 Step::Poll => sessions.last_mut().unwrap().extend(poll_all(&mut exporter)),
-                Step::PollTrains(octets, messages) => {
-                    sessions.last_mut().unwrap().extend(poll_trains(&mut exporter, octets, messages));
+                Step::PollTrains(bytes, messages) => {
+                    sessions.last_mut().unwrap().extend(poll_trains(&mut exporter, bytes, messages));
                 }
                 Step::Reconnect => {
                     withdrawn += exporter.handle_connected(now_ns);
@@ -107,7 +107,7 @@ proptest! {
         for messages in &sessions {
             let mut reader = Reader::default();
             for (message, amount) in messages {
-                prop_assert!(message.len() <= options.message_octets_max);
+                prop_assert!(message.len() <= options.message_bytes_max);
                 let before = reader.flows.len();
                 reader.read(message);
                 prop_assert_eq!((reader.flows.len() - before) as u64, amount.records);
@@ -216,8 +216,8 @@ fn options_that_do_not_go_together_are_refused() {
     let base = ExportOptions::new(Version::Ipfix, Transport::Datagram);
     let error = |options: ExportOptions| Exporter::new(&options).err().expect("refused").to_string();
     assert_eq!(
-        error(ExportOptions { message_octets_max: 100, ..base.clone() }),
-        "messages of 100 octets: expected 512 to 65487"
+        error(ExportOptions { message_bytes_max: 100, ..base.clone() }),
+        "messages of 100 bytes: expected 512 to 65487"
     );
     assert_eq!(
         error(ExportOptions {

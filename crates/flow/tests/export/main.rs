@@ -52,7 +52,7 @@ fn simple(n: u32) -> FlowRecord {
     };
     let counters = Counters {
         packets: u64::from(n) + 1,
-        octets: 100 * (u64::from(n) + 1),
+        bytes: 100 * (u64::from(n) + 1),
         first_ns: NOW_NS - 10 * SECOND_NS - 123_456_789,
         last_ns: NOW_NS - SECOND_NS - 1_000_001,
         tcp_flags: Some(0x1b),
@@ -75,9 +75,9 @@ fn any_counters() -> impl Strategy<Value = Counters> {
     // No packet has a TTL of 0.
     let ttls = proptest::option::weighted(0.8, (1..=255u8, 1..=255u8));
     (amount.clone(), amount, time, maybe(), ttls).prop_map(
-        |(packets, octets, (ago, life), tcp_flags, ttls)| Counters {
+        |(packets, bytes, (ago, life), tcp_flags, ttls)| Counters {
             packets,
-            octets,
+            bytes,
             first_ns: NOW_NS - ago - life,
             last_ns: NOW_NS - ago,
             tcp_flags,
@@ -123,8 +123,8 @@ fn any_key(ipv6: bool) -> impl Strategy<Value = FlowKey> {
 fn any_drops() -> impl Strategy<Value = Drops> {
     proptest::collection::vec((0..DropReason::ALL.len(), 1..1000u32, 1..1000u64), 0..5).prop_map(|added| {
         let mut drops = Drops::default();
-        for (reason, packets, octets) in added {
-            drops.add(DropReason::ALL[reason], packets, octets);
+        for (reason, packets, bytes) in added {
+            drops.add(DropReason::ALL[reason], packets, bytes);
         }
         drops
     })

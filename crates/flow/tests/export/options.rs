@@ -9,12 +9,12 @@ use thalweg_flow::export::{
 use thalweg_wire::netflow::element::*;
 
 fn text(fields: &Fields, element: u16) -> Option<String> {
-    let octets = fields.get(&(0, element))?;
-    Some(String::from_utf8(octets.clone()).unwrap().trim_end_matches('\0').to_owned())
+    let bytes = fields.get(&(0, element))?;
+    Some(String::from_utf8(bytes.clone()).unwrap().trim_end_matches('\0').to_owned())
 }
 
 fn get(fields: &Fields, element: u16) -> Option<u64> {
-    fields.get(&(0, element)).map(|octets| number(octets))
+    fields.get(&(0, element)).map(|bytes| number(bytes))
 }
 
 fn named(version: Version) -> ExportOptions {
@@ -41,8 +41,8 @@ fn names_arrive() {
             .options
             .iter()
             .filter_map(|(_, fields)| {
-                let interface = get(fields, INGRESS_INTERFACE)
-                    .or(fields.get(&(u32::MAX, 2)).map(|octets| number(octets)));
+                let interface =
+                    get(fields, INGRESS_INTERFACE).or(fields.get(&(u32::MAX, 2)).map(|bytes| number(bytes)));
                 Some((interface?, text(fields, INTERFACE_NAME)?, text(fields, INTERFACE_DESCRIPTION)?))
             })
             .collect();
@@ -90,7 +90,7 @@ fn samplers_are_told_before_their_records() {
 
 #[test]
 fn statistics_arrive_and_add_up() {
-    let amount = |records, packets, octets| Amount { records, packets, octets };
+    let amount = |records, packets, bytes| Amount { records, packets, bytes };
     let statistics = Statistics {
         seen: amount(0, 100, 10_000),
         exported: amount(5, 50, 5000),
@@ -107,7 +107,7 @@ fn statistics_arrive_and_add_up() {
     exporter.handle_end(NOW_NS + 61 * SECOND_NS);
     let messages: Vec<_> = poll_all(&mut exporter).into_iter().map(|(message, _)| message).collect();
     let reader = Reader::of(&messages);
-    let books: Vec<_> = reader
+    let totals: Vec<_> = reader
         .options
         .iter()
         .filter_map(|(_, fields)| Some((text(fields, 335)?, get(fields, 86)?, get(fields, 85)?)))
@@ -120,8 +120,8 @@ fn statistics_arrive_and_add_up() {
         ("not-ip", 15, 1500),
         ("flow-limit", 5, 500),
     ];
-    assert_eq!(books, expected.map(|(name, packets, octets)| (name.to_owned(), packets, octets)));
-    assert_eq!(books[0].1, books[1..].iter().map(|(_, packets, _)| packets).sum());
+    assert_eq!(totals, expected.map(|(name, packets, bytes)| (name.to_owned(), packets, bytes)));
+    assert_eq!(totals[0].1, totals[1..].iter().map(|(_, packets, _)| packets).sum());
     let find = |element| reader.options.iter().find_map(|(_, fields)| get(fields, element));
     assert_eq!(find(EXPORTED_FLOW_RECORD_TOTAL_COUNT), Some(2));
     assert_eq!(find(IGNORED_PACKET_TOTAL_COUNT), Some(20));
@@ -216,7 +216,7 @@ fn other_interfaces_are_told_in_mid_session() {
         let messages: Vec<_> = poll_all(&mut exporter).into_iter().map(|(message, _)| message).collect();
         let reader = Reader::of(&messages);
         let number = |fields: &Fields| {
-            get(fields, INGRESS_INTERFACE).or(fields.get(&(u32::MAX, 2)).map(|octets| number(octets)))
+            get(fields, INGRESS_INTERFACE).or(fields.get(&(u32::MAX, 2)).map(|bytes| number(bytes)))
         };
         let told = reader.options.iter().filter(|(_, fields)| text(fields, INTERFACE_NAME).is_some());
         let told: Vec<_> = told.filter_map(|(_, fields)| number(fields)).collect();

@@ -39,22 +39,22 @@ struct Template {
     is_options: bool,
 }
 
-fn u16_at(octets: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([octets[at], octets[at + 1]])
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-fn u32_at(octets: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes(octets[at..at + 4].try_into().unwrap())
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-pub(crate) fn number(octets: &[u8]) -> u64 {
-    octets.iter().fold(0, |number, &octet| number << 8 | u64::from(octet))
+pub(crate) fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-pub(crate) fn address(octets: &[u8]) -> IpAddr {
-    match octets.len() {
-        4 => IpAddr::from(<[u8; 4]>::try_from(octets).unwrap()),
-        _ => IpAddr::from(<[u8; 16]>::try_from(octets).unwrap()),
+pub(crate) fn address(bytes: &[u8]) -> IpAddr {
+    match bytes.len() {
+        4 => IpAddr::from(<[u8; 4]>::try_from(bytes).unwrap()),
+        _ => IpAddr::from(<[u8; 16]>::try_from(bytes).unwrap()),
     }
 }
 
@@ -126,7 +126,7 @@ impl Reader {
                 (BGP_DESTINATION_AS_NUMBER, 42, 2),
             ];
             let mut fields: Fields =
-                layout.map(|(element, at, octets)| ((0, element), record[at..at + octets].to_vec())).into();
+                layout.map(|(element, at, bytes)| ((0, element), record[at..at + bytes].to_vec())).into();
             // As absolute times, since every message of version 5 may have a start of its own.
             for (element, at) in [(FLOW_START_MILLISECONDS, 24), (FLOW_END_MILLISECONDS, 28)] {
                 let ms = self.start_ms + u64::from(u32_at(record, at));
@@ -170,7 +170,7 @@ impl Reader {
         while !rest.is_empty() {
             let (id, length) = (u16_at(rest, 0), usize::from(u16_at(rest, 2)));
             assert!(length > 4, "an empty set");
-            assert!(version == 10 || length.is_multiple_of(4), "FlowSets end at multiples of four octets");
+            assert!(version == 10 || length.is_multiple_of(4), "FlowSets end at multiples of four bytes");
             let set = &rest[4..length];
             rest = &rest[length..];
             records += match (version, id) {
@@ -192,12 +192,12 @@ impl Reader {
     }
 
     fn field(rest: &[u8], with_enterprise: bool) -> ((u32, u16, u16), &[u8]) {
-        let (element, octets) = (u16_at(rest, 0), u16_at(rest, 2));
+        let (element, bytes) = (u16_at(rest, 0), u16_at(rest, 2));
         if with_enterprise && element & 0x8000 != 0 {
-            ((u32_at(rest, 4), element & 0x7fff, octets), &rest[8..])
+            ((u32_at(rest, 4), element & 0x7fff, bytes), &rest[8..])
         } else {
             assert!(element < 0x8000);
-            ((0, element, octets), &rest[4..])
+            ((0, element, bytes), &rest[4..])
         }
     }
 
@@ -243,16 +243,16 @@ impl Reader {
     fn read_netflow9_options(&mut self, mut rest: &[u8]) -> usize {
         let mut records = 0;
         while rest.len() >= 10 {
-            let (id, scope_octets, option_octets) = (u16_at(rest, 0), u16_at(rest, 2), u16_at(rest, 4));
-            let octets = usize::from(scope_octets + option_octets);
+            let (id, scope_bytes, option_bytes) = (u16_at(rest, 0), u16_at(rest, 2), u16_at(rest, 4));
+            let bytes = usize::from(scope_bytes + option_bytes);
             let mut fields = Vec::new();
-            for (n, field) in rest[6..6 + octets].chunks(4).enumerate() {
+            for (n, field) in rest[6..6 + bytes].chunks(4).enumerate() {
                 // Scopes are not elements of the registry: told apart by an enterprise number that is none.
-                let enterprise = if 4 * n < usize::from(scope_octets) { u32::MAX } else { 0 };
+                let enterprise = if 4 * n < usize::from(scope_bytes) { u32::MAX } else { 0 };
                 fields.push((enterprise, u16_at(field, 0), u16_at(field, 2)));
             }
             self.keep(id, Template { fields, is_options: true });
-            rest = &rest[6 + octets..];
+            rest = &rest[6 + bytes..];
             records += 1;
         }
         records
@@ -261,23 +261,23 @@ impl Reader {
     fn read_data(&mut self, id: u16, mut rest: &[u8]) -> usize {
         let template = self.templates.get(&(self.spoken_for, id));
         let template = template.unwrap_or_else(|| panic!("data before its template {id}")).clone();
-        let octets_min: usize = template
+        let bytes_min: usize = template
             .fields
             .iter()
-            .map(|&(_, _, octets)| if octets == 65_535 { 1 } else { usize::from(octets) })
+            .map(|&(_, _, bytes)| if bytes == 65_535 { 1 } else { usize::from(bytes) })
             .sum();
         let mut records = 0;
-        while rest.len() >= octets_min {
+        while rest.len() >= bytes_min {
             let mut fields = Fields::new();
-            for &(enterprise, element, octets) in &template.fields {
-                let mut octets = usize::from(octets);
-                if octets == 65_535 {
-                    octets = usize::from(rest[0]);
+            for &(enterprise, element, bytes) in &template.fields {
+                let mut bytes = usize::from(bytes);
+                if bytes == 65_535 {
+                    bytes = usize::from(rest[0]);
                     rest = &rest[1..];
-                    assert!(octets < 255);
+                    assert!(bytes < 255);
                 }
-                fields.insert((enterprise, element), rest[..octets].to_vec());
-                rest = &rest[octets..];
+                fields.insert((enterprise, element), rest[..bytes].to_vec());
+                rest = &rest[bytes..];
             }
             assert_eq!(fields.len(), template.fields.len(), "a field twice");
             if template.is_options {
@@ -287,19 +287,19 @@ impl Reader {
             }
             records += 1;
         }
-        assert!(rest.len() < 4 && rest.iter().all(|&octet| octet == 0), "padding {rest:?}");
+        assert!(rest.len() < 4 && rest.iter().all(|&byte| byte == 0), "padding {rest:?}");
         assert!(records > 0);
         records
     }
 }
 
 /// The length must be one that the element can have, and the element known.
-fn check_length((enterprise, id, octets): (u32, u16, u16)) {
+fn check_length((enterprise, id, bytes): (u32, u16, u16)) {
     assert!(enterprise == 0 || enterprise == REVERSE_ENTERPRISE);
     let Some(element) = element(id) else { return };
     match (element.data_type, element.data_type.octets()) {
-        (DataType::Unsigned(_), Some(most)) => assert!((1..=most).contains(&octets), "{}", element.name),
-        (_, Some(exact)) => assert_eq!(octets, exact, "{}", element.name),
+        (DataType::Unsigned(_), Some(most)) => assert!((1..=most).contains(&bytes), "{}", element.name),
+        (_, Some(exact)) => assert_eq!(bytes, exact, "{}", element.name),
         (_, None) => {}
     }
 }

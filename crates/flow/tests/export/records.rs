@@ -7,22 +7,22 @@ use thalweg_flow::export::{ExportOptions, Times, Transport, Version, read_image,
 use thalweg_wire::netflow::element::*;
 
 fn value(fields: &Fields, element: u16) -> Option<u64> {
-    fields.get(&(0, element)).map(|octets| number(octets))
+    fields.get(&(0, element)).map(|bytes| number(bytes))
 }
 
 fn place(fields: &Fields, elements: [u16; 2]) -> Option<IpAddr> {
-    elements.iter().find_map(|&element| fields.get(&(0, element))).map(|octets| address(octets))
+    elements.iter().find_map(|&element| fields.get(&(0, element))).map(|bytes| address(bytes))
 }
 
 fn counters(fields: &Fields, enterprise: u32) -> Option<Counters> {
-    let get = |element| fields.get(&(enterprise, element)).map(|octets| number(octets));
+    let get = |element| fields.get(&(enterprise, element)).map(|bytes| number(bytes));
     let (first_ns, last_ns) = match get(FLOW_START_NANOSECONDS) {
         Some(first) => (unix_ns(first), unix_ns(get(FLOW_END_NANOSECONDS)?)),
         None => (get(FLOW_START_MILLISECONDS)? * 1_000_000, get(FLOW_END_MILLISECONDS)? * 1_000_000),
     };
     Some(Counters {
         packets: get(PACKET_DELTA_COUNT)?,
-        octets: get(OCTET_DELTA_COUNT)?,
+        bytes: get(OCTET_DELTA_COUNT)?,
         first_ns,
         last_ns,
         tcp_flags: get(TCP_CONTROL_BITS).map(|flags| flags as u8),
@@ -51,7 +51,7 @@ fn record_of(fields: &Fields, samplers: &[(u64, u32)]) -> FlowRecord {
         mpls_label: value(fields, MPLS_TOP_LABEL_STACK_SECTION).map(|section| (section >> 4) as u32),
     };
     let hop = |elements: [u16; 2]| {
-        let hops = elements.map(|element| fields.get(&(0, element)).map(|octets| address(octets)));
+        let hops = elements.map(|element| fields.get(&(0, element)).map(|bytes| address(bytes)));
         hops.into_iter().flatten().find(|hop| !hop.is_unspecified())
     };
     let post = place(fields, [POST_NAT_SOURCE_IPV4_ADDRESS, POST_NAT_SOURCE_IPV6_ADDRESS]);
@@ -155,9 +155,9 @@ fn ways(record: &FlowRecord) -> Vec<FlowRecord> {
 
 fn check_drops(fields: &Fields, record: &FlowRecord) {
     let drops = &record.drops;
-    let told = (!drops.is_empty()).then_some((drops.octets, drops.packets()));
-    let octets = value(fields, DROPPED_OCTET_DELTA_COUNT);
-    assert_eq!(octets.map(|octets| (octets, value(fields, DROPPED_PACKET_DELTA_COUNT).unwrap())), told);
+    let told = (!drops.is_empty()).then_some((drops.bytes, drops.packets()));
+    let bytes = value(fields, DROPPED_OCTET_DELTA_COUNT);
+    assert_eq!(bytes.map(|bytes| (bytes, value(fields, DROPPED_PACKET_DELTA_COUNT).unwrap())), told);
     let status = value(fields, FORWARDING_STATUS).map(|status| status >> 6);
     let expected = told.map(|(_, packets)| if packets < record.counters.packets { 1 } else { 2 });
     assert_eq!(status, expected);
@@ -234,11 +234,11 @@ proptest! {
         let mut told = reader.flows.iter().map(|fields| record_of(fields, &[])).peekable();
         for way in &expected {
             let mut sum = told.next().expect("a record is missing");
-            while sum.counters.octets < way.counters.octets || sum.counters.packets < way.counters.packets {
+            while sum.counters.bytes < way.counters.bytes || sum.counters.packets < way.counters.packets {
                 let part = told.next().expect("a part is missing");
                 prop_assert_eq!(part.key, sum.key);
                 sum.counters.packets += part.counters.packets;
-                sum.counters.octets += part.counters.octets;
+                sum.counters.bytes += part.counters.bytes;
             }
             let in16 = |number: u32| if number > 65_535 { NO_INTERFACE } else { number };
             let as16 = |number: u32| if number > 65_535 { 23_456 } else { number };
@@ -268,13 +268,13 @@ proptest! {
 
     #[test]
     fn images_are_read_back(records in proptest::collection::vec(any_record(), 1..20)) {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         for record in &records {
-            let before = octets.len();
-            write_image(record, &mut octets);
-            prop_assert!(octets.len() - before <= thalweg_flow::export::IMAGE_OCTETS_MAX);
+            let before = bytes.len();
+            write_image(record, &mut bytes);
+            prop_assert!(bytes.len() - before <= thalweg_flow::export::IMAGE_BYTES_MAX);
         }
-        let mut rest = &octets[..];
+        let mut rest = &bytes[..];
         for record in &records {
             let (read, after) = read_image(rest).unwrap();
             // Which reasons the fourth and further ones were is forgotten already in the record.
@@ -286,12 +286,12 @@ proptest! {
 
     #[test]
     fn torn_and_flipped_images_are_told(record in any_record(), at: proptest::sample::Index, bit in 0..8u8) {
-        let mut octets = Vec::new();
-        write_image(&record, &mut octets);
-        prop_assert!(read_image(&octets[..at.index(octets.len())]).is_err());
-        let place = at.index(octets.len());
-        octets[place] ^= 1 << bit;
-        prop_assert!(read_image(&octets).is_err());
+        let mut bytes = Vec::new();
+        write_image(&record, &mut bytes);
+        prop_assert!(read_image(&bytes[..at.index(bytes.len())]).is_err());
+        let place = at.index(bytes.len());
+        bytes[place] ^= 1 << bit;
+        prop_assert!(read_image(&bytes).is_err());
     }
 }
 

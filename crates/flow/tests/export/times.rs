@@ -43,6 +43,34 @@ fn a_year_of_uptime() {
 }
 
 #[test]
+fn a_clock_that_is_set_is_followed() {
+    for version in [Version::NetFlow5, Version::NetFlow9, Version::Ipfix] {
+        let mut exporter = Exporter::new(&ExportOptions::new(version, Transport::Datagram)).unwrap();
+        exporter.handle_connected(NOW_NS);
+        let (mut reader, mut expected) = (Reader::default(), Vec::new());
+        let mut announced = 0;
+        for (turn, days) in [0, 5, -40, -39, 4000, 0].into_iter().enumerate() {
+            let now_ns = NOW_NS.saturating_add_signed(days * DAY_NS.cast_signed()) + turn as u64 * SECOND_NS;
+            let record = at(now_ns - 60 * SECOND_NS, now_ns - SECOND_NS);
+            exporter.handle_records(&[record], now_ns);
+            exporter.handle_time(now_ns + 1_000_000);
+            exporter.flush(now_ns + 1_000_000);
+            expected.push((record.counters.first_ns / 1_000_000, record.counters.last_ns / 1_000_000));
+            for (message, _) in poll_all(&mut exporter) {
+                reader.read(&message);
+            }
+            let time_s = u64::from(*reader.times_s.last().unwrap());
+            assert!(time_s.abs_diff(now_ns / SECOND_NS) <= 1, "{version:?}: export time");
+            // Nothing waits until the clock is back where it was.
+            let now_announced: u32 = reader.announced.values().sum();
+            assert!(version == Version::NetFlow5 || now_announced > announced, "{version:?}, {days} days");
+            announced = now_announced;
+        }
+        assert_eq!(told(&reader), expected, "{version:?}");
+    }
+}
+
+#[test]
 fn an_old_capture_exported_today() {
     // Ten years ago, four hours of it, then the present.
     let old_ns = NOW_NS - 3650 * DAY_NS;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// Packets and octets of frames, each way.
+/// Packets and bytes of frames, each way.
 pub(crate) type Counted = [(u64, u64); 2];
 
 /// Addresses and ports by which a flow is known, of the direction whose packet came first.
@@ -41,8 +41,8 @@ pub(crate) struct Listed {
 /// The flows of a list.
 pub(crate) fn read(path: &Path) -> BTreeMap<Ends, Listed> {
     // Names and paths in the list are as the packets had them.
-    let octets = std::fs::read(path).expect("the list is readable");
-    let text = String::from_utf8_lossy(&octets);
+    let bytes = std::fs::read(path).expect("the list is readable");
+    let text = String::from_utf8_lossy(&bytes);
     let mut flows = BTreeMap::new();
     for (ends, listed) in text.lines().filter_map(line) {
         let before = flows.insert(ends, listed);
@@ -73,9 +73,9 @@ fn line(line: &str) -> Option<(Ends, Listed)> {
         .filter(|digits| !digits.is_empty())
         .map(|digits| digits.parse().expect("a counter is a number"))
         .collect();
-    let [packets, octets, packets_back, octets_back] = numbers[..] else { panic!("counters of {line}") };
+    let [packets, bytes, packets_back, bytes_back] = numbers[..] else { panic!("counters of {line}") };
     let ends = Ends { src, dst, protocol: protocol_number(protocol), vlan };
-    Some((ends, Listed { counted: [(packets, octets), (packets_back, octets_back)], names, host }))
+    Some((ends, Listed { counted: [(packets, bytes), (packets_back, bytes_back)], names, host }))
 }
 
 fn end(text: &str) -> Option<(IpAddr, u16)> {

@@ -1,4 +1,4 @@
-//! A meter as slow as it is plain: a map, and no flow ever ends. It counts what nDPI counts: the octets of frames that are at
+//! A meter as slow as it is plain: a map, and no flow ever ends. It counts what nDPI counts: the bytes of frames that are at
 //! hand, both directions of a flow in one.
 //!
 //! Where nDPI looks at a packet in another way than [`parse`], a [`Difference`] says so, and the packet is taken nDPI's way.
@@ -11,7 +11,7 @@ use std::path::Path;
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, Packet, PacketFlags};
 use thalweg_flow::application::{self, server_name};
 use thalweg_flow::parse::{ParseOptions, parse, payload_of, vlan_of};
-use thalweg_flow::{EndReason, KeyFields, Meter, MeterOptions, Octets};
+use thalweg_flow::{Bytes, EndReason, KeyFields, Meter, MeterOptions};
 use thalweg_ports::{FileSource, InputOptions, InputSpec, PortNames};
 
 /// What nDPI does otherwise.
@@ -21,7 +21,7 @@ pub(crate) enum Difference {
     LaterFragment,
     /// It leaves out IPv4 packets that claim to be longer than what is at hand. Here they count as what was there.
     ClaimsMore,
-    /// It has no ports for TCP and UDP headers that are not whole. Here four octets are enough.
+    /// It has no ports for TCP and UDP headers that are not whole. Here four bytes are enough.
     CutHeader,
     /// It has the inner of two VLAN tags in its key. Here it is the outer.
     InnerTag,
@@ -100,7 +100,7 @@ pub(crate) fn meter_in_earnest(path: &Path) -> HashMap<Ends, Recorded> {
         active_timeout_ns: u64::MAX / 4,
         end_linger_ns: u64::MAX / 4,
         biflow: true,
-        count: Octets::Frame,
+        count: Bytes::Frame,
         shards: 4,
         ..MeterOptions::default()
     };
@@ -137,7 +137,7 @@ pub(crate) fn meter_in_earnest(path: &Path) -> HashMap<Ends, Recorded> {
             vlan: key.vlan,
         };
         let (there, back) = (record.counters, record.reverse.unwrap_or_default());
-        let mut counted = [(there.packets, there.octets), (back.packets, back.octets)];
+        let mut counted = [(there.packets, there.bytes), (back.packets, back.bytes)];
         let mut known = ends;
         if flows.contains_key(&ends.reversed()) {
             known = ends.reversed();
@@ -189,16 +189,16 @@ impl Capture {
     }
 
     /// Takes something for IPv4. Whether nDPI counts it.
-    fn look_whatever_the_type(&mut self, l3: &[u8], octets: usize) -> bool {
+    fn look_whatever_the_type(&mut self, l3: &[u8], bytes: usize) -> bool {
         let mut l3 = l3.to_vec();
         if l3.len() < 20 || l3[0] >> 4 != 4 || claims_more(&l3) {
             return false;
         }
         l3[6..8].fill(0);
-        again(&l3, &TUNNELS, |packet, l3| self.count(packet, l3, octets))
+        again(&l3, &TUNNELS, |packet, l3| self.count(packet, l3, bytes))
     }
 
-    fn count(&mut self, packet: &Packet, frame: &[u8], octets: usize) {
+    fn count(&mut self, packet: &Packet, frame: &[u8], bytes: usize) {
         let vlan = match (vlan_of(frame, packet), frame.get(16..18)) {
             (1.., Some([0x81, 0x00] | [0x88, 0xa8])) => {
                 self.differs(Difference::InnerTag);
@@ -221,7 +221,7 @@ impl Capture {
             ..Metered::default()
         });
         flow.counted[direction].0 += 1;
-        flow.counted[direction].1 += octets as u64;
+        flow.counted[direction].1 += bytes as u64;
         flow.look(packet, payload_of(frame, packet), direction);
     }
 }
@@ -259,7 +259,7 @@ fn is_inside_teredo(packet: &Packet, frame: &[u8]) -> bool {
         && (port(34) || port(36))
 }
 
-/// Parses octets that begin with an IP header, and goes on if they can be read.
+/// Parses bytes that begin with an IP header, and goes on if they can be read.
 fn again(l3: &[u8], options: &ParseOptions, then: impl FnOnce(&Packet, &[u8])) -> bool {
     let mut builder = ChunkBuilder::with_capacity(l3.len() + 256);
     let at = builder.next_frame_offset();

@@ -1,6 +1,6 @@
-//! One measurement: a daemon, its neighbours, a load, and the clock.
+//! One measurement: a daemon, its neighbors, a load, and the clock.
 //!
-//! The clock runs from the first octet that is sent (or, preloaded, from the moment at which the daemon may go on)
+//! The clock runs from the first byte that is sent (or, preloaded, from the moment at which the daemon may go on)
 //! until the monitor holds every expected best route. Sessions come up before, and nobody sends while they do.
 //!
 //! # Preloaded
@@ -61,9 +61,9 @@ pub struct Run {
     pub elapsed_s: f64,
     /// Processor time of the daemon, seconds.
     pub cpu_s: f64,
-    /// Largest memory of the daemon, octets.
+    /// Largest memory of the daemon, bytes.
     pub rss_peak_bytes: u64,
-    /// Share of the load's octets that were in the kernel's buffers when the clock started.
+    /// Share of the load's bytes that were in the kernel's buffers when the clock started.
     pub preloaded_share: f64,
     /// Prefixes the monitor was told, announced and withdrawn: more than there are is path hunting.
     pub told: u64,
@@ -80,7 +80,7 @@ pub struct Run {
 pub enum BenchError {
     /// The daemon.
     Daemon(DaemonError),
-    /// The neighbours; with what the daemon said last.
+    /// The neighbors; with what the daemon said last.
     Client(ClientError, String),
     /// The monitor was not told what it should in time.
     NotConverged {
@@ -124,13 +124,13 @@ pub fn measure(spec: &RunSpec, scenario: &Scenario) -> Result<Run, BenchError> {
 }
 
 fn client_config(daemon: &Daemon, scenario: &Scenario) -> ClientConfig {
-    let neighbours = scenario.neighbours;
+    let neighbors = scenario.neighbors;
     let speaker = |(source, as_number): (std::net::Ipv4Addr, u32)| Speaker {
         source: source.into(),
         as_number,
         router_id: source,
     };
-    let announcing = (0..neighbours.count).map(|n| (neighbours.address_of(n), scenario.as_of(n)));
+    let announcing = (0..neighbors.count).map(|n| (neighbors.address_of(n), scenario.as_of(n)));
     ClientConfig {
         daemon: daemon.address(),
         daemon_as: DAEMON_AS,
@@ -206,7 +206,7 @@ fn feed(
     scenario: &Scenario,
     phase: &Phase,
 ) -> Result<(Instant, f64), BenchError> {
-    let octets: usize = phase.streams.iter().map(|stream| stream.bytes.len()).sum();
+    let bytes: usize = phase.streams.iter().map(|stream| stream.bytes.len()).sum();
     let failed = |error| BenchError::Client(error, daemon.said());
     match spec.feed {
         Feed::Live(way) => {
@@ -221,7 +221,7 @@ fn feed(
         }
         Feed::Preloaded => {
             let sent = || -> u64 {
-                let of = |n| client.counters(n).map_or(0, |c| c.sent_octets.load(Ordering::Relaxed));
+                let of = |n| client.counters(n).map_or(0, |c| c.sent_bytes.load(Ordering::Relaxed));
                 (0..client.sessions()).map(of).sum()
             };
             let before = sent();
@@ -242,17 +242,17 @@ fn feed(
                     Err(ClientError::Down { session: 0, why: "the sender panicked".into() })
                 });
                 result.map_err(failed)?;
-                Ok((begun, (last - before) as f64 / octets as f64))
+                Ok((begun, (last - before) as f64 / bytes as f64))
             })
         }
     }
 }
 
-/// When each block of a trace was over, as differences: the last of its neighbours' marks counts.
-fn blocks(begun: Instant, marks: &[Option<Instant>], neighbours: usize) -> Vec<f64> {
+/// When each block of a trace was over, as differences: the last of its neighbors' marks counts.
+fn blocks(begun: Instant, marks: &[Option<Instant>], neighbors: usize) -> Vec<f64> {
     let mut last = begun;
     marks
-        .chunks(neighbours.max(1))
+        .chunks(neighbors.max(1))
         .map_while(|block| block.iter().copied().collect::<Option<Vec<_>>>()?.into_iter().max())
         .map(|at| {
             // Blocks of a parallel daemon may end out of order: one that ended before its predecessor took nothing.

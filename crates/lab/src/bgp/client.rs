@@ -1,13 +1,13 @@
-//! Neighbours of a daemon: real TCP sessions, each from an address of its own, that send pre-built messages and
+//! Neighbors of a daemon: real TCP sessions, each from an address of its own, that send pre-built messages and
 //! listen.
 //!
 //! ```text
-//! connect ──> for each neighbour: socket from its address, OPEN ──> read OPEN, send KEEPALIVE ──> read KEEPALIVE
+//! connect ──> for each neighbor: socket from its address, OPEN ──> read OPEN, send KEEPALIVE ──> read KEEPALIVE
 //!                                                                            │ all of them
 //!        reader thread (one, mio) <─────────────────────────────────────────┘
 //!        frames everything that comes, shows the monitor's UPDATEs to the monitor, drops the others,
 //!        sends KEEPALIVEs where nothing else is being sent
-//! send ──> one thread that walks an order of runs, or a thread for each neighbour
+//! send ──> one thread that walks an order of runs, or a thread for each neighbor
 //! ```
 //!
 //! Opening is done in one thread in two passes, connect and OPEN for all, then the rest for each: a thousand
@@ -15,7 +15,7 @@
 //! since a daemon may not listen yet or still remember a session of before.
 //!
 //! Sockets do not block. A sender whose socket is full waits for that socket, as a blocking client would: in file
-//! order a neighbour that the daemon does not read holds the others up, and that is part of what is measured.
+//! order a neighbor that the daemon does not read holds the others up, and that is part of what is measured.
 //! Nobody writes to a socket but under its lock and in whole runs, so a KEEPALIVE never lands inside an UPDATE.
 //!
 //! Bounds: one read buffer for all sessions, at most a message kept for each; a sender waits at most
@@ -41,15 +41,15 @@ use thalweg_wire::bgp::Family;
 pub const SEND_WAIT: Duration = Duration::from_secs(60);
 /// One try to connect may take this long.
 const CONNECT_WAIT: Duration = Duration::from_secs(3);
-/// Octets read at once.
+/// Bytes read at once.
 const READ_BUFFER: usize = 256 << 10;
-/// Octets written at once, at most.
+/// Bytes written at once, at most.
 const WRITE_MAX: usize = 128 << 10;
 /// How often the reader looks after KEEPALIVEs.
 const TICK: Duration = Duration::from_millis(250);
 const WAKE: Token = Token(usize::MAX);
 
-/// One neighbour.
+/// One neighbor.
 #[derive(Clone, Debug)]
 pub struct Speaker {
     /// The address it connects from; its identifier too, if that is an IPv4 address.
@@ -67,7 +67,7 @@ pub struct ClientConfig {
     pub daemon: SocketAddr,
     /// The daemon's AS.
     pub daemon_as: u32,
-    /// The neighbours that announce; then, if `monitored`, the one that listens.
+    /// The neighbors that announce; then, if `monitored`, the one that listens.
     pub speakers: Vec<Speaker>,
     /// The last speaker is the monitor.
     pub monitored: bool,
@@ -147,12 +147,12 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> ClientError {
 pub struct SessionCounters {
     /// UPDATEs heard.
     pub updates: AtomicU64,
-    /// Octets heard.
-    pub octets: AtomicU64,
+    /// Bytes heard.
+    pub bytes: AtomicU64,
     /// Messages of other types heard.
     pub others: AtomicU64,
-    /// Octets handed to the kernel.
-    pub sent_octets: AtomicU64,
+    /// Bytes handed to the kernel.
+    pub sent_bytes: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -180,7 +180,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All neighbours, connected.
+/// All neighbors, connected.
 #[derive(Debug)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -248,7 +248,7 @@ impl Client {
         }
     }
 
-    /// Sends `streams`, one for each speaker from the first on, in the order of `runs`. Ends when the last octet
+    /// Sends `streams`, one for each speaker from the first on, in the order of `runs`. Ends when the last byte
     /// is in the kernel's hands; gives the time that was.
     pub fn send(&self, streams: &[Stream], runs: &[Run]) -> Result<Instant, ClientError> {
         let mut writer = Writer::new(&self.shared)?;
@@ -283,7 +283,7 @@ impl Client {
         })
     }
 
-    /// Sends octets on one session, whatever they are.
+    /// Sends bytes on one session, whatever they are.
     pub fn send_bytes(&self, session: usize, bytes: &[u8]) -> Result<(), ClientError> {
         Writer::new(&self.shared)?.write(session, bytes)
     }
@@ -320,7 +320,7 @@ impl Drop for Client {
     }
 }
 
-/// The octets of `count` messages from `first` on.
+/// The bytes of `count` messages from `first` on.
 fn messages(stream: &Stream, first: usize, count: usize) -> &[u8] {
     let start = if first == 0 { 0 } else { stream.ends.get(first - 1).copied().unwrap_or(usize::MAX) };
     let end = (first + count).checked_sub(1).and_then(|last| stream.ends.get(last)).copied();
@@ -471,7 +471,7 @@ impl<'a> Writer<'a> {
                 Ok(0) => return Err(ClientError::Down { session: at, why: "closed while writing".into() }),
                 Ok(written) => {
                     rest = &rest[written..];
-                    session.counters.sent_octets.fetch_add(written as u64, Ordering::Relaxed);
+                    session.counters.sent_bytes.fetch_add(written as u64, Ordering::Relaxed);
                     waited = Duration::ZERO;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -585,7 +585,7 @@ impl Reader {
 
     fn handle_bytes(&mut self, at: usize, bytes: &[u8]) -> Result<(), String> {
         let session = &self.shared.sessions[at];
-        session.counters.octets.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        session.counters.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let mut carried = std::mem::take(&mut self.carried[at]);
         let mut rest = bytes;
         // Complete the message that has begun, then go on without copying.
@@ -609,7 +609,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Deals with all whole messages; gives how many octets they were.
+    /// Deals with all whole messages; gives how many bytes they were.
     fn take(&self, at: usize, bytes: &[u8]) -> Result<usize, String> {
         let session = &self.shared.sessions[at];
         let is_monitor = self.shared.monitored && at + 1 == self.shared.sessions.len();
@@ -645,7 +645,7 @@ fn keepalive(session: &Session) {
     if let Ok(_whole) = session.writing.try_lock() {
         let mut bytes = Vec::new();
         message::keepalive(&mut bytes);
-        // 19 octets go as a whole or not at all, unless a daemon has stopped reading; then its hold timer is right.
+        // 19 bytes go as a whole or not at all, unless a daemon has stopped reading; then its hold timer is right.
         let _ = (&session.stream).write(&bytes);
     }
 }

@@ -1,8 +1,8 @@
 //! A daemon under test, as a process of its own on loopback addresses, and what it uses.
 //!
-//! Neighbours connect from 127.0.0.0/8, each from its own address: no namespaces and no privileges are needed. The
+//! Neighbors connect from 127.0.0.0/8, each from its own address: no namespaces and no privileges are needed. The
 //! daemon listens on a free port, accepts everything from everybody, announces to the monitor only (the thesis
-//! switches advertisement to neighbours off to time what lies between a socket and the table) and installs nothing.
+//! switches advertisement to neighbors off to time what lies between a socket and the table) and installs nothing.
 //!
 //! Its processor time is read from the scheduler's statistics of its threads, in nanoseconds; its peak memory is
 //! VmHWM. Both are the kernel's, not the daemon's own word.
@@ -86,7 +86,7 @@ impl std::error::Error for DaemonError {}
 pub struct Usage {
     /// Processor time of all its threads that still run, seconds.
     pub cpu_s: f64,
-    /// Largest resident memory, octets.
+    /// Largest resident memory, bytes.
     pub rss_peak_bytes: u64,
 }
 
@@ -101,7 +101,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a daemon that lets the scenario's neighbours connect, and waits until it listens. A port that was free
+    /// Starts a daemon that lets the scenario's neighbors connect, and waits until it listens. A port that was free
     /// may be taken before the daemon has it; then another is tried.
     pub fn start(spec: &DaemonSpec, scenario: &Scenario) -> Result<Daemon, DaemonError> {
         let mut tries = 0;
@@ -233,13 +233,13 @@ pub fn configuration(listen: SocketAddr, scenario: &Scenario) -> String {
          passive = true\n\n[[bgp.group]]\nname = \"monitor\"\nfamilies = [\"ipv4\"]\nimport = \"accept\"\n\
          export = \"accept\"\npassive = true\n"
     );
-    let mut neighbour = |address: Ipv4Addr, number: u32, group: &str| {
+    let mut neighbor = |address: Ipv4Addr, number: u32, group: &str| {
         text += &format!("\n[[bgp.neighbor]]\naddress = \"{address}\"\nas = {number}\ngroup = \"{group}\"\n");
     };
-    for n in 0..scenario.neighbours.count {
-        neighbour(scenario.neighbours.address_of(n), scenario.as_of(n), "announcing");
+    for n in 0..scenario.neighbors.count {
+        neighbor(scenario.neighbors.address_of(n), scenario.as_of(n), "announcing");
     }
-    neighbour(MONITOR.0, MONITOR.1, "monitor");
+    neighbor(MONITOR.0, MONITOR.1, "monitor");
     text
 }
 
@@ -259,7 +259,7 @@ pub fn usage(process: &Path) -> Usage {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::{Neighbours, Packing};
+    use super::super::table::{Neighbors, Packing};
     use super::*;
 
     #[test]
@@ -282,8 +282,8 @@ mod tests {
         fs::write(&program, "#!/bin/sh\necho \"no such thing: $*\"\nexit 1\n").unwrap();
         let executable = Command::new("chmod").arg("755").arg(&program).status();
         assert!(executable.is_ok_and(|status| status.success()));
-        let neighbours = Neighbours { count: 2, address: Ipv4Addr::new(127, 0, 1, 1), as_number: 64_600 };
-        let scenario = Scenario::disjoint(10, Packing::Real, neighbours, 1);
+        let neighbors = Neighbors { count: 2, address: Ipv4Addr::new(127, 0, 1, 1), as_number: 64_600 };
+        let scenario = Scenario::disjoint(10, Packing::Real, neighbors, 1);
         let spec = DaemonSpec {
             program,
             scheduling: "serial".into(),

@@ -102,7 +102,7 @@ pub struct CellResult {
     pub elapsed_s: Summary,
     /// Processor time of the daemon, seconds.
     pub cpu_s: Summary,
-    /// Largest memory of the daemon in any run, octets.
+    /// Largest memory of the daemon in any run, bytes.
     pub rss_peak_bytes: u64,
     /// Smallest share of the load that was in buffers when the clock started.
     pub preloaded_share: f64,
@@ -138,8 +138,8 @@ pub struct ReceiveResult {
     pub calls_per_message: f64,
     /// Processor time of the receiver per message, nanoseconds.
     pub cpu_ns: Summary,
-    /// Octets per second, wall-clock.
-    pub octets_per_second: Summary,
+    /// Bytes per second, wall-clock.
+    pub bytes_per_second: Summary,
 }
 
 /// What the experiment came to.
@@ -297,7 +297,7 @@ pub fn sum_up_receive(strategy: Strategy, load: &str, runs: &[Received]) -> Opti
         messages: runs.first()?.messages,
         calls_per_message: of(&|r| r.system_calls as f64 / r.messages as f64)?.median,
         cpu_ns: of(&|r| r.cpu_s * 1e9 / r.messages as f64)?,
-        octets_per_second: of(&|r| r.octets as f64 / r.elapsed_s)?,
+        bytes_per_second: of(&|r| r.bytes as f64 / r.elapsed_s)?,
     })
 }
 

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! {"functions": {"read": {"ns": 0, "calls": 0}, "header_parse": {}, "payload_parse": {}, "table_update": {}, ..},
-//!  "octets": {"headers": 0, "payloads": 0}}
+//!  "bytes": {"headers": 0, "payloads": 0}}
 //! ```
 //!
 //! The thesis's daemon read each header and each payload by itself; a daemon that reads many messages at once has one
-//! time for both, `read`. So that both lines of the table can stand, that time is shared out by octets
+//! time for both, `read`. So that both lines of the table can stand, that time is shared out by bytes
 //! ([`HEADER_READ_SHARE`], [`PAYLOAD_READ_SHARE`]): a share of what was measured, not a measurement, and named so wherever it
 //! is shown. What two reads for each message cost is measured by [`super::receive`]. A daemon that does read by halves
 //! says `header_read` and `payload_read`, which are left as they are.
@@ -14,10 +14,10 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The part of the time of reading that the octets of headers have.
+/// The part of the time of reading that the bytes of headers have.
 pub const HEADER_READ_SHARE: &str = "header_read_share";
 
-/// The part of the time of reading that the octets of payloads have.
+/// The part of the time of reading that the bytes of payloads have.
 pub const PAYLOAD_READ_SHARE: &str = "payload_read_share";
 
 /// Headers and payloads by one read.
@@ -32,9 +32,9 @@ pub struct FunctionTime {
     pub calls: u64,
 }
 
-/// Octets of messages that were worked off.
+/// Bytes of messages that were worked off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MessageOctets {
+pub struct MessageBytes {
     /// 19 for each message.
     pub headers: u64,
     /// All others.
@@ -48,7 +48,7 @@ pub struct FunctionTimes {
     pub functions: BTreeMap<String, FunctionTime>,
     /// What was read.
     #[serde(default)]
-    pub octets: MessageOctets,
+    pub bytes: MessageBytes,
 }
 
 impl FunctionTimes {
@@ -59,15 +59,15 @@ impl FunctionTimes {
             time.ns = time.ns.saturating_sub(before.ns);
             time.calls = time.calls.saturating_sub(before.calls);
         }
-        self.octets.headers = self.octets.headers.saturating_sub(before.octets.headers);
-        self.octets.payloads = self.octets.payloads.saturating_sub(before.octets.payloads);
+        self.bytes.headers = self.bytes.headers.saturating_sub(before.bytes.headers);
+        self.bytes.payloads = self.bytes.payloads.saturating_sub(before.bytes.payloads);
         self
     }
 
     /// Times by function, with the time of reading shared out among headers and payloads. Both shares have all calls:
-    /// each call brought both. Where no octets were counted, `read` stays.
+    /// each call brought both. Where no bytes were counted, `read` stays.
     pub fn by_function(mut self) -> BTreeMap<String, FunctionTime> {
-        let MessageOctets { headers, payloads } = self.octets;
+        let MessageBytes { headers, payloads } = self.bytes;
         let all = u128::from(headers) + u128::from(payloads);
         if all > 0
             && let Some(read) = self.functions.remove(READ)
@@ -89,15 +89,15 @@ mod tests {
     fn times(read_ns: u64, calls: u64, headers: u64, payloads: u64) -> FunctionTimes {
         let text = format!(
             r#"{{"functions": {{"read": {{"ns": {read_ns}, "calls": {calls}}}, "write": {{"ns": 5, "calls": 1}}}},
-                "octets": {{"headers": {headers}, "payloads": {payloads}}}}}"#
+                "bytes": {{"headers": {headers}, "payloads": {payloads}}}}}"#
         );
         serde_json::from_str(&text).unwrap()
     }
 
     #[test]
-    fn reading_is_shared_out_by_octets() {
+    fn reading_is_shared_out_by_bytes() {
         let run = times(1_100, 12, 190 + 19, 810 + 4).since(&times(100, 2, 19, 4));
-        assert_eq!(run.octets, MessageOctets { headers: 190, payloads: 810 });
+        assert_eq!(run.bytes, MessageBytes { headers: 190, payloads: 810 });
         let functions = run.by_function();
         assert_eq!(functions[HEADER_READ_SHARE], FunctionTime { ns: 190, calls: 10 });
         assert_eq!(functions[PAYLOAD_READ_SHARE], FunctionTime { ns: 810, calls: 10 });

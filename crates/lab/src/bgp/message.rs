@@ -1,4 +1,4 @@
-//! BGP messages as the laboratory writes and reads them: just enough for a neighbour that announces, withdraws
+//! BGP messages as the laboratory writes and reads them: just enough for a neighbor that announces, withdraws
 //! and listens.
 //!
 //! This is not the daemon's codec and must not become it. What measures and checks a daemon has to have its own
@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use thalweg_base::{Address, IpPrefix, Prefix, mix64};
 use thalweg_wire::bgp::{Family, attribute};
 
-/// Octets of a header: marker, length, type.
+/// Bytes of a header: marker, length, type.
 pub const HEADER_LEN: usize = 19;
 /// Longest message without RFC 8654.
 pub const MESSAGE_MAX: usize = 4096;
@@ -48,7 +48,7 @@ impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Marker => write!(f, "a marker that is not all ones"),
-            Self::Length(length) => write!(f, "a message of {length} octets"),
+            Self::Length(length) => write!(f, "a message of {length} bytes"),
             Self::Body(what) => write!(f, "an UPDATE with {what} that does not fit"),
         }
     }
@@ -128,10 +128,10 @@ pub fn put_attribute(out: &mut Vec<u8>, flags: u8, code: u8, value: &[u8]) {
 /// Appends a prefix as NLRI.
 pub fn put_prefix(out: &mut Vec<u8>, prefix: IpPrefix) {
     fn put<A: Address>(out: &mut Vec<u8>, prefix: Prefix<A>) {
-        let octets = usize::from(prefix.length().div_ceil(8));
+        let bytes = usize::from(prefix.length().div_ceil(8));
         let address = prefix.address().to_u128() << (128 - u32::from(A::BITS));
         out.push(prefix.length());
-        out.extend_from_slice(&address.to_be_bytes()[..octets]);
+        out.extend_from_slice(&address.to_be_bytes()[..bytes]);
     }
     match prefix {
         IpPrefix::V4(prefix) => put(out, prefix),
@@ -227,7 +227,7 @@ impl Stream {
         self.prefixes += prefixes;
     }
 
-    /// Cuts `prefixes` so that each message fits, with `overhead` octets beside the NLRI and the header.
+    /// Cuts `prefixes` so that each message fits, with `overhead` bytes beside the NLRI and the header.
     fn chunks(
         &mut self,
         prefixes: &[IpPrefix],
@@ -372,10 +372,10 @@ where
 {
     let wrong = Malformed::Body("a prefix");
     while let [length, rest @ ..] = bytes {
-        let octets = usize::from(length.div_ceil(8));
-        let (address, next) = rest.split_at_checked(octets).filter(|_| octets <= 16).ok_or(wrong)?;
+        let size = usize::from(length.div_ceil(8));
+        let (address, next) = rest.split_at_checked(size).filter(|_| size <= 16).ok_or(wrong)?;
         let mut whole = [0; 16];
-        whole[..octets].copy_from_slice(address);
+        whole[..size].copy_from_slice(address);
         let number = u128::from_be_bytes(whole) >> (128 - u32::from(A::BITS));
         found(Prefix::new(A::from_u128(number), *length).map_err(|_| wrong)?.into());
         bytes = next;

@@ -1,4 +1,4 @@
-//! What a neighbour has been told, compared with what it should have been told.
+//! What a neighbor has been told, compared with what it should have been told.
 //!
 //! For each prefix the monitor keeps one number: the hash of the path that the daemon announced, without the
 //! daemon's own AS in front; 0 for none. Beside it stands the number that is expected. Two counters (prefixes that

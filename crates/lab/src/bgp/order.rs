@@ -1,13 +1,13 @@
-//! In which order the messages of many neighbours are sent: the three ways of the thesis's simulation client and
+//! In which order the messages of many neighbors are sent: the three ways of the thesis's simulation client and
 //! its five traffic mixes.
 //!
-//! S. Dhingra's thesis ("parallel BGP", chapter 4) feeds a daemon with the messages of twelve neighbours in the
-//! order of a trace, in turns of N messages each, or with one thread for each neighbour; and it varies how many
-//! neighbours send *at a time*, from all of them in turns of one ("best" for a scheduling with a thread per
-//! neighbour) to one after the other ("worst").
+//! S. Dhingra's thesis ("parallel BGP", chapter 4) feeds a daemon with the messages of twelve neighbors in the
+//! order of a trace, in turns of N messages each, or with one thread for each neighbor; and it varies how many
+//! neighbors send *at a time*, from all of them in turns of one ("best" for a scheduling with a thread per
+//! neighbor) to one after the other ("worst").
 //!
-//! An order is a list of [`Run`]s: so many messages of one neighbour in one write. Every message of every
-//! stream is in it exactly once, and those of one neighbour in their own order.
+//! An order is a list of [`Run`]s: so many messages of one neighbor in one write. Every message of every
+//! stream is in it exactly once, and those of one neighbor in their own order.
 
 use super::message::Stream;
 use std::fmt;
@@ -20,24 +20,24 @@ pub enum Way {
     FileOrder,
     /// Everybody in turns of this many messages.
     RoundRobin(usize),
-    /// A thread for each neighbour, each as fast as it can.
+    /// A thread for each neighbor, each as fast as it can.
     ThreadPerPeer,
-    /// This many neighbours at a time, in turns of one message, until they have sent everything.
+    /// This many neighbors at a time, in turns of one message, until they have sent everything.
     AtATime(usize),
 }
 
 /// The traffic mixes of the thesis's table 4.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mix {
-    /// All neighbours, one message at a time.
+    /// All neighbors, one message at a time.
     Best,
-    /// All neighbours in a realistic order.
+    /// All neighbors in a realistic order.
     Mix1,
-    /// Four neighbours at a time.
+    /// Four neighbors at a time.
     Mix2,
-    /// Two neighbours at a time.
+    /// Two neighbors at a time.
     Mix3,
-    /// One neighbour at a time.
+    /// One neighbor at a time.
     Worst,
 }
 
@@ -69,10 +69,10 @@ impl fmt::Display for Mix {
     }
 }
 
-/// Messages of one neighbour that follow each other.
+/// Messages of one neighbor that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The neighbour.
+    /// The neighbor.
     pub peer: usize,
     /// How many messages.
     pub messages: usize,
@@ -81,13 +81,13 @@ pub struct Run {
 /// What the streams' messages look like to whoever orders them.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// For each message of the file, its neighbour; empty if there is no file.
+    /// For each message of the file, its neighbor; empty if there is no file.
     pub file: &'a [u16],
     /// Seed of the order where there is no file.
     pub seed: u64,
 }
 
-/// The order. For [`Way::ThreadPerPeer`] there is none: one run for each neighbour.
+/// The order. For [`Way::ThreadPerPeer`] there is none: one run for each neighbor.
 pub fn order(streams: &[Stream], way: Way, arrival: Arrival<'_>) -> Vec<Run> {
     let left: Vec<usize> = streams.iter().map(Stream::messages).collect();
     match way {
@@ -102,7 +102,7 @@ pub fn order(streams: &[Stream], way: Way, arrival: Arrival<'_>) -> Vec<Run> {
     }
 }
 
-/// Blocks of `at_a_time` neighbours take turns of `turn` messages until the block has nothing left.
+/// Blocks of `at_a_time` neighbors take turns of `turn` messages until the block has nothing left.
 fn turns(mut left: Vec<usize>, at_a_time: usize, turn: usize) -> Vec<Run> {
     let mut runs = Runs::default();
     for first in (0..left.len()).step_by(at_a_time) {
@@ -118,8 +118,8 @@ fn turns(mut left: Vec<usize>, at_a_time: usize, turn: usize) -> Vec<Run> {
     runs.0
 }
 
-/// Bursts of one to 16 messages (half of them of one) from neighbours drawn by how much they have left: what
-/// files of route collectors look like, where a neighbour's change comes in several UPDATEs.
+/// Bursts of one to 16 messages (half of them of one) from neighbors drawn by how much they have left: what
+/// files of route collectors look like, where a neighbor's change comes in several UPDATEs.
 fn drawn(mut left: Vec<usize>, seed: u64) -> Vec<Run> {
     let mut rng = XorShift64Star::new(seed);
     let mut runs = Runs::default();
@@ -154,7 +154,7 @@ fn recorded(mut left: Vec<usize>, file: &[u16]) -> Vec<Run> {
     runs.0
 }
 
-/// Runs in which no two that follow each other are of one neighbour.
+/// Runs in which no two that follow each other are of one neighbor.
 #[derive(Default)]
 struct Runs(Vec<Run>);
 

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 mod uring;
 
-/// Octets read at once by [`Strategy::Buffered`].
+/// Bytes read at once by [`Strategy::Buffered`].
 pub const BUFFER: usize = 256 << 10;
 
 /// A way to receive.
@@ -57,11 +57,11 @@ pub struct Received {
     pub messages: u64,
     /// Those of them that are UPDATEs.
     pub updates: u64,
-    /// Octets.
-    pub octets: u64,
+    /// Bytes.
+    pub bytes: u64,
     /// System calls of the receiver.
     pub system_calls: u64,
-    /// From the first octet until the last message, seconds.
+    /// From the first byte until the last message, seconds.
     pub elapsed_s: f64,
     /// Processor time of the receiving thread, seconds.
     pub cpu_s: f64,
@@ -71,7 +71,7 @@ impl Received {
     fn count(&mut self, kind: u8, length: usize) {
         self.messages += 1;
         self.updates += u64::from(kind == kind::UPDATE);
-        self.octets += length as u64;
+        self.bytes += length as u64;
     }
 }
 
@@ -161,7 +161,7 @@ fn buffered(mut socket: &TcpStream) -> io::Result<Received> {
     }
 }
 
-/// Counts all whole messages; gives how many octets they were.
+/// Counts all whole messages; gives how many bytes they were.
 fn take(bytes: &[u8], received: &mut Received) -> io::Result<usize> {
     let mut taken = 0;
     while let Some((kind, _, length)) = frame(&bytes[taken..], MESSAGE_MAX).map_err(|_| invalid())? {
@@ -183,15 +183,15 @@ fn thread_cpu() -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::{Neighbours, Packing, PathKind, Table};
+    use super::super::table::{Neighbors, Packing, PathKind, Table};
     use super::*;
     use std::net::Ipv4Addr;
 
     #[test]
     fn every_strategy_receives_every_message() {
-        let neighbours = Neighbours { count: 1, address: Ipv4Addr::LOCALHOST, as_number: 64_600 };
+        let neighbors = Neighbors { count: 1, address: Ipv4Addr::LOCALHOST, as_number: 64_600 };
         for packing in [Packing::Small, Packing::Large] {
-            let stream = Table::made(5000, packing, neighbours, 3).announce(0, PathKind::Any, true);
+            let stream = Table::made(5000, packing, neighbors, 3).announce(0, PathKind::Any, true);
             for strategy in Strategy::ALL {
                 let received = match measure(strategy, &stream, 3) {
                     Ok(received) => received,
@@ -204,7 +204,7 @@ mod tests {
                 };
                 let messages = 3 * stream.messages() as u64;
                 assert_eq!((received.messages, received.updates), (messages, messages), "{strategy}");
-                assert_eq!(received.octets, 3 * stream.bytes.len() as u64);
+                assert_eq!(received.bytes, 3 * stream.bytes.len() as u64);
                 let is_two = strategy == Strategy::TwoReads;
                 assert_eq!(received.system_calls > 2 * messages, is_two, "{strategy}: {received:?}");
             }

@@ -1,10 +1,10 @@
-//! Neighbours out of an MRT file: what each of a route collector's peers had announced, or announced then, as
+//! Neighbors out of an MRT file: what each of a route collector's peers had announced, or announced then, as
 //! messages for a daemon.
 //!
 //! A table dump becomes, for each peer, its routes packed by attribute set, in the order in which sets first
 //! appear; a file of messages becomes the same messages in the same order. Both are written anew:
-//! AS numbers of two octets become four (AS4_PATH merged in, RFC 6793), NEXT_HOP becomes the speaker's own
-//! address (a collector's neighbours' next hops lead nowhere in a laboratory), LOCAL_PREF is left out (it does not cross
+//! AS numbers of two bytes become four (AS4_PATH merged in, RFC 6793), NEXT_HOP becomes the speaker's own
+//! address (a collector's neighbors' next hops lead nowhere in a laboratory), LOCAL_PREF is left out (it does not cross
 //! between ASes). An UPDATE that withdraws and announces becomes one for each, withdrawals first.
 //!
 //! Peers keep their real AS, so that a first-AS check passes; their addresses are ours.

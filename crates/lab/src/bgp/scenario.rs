@@ -6,15 +6,15 @@
 //!
 //! | no. | load | first phase | timed phase |
 //! |---|---|---|---|
-//! | 1, 2 | start-up | – | neighbour 0 announces the table |
-//! | 3, 4 | withdrawal | neighbour 0 announces | neighbour 0 withdraws it |
-//! | 5, 6 | longer paths | neighbour 0 announces | neighbour 1 announces longer paths: nothing changes |
-//! | 7, 8 | shorter paths | neighbour 0 announces | neighbour 1 announces shorter paths: everything changes |
+//! | 1, 2 | start-up | – | neighbor 0 announces the table |
+//! | 3, 4 | withdrawal | neighbor 0 announces | neighbor 0 withdraws it |
+//! | 5, 6 | longer paths | neighbor 0 announces | neighbor 1 announces longer paths: nothing changes |
+//! | 7, 8 | shorter paths | neighbor 0 announces | neighbor 1 announces shorter paths: everything changes |
 
 use super::message::{NextHops, Stream, put_attribute};
 use super::monitor::{Goal, mark};
 use super::replay::Replay;
-use super::table::{Neighbours, Packing, PathKind, Table};
+use super::table::{Neighbors, Packing, PathKind, Table};
 use std::fmt;
 use thalweg_base::IpPrefix;
 use thalweg_wire::bgp::attribute;
@@ -24,7 +24,7 @@ use thalweg_wire::bgp::attribute;
 pub struct Phase {
     /// What happens.
     pub name: &'static str,
-    /// For each neighbour, what it sends.
+    /// For each neighbor, what it sends.
     pub streams: Vec<Stream>,
     /// What the monitor should hold then: path hashes by prefix.
     pub expected: Vec<(IpPrefix, u64)>,
@@ -35,12 +35,12 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// UPDATEs of all neighbours.
+    /// UPDATEs of all neighbors.
     pub fn updates(&self) -> usize {
         self.streams.iter().map(Stream::messages).sum()
     }
 
-    /// Prefixes announced and withdrawn by all neighbours.
+    /// Prefixes announced and withdrawn by all neighbors.
     pub fn prefixes(&self) -> u64 {
         self.streams.iter().map(|stream| stream.prefixes).sum()
     }
@@ -52,19 +52,19 @@ pub struct Scenario {
     /// Its name.
     pub name: String,
     /// Who sends.
-    pub neighbours: Neighbours,
+    pub neighbors: Neighbors,
     /// What, in order.
     pub phases: Vec<Phase>,
-    /// For each message of the file it came from, its neighbour; empty if it was made here.
+    /// For each message of the file it came from, its neighbor; empty if it was made here.
     pub arrival: Vec<u16>,
-    /// AS of each neighbour, where they do not follow each other.
+    /// AS of each neighbor, where they do not follow each other.
     pub numbers: Vec<u32>,
 }
 
 /// Loads of Wu et al.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// One neighbour announces its table.
+    /// One neighbor announces its table.
     StartUp,
     /// It withdraws all of it.
     Withdrawal,
@@ -92,12 +92,12 @@ impl fmt::Display for Load {
 
 impl Scenario {
     /// One of the eight, from 1 on.
-    pub fn wu(number: usize, prefixes: usize, neighbours: Neighbours, seed: u64) -> Scenario {
+    pub fn wu(number: usize, prefixes: usize, neighbors: Neighbors, seed: u64) -> Scenario {
         let load = Load::ALL[(number.max(1) - 1) / 2 % 4];
         let (size, packing) =
             if number % 2 == 1 { ("small", Packing::Small) } else { ("large", Packing::Large) };
-        let neighbours = Neighbours { count: 2, ..neighbours };
-        let table = Table::made(prefixes, packing, neighbours, seed);
+        let neighbors = Neighbors { count: 2, ..neighbors };
+        let table = Table::made(prefixes, packing, neighbors, seed);
         let base = table.announce(0, PathKind::Base, true);
         let expected: Vec<_> = table.expected(PathKind::Base, true, Some(0)).collect();
         let first = phase("announce", vec![base, Stream::default()], expected.clone(), Goal::Table);
@@ -110,7 +110,7 @@ impl Scenario {
             }
             Load::Longer => {
                 let mut streams = second(PathKind::Longer);
-                push_mark(&mut streams[1], &neighbours, 1, 0);
+                push_mark(&mut streams[1], &neighbors, 1, 0);
                 vec![first, Phase { marks: 1, ..phase("longer", streams, expected, Goal::Marks(1)) }]
             }
             Load::Shorter => {
@@ -120,35 +120,35 @@ impl Scenario {
         };
         Scenario {
             name: format!("{number}: {load}, {size}"),
-            neighbours,
+            neighbors,
             phases,
             arrival: Vec::new(),
             numbers: Vec::new(),
         }
     }
 
-    /// Every neighbour announces the whole table; one of them has the best path to each prefix.
-    pub fn overlap(prefixes: usize, packing: Packing, neighbours: Neighbours, seed: u64) -> Scenario {
-        let table = Table::made(prefixes, packing, neighbours, seed);
-        let streams = (0..neighbours.count).map(|n| table.announce(n, PathKind::OneBest, true)).collect();
+    /// Every neighbor announces the whole table; one of them has the best path to each prefix.
+    pub fn overlap(prefixes: usize, packing: Packing, neighbors: Neighbors, seed: u64) -> Scenario {
+        let table = Table::made(prefixes, packing, neighbors, seed);
+        let streams = (0..neighbors.count).map(|n| table.announce(n, PathKind::OneBest, true)).collect();
         let expected = table.expected(PathKind::OneBest, true, None).collect();
         Scenario {
-            name: format!("{} x {prefixes} overlapping", neighbours.count),
-            neighbours,
+            name: format!("{} x {prefixes} overlapping", neighbors.count),
+            neighbors,
             phases: vec![phase("announce", streams, expected, Goal::Table)],
             arrival: Vec::new(),
             numbers: Vec::new(),
         }
     }
 
-    /// Every neighbour announces its share of the table.
-    pub fn disjoint(prefixes: usize, packing: Packing, neighbours: Neighbours, seed: u64) -> Scenario {
-        let table = Table::made(prefixes, packing, neighbours, seed);
-        let streams = (0..neighbours.count).map(|n| table.announce(n, PathKind::Any, false)).collect();
+    /// Every neighbor announces its share of the table.
+    pub fn disjoint(prefixes: usize, packing: Packing, neighbors: Neighbors, seed: u64) -> Scenario {
+        let table = Table::made(prefixes, packing, neighbors, seed);
+        let streams = (0..neighbors.count).map(|n| table.announce(n, PathKind::Any, false)).collect();
         let expected = table.expected(PathKind::Any, false, None).collect();
         Scenario {
-            name: format!("{prefixes} of {} neighbours", neighbours.count),
-            neighbours,
+            name: format!("{prefixes} of {} neighbors", neighbors.count),
+            neighbors,
             phases: vec![phase("announce", streams, expected, Goal::Table)],
             arrival: Vec::new(),
             numbers: Vec::new(),
@@ -157,28 +157,28 @@ impl Scenario {
 
     /// The first `peers` of a file's peers, in the order of the file, each ending with a mark. What should come of
     /// it nobody has computed: runs are compared with each other.
-    pub fn replayed(name: &str, replay: &Replay, peers: usize, neighbours: Neighbours) -> Scenario {
+    pub fn replayed(name: &str, replay: &Replay, peers: usize, neighbors: Neighbors) -> Scenario {
         let count = replay.peers.len().min(peers.max(1));
-        let neighbours = Neighbours { count, ..neighbours };
+        let neighbors = Neighbors { count, ..neighbors };
         let stream = |n: usize| {
-            let mut stream = replay.stream(n, neighbours.hops_of(n));
-            push_mark_of(&mut stream, &neighbours, n, replay.peers[n].as_number, n);
+            let mut stream = replay.stream(n, neighbors.hops_of(n));
+            push_mark_of(&mut stream, &neighbors, n, replay.peers[n].as_number, n);
             stream
         };
         let streams = (0..count).map(stream).collect();
         let timed = Phase { marks: count, ..phase("replay", streams, Vec::new(), Goal::MarksAlone(count)) };
         Scenario {
             name: name.to_owned(),
-            neighbours,
+            neighbors,
             phases: vec![timed],
             arrival: replay.arrival.clone(),
             numbers: replay.peers.iter().take(count).map(|peer| peer.as_number).collect(),
         }
     }
 
-    /// AS of a neighbour.
-    pub fn as_of(&self, neighbour: usize) -> u32 {
-        self.numbers.get(neighbour).copied().unwrap_or_else(|| self.neighbours.as_of(neighbour))
+    /// AS of a neighbor.
+    pub fn as_of(&self, neighbor: usize) -> u32 {
+        self.numbers.get(neighbor).copied().unwrap_or_else(|| self.neighbors.as_of(neighbor))
     }
 
     /// The last phase.
@@ -191,24 +191,24 @@ fn phase(name: &'static str, streams: Vec<Stream>, expected: Vec<(IpPrefix, u64)
     Phase { name, streams, expected, marks: 0, goal }
 }
 
-/// Appends a mark to a neighbour's stream.
-pub fn push_mark(stream: &mut Stream, neighbours: &Neighbours, neighbour: usize, index: usize) {
-    push_mark_of(stream, neighbours, neighbour, neighbours.as_of(neighbour), index);
+/// Appends a mark to a neighbor's stream.
+pub fn push_mark(stream: &mut Stream, neighbors: &Neighbors, neighbor: usize, index: usize) {
+    push_mark_of(stream, neighbors, neighbor, neighbors.as_of(neighbor), index);
 }
 
-fn push_mark_of(stream: &mut Stream, neighbours: &Neighbours, neighbour: usize, number: u32, index: usize) {
+fn push_mark_of(stream: &mut Stream, neighbors: &Neighbors, neighbor: usize, number: u32, index: usize) {
     let path = [&[2, 1], &number.to_be_bytes()[..]].concat();
     let mut attributes = Vec::new();
     put_attribute(&mut attributes, attribute::FLAG_TRANSITIVE, attribute::ORIGIN, &[0]);
     put_attribute(&mut attributes, attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &path);
-    let hops: NextHops = neighbours.hops_of(neighbour);
+    let hops: NextHops = neighbors.hops_of(neighbor);
     stream.announce(&attributes, hops, &[mark(index)], 1);
     stream.prefixes -= 1; // no load, but a sign
 }
 
-/// Cuts the streams into blocks of `updates` messages of all neighbours together, each neighbour's share of a
-/// block followed by a mark. Mark `block * neighbours + neighbour` ends that neighbour's share.
-pub fn with_marks(streams: &[Stream], updates: usize, neighbours: &Neighbours) -> (Vec<Stream>, usize) {
+/// Cuts the streams into blocks of `updates` messages of all neighbors together, each neighbor's share of a
+/// block followed by a mark. Mark `block * neighbors + neighbor` ends that neighbor's share.
+pub fn with_marks(streams: &[Stream], updates: usize, neighbors: &Neighbors) -> (Vec<Stream>, usize) {
     let share = (updates / streams.len().max(1)).max(1);
     let longest = streams.iter().map(Stream::messages).max().unwrap_or(0);
     let blocks = longest.div_ceil(share);
@@ -221,7 +221,7 @@ pub fn with_marks(streams: &[Stream], updates: usize, neighbours: &Neighbours) -
                 let start = if at == 0 { 0 } else { stream.ends[at - 1] };
                 out.push_message(&stream.bytes[start..stream.ends[at]], 0);
             }
-            push_mark(&mut out, neighbours, peer, block * streams.len() + peer);
+            push_mark(&mut out, neighbors, peer, block * streams.len() + peer);
         }
         out.prefixes = stream.prefixes;
         out
@@ -237,8 +237,8 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::time::Instant;
 
-    const NEIGHBOURS: Neighbours =
-        Neighbours { count: 3, address: Ipv4Addr::new(127, 0, 1, 1), as_number: 64_600 };
+    const NEIGHBORS: Neighbors =
+        Neighbors { count: 3, address: Ipv4Addr::new(127, 0, 1, 1), as_number: 64_600 };
     const AS: u32 = 65000;
 
     /// A router that takes the shorter path, and the earlier one of equals, and tells the monitor all changes.
@@ -275,7 +275,7 @@ mod tests {
                                 path.iter().for_each(|n| value.extend(n.to_be_bytes()));
                                 let mut attributes = Vec::new();
                                 put_attribute(&mut attributes, 0x40, 2, &value);
-                                out.announce(&attributes, NEIGHBOURS.hops_of(0), &[prefix], 1);
+                                out.announce(&attributes, NEIGHBORS.hops_of(0), &[prefix], 1);
                             }
                         }
                         monitor.handle_update(&out.bytes[HEADER_LEN..], Instant::now()).unwrap();
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn every_load_reaches_its_goal_in_a_router_that_is_right() {
         for number in 1..=8 {
-            let scenario = Scenario::wu(number, 700, NEIGHBOURS, 9);
+            let scenario = Scenario::wu(number, 700, NEIGHBORS, 9);
             assert_eq!(scenario.phases.len(), if number < 3 { 1 } else { 2 });
             let monitor = route(&scenario);
             let changes = match number {
@@ -304,18 +304,18 @@ mod tests {
                 if number % 2 == 1 { 700 } else { 2 } + usize::from(number == 5 || number == 6)
             );
         }
-        route(&Scenario::overlap(500, Packing::Real, NEIGHBOURS, 2));
-        let disjoint = Scenario::disjoint(500, Packing::Real, NEIGHBOURS, 2);
+        route(&Scenario::overlap(500, Packing::Real, NEIGHBORS, 2));
+        let disjoint = Scenario::disjoint(500, Packing::Real, NEIGHBORS, 2);
         assert_eq!(disjoint.timed().unwrap().prefixes(), 500);
         route(&disjoint);
     }
 
     #[test]
     fn marks_end_each_share_of_a_block() {
-        let mut scenario = Scenario::disjoint(900, Packing::Small, NEIGHBOURS, 2);
+        let mut scenario = Scenario::disjoint(900, Packing::Small, NEIGHBORS, 2);
         let phase = scenario.phases.last_mut().unwrap();
         let before = phase.prefixes();
-        let (streams, blocks) = with_marks(&phase.streams, 30, &NEIGHBOURS);
+        let (streams, blocks) = with_marks(&phase.streams, 30, &NEIGHBORS);
         let longest = phase.streams.iter().map(Stream::messages).max().unwrap();
         assert_eq!(blocks, longest.div_ceil(10));
         phase.streams = streams;

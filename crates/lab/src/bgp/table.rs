@@ -1,11 +1,11 @@
-//! A made-up table as neighbours announce it: prefixes in groups that share attributes, and for each neighbour
+//! A made-up table as neighbors announce it: prefixes in groups that share attributes, and for each neighbor
 //! its own path to each group.
 //!
 //! Shapes are those of public tables as far as they decide how much work an UPDATE is: 45 % of attribute sets
 //! have one prefix, 20 % two, the rest up to 60 (4.6 on average); paths have two to six hops, 15 % of the AS
 //! numbers are long ones; 80 % of sets carry one to eight communities, 15 % large ones, 20 % a MED.
 //!
-//! Everything follows from the seed, and a group's attributes from seed, group and neighbour alone: they can be
+//! Everything follows from the seed, and a group's attributes from seed, group and neighbor alone: they can be
 //! made again when the outcome is checked, so nothing about them is kept.
 
 use super::message::{NextHops, Stream, path_hash, put_attribute};
@@ -36,12 +36,12 @@ impl Packing {
     }
 }
 
-/// Which path a neighbour announces for a group.
+/// Which path a neighbor announces for a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathKind {
     /// Some path of two to six hops.
     Any,
-    /// The shortest of all neighbours' for one neighbour, drawn for each group; longer for the others.
+    /// The shortest of all neighbors' for one neighbor, drawn for each group; longer for the others.
     OneBest,
     /// Three to five hops.
     Base,
@@ -51,9 +51,9 @@ pub enum PathKind {
     Shorter,
 }
 
-/// What neighbours are called and where they are.
+/// What neighbors are called and where they are.
 #[derive(Clone, Copy, Debug)]
-pub struct Neighbours {
+pub struct Neighbors {
     /// How many.
     pub count: usize,
     /// The first one's address; the others follow.
@@ -62,20 +62,20 @@ pub struct Neighbours {
     pub as_number: u32,
 }
 
-impl Neighbours {
-    /// Address of a neighbour.
-    pub fn address_of(&self, neighbour: usize) -> Ipv4Addr {
-        Ipv4Addr::from(u32::from(self.address).wrapping_add(neighbour as u32))
+impl Neighbors {
+    /// Address of a neighbor.
+    pub fn address_of(&self, neighbor: usize) -> Ipv4Addr {
+        Ipv4Addr::from(u32::from(self.address).wrapping_add(neighbor as u32))
     }
 
-    /// AS of a neighbour.
-    pub fn as_of(&self, neighbour: usize) -> u32 {
-        self.as_number.wrapping_add(neighbour as u32)
+    /// AS of a neighbor.
+    pub fn as_of(&self, neighbor: usize) -> u32 {
+        self.as_number.wrapping_add(neighbor as u32)
     }
 
-    /// Next hops that a neighbour announces: itself, for IPv6 as an IPv4-mapped documentation address.
-    pub fn hops_of(&self, neighbour: usize) -> NextHops {
-        let v4 = self.address_of(neighbour);
+    /// Next hops that a neighbor announces: itself, for IPv6 as an IPv4-mapped documentation address.
+    pub fn hops_of(&self, neighbor: usize) -> NextHops {
+        let v4 = self.address_of(neighbor);
         let [a, b, c, d] = v4.octets().map(u16::from);
         let v6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, a << 8 | b, c << 8 | d);
         NextHops { v4, v6 }
@@ -88,24 +88,24 @@ pub struct Table {
     prefixes: Vec<IpPrefix>,
     groups: Vec<Range<usize>>,
     packing: Packing,
-    neighbours: Neighbours,
+    neighbors: Neighbors,
     seed: u64,
 }
 
 impl Table {
     /// `count` IPv4 prefixes.
-    pub fn made(count: usize, packing: Packing, neighbours: Neighbours, seed: u64) -> Table {
+    pub fn made(count: usize, packing: Packing, neighbors: Neighbors, seed: u64) -> Table {
         let made = prefixes::v4(count, seed);
         Table::of(
             made.into_iter().map(|net| Prefix::<u32>::from(net).into()).collect(),
             packing,
-            neighbours,
+            neighbors,
             seed,
         )
     }
 
     /// These prefixes, all of one family.
-    pub fn of(prefixes: Vec<IpPrefix>, packing: Packing, neighbours: Neighbours, seed: u64) -> Table {
+    pub fn of(prefixes: Vec<IpPrefix>, packing: Packing, neighbors: Neighbors, seed: u64) -> Table {
         let mut rng = generator(seed, 1, 0, 0);
         let mut groups = Vec::new();
         let mut at = 0;
@@ -115,7 +115,7 @@ impl Table {
             groups.push(at..end);
             at = end;
         }
-        Table { prefixes, groups, packing, neighbours, seed }
+        Table { prefixes, groups, packing, neighbors, seed }
     }
 
     /// The prefixes.
@@ -124,20 +124,20 @@ impl Table {
     }
 
     /// Who announces them.
-    pub fn neighbours(&self) -> Neighbours {
-        self.neighbours
+    pub fn neighbors(&self) -> Neighbors {
+        self.neighbors
     }
 
-    /// Everything that `neighbour` announces, groups in an order of its own. With `shared`, every group; without,
-    /// each group has one neighbour.
-    pub fn announce(&self, neighbour: usize, kind: PathKind, shared: bool) -> Stream {
+    /// Everything that `neighbor` announces, groups in an order of its own. With `shared`, every group; without,
+    /// each group has one neighbor.
+    pub fn announce(&self, neighbor: usize, kind: PathKind, shared: bool) -> Stream {
         let mut stream = Stream::default();
-        for group in self.order(neighbour, shared) {
-            let attributes = self.attributes(group, neighbour, &self.path(group, neighbour, kind));
+        for group in self.order(neighbor, shared) {
+            let attributes = self.attributes(group, neighbor, &self.path(group, neighbor, kind));
             let prefixes = &self.prefixes[self.groups[group].clone()];
             stream.announce(
                 &attributes,
-                self.neighbours.hops_of(neighbour),
+                self.neighbors.hops_of(neighbor),
                 prefixes,
                 self.packing.per_update(),
             );
@@ -146,8 +146,8 @@ impl Table {
     }
 
     /// The withdrawal of everything that [`Table::announce`] announces.
-    pub fn withdraw(&self, neighbour: usize, shared: bool) -> Stream {
-        let order = self.order(neighbour, shared);
+    pub fn withdraw(&self, neighbor: usize, shared: bool) -> Stream {
+        let order = self.order(neighbor, shared);
         let prefixes: Vec<IpPrefix> =
             order.into_iter().flat_map(|g| self.prefixes[self.groups[g].clone()].iter().copied()).collect();
         let mut stream = Stream::default();
@@ -155,8 +155,8 @@ impl Table {
         stream
     }
 
-    /// For each prefix, the hash of the path that should win when all neighbours have announced. `of` names the
-    /// neighbour if it is always the same one.
+    /// For each prefix, the hash of the path that should win when all neighbors have announced. `of` names the
+    /// neighbor if it is always the same one.
     pub fn expected(
         &self,
         kind: PathKind,
@@ -164,55 +164,55 @@ impl Table {
         of: Option<usize>,
     ) -> impl Iterator<Item = (IpPrefix, u64)> {
         self.groups.iter().enumerate().flat_map(move |(group, range)| {
-            let neighbour = match (of, shared) {
-                (Some(neighbour), _) => neighbour,
+            let neighbor = match (of, shared) {
+                (Some(neighbor), _) => neighbor,
                 (None, true) => self.best_of(group),
                 (None, false) => self.owner_of(group),
             };
-            let hash = path_hash(self.path(group, neighbour, kind).into_iter());
+            let hash = path_hash(self.path(group, neighbor, kind).into_iter());
             self.prefixes[range.clone()].iter().map(move |prefix| (*prefix, hash))
         })
     }
 
     fn owner_of(&self, group: usize) -> usize {
-        group % self.neighbours.count.max(1)
+        group % self.neighbors.count.max(1)
     }
 
     fn best_of(&self, group: usize) -> usize {
-        (key(self.seed, 4, group, 0) % self.neighbours.count.max(1) as u64) as usize
+        (key(self.seed, 4, group, 0) % self.neighbors.count.max(1) as u64) as usize
     }
 
-    fn order(&self, neighbour: usize, shared: bool) -> Vec<usize> {
+    fn order(&self, neighbor: usize, shared: bool) -> Vec<usize> {
         let mut order: Vec<usize> =
-            (0..self.groups.len()).filter(|g| shared || self.owner_of(*g) == neighbour).collect();
-        crate::stats::shuffle(&mut order, &mut generator(self.seed, 6, neighbour, 0));
+            (0..self.groups.len()).filter(|g| shared || self.owner_of(*g) == neighbor).collect();
+        crate::stats::shuffle(&mut order, &mut generator(self.seed, 6, neighbor, 0));
         order
     }
 
-    fn path(&self, group: usize, neighbour: usize, kind: PathKind) -> Vec<u32> {
+    fn path(&self, group: usize, neighbor: usize, kind: PathKind) -> Vec<u32> {
         const ANY: [usize; 12] = [2, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 6];
-        // What all neighbours have in common, then what is this neighbour's.
+        // What all neighbors have in common, then what is this neighbor's.
         let mut common = generator(self.seed, 3, group, 0);
         let origin = as_number(&mut common);
         let (best, base) = (2 + common.below(2) as usize, 3 + common.below(3) as usize);
-        let mut own = generator(self.seed, 2, group, neighbour << 3 | kind as usize);
+        let mut own = generator(self.seed, 2, group, neighbor << 3 | kind as usize);
         let hops = match kind {
             PathKind::Any => ANY[own.below(12) as usize],
-            PathKind::OneBest if self.best_of(group) == neighbour => best,
+            PathKind::OneBest if self.best_of(group) == neighbor => best,
             PathKind::OneBest => best + 1 + own.below(6 - best as u32) as usize,
             PathKind::Base => base,
             PathKind::Longer => base + 1 + own.below(2) as usize,
             PathKind::Shorter => 2,
         };
-        let mut path = vec![self.neighbours.as_of(neighbour)];
+        let mut path = vec![self.neighbors.as_of(neighbor)];
         path.extend((2..hops).map(|_| as_number(&mut own)));
         path.push(origin);
         path
     }
 
     /// Attributes without NEXT_HOP, in order of their codes.
-    fn attributes(&self, group: usize, neighbour: usize, path: &[u32]) -> Vec<u8> {
-        let mut rng = generator(self.seed, 5, group, neighbour << 3 | path.len());
+    fn attributes(&self, group: usize, neighbor: usize, path: &[u32]) -> Vec<u8> {
+        let mut rng = generator(self.seed, 5, group, neighbor << 3 | path.len());
         let mut percent = |share: u32| rng.below(100) < share;
         let (igp, med, aggregated, tagged, large) =
             (percent(92), percent(20), percent(5), percent(80), percent(15));
@@ -282,8 +282,8 @@ mod tests {
     use super::*;
     use std::collections::{HashMap, HashSet};
 
-    const NEIGHBOURS: Neighbours =
-        Neighbours { count: 5, address: Ipv4Addr::new(127, 0, 1, 1), as_number: 64_600 };
+    const NEIGHBORS: Neighbors =
+        Neighbors { count: 5, address: Ipv4Addr::new(127, 0, 1, 1), as_number: 64_600 };
 
     fn heard(stream: &Stream) -> HashMap<IpPrefix, Vec<u32>> {
         let mut routes = HashMap::new();
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_expected_path_is_the_shortest_and_only_one_has_it() {
-        let table = Table::made(3000, Packing::Real, NEIGHBOURS, 7);
+        let table = Table::made(3000, Packing::Real, NEIGHBORS, 7);
         let all: Vec<_> = (0..5).map(|n| heard(&table.announce(n, PathKind::OneBest, true))).collect();
         let expected: HashMap<_, _> = table.expected(PathKind::OneBest, true, None).collect();
         assert_eq!(expected.len(), 3000);
@@ -322,8 +322,8 @@ mod tests {
     }
 
     #[test]
-    fn without_sharing_each_prefix_has_one_neighbour() {
-        let table = Table::made(2000, Packing::Small, NEIGHBOURS, 7);
+    fn without_sharing_each_prefix_has_one_neighbor() {
+        let table = Table::made(2000, Packing::Small, NEIGHBORS, 7);
         let streams: Vec<_> = (0..5).map(|n| table.announce(n, PathKind::Any, false)).collect();
         assert_eq!(streams.iter().map(|s| s.prefixes).sum::<u64>(), 2000);
         assert_eq!(streams.iter().map(Stream::messages).sum::<usize>(), 2000, "one prefix per UPDATE");
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn longer_and_shorter_are_so() {
-        let table = Table::made(1000, Packing::Large, NEIGHBOURS, 3);
+        let table = Table::made(1000, Packing::Large, NEIGHBORS, 3);
         let base = heard(&table.announce(0, PathKind::Base, true));
         let longer = heard(&table.announce(1, PathKind::Longer, true));
         let shorter = heard(&table.announce(1, PathKind::Shorter, true));
@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn a_seed_gives_the_same_bytes() {
         let make =
-            |seed| Table::made(500, Packing::Real, NEIGHBOURS, seed).announce(2, PathKind::Any, true).bytes;
+            |seed| Table::made(500, Packing::Real, NEIGHBORS, seed).announce(2, PathKind::Any, true).bytes;
         assert_eq!(make(1), make(1));
         assert_ne!(make(1), make(2));
     }

@@ -156,9 +156,8 @@ fn unicast(inside: &mut Destinations<'_, Ipv4Net>) -> u32 {
     let mut address = inside.next_address();
     // A few draws are enough: hardly any prefix holds such addresses, and none is made of them.
     for _ in 0..64 {
-        let octets = Ipv4Addr::from(address).octets();
-        if !matches!(octets[0], 0 | 10 | 127 | 224..) && octets[..2] != [169, 254] && octets[..2] != [198, 18]
-        {
+        let bytes = Ipv4Addr::from(address).octets();
+        if !matches!(bytes[0], 0 | 10 | 127 | 224..) && bytes[..2] != [169, 254] && bytes[..2] != [198, 18] {
             break;
         }
         address = inside.next_address();

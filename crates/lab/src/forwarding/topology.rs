@@ -9,7 +9,7 @@
 //!     +=================================================+     the generator alone
 //! ```
 //!
-//! Addresses are those that RFC 2544 appendix C sets aside. All neighbours are permanent entries, so no
+//! Addresses are those that RFC 2544 appendix C sets aside. All neighbors are permanent entries, so no
 //! frame but the tester's is on the wire. The test frames' next hop, the *sink*, has a MAC address that is no
 //! interface's: tester-b's kernel counts the frame and throws it away as somebody else's, which is the cheapest way to
 //! receive. Programs of the part on applications use the real address beside it; their interfaces send frames as on a
@@ -53,7 +53,7 @@ pub const SINK_MAC: Mac = [2, 0, 0, 0, 0x0b, 3];
 
 /// As people and `ip` write it.
 pub fn mac_text(mac: Mac) -> String {
-    mac.map(|octet| format!("{octet:02x}")).join(":")
+    mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 /// The three namespaces with their links.
@@ -84,23 +84,23 @@ impl Topology {
             tester.inside(|| plain_frames(port).and_then(|()| plain_frames(direct)))?;
             tester.ip(&format!("address add {}/24 dev {port}", TESTER_ADDRESSES[i]))?;
             tester.ip(&format!("address add {}/30 dev {direct}", DIRECT_ADDRESSES[i]))?;
-            neighbour(tester, ROUTER_ADDRESSES[i], ROUTER_MACS[i], port)?;
-            neighbour(tester, DIRECT_ADDRESSES[1 - i], DIRECT_MACS[1 - i], direct)?;
+            neighbor(tester, ROUTER_ADDRESSES[i], ROUTER_MACS[i], port)?;
+            neighbor(tester, DIRECT_ADDRESSES[1 - i], DIRECT_MACS[1 - i], direct)?;
             tester.ip(&format!("route add default via {}", ROUTER_ADDRESSES[i]))?;
         }
         Ok(topology)
     }
 }
 
-/// A permanent neighbour.
-pub fn neighbour(
+/// A permanent neighbor.
+pub fn neighbor(
     namespace: &Namespace,
     address: Ipv4Addr,
     mac: Mac,
     port: &str,
 ) -> Result<(), ForwardingError> {
     let mac = mac_text(mac);
-    namespace.ip(&format!("neighbour replace {address} lladdr {mac} dev {port} nud permanent"))
+    namespace.ip(&format!("neighbor replace {address} lladdr {mac} dev {port} nud permanent"))
 }
 
 type End<'a> = (&'a Namespace, &'a str, Mac);

@@ -145,7 +145,7 @@ fn distinct<T: PartialEq>(cells: &[CellResult], value: impl Fn(&Cell) -> T) -> V
     found
 }
 
-/// Models in the order they were first run; the place of one is its colour in every plot.
+/// Models in the order they were first run; the place of one is its color in every plot.
 fn all_models(cells: &[CellResult]) -> Vec<&str> {
     let mut found: Vec<&str> = Vec::new();
     for cell in cells {
@@ -163,7 +163,7 @@ fn point(x: usize, y: &Summary, factor: f64) -> Point {
 /// `None` if there is nothing but the serial model, or no serial model.
 fn speed_up(all: &[CellResult], here: &[&CellResult], with: &str) -> Option<LineChart> {
     let mut series = Vec::new();
-    for (colour, model) in all_models(all).into_iter().enumerate().filter(|(_, m)| *m != SERIAL) {
+    for (color, model) in all_models(all).into_iter().enumerate().filter(|(_, m)| *m != SERIAL) {
         let of_model = here.iter().filter(|r| r.cell.model == model);
         let mut points: Vec<Point> = of_model
             .filter_map(|r| {
@@ -173,7 +173,7 @@ fn speed_up(all: &[CellResult], here: &[&CellResult], with: &str) -> Option<Line
             .collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         if !points.is_empty() {
-            series.push(Series { name: model.to_owned(), kind: SeriesKind::Measured(colour), points });
+            series.push(Series { name: model.to_owned(), kind: SeriesKind::Measured(color), points });
         }
     }
     let mut workers: Vec<f64> = series.iter().flat_map(|s| s.points.iter().map(|p| p.x)).collect();
@@ -194,7 +194,7 @@ fn speed_up(all: &[CellResult], here: &[&CellResult], with: &str) -> Option<Line
 
 fn throughput(all: &[CellResult], here: &[&CellResult], with: &str) -> LineChart {
     let mut series = Vec::new();
-    for (colour, model) in all_models(all).into_iter().enumerate() {
+    for (color, model) in all_models(all).into_iter().enumerate() {
         let of_model = || here.iter().filter(|r| r.cell.model == model);
         let workers = of_model().map(|r| r.cell.workers).max().unwrap_or(1);
         let mut points: Vec<Point> = of_model()
@@ -203,7 +203,7 @@ fn throughput(all: &[CellResult], here: &[&CellResult], with: &str) -> LineChart
             .collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         let name = if model == SERIAL { model.to_owned() } else { format!("{model} ({workers})") };
-        series.push(Series { name, kind: SeriesKind::Measured(colour), points });
+        series.push(Series { name, kind: SeriesKind::Measured(color), points });
     }
     LineChart {
         title: format!("Throughput by chunk size, {with}"),

@@ -128,7 +128,7 @@ pub fn lead(outcome: &Outcome) -> String {
     if text.is_empty() { "Measured as asked for.".to_owned() } else { text.trim_end().to_owned() }
 }
 
-/// Names of all routers; the place of one is its colour.
+/// Names of all routers; the place of one is its color.
 fn routers(outcome: &Outcome) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for name in outcome.live.iter().map(|result| result.label.to_string()) {

@@ -42,7 +42,7 @@ impl Axis {
         Self { ticks_at_data: true, ..Self::new(label, unit, scale) }
     }
 
-    /// An axis of times, which are numbers here: `ticks` has those that are labelled, `name` writes any of them.
+    /// An axis of times, which are numbers here: `ticks` has those that are labeled, `name` writes any of them.
     pub fn of_times(label: impl Into<String>, ticks: Vec<(f64, String)>, name: fn(f64) -> String) -> Self {
         let plain = Self::new(label, Unit::Plain, Scale::Linear);
         Self { named_ticks: ticks, name: Some(name), ..plain }
@@ -72,7 +72,7 @@ impl Fitted {
         values.dedup();
         let (&min, &max) = (values.first()?, values.last()?);
         let scale = axis.scale;
-        let labelled =
+        let labeled =
             |ticks: Vec<f64>| ticks.into_iter().map(|tick| (tick, axis.unit.format_tick(tick))).collect();
         if axis.name.is_some() {
             let (low, high) = if max > min { (min, max) } else { (min - 0.5, max + 0.5) };
@@ -82,13 +82,13 @@ impl Fitted {
         }
         if axis.ticks_at_data {
             let (low, high) = padded(scale, min, max);
-            return Some(Fitted { scale, low, high, ticks: labelled(values) });
+            return Some(Fitted { scale, low, high, ticks: labeled(values) });
         }
         let (low, high, ticks) = match scale {
             Scale::Linear => linear(min.min(0.0), max.max(0.0)),
             Scale::Log => logarithmic(min, max),
         };
-        Some(Fitted { scale, low, high, ticks: labelled(ticks) })
+        Some(Fitted { scale, low, high, ticks: labeled(ticks) })
     }
 
     /// Place of `value` from 0 (low end) to 1; what cannot be shown stands at the low end.
@@ -115,9 +115,9 @@ impl Fitted {
         let mut kept: Vec<(f64, String)> = Vec::new();
         let mut end = f64::NEG_INFINITY;
         for (tick, label) in &self.ticks {
-            let (centre, half) = (self.place(*tick) * length, text_width(label) / 2.0);
-            if centre - half > end + 4.0 {
-                end = centre + half;
+            let (center, half) = (self.place(*tick) * length, text_width(label) / 2.0);
+            if center - half > end + 4.0 {
+                end = center + half;
                 kept.push((*tick, label.clone()));
             }
         }

@@ -1,12 +1,12 @@
 //! Horizontal bar charts: groups of bars with a range, and a marker further out.
 
 use super::axis::{Axis, Fitted};
-use super::svg::{Anchor, Key, Svg, WIDTH, colour_class, legend, text_width};
+use super::svg::{Anchor, Key, Svg, WIDTH, color_class, legend, text_width};
 
 /// One bar.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// Which of the chart's `series` it belongs to; decides the colour.
+    /// Which of the chart's `series` it belongs to; decides the color.
     pub series: usize,
     /// Its length, a median as a rule.
     pub value: f64,
@@ -33,7 +33,7 @@ pub struct BarChart {
     pub title: String,
     /// The axis along the bottom.
     pub values: Axis,
-    /// Names of what the colours stand for. With one, there is no legend for it.
+    /// Names of what the colors stand for. With one, there is no legend for it.
     pub series: Vec<String>,
     /// Whether the series have an order (1, 2, 4 workers): then they are shades of one hue.
     pub ordered: bool,
@@ -104,12 +104,12 @@ impl BarChart {
             return;
         }
         let from = x(axis.low().max(0.0));
-        let colour = colour_class(bar.series, self.ordered);
+        let color = color_class(bar.series, self.ordered);
         let middle = y + BAR / 2.0;
         let series = self.series.get(bar.series).map_or("", String::as_str);
         let title = format!("{} {series}: {}", group.label, self.value_label(bar));
         let mut end = x(bar.value);
-        svg.rect(&format!("bar {colour}"), (from, y), (end - from, BAR), &title);
+        svg.rect(&format!("bar {color}"), (from, y), (end - from, BAR), &title);
         if let Some((low, high)) = bar.range {
             svg.line("range", (x(low), middle), (x(high), middle));
             for edge in [x(low), x(high)] {
@@ -118,10 +118,10 @@ impl BarChart {
             end = end.max(x(high));
         }
         if let Some(mark) = bar.mark.filter(|m| axis.shows(*m)) {
-            svg.line(&format!("tail {colour}"), (end, middle), (x(mark), middle));
+            svg.line(&format!("tail {color}"), (end, middle), (x(mark), middle));
             let name = self.mark_name.as_deref().unwrap_or("mark");
-            // The diamond, whatever the colour: it is the one shape the legend explains.
-            svg.raw(&format!("<g class=\"{colour}\">"));
+            // The diamond, whatever the color: it is the one shape the legend explains.
+            svg.raw(&format!("<g class=\"{color}\">"));
             svg.diamond((x(mark), middle), &format!("{title}, {name}"));
             svg.raw("</g>");
             end = end.max(x(mark) + 5.0);

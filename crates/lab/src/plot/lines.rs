@@ -1,7 +1,7 @@
 //! Line charts: one line per series, with markers and error bars.
 
 use super::axis::{Axis, Fitted};
-use super::svg::{Anchor, Key, Svg, WIDTH, colour_class, legend, text_width};
+use super::svg::{Anchor, Key, Svg, WIDTH, color_class, legend, text_width};
 
 /// One measured point.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,9 +17,9 @@ pub struct Point {
 /// What a series is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeriesKind {
-    /// Measurements, with the colour and marker of this index: the same thing has the same one in every plot.
+    /// Measurements, with the color and marker of this index: the same thing has the same one in every plot.
     Measured(usize),
-    /// Something to compare with: grey and dashed, without markers.
+    /// Something to compare with: gray and dashed, without markers.
     Reference,
 }
 
@@ -96,7 +96,7 @@ impl LineChart {
         }
         let measured = || {
             self.series.iter().filter_map(|s| match s.kind {
-                SeriesKind::Measured(colour) => Some((s, colour)),
+                SeriesKind::Measured(color) => Some((s, color)),
                 SeriesKind::Reference => None,
             })
         };
@@ -104,8 +104,8 @@ impl LineChart {
         // Error bars of different series at one x would hide each other: each series steps aside. Without them marks stand where
         // they belong.
         let aside = if points().any(|point| point.range.is_some()) { 4.0 } else { 0.0 };
-        for (nth, (series, colour)) in measured().enumerate() {
-            self.draw(&mut svg, &frame, (&x, &y), series, colour, (nth as f64 - middle) * aside);
+        for (nth, (series, color)) in measured().enumerate() {
+            self.draw(&mut svg, &frame, (&x, &y), series, color, (nth as f64 - middle) * aside);
         }
         svg.finish(&self.title, frame.bottom + 56.0)
     }
@@ -113,7 +113,7 @@ impl LineChart {
     fn keys(&self) -> impl Iterator<Item = Key> + '_ {
         self.series.iter().map(|series| match series.kind {
             SeriesKind::Reference => Key::Reference,
-            SeriesKind::Measured(colour) => Key::Line(colour),
+            SeriesKind::Measured(color) => Key::Line(color),
         })
     }
 
@@ -123,17 +123,17 @@ impl LineChart {
         frame: &Frame,
         axes: (&Fitted, &Fitted),
         series: &Series,
-        colour: usize,
+        color: usize,
         aside: f64,
     ) {
         let (x, y) = axes;
-        let class = format!("curve {}", colour_class(colour, false));
+        let class = format!("curve {}", color_class(color, false));
         svg.polyline(&class, &frame.points(x, y, series, aside));
         let shown = || series.points.iter().filter(|p| x.shows(p.x) && y.shows(p.y));
         for point in shown() {
             let Some((low, high)) = point.range else { continue };
             let (at, low, high) = (frame.x(x, point.x) + aside, frame.y(y, low), frame.y(y, high));
-            let class = format!("whisker {}", colour_class(colour, false));
+            let class = format!("whisker {}", color_class(color, false));
             svg.line(&class, (at, low), (at, high));
             svg.line(&class, (at - 4.0, low), (at + 4.0, low));
             svg.line(&class, (at - 4.0, high), (at + 4.0, high));
@@ -144,7 +144,7 @@ impl LineChart {
             if let Some((low, high)) = point.range {
                 title.push_str(&format!(" ({} to {})", self.y.unit.format(low), self.y.unit.format(high)));
             }
-            svg.marker(colour, (frame.x(x, point.x) + aside, frame.y(y, point.y)), &title);
+            svg.marker(color, (frame.x(x, point.x) + aside, frame.y(y, point.y)), &title);
         }
     }
 }

@@ -3,15 +3,15 @@
 use crate::markup::escape;
 use std::fmt::Write;
 
-/// Series colours there are; a plot with more series begins again with the first.
+/// Series colors there are; a plot with more series begins again with the first.
 pub const PALETTE_LEN: usize = 7;
 
 /// Shades there are for series that have an order; a plot with more ends with the last.
 const SHADES_LEN: usize = 5;
 
-/// The class that gives series `index` its colour: one of the palette, or, where the series have an order (1, 2,
+/// The class that gives series `index` its color: one of the palette, or, where the series have an order (1, 2,
 /// 4 workers), a shade of one hue.
-pub(super) fn colour_class(index: usize, ordered: bool) -> String {
+pub(super) fn color_class(index: usize, ordered: bool) -> String {
     if ordered { format!("q{}", index.min(SHADES_LEN - 1)) } else { format!("s{}", index % PALETTE_LEN) }
 }
 
@@ -126,7 +126,7 @@ impl Svg {
         self.raw(&format!("<polyline class=\"{class}\" points=\"{}\"/>", list.trim_end()));
     }
 
-    /// A marker of the shape and colour of a series.
+    /// A marker of the shape and color of a series.
     pub(super) fn marker(&mut self, series: usize, at: (f64, f64), title: &str) {
         let (x, y) = at;
         let polygon = |corners: &[(f64, f64)]| {
@@ -149,7 +149,7 @@ impl Svg {
         self.raw(&format!("<g class=\"mark s{}\"><title>{title}</title>{shape}</g>", series % PALETTE_LEN));
     }
 
-    /// A diamond in the colour of what it is drawn in.
+    /// A diamond in the color of what it is drawn in.
     pub(super) fn diamond(&mut self, at: (f64, f64), title: &str) {
         let (x, y) = at;
         let (left, right, top, bottom) = (x - 5.5, x + 5.5, y - 5.5, y + 5.5);
@@ -206,7 +206,7 @@ pub(super) fn legend(svg: &mut Svg, left: f64, top: f64, entries: &[(Key, &str)]
             }
             Key::Reference => svg.line("curve reference", (x, y), (x + 24.0, y)),
             Key::Swatch(series, ordered) => {
-                let class = format!("bar {}", colour_class(*series, *ordered));
+                let class = format!("bar {}", color_class(*series, *ordered));
                 svg.rect(&class, (x + 6.0, y - 6.0), (14.0, 12.0), name);
             }
             Key::Diamond => svg.diamond((x + 12.0, y), name),

@@ -36,7 +36,7 @@ pub struct Used {
     pub wall_s: f64,
     /// Processor time.
     pub cpu_s: f64,
-    /// Largest resident memory, octets.
+    /// Largest resident memory, bytes.
     pub rss_peak_bytes: u64,
     /// What it exited with; none if a signal ended it.
     pub exit_code: Option<i32>,

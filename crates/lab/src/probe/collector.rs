@@ -1,7 +1,7 @@
 //! The collector that the laboratory runs itself: takes what a probe exports over loopback, and says what was in it.
 //!
 //! On a machine with few cores a collector competes with the probe. So while the probe runs, messages are only taken
-//! from the socket and put one behind the other, `KEPT_OCTETS_MAX` at most; they are decoded afterwards. (Beyond that they are
+//! from the socket and put one behind the other, `KEPT_BYTES_MAX` at most; they are decoded afterwards. (Beyond that they are
 //! decoded at once, which takes time, and what the socket's buffer does not hold meanwhile is lost, and counted.)
 //!
 //! Decoding is that of `thalweg_flow::import`. What a collector was not given, its sequence numbers tell: data records in IPFIX,
@@ -21,12 +21,12 @@ use std::time::Duration;
 use thalweg_base::mix64;
 use thalweg_flow::FlowRecord;
 use thalweg_flow::import::Importer;
-use thalweg_wire::netflow::decode::{Limits, Source, stream_message_octets};
+use thalweg_wire::netflow::decode::{Limits, Source, stream_message_bytes};
 
 /// Messages that wait to be decoded.
-const KEPT_OCTETS_MAX: usize = 512 << 20;
+const KEPT_BYTES_MAX: usize = 512 << 20;
 /// What the socket's own buffer is asked to hold; only root gets it.
-const BUFFER_OCTETS: usize = 256 << 20;
+const BUFFER_BYTES: usize = 256 << 20;
 /// The longest UDP payload.
 const DATAGRAM_MAX: usize = 65_536;
 /// How long to wait for more before looking whether the probe has ended.
@@ -50,8 +50,8 @@ pub struct Collected {
     pub records: u64,
     /// Packets that these count, both directions.
     pub packets: u64,
-    /// Octets.
-    pub octets: u64,
+    /// Bytes.
+    pub bytes: u64,
     /// What is missing by sequence numbers: data records in IPFIX, messages in NetFlow 9.
     pub missing: u64,
     /// Messages, sets and records that could not be read.
@@ -79,9 +79,9 @@ impl Collector {
         let (address, thread) = match transport {
             Transport::Udp => {
                 let socket = UdpSocket::bind(any)?;
-                if set_socket_recv_buffer_size_force(&socket, BUFFER_OCTETS).is_err() {
+                if set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES).is_err() {
                     // What anybody may have: a probe that sends faster than we take loses more.
-                    socket2::SockRef::from(&socket).set_recv_buffer_size(BUFFER_OCTETS)?;
+                    socket2::SockRef::from(&socket).set_recv_buffer_size(BUFFER_BYTES)?;
                 }
                 socket.set_read_timeout(Some(NAP))?;
                 (socket.local_addr()?, builder.spawn(move || datagrams(&socket, &told))?)
@@ -114,7 +114,7 @@ impl Collector {
 
 /// Messages one behind the other, and what those that were decoded came to.
 struct Kept {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     ends: Vec<usize>,
     importer: Importer,
     source: Source,
@@ -124,23 +124,23 @@ struct Kept {
 impl Kept {
     fn new(source: Source) -> Self {
         let (importer, collected) = (Importer::new(Limits::default()), Collected::default());
-        Self { octets: Vec::new(), ends: Vec::new(), importer, source, collected }
+        Self { bytes: Vec::new(), ends: Vec::new(), importer, source, collected }
     }
 
     fn keep(&mut self, message: &[u8]) {
-        self.octets.extend_from_slice(message);
-        self.ends.push(self.octets.len());
-        if self.octets.len() > KEPT_OCTETS_MAX {
+        self.bytes.extend_from_slice(message);
+        self.ends.push(self.bytes.len());
+        if self.bytes.len() > KEPT_BYTES_MAX {
             self.decode();
         }
     }
 
     fn decode(&mut self) {
-        let Self { octets, ends, importer, source, collected } = self;
+        let Self { bytes, ends, importer, source, collected } = self;
         let (mut from, mut flows) = (0, Vec::new());
         for to in ends.drain(..) {
             collected.messages += 1;
-            let message = octets.get(from..to).unwrap_or_default();
+            let message = bytes.get(from..to).unwrap_or_default();
             match importer.handle_message(*source, message, 0, &mut flows) {
                 Ok(report) => collected.faults += u64::from(report.faults),
                 Err(_) => collected.faults += 1,
@@ -148,12 +148,12 @@ impl Kept {
             for flow in flows.drain(..) {
                 collected.records += 1;
                 collected.packets += flow.packets();
-                collected.octets += flow.octets();
+                collected.bytes += flow.octets();
                 collected.fingerprint = collected.fingerprint.wrapping_add(fingerprint(&flow));
             }
             from = to;
         }
-        octets.clear();
+        bytes.clear();
     }
 
     fn finish(mut self) -> Collected {
@@ -172,8 +172,8 @@ fn fingerprint(flow: &FlowRecord) -> u64 {
         fn finish(&self) -> u64 {
             self.0
         }
-        fn write(&mut self, octets: &[u8]) {
-            for part in octets.chunks(8) {
+        fn write(&mut self, bytes: &[u8]) {
+            for part in bytes.chunks(8) {
                 let mut word = [0; 8];
                 word[..part.len()].copy_from_slice(part);
                 self.0 = mix64(self.0 ^ u64::from_le_bytes(word)).wrapping_add(part.len() as u64);
@@ -182,7 +182,7 @@ fn fingerprint(flow: &FlowRecord) -> u64 {
     }
     let (counters, mut state) = (&flow.counters, Mixed(1));
     flow.key.hash(&mut state);
-    [counters.packets, counters.octets, counters.first_ns, counters.last_ns].hash(&mut state);
+    [counters.packets, counters.bytes, counters.first_ns, counters.last_ns].hash(&mut state);
     [counters.tcp_flags, counters.ttl_min, counters.ttl_max].hash(&mut state);
     flow.end_reason.hash(&mut state);
     state.finish()
@@ -236,12 +236,12 @@ fn connected(mut connection: TcpStream, kept: &mut Kept) -> io::Result<()> {
         let mut from = 0;
         loop {
             let rest = received.get(from..len).unwrap_or_default();
-            let Ok(message) = stream_message_octets(rest) else {
+            let Ok(message) = stream_message_bytes(rest) else {
                 // Where the next message begins is not known any more.
                 kept.collected.faults += 1;
                 return Ok(());
             };
-            let Some(message) = message.and_then(|octets| rest.get(..octets)) else { break };
+            let Some(message) = message.and_then(|bytes| rest.get(..bytes)) else { break };
             kept.keep(message);
             from += message.len();
         }
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// IPFIX with one template (source, destination, packets in four octets) and records of it.
+    /// IPFIX with one template (source, destination, packets in four bytes) and records of it.
     fn message(sequence: u32, flows: &[(u8, u32)], with_template: bool) -> Vec<u8> {
         let template = [8u16, 4, 12, 4, 2, 4].map(u16::to_be_bytes).concat();
         let mut sets = Vec::new();
@@ -303,8 +303,8 @@ mod tests {
         let collected = orders.map(|flows| {
             let collector = Collector::start(Transport::Tcp).unwrap();
             let mut connection = TcpStream::connect(collector.address()).unwrap();
-            for octet in message(0, flows, true) {
-                connection.write_all(&[octet]).unwrap();
+            for byte in message(0, flows, true) {
+                connection.write_all(&[byte]).unwrap();
             }
             drop(connection);
             collector.finish().unwrap()

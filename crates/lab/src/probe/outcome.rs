@@ -13,8 +13,8 @@ use serde::Serialize;
 pub struct Difference {
     /// Packets.
     pub packets: i64,
-    /// Octets.
-    pub octets: i64,
+    /// Bytes.
+    pub bytes: i64,
     /// Records, less flows.
     pub flows: i64,
 }
@@ -24,7 +24,7 @@ impl Difference {
         let less = |a: u64, b: u64| a.wrapping_sub(b) as i64;
         Self {
             packets: less(counted.packets, file.packets),
-            octets: less(counted.octets, file.octets),
+            bytes: less(counted.bytes, file.bytes),
             flows: less(counted.flows, file.flows),
         }
     }
@@ -66,8 +66,8 @@ pub struct CellResult {
     pub to: Destination,
     /// Packets of the file.
     pub packets: u64,
-    /// Octets of its IP packets.
-    pub octets: u64,
+    /// Bytes of its IP packets.
+    pub bytes: u64,
     /// Its flows.
     pub flows: u64,
     /// Packets per second.
@@ -86,9 +86,9 @@ pub struct CellResult {
     pub missing: u64,
     /// Flows that had to go before their time; the median.
     pub evicted: u64,
-    /// Whether the probe's own books added up in every round; of rivals, who have none, whether totals are equal.
+    /// Whether the probe's own counters added up in every round; of rivals, who have none, whether totals are equal.
     pub conserved: bool,
-    /// Whether packets, octets and flows were those of the file in every round.
+    /// Whether packets, bytes and flows were those of the file in every round.
     pub equal: bool,
     /// By how much not, in the worst round.
     pub difference: Difference,
@@ -191,7 +191,7 @@ fn result(cell: &Cell, runs: &[Run], capture: &Capture) -> Option<CellResult> {
         from: cell.from,
         to: cell.to,
         packets: file.packets,
-        octets: file.octets,
+        bytes: file.bytes,
         flows: file.flows,
         packets_per_second: rate(&|run| run.elapsed_s)?,
         packets_per_cpu_second: rate(&|run| run.cpu_s)?,

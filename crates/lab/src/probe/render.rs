@@ -149,8 +149,8 @@ fn flows(outcome: &Outcome) -> Table {
 fn rivals(outcome: &Outcome) -> Table {
     let file = of(outcome, Part::Rivals).next();
     let what = file.map_or_else(String::new, |cell| {
-        let [packets, octets, flows] = [cell.packets, cell.octets, cell.flows].map(count);
-        format!("{packets} packets, {octets} octets, {flows} flows")
+        let [packets, bytes, flows] = [cell.packets, cell.bytes, cell.flows].map(count);
+        format!("{packets} packets, {bytes} bytes, {flows} flows")
     });
     let mut table = Table::new(
         format!("Probes on one file ({what}), median of {} rounds", outcome.runs),
@@ -198,7 +198,7 @@ fn totals(cell: &CellResult) -> String {
         return "equal".to_owned();
     }
     let difference = &cell.difference;
-    let parts = [("packets", difference.packets), ("octets", difference.octets), ("flows", difference.flows)];
+    let parts = [("packets", difference.packets), ("bytes", difference.bytes), ("flows", difference.flows)];
     let said = parts.iter().filter(|(_, by)| *by != 0).map(|(what, by)| format!("{by:+} {what}"));
     said.collect::<Vec<_>>().join(", ")
 }
@@ -245,10 +245,10 @@ fn counted(outcome: &Outcome) -> String {
     match (cells, broken.as_slice()) {
         (0, _) => String::new(),
         (_, []) if losing == 0 => {
-            format!("Packets, octets and flows of all {cells} cells are exactly those of the files. ")
+            format!("Packets, bytes and flows of all {cells} cells are exactly those of the files. ")
         }
         (_, []) => format!(
-            "The books of all {cells} cells add up; in {losing} of them datagrams were lost on their way to the collector, and \
+            "The counters of all {cells} cells add up; in {losing} of them datagrams were lost on their way to the collector, and \
              counted. "
         ),
         (_, broken) => format!("NOT EQUAL to the file: {}. ", broken.join("; ")),
@@ -314,7 +314,7 @@ fn memory_chart(outcome: &Outcome) -> BarChart {
     }
 }
 
-/// Bars by kind of traffic and way, a colour for each configuration.
+/// Bars by kind of traffic and way, a color for each configuration.
 fn traffic_chart(outcome: &Outcome) -> BarChart {
     let mut configurations: Vec<String> = Vec::new();
     let mut ways: Vec<(String, Input, Destination)> = Vec::new();

@@ -94,7 +94,7 @@ pub struct Run {
     pub sent: Option<u64>,
     /// Flows that had to go before their time.
     pub evicted: u64,
-    /// Whether the probe's own books add up; ours has some.
+    /// Whether the probe's own counters add up; ours has some.
     pub conserved: Option<bool>,
     /// What came to the collector, if there was one.
     pub collected: Option<Collected>,
@@ -187,7 +187,7 @@ impl Ground<'_> {
         let used = ended_well(used, &said)?;
         let summary = Summary::read(&said.output)?;
         let counted = match (to, collected) {
-            (Destination::Csv, _) => sum_columns(&csv, "packets", "octets")?,
+            (Destination::Csv, _) => sum_columns(&csv, "packets", "bytes")?,
             (Destination::Files, _) => self.ask_dataset(&dataset)?,
             (_, Some(collected)) => totals_of(&collected),
             (_, None) => summary.totals(),
@@ -259,12 +259,11 @@ impl Ground<'_> {
             let mut lines = text.lines().filter_map(|line| line.split_once(": "));
             lines.find(|(key, _)| *key == name).and_then(|(_, value)| value.trim().parse().ok())
         };
-        let (Some(packets), Some(octets), Some(flows)) =
-            (number("Packets"), number("Bytes"), number("Flows"))
+        let (Some(packets), Some(bytes), Some(flows)) = (number("Packets"), number("Bytes"), number("Flows"))
         else {
             return Err(RunError::Answer { who: "nfdump", said: answer.last_words() });
         };
-        Ok(Run::of_rival(&used, Totals { packets, octets, flows }))
+        Ok(Run::of_rival(&used, Totals { packets, bytes, flows }))
     }
 
     fn pmacctd(&self, capture: &Capture) -> Result<Run, RunError> {
@@ -325,7 +324,7 @@ fn pmacctd_configuration(capture: &Capture, records: &Path) -> String {
 }
 
 fn totals_of(collected: &Collected) -> Totals {
-    Totals { packets: collected.packets, octets: collected.octets, flows: collected.records }
+    Totals { packets: collected.packets, bytes: collected.bytes, flows: collected.records }
 }
 
 fn system(what: &'static str) -> impl Fn(io::Error) -> RunError {
@@ -347,7 +346,7 @@ fn read_json<T: for<'a> Deserialize<'a>>(path: &PathBuf, who: &'static str) -> R
 }
 
 /// Lines of a file of comma-separated values, and the sums of two of its columns.
-fn sum_columns(path: &Path, packets: &str, octets: &str) -> Result<Totals, RunError> {
+fn sum_columns(path: &Path, packets: &str, bytes: &str) -> Result<Totals, RunError> {
     let bad = |said: String| RunError::Answer { who: "a file of records", said };
     let mut lines = BufReader::new(File::open(path).map_err(system("reading records"))?).lines();
     let header = lines.next().transpose().map_err(system("reading records"))?.unwrap_or_default();
@@ -355,16 +354,16 @@ fn sum_columns(path: &Path, packets: &str, octets: &str) -> Result<Totals, RunEr
         let found = header.split(',').position(|column| column == name);
         found.ok_or_else(|| bad(format!("no column {name} in {header:?}")))
     };
-    let (packets, octets) = (place(packets)?, place(octets)?);
+    let (packets, bytes) = (place(packets)?, place(bytes)?);
     let mut totals = Totals::default();
     for line in lines {
         let line = line.map_err(system("reading records"))?;
         let number = |place| line.split(',').nth(place).and_then(|field| field.parse::<u64>().ok());
-        let (Some(packets), Some(octets)) = (number(packets), number(octets)) else {
+        let (Some(packets), Some(bytes)) = (number(packets), number(bytes)) else {
             return Err(bad(line));
         };
         totals.packets += packets;
-        totals.octets += octets;
+        totals.bytes += bytes;
         totals.flows += 1;
     }
     Ok(totals)
@@ -399,7 +398,7 @@ impl Summary {
 
     /// By its own word: without an outlet nobody else knows.
     fn totals(&self) -> Totals {
-        Totals { packets: self.packets_exported, octets: self.bytes_exported, flows: self.records_exported }
+        Totals { packets: self.packets_exported, bytes: self.bytes_exported, flows: self.records_exported }
     }
 
     /// Records made for the outlet, those that it lost itself among them.
@@ -419,7 +418,7 @@ mod tests {
         let path = folder.path().join("x.csv");
         fs::write(&path, "SRC_IP,PACKETS,BYTES\n10.0.0.1,2,92\n10.0.0.2,3,138\n").unwrap();
         let totals = sum_columns(&path, "PACKETS", "BYTES").unwrap();
-        assert_eq!(totals, Totals { packets: 5, octets: 230, flows: 2 });
+        assert_eq!(totals, Totals { packets: 5, bytes: 230, flows: 2 });
         let no_column = sum_columns(&path, "packets", "BYTES").unwrap_err().to_string();
         assert!(no_column.contains("no column packets"), "{no_column}");
         fs::write(&path, "PACKETS,BYTES\n1,x\n").unwrap();
@@ -434,6 +433,6 @@ mod tests {
             "outlets":[{"to":"ipfix://x","records":4,"packets":8,"bytes":80,"lost":{"refused":2}}]}"#;
         let summary: Summary = serde_json::from_str(text).unwrap();
         assert_eq!(summary.sent(), 6);
-        assert_eq!(summary.totals(), Totals { packets: 8, octets: 80, flows: 5 });
+        assert_eq!(summary.totals(), Totals { packets: 8, bytes: 80, flows: 5 });
     }
 }

@@ -71,7 +71,7 @@ fn who_cannot_be_run_is_left_out_and_named() {
     assert!(matches!(stopped, ProbeLabError::Interrupted));
 }
 
-const FILE: Totals = Totals { packets: 1_000, octets: 46_000, flows: 200 };
+const FILE: Totals = Totals { packets: 1_000, bytes: 46_000, flows: 200 };
 
 fn capture(spread: Spread) -> Capture {
     Capture { spread, path: Path::new("x").to_path_buf(), totals: FILE }
@@ -147,7 +147,7 @@ fn what_differs_is_said_and_what_was_lost_is_counted() {
         to: Destination::Files,
         ..serial
     };
-    let fewer = Totals { packets: 990, octets: 45_540, flows: 198 };
+    let fewer = Totals { packets: 990, bytes: 45_540, flows: 198 };
     let losing = Run {
         collected: Some(Collected { missing: 2, fingerprint: 8, ..Collected::default() }),
         ..run_of(0.1, fewer)
@@ -164,7 +164,7 @@ fn what_differs_is_said_and_what_was_lost_is_counted() {
     );
     let [losing, stranger_result, nfpcapd] = outcome.cells.as_slice() else { panic!("{outcome:?}") };
     assert_eq!((losing.lost, losing.missing, losing.equal, &losing.fingerprint), (2, 2, false, &None));
-    assert_eq!(losing.difference, Difference { packets: -10, octets: -460, flows: -2 });
+    assert_eq!(losing.difference, Difference { packets: -10, bytes: -460, flows: -2 });
     assert!(stranger_result.equal && stranger_result.fingerprint.is_some());
     assert!(!nfpcapd.equal && !nfpcapd.conserved);
     let text = render::lead(&outcome);

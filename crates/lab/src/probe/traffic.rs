@@ -17,8 +17,8 @@ const GAP_NS_MAX: u64 = 1_000;
 pub struct Totals {
     /// Packets.
     pub packets: u64,
-    /// Octets of IP packets.
-    pub octets: u64,
+    /// Bytes of IP packets.
+    pub bytes: u64,
     /// Different flows; of records, records.
     pub flows: u64,
 }
@@ -41,7 +41,7 @@ impl Capture {
         let mut flows = Flows::new(spread, seed);
         let gap_ns = (SPAN_NS / packets.max(1)).clamp(1, GAP_NS_MAX);
         capture::write(File::create(&path)?, &mut flows, packets, gap_ns)?;
-        let totals = Totals { packets, octets: packets * IP_BYTES as u64, flows: flows.flows_seen() };
+        let totals = Totals { packets, bytes: packets * IP_BYTES as u64, flows: flows.flows_seen() };
         Ok(Self { spread, path, totals })
     }
 
@@ -94,13 +94,13 @@ mod tests {
         assert_ne!(scratch.path(), other.path());
         for spread in [Spread::Zipf(50), Spread::Unique] {
             let made = Capture::make(spread, 400, 5, scratch.path()).unwrap();
-            let octets = fs::read(&made.path).unwrap();
-            assert_eq!(octets.len() as u64, capture::file_bytes(400));
-            let keys = octets[24..].chunks(76).map(|record| record[16 + 23..16 + 38].to_vec());
+            let bytes = fs::read(&made.path).unwrap();
+            assert_eq!(bytes.len() as u64, capture::file_bytes(400));
+            let keys = bytes[24..].chunks(76).map(|record| record[16 + 23..16 + 38].to_vec());
             let distinct: std::collections::HashSet<_> = keys.collect();
-            assert_eq!(made.totals, Totals { packets: 400, octets: 400 * 46, flows: distinct.len() as u64 });
+            assert_eq!(made.totals, Totals { packets: 400, bytes: 400 * 46, flows: distinct.len() as u64 });
             let again = Capture::make(spread, 400, 5, other.path()).unwrap();
-            assert_eq!(fs::read(&again.path).unwrap(), octets, "one seed, one file");
+            assert_eq!(fs::read(&again.path).unwrap(), bytes, "one seed, one file");
         }
         let path = scratch.path().to_path_buf();
         drop(scratch);

@@ -18,7 +18,7 @@ fn ns(value: f64) -> String {
 pub fn table(outcome: &Outcome) -> Table {
     let mut table = Table::new(
         format!(
-            "A port of {} Mbit/s offered {} times as much: latency end to end, wait in the queue by its own books, {} s, \
+            "A port of {} Mbit/s offered {} times as much: latency end to end, wait in the queue by its own counters, {} s, \
              median of {} runs",
             mbit(outcome.rate_bits),
             outcome.overload,
@@ -159,7 +159,7 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
         "Latency runs from the sender's call to the receiver's interface, and holds the links, the router and what other \
          programs on this machine took from them. The wait in the queue is the router's own histogram, over all packets since its \
          start.",
-        "Rates are those of the line: 24 octets a frame are added to what the interface sees, by all routers.",
+        "Rates are those of the line: 24 bytes a frame are added to what the interface sees, by all routers.",
         "Neither stream slows down when packets are lost. With senders that do, bulk waits less.",
     ]);
     report

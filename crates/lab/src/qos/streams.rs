@@ -26,7 +26,7 @@ const BURST: u64 = 16;
 const RECEIVE_WAIT: Duration = Duration::from_millis(20);
 /// Frames of a full queue leave after the sender has ended; they count.
 const DRAIN: Duration = Duration::from_millis(600);
-/// Octets of a frame beside its packet: header and check sequence.
+/// Bytes of a frame beside its packet: header and check sequence.
 const FRAME_BYTES: usize = 18;
 
 /// What became of a stream, counted from the end of the warm-up on.

@@ -6,7 +6,7 @@ fn offered_rates_add_up_to_the_overload() {
     let [voice, bulk] = options.offered_pps();
     let bits = voice * line_bits(VOICE_PACKET_BYTES) + bulk * line_bits(BULK_PACKET_BYTES);
     assert!((bits - 200e6).abs() < 1.0, "{bits}");
-    // 5000 packets of 238 octets on the line.
+    // 5000 packets of 238 bytes on the line.
     assert_eq!((line_bits(VOICE_PACKET_BYTES), line_bits(BULK_PACKET_BYTES)), (1904.0, 12_304.0));
     assert_eq!(options.rest_bits(), 100e6 - 9.52e6);
     let little = Options { rate_bits: 1e6, ..options };

@@ -108,7 +108,7 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
         "A figure of a round is the median over its chunks; a packet's share of reading the clock is taken off.",
         "Frames of 64 bytes, made by the same core just before: they are in its caches.",
         "Validation, flow hash, class and NAT's label are part of `ingress`; policing and fragments of `arrival`; the \
-         books of `egress`.",
+         counters of `egress`.",
     ]);
     report
 }

@@ -20,7 +20,7 @@ const ETHERNET: usize = 14;
 const IPV4: usize = 20;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Octets of a TCP header without options, and its flag ACK.
+/// Bytes of a TCP header without options, and its flag ACK.
 const TCP_HEADER: usize = 20;
 const TCP_ACK: u8 = 0x10;
 

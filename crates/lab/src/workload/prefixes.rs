@@ -31,10 +31,10 @@ const LENGTHS_V6: [(u8, u32); 9] =
 /// Blocks of length /20 that IPv6 prefixes lie in; a full table of 2024 has about as many.
 const BLOCKS_V6: u32 = 640;
 
-/// First octets of addresses that are not forwarded (this network, loopback, link-local) or private.
-const OCTETS_UNUSED: [u8; 4] = [0, 10, 127, 169];
-/// First octet of multicast; nothing from here on is unicast.
-const OCTETS_END: u32 = 224;
+/// First bytes of addresses that are not forwarded (this network, loopback, link-local) or private.
+const BYTES_UNUSED: [u8; 4] = [0, 10, 127, 169];
+/// First byte of multicast; nothing from here on is unicast.
+const BYTES_END: u32 = 224;
 
 /// `count` different IPv4 prefixes.
 pub fn v4(count: usize, seed: u64) -> Vec<Ipv4Net> {
@@ -43,10 +43,10 @@ pub fn v4(count: usize, seed: u64) -> Vec<Ipv4Net> {
     let mut known = HashSet::with_capacity(count);
     while found.len() < count {
         let length = draw_length(&LENGTHS_V4, &mut rng);
-        let octet = rng.below(OCTETS_END) as u8;
-        let address = u32::from(octet) << 24 | rng.next_u64() as u32 >> 8;
+        let byte = rng.below(BYTES_END) as u8;
+        let address = u32::from(byte) << 24 | rng.next_u64() as u32 >> 8;
         let net = Ipv4Net::new(Ipv4Addr::from(address), length).map(|net| net.trunc());
-        if let (Ok(net), false) = (net, OCTETS_UNUSED.contains(&octet))
+        if let (Ok(net), false) = (net, BYTES_UNUSED.contains(&byte))
             && known.insert(net)
         {
             found.push(net);
@@ -97,8 +97,8 @@ mod tests {
         assert_ne!(made, v4(5_000, 2));
         assert_eq!(made.iter().collect::<HashSet<_>>().len(), 5_000);
         for net in &made {
-            let octet = net.network().octets()[0];
-            assert!(octet < 224 && !OCTETS_UNUSED.contains(&octet), "{net}");
+            let byte = net.network().octets()[0];
+            assert!(byte < 224 && !BYTES_UNUSED.contains(&byte), "{net}");
             assert_eq!(*net, net.trunc());
         }
         let longest = made.iter().filter(|net| net.prefix_len() == 24).count();

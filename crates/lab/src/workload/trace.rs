@@ -12,8 +12,8 @@ use thalweg_base::XorShift64Star;
 /// An inside network of 65,536 addresses and the port it is on.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// The first two octets.
-    pub octets: [u8; 2],
+    /// The first two bytes.
+    pub bytes: [u8; 2],
     /// The port's name.
     pub port: String,
 }
@@ -43,7 +43,7 @@ pub struct TraceOptions {
 
 impl Default for TraceOptions {
     fn default() -> Self {
-        let network = |octets, port: &str| Network { octets, port: port.to_owned() };
+        let network = |bytes, port: &str| Network { bytes, port: port.to_owned() };
         let weights = [("http", 8), ("ftp", 3), ("rtp", 3), ("sip", 2), ("dns", 3), ("smtp", 1)];
         let protocols =
             weights.iter().flat_map(|(name, times)| std::iter::repeat_n((*name).to_owned(), *times));
@@ -85,9 +85,9 @@ pub fn write(options: &TraceOptions, lines: u64, out: impl Write) -> io::Result<
     let inside = inside_hosts(options, &mut rng);
     let outside: Vec<String> = (0..options.outside_hosts)
         .map(|_| {
-            let mut octet = |limit, from| rng.below(limit) + from;
-            // The last octet may have a leading zero: it is decimal all the same.
-            format!("{}.{}.{}.{:02}", octet(90, 20), octet(250, 1), octet(250, 1), octet(250, 1))
+            let mut byte = |limit, from| rng.below(limit) + from;
+            // The last byte may have a leading zero: it is decimal all the same.
+            format!("{}.{}.{}.{:02}", byte(90, 20), byte(250, 1), byte(250, 1), byte(250, 1))
         })
         .collect();
     let mut out = BufWriter::with_capacity(1 << 18, out);
@@ -113,7 +113,7 @@ fn inside_hosts(options: &TraceOptions, rng: &mut XorShift64Star) -> Vec<InsideH
     (0..options.inside_hosts)
         .map(|i| {
             let network = rng.below(options.networks.len() as u32) as usize;
-            let [a, b] = options.networks[network].octets;
+            let [a, b] = options.networks[network].bytes;
             let (c, d) = (rng.below(250) + 1, rng.below(250) + 1);
             let address = format!("{a}.{b}.{c:02}.{d:02}");
             InsideHost { address, network, first_port: PORT_FIRST + i * PORTS_PER_HOST }
@@ -190,8 +190,8 @@ mod tests {
                 let fields: Vec<&str> = line.split(' ').collect();
                 prop_assert_eq!(fields.len(), 6, "{}", line);
                 for address in &fields[1..3] {
-                    let octets: Vec<u8> = address.split('.').map(|o| o.parse().unwrap()).collect();
-                    prop_assert_eq!(octets.len(), 4);
+                    let bytes: Vec<u8> = address.split('.').map(|o| o.parse().unwrap()).collect();
+                    prop_assert_eq!(bytes.len(), 4);
                 }
                 for port in &fields[3..5] {
                     prop_assert!(port.parse::<u16>().is_ok(), "{}", line);

@@ -10,7 +10,7 @@ use thalweg_node::plan::RouterPlan;
 
 use super::Fate;
 
-/// Octets of a packet that are kept unless less is asked for: all of any.
+/// Bytes of a packet that are kept unless less is asked for: all of any.
 const SNAPLEN_DEFAULT: u32 = 65_535;
 
 /// Where packets are captured.
@@ -72,7 +72,7 @@ pub(crate) struct Selection {
     pub(crate) port: Option<u16>,
     pub(crate) reason: Option<DropReason>,
     pub(crate) filter: PacketFilter,
-    /// Octets of a frame that are kept.
+    /// Bytes of a frame that are kept.
     pub(crate) snaplen: usize,
     pub(crate) rate: Option<Rate>,
 }
@@ -114,13 +114,14 @@ impl Selection {
 }
 
 fn port(name: &str, config: &RouterConfig) -> Result<u16, String> {
-    let by_name = config.ports.iter().position(|port| port.name == name);
+    let by_name = config.ports.iter().position(|port| port.name == name && !port.is_vacant());
     let is_interface = |port: &thalweg_node::config::PortConfig| {
         port.interface.as_ref().is_some_and(|interface| interface.name == name)
     };
     let place = by_name.or_else(|| config.ports.iter().position(is_interface));
     place.and_then(|place| u16::try_from(place).ok()).ok_or_else(|| {
-        let names: Vec<_> = config.ports.iter().map(|port| port.name.as_str()).collect();
+        let ports = config.ports.iter().filter(|port| !port.is_vacant());
+        let names: Vec<_> = ports.map(|port| port.name.as_str()).collect();
         format!("no port is called `{name}`: expected one of {}", names.join(", "))
     })
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{RecvTimeoutError, TryRecvError};
 use thalweg_base::{NO_CLASS, PacketFlags};
 use thalweg_node::control::{CaptureBegun, CaptureClient, CaptureRequest, CaptureSummary};
+use thalweg_ports::live::{LiveClock, WallShift};
 use thalweg_wire::pcapng::write::{
     Direction, LINK_ETHERNET, LINK_RAW_IP, PacketBlock, interface, packet, section_header,
 };
@@ -43,6 +44,8 @@ pub struct CaptureStream {
     until: Option<Instant>,
     captured: u64,
     block: Vec<u8>,
+    /// Packets have the router's times; the file has the wall clock's, as it is now.
+    wall: WallShift,
 }
 
 impl LiveRouter {
@@ -52,9 +55,12 @@ impl LiveRouter {
         let pause = self.offload.as_ref().filter(|_| selection.point.misses_offloaded());
         let pause = pause.map(|offload| offload.pause(selection.port));
         let (point, snaplen) = (selection.point.name().to_owned(), selection.snaplen as u32);
-        let ports = self.ports().into_iter();
-        let ports: Vec<_> =
-            ports.map(|port| (port.name, format!("{}, {}", port.facts.interface, port.facts.mode))).collect();
+        // By number, those of ports that are gone included.
+        let mut ports = vec![("gone".to_owned(), String::new()); self.states().len()];
+        for port in self.ports() {
+            ports[usize::from(port.port)] =
+                (port.name, format!("{}, {}", port.facts.interface, port.facts.mode));
+        }
         let counters = self.counters.clone();
         let begun = counters.taps.begin(selection, ports.len(), self.clock());
         let begun = begun.ok_or_else(|| format!("{CAPTURES_MAX} captures run: end one first"))?;
@@ -71,6 +77,7 @@ impl LiveRouter {
             until: request.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds.into())),
             captured: 0,
             block: Vec::new(),
+            wall: WallShift::default(),
         })
     }
 }
@@ -83,6 +90,7 @@ impl CaptureStream {
         let offload_paused = names.collect();
         client.begin(&CaptureBegun { point: self.point.clone(), offload_paused })?;
         client.write(&self.header())?;
+        self.wall.look(LiveClock::start());
         let ended = self.pass_on(client)?;
         if ended != Ended::Count {
             self.pass_on_last(client)?;
@@ -116,6 +124,7 @@ impl CaptureStream {
             if looked.elapsed() >= LOOK_EVERY {
                 client.flush()?;
                 looked = Instant::now();
+                self.wall.look(LiveClock::start());
                 if client.has_enough() {
                     return Ok(Ended::Client);
                 }
@@ -157,7 +166,7 @@ impl CaptureStream {
             &mut self.block,
             &PacketBlock {
                 interface: captured.interface.into(),
-                time_ns: captured.time_ns,
+                time_ns: captured.time_ns.saturating_add_signed(self.wall.shift_ns()),
                 wire_len: captured.wire_len,
                 frame: &captured.frame,
                 direction: if captured.is_leaving { Direction::Outbound } else { Direction::Inbound },
@@ -169,7 +178,7 @@ impl CaptureStream {
         client.write(&self.block)
     }
 
-    /// What is known of a packet besides its octets, in words.
+    /// What is known of a packet besides its bytes, in words.
     fn comment(&self, captured: &Captured) -> String {
         let mut text = self.point.clone();
         let mut add = |what: &str, name: &str| {
@@ -301,6 +310,7 @@ pub(super) mod tests {
             until: None,
             captured: 0,
             block: Vec::new(),
+            wall: WallShift::default(),
         }
     }
 
@@ -318,8 +328,8 @@ pub(super) mod tests {
             at += match reader.next_block(&bytes[at..]).expect("a block") {
                 Block::Skip { len } | Block::Interface { len } => len,
                 Block::Frame { len, frame } => {
-                    let octets = &bytes[at + frame.at..at + frame.at + frame.captured_len];
-                    packets.push((frame.interface, frame.arrival_ns.expect("a time"), octets.to_vec()));
+                    let frame_bytes = &bytes[at + frame.at..at + frame.at + frame.captured_len];
+                    packets.push((frame.interface, frame.arrival_ns.expect("a time"), frame_bytes.to_vec()));
                     len
                 }
                 Block::Need(_) => panic!("the file is cut"),

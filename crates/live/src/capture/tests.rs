@@ -91,12 +91,12 @@ impl Source<Chunk> for Feed {
 }
 
 /// What a sink does for captures, and a note of every packet: how it was when it came, as `Ok` what leaves.
-struct Book<'t> {
+struct Recorder<'t> {
     taps: &'t Taps,
     all: BTreeMap<u32, Result<Vec<u8>, DropReason>>,
 }
 
-impl Sink<Chunk> for Book<'_> {
+impl Sink<Chunk> for Recorder<'_> {
     fn accept(&mut self, chunk: Chunk) {
         if self.taps.watch_stages() {
             self.taps.finished(&chunk, |reason| reason == DropReason::NoRoute);
@@ -117,10 +117,15 @@ impl Sink<Chunk> for Book<'_> {
 /// Runs all packets through a model; what became of them.
 fn run(taps: &Taps, kind: ModelKind, workers: usize) -> BTreeMap<u32, Result<Vec<u8>, DropReason>> {
     let plan = RouterPlan::from_config(&config(), None).expect("it can be built").for_workers(workers);
-    let mut book = Book { taps, all: BTreeMap::new() };
-    thalweg_exec::run(&Tapped::new(&plan, taps), &mut Feed(0), &mut book, &ModelOptions::new(kind, workers))
-        .expect("it runs");
-    book.all
+    let mut recorder = Recorder { taps, all: BTreeMap::new() };
+    thalweg_exec::run(
+        &Tapped::new(&plan, taps),
+        &mut Feed(0),
+        &mut recorder,
+        &ModelOptions::new(kind, workers),
+    )
+    .expect("it runs");
+    recorder.all
 }
 
 /// All that a capture has caught, once nothing meets it any more.
@@ -186,7 +191,7 @@ fn each_point_has_what_passes_it() {
             let numbers = &begun.numbers;
             assert_eq!(numbers.wanted.load(Ordering::Relaxed), packets.len() as u64);
             drop(packets);
-            assert_eq!(numbers.octets_waiting.load(Ordering::Relaxed), 0, "room comes back");
+            assert_eq!(numbers.bytes_waiting.load(Ordering::Relaxed), 0, "room comes back");
         }
         taps.settle();
         assert!(!taps.watch_stages(), "packets do not look any more");
@@ -256,14 +261,14 @@ fn a_reader_that_does_not_read_loses_counted_packets() {
     assert_eq!(begun.packets.try_recv().expect("it waits").lost_before, 0);
 }
 
-/// Octets are bounded as packets are.
+/// Bytes are bounded as packets are.
 #[test]
 fn long_packets_take_more_room() {
     let taps = Taps::default();
     let begun = taps.begin_for_test(selection(&at("dropped")).expect("valid"), 2);
     let frame = vec![0; 9000];
     let seen = Seen { frame: &frame, is_ip: false, is_leaving: false, port_in: 0, port_out: 1, class: 0 };
-    let fit = QUEUE_OCTETS / (9000 + PACKET_OVERHEAD);
+    let fit = QUEUE_BYTES / (9000 + PACKET_OVERHEAD);
     for _ in 0..fit + 10 {
         taps.dropped(DropReason::NoRoute, &seen);
     }

@@ -8,8 +8,8 @@ use crate::sink::Punt;
 pub(super) enum Kind {
     /// Address resolution.
     Arp,
-    /// Neighbour Discovery; an advertisement, or a question.
-    NeighbourDiscovery { is_answer: bool },
+    /// Neighbor Discovery; an advertisement, or a question.
+    NeighborDiscovery { is_answer: bool },
     /// Anything else.
     Other,
 }
@@ -24,7 +24,7 @@ pub(super) fn kind_of(punt: &Punt) -> Kind {
     let packet = punt.ip_packet();
     match (packet.first().map(|byte| byte >> 4), packet.get(6), packet.get(40)) {
         (Some(6), Some(58), Some(kind @ 133..=137)) => {
-            Kind::NeighbourDiscovery { is_answer: *kind == 136 || *kind == 134 }
+            Kind::NeighborDiscovery { is_answer: *kind == 136 || *kind == 134 }
         }
         _ => Kind::Other,
     }

@@ -6,18 +6,21 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use thalweg_dataplane::icmp::IcmpError;
 use thalweg_dataplane::nat::NatStage;
+use thalweg_dataplane::neighbor::PortIdentity;
+use thalweg_node::live::PortLink;
 
 use super::Host;
+use crate::mirror::Mirrors;
 
 /// What the host does differently from now on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostChange {
     /// Ports whose addresses, or what they advertise, are different.
     pub(crate) ports: Vec<PortChange>,
-    /// Stations that are configured no longer.
+    /// StaticNeighbors that are configured no longer.
     pub(crate) forgotten: Vec<(u16, IpAddr)>,
-    /// Stations whose address is configured.
-    pub(crate) stations: Vec<(u16, IpAddr, [u8; 6])>,
+    /// StaticNeighbors whose address is configured.
+    pub(crate) static_neighbors: Vec<(u16, IpAddr, [u8; 6])>,
     /// NAT's outside port.
     pub(crate) outside: Option<u16>,
     /// What hosts are told that get no session.
@@ -39,8 +42,50 @@ pub(crate) struct PortChange {
     pub(crate) advertises: bool,
 }
 
+/// Ports that come and go, for the host.
+#[derive(Default)]
+pub(crate) struct HostPorts {
+    /// These are gone, and what was known of their links.
+    pub(crate) gone: Vec<u16>,
+    /// These are there, and whether they are up.
+    pub(crate) new: Vec<(u16, PortIdentity, bool)>,
+    /// The mirrors of these are gone.
+    pub(crate) without_mirror: Vec<u16>,
+    /// New mirrors.
+    pub(crate) mirrors: Mirrors,
+}
+
 impl Host {
-    /// Changes what it does; `nat` are NAT's sessions of now. Neighbours that are neighbours still stay resolved.
+    /// Ports come and go.
+    pub(crate) fn change_ports(&mut self, change: HostPorts) {
+        let now_ns = self.clock.now_ns();
+        for port in change.gone {
+            if let Some(identity) = self.identities.get_mut(usize::from(port)) {
+                *identity = nobody();
+            }
+            self.vacant.insert(port);
+            self.neighbors.set_port(port, None, now_ns);
+            self.tables.with(&mut |tables| tables.set_port(port, PortLink::default()));
+        }
+        for port in change.without_mirror {
+            self.mirrors.remove(port);
+        }
+        self.mirrors.extend(change.mirrors);
+        for (port, identity, is_up) in change.new {
+            let place = usize::from(port);
+            if self.identities.len() <= place {
+                self.identities.resize(place + 1, nobody());
+            }
+            self.identities[place] = identity.clone();
+            self.vacant.remove(&port);
+            if is_up {
+                self.neighbors.set_port(port, Some(identity), now_ns);
+            }
+        }
+        self.work_off(now_ns);
+    }
+
+    /// Changes what it does; `nat` are NAT's sessions of now. Neighbors that are neighbors still stay resolved.
     pub(crate) fn change(&mut self, change: HostChange, nat: Option<Arc<NatStage>>) {
         let now_ns = self.clock.now_ns();
         for (port, address) in change.forgotten {
@@ -53,11 +98,11 @@ impl Host {
             (identity.router_advertisements, identity.translated) = (advertises, translated);
             let identity = identity.clone();
             // A port that is down hears of it when it comes up.
-            if self.neighbours.port(port).is_some() {
-                self.neighbours.set_port(port, Some(identity), now_ns);
+            if self.neighbors.port(port).is_some() {
+                self.neighbors.set_port(port, Some(identity), now_ns);
             }
         }
-        self.configure_stations(change.stations);
+        self.configure_neighbors(change.static_neighbors);
         (self.outside, self.class) = (change.outside, change.class);
         (self.nat, self.refusal) = (nat, change.refusal);
         self.look_at_gateways(now_ns);
@@ -70,9 +115,14 @@ impl Host {
         self.look_at_gateways(now_ns);
         self.work_off(now_ns);
         let unresolved = |(port, address): &&(u16, IpAddr)| {
-            self.neighbours.lookup(*port, *address).is_none()
+            self.neighbors.lookup(*port, *address).is_none()
                 && self.link(*port).is_some_and(|link| link.is_up && link.default_mac.is_none())
         };
         self.wanted.iter().filter(unresolved).copied().collect()
     }
+}
+
+/// Who the router is where it has no port.
+fn nobody() -> PortIdentity {
+    PortIdentity::new([0; 6], Vec::new(), 0)
 }

@@ -1,10 +1,15 @@
-//! Another queue for a port that sends.
+//! Another queue for a port that sends, and the end of one.
 
+use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use thalweg_dataplane::egress::{EgressClass, EgressConfig, EgressQueue};
+use thalweg_dataplane::vlan::VlanTable;
+use thalweg_ports::live::{NotTaken, PortTx, TxCounters};
 
-use super::{Outbox, State};
+use super::{BURST, Outbox, Rest, State};
+use crate::counters::Counters;
 
 /// Frames that may wait in a queue that is about to go, while the driver is full.
 const LEAVING_PACKETS_MAX: u32 = 4096;
@@ -29,6 +34,52 @@ impl Outbox {
             self.ways.has_queue.store(true, Ordering::Release);
         }
         state.leave_if_empty();
+    }
+}
+
+impl Outbox {
+    /// The way out of a number that has no port: nothing leaves by it.
+    pub(crate) fn vacant(port: u16, counters: &Arc<Counters>) -> Self {
+        Self::new(port, (Box::new(Gone), Vec::new()), None, VlanTable::default(), counters.clone())
+    }
+
+    /// The same way out, where other sub-interfaces share it.
+    pub(crate) fn with_vlans(&self, vlans: &Arc<VlanTable>) -> Self {
+        Self { vlans: vlans.clone(), ..self.clone() }
+    }
+
+    /// The port is gone: what waits in its queue is dropped and counted, and so is what somebody still has for it. The
+    /// driver's halves, to be closed.
+    pub(crate) fn shut(&self, now_ns: u64) -> Vec<Box<dyn PortTx>> {
+        let mut state = self.lock();
+        let mut halves = vec![std::mem::replace(&mut state.tx, Box::new(Gone))];
+        if let Some(queue) = &mut state.queue {
+            queue.set_config(leaving(), now_ns);
+        }
+        state.is_leaving = true;
+        while self.take_out(&mut state, BURST, now_ns) == Rest::More {}
+        state.leave_if_empty();
+        drop(state);
+        let others = self.ways.others.iter();
+        halves.extend(others.map(|half| std::mem::replace(&mut super::lock(half).tx, Box::new(Gone))));
+        halves
+    }
+}
+
+/// The driver of a port that is gone.
+struct Gone;
+
+impl PortTx for Gone {
+    fn push(&mut self, _: &[u8]) -> Result<(), NotTaken> {
+        Err(NotTaken::Down)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn counters(&mut self) -> TxCounters {
+        TxCounters::default()
     }
 }
 

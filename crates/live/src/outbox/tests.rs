@@ -87,8 +87,8 @@ fn send(outbox: &Outbox, frames: &[Vec<u8>], now_ns: u64) -> Rest {
     open.finish(now_ns)
 }
 
-fn frames(count: u8, octets: usize) -> Vec<Vec<u8>> {
-    (0..count).map(|number| vec![number; octets]).collect()
+fn frames(count: u8, bytes: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|number| vec![number; bytes]).collect()
 }
 
 #[test]
@@ -137,11 +137,11 @@ fn what_does_not_fit_the_queue_is_dropped_by_name() {
 fn a_shaped_port_sends_by_the_clock() {
     let driver = Driver::default();
     driver.with(|taken| taken.room = 100);
-    // 8 Mbit/s are a microsecond an octet.
+    // 8 Mbit/s are a microsecond a byte.
     let (outbox, _) = outbox(&driver, Some(config(Some(8_000_000))));
     let Rest::Until(at_ns) = send(&outbox, &frames(8, 1000), 0) else { panic!("it has to wait") };
     assert_eq!(driver.with(|taken| taken.frames.len()), 3, "the burst");
-    assert_eq!(at_ns, 1_000_000, "an octet a microsecond");
+    assert_eq!(at_ns, 1_000_000, "a byte a microsecond");
     let mut now_ns = 0;
     while let Rest::Until(until_ns) = outbox.serve(now_ns) {
         assert!(until_ns > now_ns, "time goes on");
@@ -245,4 +245,51 @@ fn a_frame_that_is_held_alone_is_sent_without_a_queue() {
     assert_eq!(driver.with(|taken| taken.frames.clone()), frames(1, 100));
     assert_eq!(outbox.queued(), 0);
     assert!(outbox.with_queue(|_| ()).is_none());
+}
+
+/// A port goes: what waits and what comes late is dropped by name, and the driver is let go.
+#[test]
+fn what_a_port_that_goes_still_has_is_counted() {
+    let driver = Driver::default();
+    let (outbox, counters) = outbox(&driver, Some(config(Some(8_000_000))));
+    driver.with(|taken| taken.room = 9);
+    send(&outbox, &frames(6, 1000), 0);
+    let (sent, _) = counters.port(0).sent.get();
+    assert!(outbox.queued() == 6 - sent && (1..6).contains(&sent));
+    let vlan = outbox.sub_interface(EgressTag { parent: 0, tci: 10 });
+    let halves = outbox.shut(1);
+    assert_eq!((halves.len(), outbox.queued()), (1, 0));
+    assert_eq!(counters.dropped(), [(DropReason::TransmitFailed, 6 - sent)]);
+    send(&outbox, &frames(2, 100), 2);
+    send(&vlan, &frames(3, 100), 2);
+    assert_eq!(counters.dropped(), [(DropReason::TransmitFailed, 11 - sent)]);
+    assert_eq!(driver.with(|taken| taken.frames.len()) as u64, sent, "the driver has no more");
+}
+
+#[test]
+fn what_keeps_a_router_in_the_network_goes_before_what_waits() {
+    let ip = |tos: u8| [&[9; 12][..], &[8, 0, 0x45, tos], &[0; 30]].concat();
+    let ip6 = |class: u8, kind: u8| {
+        let head = [0x60 | class >> 4, class << 4, 0, 0, 0, 8, 58, 255];
+        [&[9; 12][..], &[0x86, 0xdd], &head, &[0; 32], &[kind; 8]].concat()
+    };
+    let arp = [&[9; 12][..], &[8, 6], &[0; 28]].concat();
+    let urgent = [arp, ip(0xc0), ip(0xe0), ip6(0xc0, 1), ip6(0, 135)];
+    let others = [ip(0), ip(0xb8), ip6(0, 128), ip6(0xb8, 1), vec![9; 14], vec![]];
+    assert!(urgent.iter().all(|frame| is_urgent(frame)));
+    assert!(!others.iter().any(|frame| is_urgent(frame)));
+
+    let driver = Driver::default();
+    let (outbox, counters) = outbox(&driver, Some(config(None)));
+    // The first is held for the driver, which has no room.
+    send(&outbox, &frames(9, 100), 0);
+    let mut open = outbox.open();
+    open.send_own(0, &others[0], 1);
+    open.send_own(0, &urgent[1], 1);
+    open.finish(1);
+    assert_eq!(counters.dropped(), [(DropReason::QueueFull, 1)], "the one that is not urgent");
+    driver.with(|taken| taken.room = 100);
+    assert_eq!(outbox.serve(1_000_000), Rest::Empty);
+    let sent = driver.with(|taken| taken.frames.clone());
+    assert_eq!((sent.len(), &sent[0], &sent[1]), (10, &vec![0; 100], &urgent[1]));
 }

@@ -77,12 +77,12 @@ fn datagram(number: u32) -> Vec<u8> {
 }
 
 /// Notes by host which numbers came through, and how they left.
-struct Book {
+struct Recorder {
     exchange: Arc<Exchange>,
     tell: mpsc::Sender<(u32, Option<thalweg_base::DropReason>, [u8; 4])>,
 }
 
-impl Sink<Chunk> for Book {
+impl Sink<Chunk> for Recorder {
     fn accept(&mut self, chunk: Chunk) {
         for (i, packet) in chunk.packets().iter().enumerate() {
             let frame = chunk.frame(i);
@@ -122,15 +122,15 @@ fn no_packet_is_lost_doubled_or_overtaken() {
             given: 0,
             has_ended: false,
         };
-        let book = || Book { exchange: exchange.clone(), tell: tell.clone() };
-        let books = Arc::new(Workers::new(None));
+        let recorder = || Recorder { exchange: exchange.clone(), tell: tell.clone() };
+        let counters = Arc::new(Workers::new(None));
         let shared = Arc::new(ArcSwap::from_pointee(plan("").for_workers(workers)));
         let packets = Packets {
             plan: shared.clone(),
-            lanes: (0..lanes).map(|lane| (feed(lane), book())).collect(),
+            lanes: (0..lanes).map(|lane| (feed(lane), recorder())).collect(),
             model: ModelOptions::new(kind, workers),
             exchange: exchange.clone(),
-            workers: books.clone(),
+            workers: counters.clone(),
             counters: Arc::new(Counters::new(2)),
             stop: stop.clone(),
         };
@@ -158,7 +158,7 @@ fn no_packet_is_lost_doubled_or_overtaken() {
             let mut of_lane = numbers.iter().filter(|number| *number % lanes == lane).enumerate();
             assert!(of_lane.all(|(i, n)| i as u32 * lanes + lane == *n), "{kind}: each once");
         }
-        assert!(!books.status().is_empty(), "{kind}: who worked is in the books");
+        assert!(!counters.status().is_empty(), "{kind}: who worked is counted");
         assert!(seen.iter().all(|(_, dropped, _)| dropped.is_none()), "{kind}: none is dropped");
         let translated = seen.iter().filter(|(.., source)| *source == [198, 51, 100, 1]).count();
         assert!(translated > 0 && translated < seen.len(), "{kind}: plans were in force by turns");

@@ -16,7 +16,7 @@
 //! [[bgp.group]]
 //! name = "customers"
 //! import = "customers-in"              # any shared key: see `bgp_settings`
-//! dynamic = ["198.18.0.0/15"]          # neighbours may call from any address in these
+//! dynamic = ["198.18.0.0/15"]          # neighbors may call from any address in these
 //! as = "any"                           # and have any AS
 //!
 //! [[bgp.neighbor]]
@@ -51,7 +51,7 @@ use super::ports::Ports;
 use super::reader::{At, Item, Reader, Section};
 use super::{policy, policy_test, values};
 
-/// A neighbour's number has 16 bits and the last is our own.
+/// A neighbor's number has 16 bits and the last is our own.
 const NEIGHBORS_MAX: usize = 60_000;
 const DYNAMIC_DEFAULT: usize = 1000;
 const TIME_MAX_S: u64 = 7 * 86_400;
@@ -66,15 +66,15 @@ struct RawGroup {
     max: usize,
 }
 
-/// A neighbour as it is read, its group's and the daemon's settings applied.
-struct RawNeighbor {
+/// A neighbor as it is read, its group's and the daemon's settings applied.
+struct RawBgpNeighbor {
     name: Option<At<Arc<str>>>,
     address: At<IpAddr>,
     group: Option<Arc<str>>,
     settings: Settings,
 }
 
-/// What every neighbour has.
+/// What every neighbor has.
 struct Common {
     local_as: u32,
     router_id: Ipv4Addr,
@@ -442,7 +442,7 @@ fn read_groups(reader: &mut Reader, section: &mut Section<'_>, outer: &Settings)
             None => Vec::new(),
         };
         let most = NEIGHBORS_MAX as u64;
-        let max = section.take("dynamic_max").and_then(|item| reader.integer(&item, 1..=most, "neighbours"));
+        let max = section.take("dynamic_max").and_then(|item| reader.integer(&item, 1..=most, "neighbors"));
         let mut settings = Settings::read(reader, &mut section);
         settings.remote_as = asn;
         let span = section.span.clone();
@@ -480,7 +480,7 @@ fn check_ranges(reader: &mut Reader, groups: &[RawGroup], ranges: &[At<IpPrefix>
     for (index, at) in ranges.iter().enumerate() {
         let others = groups.iter().flat_map(|group| &group.ranges).chain(&ranges[..index]);
         if let Some(other) = others.into_iter().find(|other| overlap(other.value, at.value)) {
-            let message = format!("dynamic neighbours of {} are also those of {}", at.value, other.value);
+            let message = format!("dynamic neighbors of {} are also those of {}", at.value, other.value);
             let expected =
                 format!("a prefix that shares no address with that of {}", reader.line(&other.span));
             reader.error(ErrorKind::Overlap, &at.span, message, expected);
@@ -502,21 +502,22 @@ fn read_neighbors(
     outer: &Settings,
     groups: &[RawGroup],
     ports: &Ports,
-) -> Vec<RawNeighbor> {
-    let mut neighbors: Vec<RawNeighbor> = Vec::new();
+) -> Vec<RawBgpNeighbor> {
+    let mut neighbors: Vec<RawBgpNeighbor> = Vec::new();
     let mut addresses: HashMap<IpAddr, Range<usize>> = HashMap::new();
     let mut names: HashMap<Arc<str>, Range<usize>> = HashMap::new();
     let Some(item) = section.take("neighbor") else { return neighbors };
     let entries = reader.list(&item);
     if entries.len() > NEIGHBORS_MAX {
         let expected = format!("at most {NEIGHBORS_MAX}");
-        reader.error(ErrorKind::TooMany, &item.span, "too many neighbours", expected);
+        reader.error(ErrorKind::TooMany, &item.span, "too many neighbors", expected);
         return neighbors;
     }
     for entry in entries {
         let Some(mut section) = reader.section(&entry, "[[bgp.neighbor]]".to_owned()) else { continue };
-        let address =
-            section.require("address", "\"198.18.1.1\"").and_then(|item| reader.parse(&item, station));
+        let address = section
+            .require("address", "\"198.18.1.1\"")
+            .and_then(|item| reader.parse(&item, unicast_address));
         let asn = section.take("as").and_then(|item| remote_as(reader, &item));
         let name = section.take("name").and_then(|item| {
             let name = reader.string(&item, "a name")?;
@@ -531,7 +532,7 @@ fn read_neighbors(
         section.finish(reader);
         let Some(address) = address else { continue };
         if let Some(first) = addresses.insert(address.value, address.span.clone()) {
-            let message = format!("neighbour {} is given twice", address.value);
+            let message = format!("neighbor {} is given twice", address.value);
             let expected = format!("each address once; see {}", reader.line(&first));
             reader.error(ErrorKind::Duplicate, &address.span, message, expected);
             continue;
@@ -539,21 +540,26 @@ fn read_neighbors(
         check_way(reader, ports, &address);
         if let Some(port) = ports.owner(address.value) {
             let message =
-                format!("neighbour {} is this router itself (port {})", address.value, ports.name(port));
+                format!("neighbor {} is this router itself (port {})", address.value, ports.name(port));
             reader.error(ErrorKind::Conflict, &address.span, message, "the address of another router");
         }
         if let Some(name) = &name
             && let Some(first) = names.insert(name.value.clone(), name.span.clone())
         {
-            let message = format!("two neighbours are called `{}`", name.value);
+            let message = format!("two neighbors are called `{}`", name.value);
             let expected = format!("another name than on {}", reader.line(&first));
             reader.error(ErrorKind::Duplicate, &name.span, message, expected);
         }
         if settings.remote_as.is_none() {
-            let message = format!("neighbour {} has no AS, nor has its group", address.value);
+            let message = format!("neighbor {} has no AS, nor has its group", address.value);
             reader.error(ErrorKind::MissingKey, &span, message, "`as = 64600`");
         }
-        neighbors.push(RawNeighbor { name, address, group: group.map(|g| g.name.value.clone()), settings });
+        neighbors.push(RawBgpNeighbor {
+            name,
+            address,
+            group: group.map(|g| g.name.value.clone()),
+            settings,
+        });
     }
     neighbors
 }
@@ -582,7 +588,7 @@ fn check_way(reader: &mut Reader, ports: &Ports, address: &At<IpAddr>) {
 }
 
 /// Loopback addresses are for laboratories.
-fn station(text: &str) -> Result<IpAddr, &'static str> {
+fn unicast_address(text: &str) -> Result<IpAddr, &'static str> {
     const EXPECTED: &str = "the address of one router, such as \"198.18.1.1\"";
     let address: IpAddr = text.parse().map_err(|_| EXPECTED)?;
     let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
@@ -599,7 +605,7 @@ fn find_group<'g>(reader: &mut Reader, item: &Item<'_>, groups: &'g [RawGroup]) 
     found
 }
 
-fn pattern_groups(groups: &[RawGroup], neighbors: &[RawNeighbor]) -> Groups {
+fn pattern_groups(groups: &[RawGroup], neighbors: &[RawBgpNeighbor]) -> Groups {
     let members = |name: &str| {
         let of_group = neighbors.iter().filter(|n| n.group.as_deref() == Some(name));
         of_group.map(|n| n.address.value).collect()
@@ -642,7 +648,7 @@ fn is_internal(config: &NeighborConfig) -> Option<bool> {
     }
 }
 
-fn finish_neighbor(reader: &mut Reader, raw: &RawNeighbor, common: &Common) -> NeighborConfig {
+fn finish_neighbor(reader: &mut Reader, raw: &RawBgpNeighbor, common: &Common) -> NeighborConfig {
     let mut config = base(raw.address.value, &raw.settings, common);
     config.group = raw.group.clone();
     if let Some(name) = &raw.name {
@@ -661,7 +667,7 @@ fn finish_neighbor(reader: &mut Reader, raw: &RawNeighbor, common: &Common) -> N
     };
     if let (true, Some(missing), true) = (external, missing, raw.settings.remote_as.is_some()) {
         let neither = if missing.contains("nor") { "neither" } else { "no" };
-        let message = format!("external neighbour {} has {neither} {missing}", config.name);
+        let message = format!("external neighbor {} has {neither} {missing}", config.name);
         let expected = "rule sets, or \"accept\" or \"reject\" to say so";
         let finding = reader.warning(ErrorKind::MissingKey, &raw.address.span, message, expected);
         finding.help = Some("RFC 8212 wants this default".to_owned());
@@ -698,7 +704,7 @@ fn compile<'s>(
     for chain in settings.flat_map(|settings| settings.import.iter().chain(&settings.export)) {
         for at in chain {
             let known = sets.contains_key(&at.value) || [ACCEPT, REJECT].contains(&&*at.value);
-            // A group's setting comes by with each of its neighbours.
+            // A group's setting comes by with each of its neighbors.
             if !known && reported.insert(at.span.clone()) {
                 let value = DeValue::Boolean(false);
                 let item = Item { key: "rules", value: &value, span: at.span.clone() };

@@ -1,10 +1,10 @@
-//! The keys that `[bgp]`, `[[bgp.group]]` and `[[bgp.neighbor]]` share. A neighbour's own value comes first, then
+//! The keys that `[bgp]`, `[[bgp.group]]` and `[[bgp.neighbor]]` share. A neighbor's own value comes first, then
 //! its group's, then the one in `[bgp]`, then the default.
 //!
 //! ```toml
 //! import = "customers-in"              # a rule set or several in order; "accept" and "reject" are built in
 //! export = ["sanity", "to-customers"]
-//! families = ["ipv4", "ipv6"]          # default: the family of the neighbour's address
+//! families = ["ipv4", "ipv6"]          # default: the family of the neighbor's address
 //! max_prefixes = { ipv4 = 1000, ipv6 = 200, warn_percent = 75, action = "restart", restart_s = 300 }
 //! ```
 
@@ -31,7 +31,7 @@ const PASSWORD_MAX: usize = 80;
 const TIME_MAX_S: u64 = 86_400;
 /// RFC 4724 has 12 bits for it.
 const RESTART_TIME_MAX_S: u64 = 4095;
-/// Paths of one prefix that a neighbour may be sent.
+/// Paths of one prefix that a neighbor may be sent.
 const ADD_PATHS_MAX: u64 = 64;
 
 /// Rule sets in order, with their places.
@@ -318,7 +318,7 @@ impl Settings {
         set(&mut export.send_communities, &self.send_communities);
     }
 
-    /// Values that do not fit together. `kind`: whether the neighbour is in our AS, if that is known.
+    /// Values that do not fit together. `kind`: whether the neighbor is in our AS, if that is known.
     pub(super) fn check(&self, reader: &mut Reader, config: &NeighborConfig, internal: Option<bool>) {
         let mut conflict = |span: &Range<usize>, message: String, expected: &str| {
             reader.error(ErrorKind::Conflict, span, message, expected);
@@ -326,33 +326,33 @@ impl Settings {
         let on = |flag: &Option<At<bool>>| flag.as_ref().filter(|at| at.value).map(|at| at.span.clone());
         let name = &config.name;
         if let (Some(at), true) = (&self.multihop_ttl, self.ttl_security.is_some()) {
-            let message = format!("neighbour {name} has both `ttl_security` and `multihop_ttl`");
+            let message = format!("neighbor {name} has both `ttl_security` and `multihop_ttl`");
             conflict(&at.span, message, "either of them: `ttl_security` says how far away it may be");
         }
         if let (Some(span), true) = (on(&self.next_hop_unchanged), on(&self.next_hop_self).is_some()) {
-            let message = format!("neighbour {name} has both `next_hop_self` and `next_hop_unchanged`");
+            let message = format!("neighbor {name} has both `next_hop_self` and `next_hop_unchanged`");
             conflict(&span, message, "either of them");
         }
         if let (Some(span), Some(false)) = (on(&self.route_reflector_client), internal) {
-            let message = format!("neighbour {name} is external: it cannot be a route reflector client");
-            conflict(&span, message, "a neighbour in our AS (RFC 4456)");
+            let message = format!("neighbor {name} is external: it cannot be a route reflector client");
+            conflict(&span, message, "a neighbor in our AS (RFC 4456)");
         }
         if let (Some(span), Some(true)) = (on(&self.route_server_client), internal) {
-            let message = format!("neighbour {name} is in our AS: it cannot be a route server client");
-            conflict(&span, message, "a neighbour in another AS (RFC 7947)");
+            let message = format!("neighbor {name} is in our AS: it cannot be a route server client");
+            conflict(&span, message, "a neighbor in another AS (RFC 7947)");
         }
         if let (Some(at), Some(true)) = (&self.role, internal) {
-            let message = format!("neighbour {name} is in our AS: it has no role");
-            conflict(&at.span, message, "a role for external neighbours only (RFC 9234)");
+            let message = format!("neighbor {name} is in our AS: it has no role");
+            conflict(&at.span, message, "a role for external neighbors only (RFC 9234)");
         }
         if let (Some(at), true) = (&self.role, on(&self.route_server_client).is_some())
             && at.value != Role::RouteServerClient
         {
-            let message = format!("neighbour {name} is a route server client and has another role");
+            let message = format!("neighbor {name} is a route server client and has another role");
             conflict(&at.span, message, "\"route-server-client\", or no role");
         }
         if let (Some(span), None) = (on(&self.role_strict), &self.role) {
-            let message = format!("neighbour {name} has `role_strict` without a role");
+            let message = format!("neighbor {name} has `role_strict` without a role");
             conflict(&span, message, "`role`");
         }
         if let Some(at) = &self.keepalive_s
@@ -367,8 +367,8 @@ impl Settings {
             && at.value.is_ipv4() != config.address.is_ipv4()
         {
             let message =
-                format!("local address {} is of another family than neighbour {}", at.value, config.address);
-            conflict(&at.span, message, "an address of the neighbour's family");
+                format!("local address {} is of another family than neighbor {}", at.value, config.address);
+            conflict(&at.span, message, "an address of the neighbor's family");
         }
     }
 }
@@ -546,7 +546,7 @@ fn graceful_restart(reader: &mut Reader, item: &Item<'_>) -> Option<GracefulRest
     Some(GracefulRestart { config: Some(config), promised })
 }
 
-/// A neighbour's AS: one, several (for dynamic neighbours), or any.
+/// A neighbor's AS: one, several (for dynamic neighbors), or any.
 pub(super) fn remote_as(reader: &mut Reader, item: &Item<'_>) -> Option<At<RemoteAs>> {
     let value = match item.value {
         DeValue::Integer(_) => RemoteAs::One(reader.integer(item, 1..=u64::from(u32::MAX), "")? as u32),

@@ -19,7 +19,7 @@ pub struct BgpConfig {
     pub local_as: u32,
     /// Our BGP identifier.
     pub router_id: Ipv4Addr,
-    /// Where neighbours may connect to; may be empty.
+    /// Where neighbors may connect to; may be empty.
     pub listen: Vec<SocketAddr>,
     /// How work is spread over threads.
     pub scheduling: SchedulingKind,
@@ -43,7 +43,7 @@ pub struct BgpConfig {
     pub damping: Option<DampingConfig>,
     /// Prefixes that originate here.
     pub networks: Vec<IpPrefix>,
-    /// Neighbours in file order.
+    /// Neighbors in file order.
     pub neighbors: Vec<Arc<NeighborConfig>>,
     /// Groups in file order.
     pub groups: Vec<GroupConfig>,
@@ -55,9 +55,9 @@ pub struct BgpConfig {
     pub library: RuleLibrary,
     /// Tests of rule sets that were run, successfully.
     pub tests_passed: usize,
-    /// Policies by the names of their rule sets: every combination that a neighbour or group has.
+    /// Policies by the names of their rule sets: every combination that a neighbor or group has.
     pub policies: BTreeMap<Vec<Arc<str>>, Arc<Policy>>,
-    /// What a neighbour without policy has: everything inside our AS, nothing outside (RFC 8212).
+    /// What a neighbor without policy has: everything inside our AS, nothing outside (RFC 8212).
     pub(super) accept: Arc<Policy>,
     pub(super) reject: Arc<Policy>,
 }
@@ -138,12 +138,12 @@ impl NextHopCheck {
     }
 }
 
-/// A group of neighbours.
+/// A group of neighbors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
     /// Its name.
     pub name: Arc<str>,
-    /// Neighbours that are not named one by one, where the group has such.
+    /// Neighbors that are not named one by one, where the group has such.
     pub dynamic: Option<Arc<DynamicRange>>,
 }
 
@@ -181,11 +181,11 @@ pub struct MrtConfig {
 }
 
 impl BgpConfig {
-    /// The policy of a neighbour of this kind with these rule sets configured (or none).
+    /// The policy of a neighbor of this kind with these rule sets configured (or none).
     pub fn policy(&self, rules: Option<&[Arc<str>]>, kind: PeerKind) -> Arc<Policy> {
         match rules {
             Some(names) => self.policies.get(names).unwrap_or(&self.reject).clone(),
-            // RFC 8212 speaks of external neighbours only; members of a confederation are one AS to the world.
+            // RFC 8212 speaks of external neighbors only; members of a confederation are one AS to the world.
             None if kind == PeerKind::External => self.reject.clone(),
             None => self.accept.clone(),
         }
@@ -195,19 +195,19 @@ impl BgpConfig {
 /// What is different between two configurations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BgpDiff {
-    /// Neighbours that were not there before.
+    /// Neighbors that were not there before.
     pub added: Vec<Arc<NeighborConfig>>,
-    /// Neighbours that are gone, as they were.
+    /// Neighbors that are gone, as they were.
     pub removed: Vec<Arc<NeighborConfig>>,
-    /// Neighbours whose session has to begin anew.
+    /// Neighbors whose session has to begin anew.
     pub reset: Vec<Arc<NeighborConfig>>,
-    /// Neighbours that keep their session: the new settings are taken over as they are.
+    /// Neighbors that keep their session: the new settings are taken over as they are.
     pub quiet: Vec<Arc<NeighborConfig>>,
-    /// Neighbours that keep their session, and whose routes have to be filtered again.
+    /// Neighbors that keep their session, and whose routes have to be filtered again.
     pub refiltered: Vec<Refiltered>,
-    /// Groups with dynamic neighbours that are new or changed.
+    /// Groups with dynamic neighbors that are new or changed.
     pub groups_changed: Vec<Arc<str>>,
-    /// Groups with dynamic neighbours that are gone.
+    /// Groups with dynamic neighbors that are gone.
     pub groups_removed: Vec<Arc<str>>,
     /// Prefixes to originate.
     pub networks_added: Vec<IpPrefix>,
@@ -217,7 +217,7 @@ pub struct BgpDiff {
     pub restart: Vec<String>,
 }
 
-/// A neighbour whose routes have to be filtered again.
+/// A neighbor whose routes have to be filtered again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refiltered {
     /// Its new settings.
@@ -235,7 +235,7 @@ impl BgpDiff {
     }
 }
 
-/// What has to be done to get from one configuration to another. Neighbours are the same if their addresses are.
+/// What has to be done to get from one configuration to another. Neighbors are the same if their addresses are.
 pub fn diff(old: &BgpConfig, new: &BgpConfig) -> BgpDiff {
     let mut diff = BgpDiff { restart: restarts(old, new), ..BgpDiff::default() };
     let before: BTreeMap<_, _> = old.neighbors.iter().map(|n| (n.address, n)).collect();

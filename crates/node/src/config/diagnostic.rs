@@ -51,7 +51,7 @@ pub enum ErrorKind {
     Duplicate,
     /// Prefixes or port ranges that must not share anything, do.
     Overlap,
-    /// A next hop, neighbour or gateway on no connected network.
+    /// A next hop, neighbor or gateway on no connected network.
     NotConnected,
     /// Keys that exclude each other, or values that do not fit together.
     Conflict,
@@ -312,7 +312,7 @@ pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// Edits (insert, delete, replace, swap neighbours) that turn `a` into `b`: the optimal string alignment
+/// Edits (insert, delete, replace, swap neighbors) that turn `a` into `b`: the optimal string alignment
 /// distance. Long names are cut; nobody misspells a name of 64 letters into a known one.
 fn edit_distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().take(64).collect();
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(edit_distance("ports", "prots"), 1);
         assert_eq!(edit_distance("mtu", "mac"), 2);
         assert_eq!(nearest("adresses", ["mac", "addresses"]), Some("addresses"));
-        assert_eq!(nearest("colour", ["mac", "addresses"]), None);
+        assert_eq!(nearest("color", ["mac", "addresses"]), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! [qos.classes.queue]
 //! rate = "30 Mbit/s"              # the class's own bound at every port, idle or not; default: none
 //! burst = "4 KiB"                 # what it may send at once after a pause; default: what it sends in 1 ms
-//! limit = "256 KiB"               # octets that wait at most; default: by the rate, see docs/qos.md
+//! limit = "256 KiB"               # bytes that wait at most; default: by the rate, see docs/qos.md
 //! limit_packets = 4096            # packets that wait at most
 //! aqm = "codel"                   # RFC 8289, or "none"; default: codel, for strict classes none
 //! target_us = 5000                # wait that is tolerated for long; default 5000, more on slow ports
@@ -87,7 +87,7 @@ pub struct ClassQueue {
     pub rate_bps: Option<u64>,
     /// Bytes at once after a pause, where given.
     pub burst_bytes: Option<u32>,
-    /// Octets that wait at most, where given.
+    /// Bytes that wait at most, where given.
     pub limit_bytes: Option<u32>,
     /// Packets that wait at most.
     pub limit_packets: u32,

@@ -23,7 +23,7 @@
 
 use std::path::Path;
 
-use thalweg_flow::application::Labelling;
+use thalweg_flow::application::Labeling;
 use thalweg_flow::{KeyFields, MeterOptions, Sampling};
 
 use super::bgp::path;
@@ -146,7 +146,7 @@ fn read_key(reader: &mut Reader, section: &mut Section<'_>, meter: &mut MeterOpt
         meter.biflow = reader.boolean(&biflow).unwrap_or_default();
     }
     if let Some(item) = section.take("applications") {
-        meter.labelling = reader.word(&item, &Labelling::ALL).unwrap_or_default();
+        meter.labeling = reader.word(&item, &Labeling::ALL).unwrap_or_default();
     }
     let Some(key) = section.take("key") else { return };
     let mut fields =

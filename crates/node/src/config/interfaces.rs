@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::diagnostic::ErrorKind;
 use super::reader::{At, Item, Reader};
 
-/// The longest name that Linux gives an interface (IFNAMSIZ, less the octet that ends it).
+/// The longest name that Linux gives an interface (IFNAMSIZ, less the byte that ends it).
 const INTERFACE_NAME_MAX: usize = 15;
 
 /// What a port has under a name.

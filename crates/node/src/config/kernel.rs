@@ -4,7 +4,7 @@
 //! [kernel]
 //! routes = "both"         # "import": others' routes by mirrors and ports; "export": ours for the system; "off". Default:
 //!                         # "both" where a port has a mirror (and BGP's routes do not go into the kernel anyway), else "off"
-//! neighbours = "off"      # "import": those set for good in the kernel; "export": the router's for mirrors; "both"
+//! neighbors = "off"      # "import": those set for good in the kernel; "export": the router's for mirrors; "both"
 //! metric = 116            # of routes that go into the kernel
 //! repair_s = 60           # between two looks for drift
 //! ```
@@ -44,9 +44,9 @@ pub(super) fn read(
     if let Some(routes) = &routes {
         (sync.import, sync.export) = reader.word(routes, &WAYS).unwrap_or_default();
     }
-    let neighbours = section.take("neighbours");
-    if let Some(neighbours) = &neighbours {
-        (sync.import_neighbours, sync.export_neighbours) = reader.word(neighbours, &WAYS).unwrap_or_default();
+    let neighbors = section.take_renamed("neighbors", "neighbours");
+    if let Some(neighbors) = &neighbors {
+        (sync.import_neighbors, sync.export_neighbors) = reader.word(neighbors, &WAYS).unwrap_or_default();
     }
     let numbers = [
         ("metric", &mut sync.metric, 1..=METRIC_MAX, ""),
@@ -59,8 +59,8 @@ pub(super) fn read(
     }
     section.finish(reader);
     let routes = routes.filter(|_| sync.import || sync.export);
-    let neighbours = neighbours.filter(|_| sync.import_neighbours || sync.export_neighbours);
-    for (item, needs_mirror) in [(&routes, sync.export), (&neighbours, sync.export_neighbours)] {
+    let neighbors = neighbors.filter(|_| sync.import_neighbors || sync.export_neighbors);
+    for (item, needs_mirror) in [(&routes, sync.export), (&neighbors, sync.export_neighbors)] {
         if let Some(item) = item.as_ref().filter(|_| !has_port(needs_mirror)) {
             let message = "the kernel has no interface that stands for a port";
             reader.error(ErrorKind::MissingKey, &item.span, message, "a port with `interface` and `mirror`");

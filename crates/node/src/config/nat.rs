@@ -14,7 +14,7 @@
 //! hairpin = true                   # inside hosts reach each other through public addresses
 //! inbound_refresh = false          # packets from outside keep a session alive too (RFC 4787 REQ-6)
 //! host_sessions_max = 4096         # sessions of one inside host; default: a 16th of sessions_max, 64 to 4096; 0: no limit
-//! host_sessions_per_second = 1000  # new ones; this is the default; 0: no limit
+//! host_sessions_per_second = 1000  # new ones; default: a quarter of the default above, 100 to 1000; 0: no limit
 //! drop_half_open = true            # half-open TCP sessions live shorter, and make room, when the table fills up
 //! refusal = "host-unreachable"     # or "prohibited", "silent": what a host is told that gets no session
 //!
@@ -22,7 +22,7 @@
 //! udp_s = 300
 //! tcp_established_s = 7440
 //! tcp_transitory_s = 240
-//! tcp_aborted_s = 10               # refused connections, and those that the inside host has reset
+//! tcp_aborted_s = 10               # connections that were refused or reset beyond doubt
 //! icmp_s = 60
 //! other_s = 600                    # protocols without ports
 //!
@@ -53,10 +53,6 @@ const SHARDS_MAX: u64 = 256;
 const ADDRESSES_MAX: usize = 256;
 const SESSIONS_DEFAULT: u32 = 65_536;
 const SESSIONS_MAX: u64 = 1 << 24;
-/// The default limit of an inside host: this part of the table, but not less and not more than these.
-const HOST_PART: u32 = 16;
-const HOST_SESSIONS: (u32, u32) = (64, 4096);
-const HOST_RATE_DEFAULT: u32 = 1000;
 const HOST_RATE_MAX: u64 = 1_000_000;
 const PORTS_DEFAULT: PortRange = PortRange { first: 1024, last: 65535 };
 /// A week: longer timeouts are mistakes.
@@ -172,12 +168,12 @@ fn read_addresses(
         let address = at.value;
         if let Some(why) = ports.nobodys(IpAddr::V4(address)) {
             let message = format!("public address {why}");
-            reader.error(ErrorKind::BadValue, &at.span, message, "the address of one station");
+            reader.error(ErrorKind::BadValue, &at.span, message, "a unicast address");
             continue;
         }
-        if !values::is_station(IpAddr::V4(address)) {
+        if !values::is_unicast(IpAddr::V4(address)) {
             let message = format!("{address} cannot be a public address");
-            reader.error(ErrorKind::BadValue, &at.span, message, "the address of one station");
+            reader.error(ErrorKind::BadValue, &at.span, message, "a unicast address");
             continue;
         }
         if addresses.contains(&address) {
@@ -272,18 +268,17 @@ fn read_sessions_max(
     sessions as u32
 }
 
-/// What one inside host may take: by default enough for any host, and too little to take NAT from the others.
+/// What one inside host may take.
 fn read_hosts(reader: &mut Reader, section: &mut Section<'_>, sessions_max: u32) -> HostLimits {
-    let mut limit = |key: &'static str, most: u64, default: u32| {
-        let item = section.take(key);
-        let value = item.and_then(|item| reader.integer(&item, 0..=most, "")).map_or(default, |n| n as u32);
-        (value > 0).then_some(value)
+    let fair = HostLimits::fair(sessions_max);
+    let mut limit = |key: &'static str, most: u64, default: Option<u32>| {
+        let value = section.take(key).and_then(|item| reader.integer(&item, 0..=most, ""));
+        value.map_or(default, |n| (n > 0).then_some(n as u32))
     };
-    let default = (sessions_max / HOST_PART).clamp(HOST_SESSIONS.0, HOST_SESSIONS.1);
-    let sessions_max = limit("host_sessions_max", SESSIONS_MAX, default);
-    let new_per_second = limit("host_sessions_per_second", HOST_RATE_MAX, HOST_RATE_DEFAULT);
-    let drops_half_open =
-        section.take("drop_half_open").and_then(|item| reader.boolean(&item)).unwrap_or(true);
+    let sessions_max = limit("host_sessions_max", SESSIONS_MAX, fair.sessions_max);
+    let new_per_second = limit("host_sessions_per_second", HOST_RATE_MAX, fair.new_per_second);
+    let half_open = section.take("drop_half_open").and_then(|item| reader.boolean(&item));
+    let drops_half_open = half_open.unwrap_or(fair.drops_half_open);
     HostLimits { sessions_max, new_per_second, drops_half_open }
 }
 
@@ -348,7 +343,7 @@ fn read_forwards(
         }
         let inside = IpAddr::V4(*to.value.ip());
         let leads_out = outside.is_some() && ports.connected(inside) == outside;
-        if !values::is_station(inside) || leads_out || addresses.contains(to.value.ip()) {
+        if !values::is_unicast(inside) || leads_out || addresses.contains(to.value.ip()) {
             let message = format!("port forward to {inside}, which is not inside");
             reader.error(ErrorKind::Conflict, &to.span, message, "an inside host");
             continue;

@@ -134,8 +134,9 @@ fn read_networks(
         networks.push(net);
     }
     let wanted: u64 = networks.iter().map(|net| 1u64 << (32 - net.prefix_len())).sum();
-    let there = u64::from(blocks) * addresses as u64;
-    if wanted > there && blocks > 0 && addresses > 0 {
+    // Without addresses NAT waits for the one that a DHCP client gets.
+    let there = u64::from(blocks) * addresses.max(1) as u64;
+    if wanted > there && blocks > 0 {
         let message = format!("{wanted} inside addresses need a block each, and there are {there}");
         let finding = reader.error(ErrorKind::TooMany, &item.span, message, "as many blocks as addresses");
         let needed = wanted.div_ceil(u64::from(blocks));

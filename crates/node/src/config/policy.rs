@@ -50,11 +50,11 @@ pub(super) struct Sets {
 #[derive(Default)]
 pub(super) struct Policies<'a> {
     pub(super) library: RuleLibrary,
-    /// Tests, to be read when neighbours are known.
+    /// Tests, to be read when neighbors are known.
     pub(super) tests: Vec<Item<'a>>,
 }
 
-/// Reads `[policy]` but for its tests. `groups` are those that neighbour patterns may name.
+/// Reads `[policy]` but for its tests. `groups` are those that neighbor patterns may name.
 pub(super) fn read<'a>(
     reader: &mut Reader,
     root: &mut Section<'a>,

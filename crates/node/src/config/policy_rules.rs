@@ -32,14 +32,14 @@ use super::policy::{COMMUNITY, Sets, check_name, community_value, unknown};
 use super::reader::{Item, Reader, Section, integer_of};
 use super::values;
 
-/// What neighbour patterns can name.
+/// What neighbor patterns can name.
 #[derive(Default)]
 pub(super) struct Groups {
-    /// Groups, each with the addresses and the ranges of its neighbours.
+    /// Groups, each with the addresses and the ranges of its neighbors.
     pub(super) groups: Vec<Group>,
-    /// Addresses of all neighbours that are named one by one.
+    /// Addresses of all neighbors that are named one by one.
     pub(super) addresses: Arc<[IpAddr]>,
-    /// Names of neighbours.
+    /// Names of neighbors.
     pub(super) names: Vec<Arc<str>>,
 }
 
@@ -55,7 +55,7 @@ pub(super) const ORIGINS: [(&str, Origin); 3] =
 
 pub(super) const FAMILIES: [(&str, Family); 2] = [("ipv4", Family::Ipv4), ("ipv6", Family::Ipv6)];
 
-/// What the neighbour is to us; "provider" sells us transit.
+/// What the neighbor is to us; "provider" sells us transit.
 pub(super) const ROLES: [(&str, Role); 5] = [
     ("provider", Role::Provider),
     ("customer", Role::Customer),
@@ -268,7 +268,7 @@ fn between(reader: &mut Reader, item: &Item<'_>, max: u32) -> Option<Between> {
     }
 }
 
-/// Neighbours: addresses, AS numbers, `group:NAME`, `kind:external`, `role:customer`, `local`, names.
+/// Neighbors: addresses, AS numbers, `group:NAME`, `kind:external`, `role:customer`, `local`, names.
 fn peers(reader: &mut Reader, item: &Item<'_>, sets: &Sets, groups: &Groups) -> Option<Arc<[PeerPattern]>> {
     let mut patterns = Vec::new();
     for entry in reader.filled_list(item) {
@@ -301,7 +301,7 @@ fn peers(reader: &mut Reader, item: &Item<'_>, sets: &Sets, groups: &Groups) -> 
             patterns.push(PeerPattern::As(sets.numbers(reader, &entry)?));
         } else {
             let names = groups.names.iter().map(|name| &**name);
-            unknown(reader, &entry, text, "neighbour", "[[bgp.neighbor]]", names);
+            unknown(reader, &entry, text, "neighbor", "[[bgp.neighbor]]", names);
             return None;
         }
     }

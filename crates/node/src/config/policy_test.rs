@@ -29,7 +29,7 @@ use super::policy_rules::ORIGINS;
 use super::reader::{At, Item, Reader, Section};
 use super::values;
 
-/// The neighbour of a test that names none (addresses and AS numbers for documentation).
+/// The neighbor of a test that names none (addresses and AS numbers for documentation).
 const PEER_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const LOCAL_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const PEER_AS: u32 = 64_496;
@@ -128,7 +128,7 @@ fn rules(reader: &mut Reader, item: &Item<'_>, policies: &Policies<'_>) -> Optio
     Policy::compile(&policies.library, &names).ok()
 }
 
-/// Some external neighbour.
+/// Some external neighbor.
 fn own(neighbors: &[Arc<NeighborConfig>]) -> PeerInfo {
     let local_as = neighbors.first().map_or(LOCAL_AS, |neighbor| neighbor.local_as);
     let router_id = neighbors.first().map_or(LOCAL_ADDRESS, |neighbor| neighbor.router_id);
@@ -159,12 +159,12 @@ fn info(config: &NeighborConfig) -> PeerInfo {
 }
 
 fn neighbor(reader: &mut Reader, item: &Item<'_>, neighbors: &[Arc<NeighborConfig>]) -> Option<PeerInfo> {
-    let text = reader.string(item, "the address or the name of a neighbour")?;
+    let text = reader.string(item, "the address or the name of a neighbor")?;
     let address = text.parse::<IpAddr>().ok();
     let found = neighbors.iter().find(|n| &*n.name == text || Some(n.address) == address);
     if found.is_none() {
         let names = neighbors.iter().map(|neighbor| &*neighbor.name);
-        unknown(reader, item, text, "neighbour", "[[bgp.neighbor]]", names);
+        unknown(reader, item, text, "neighbor", "[[bgp.neighbor]]", names);
     }
     found.map(|config| info(config))
 }

@@ -1,4 +1,4 @@
-//! `[ports.NAME]` and `[[neighbours]]`.
+//! `[ports.NAME]` and `[[neighbors]]`.
 //!
 //! ```toml
 //! [ports.wan]                         # the name: letters, digits, `-`, `_` and `.`; it names output files
@@ -6,7 +6,7 @@
 //! addresses = ["203.0.113.2/30"]      # own addresses, each with the prefix connected here; default none
 //! mtu = 1500                          # largest IP packet in bytes, 68 to 65535 (1280 with IPv6); default 1500
 //! trace_name = "eth3"                 # name in text traces and pcapng interfaces; default: the port's name
-//! default_mac = "02:00:00:00:ff:01"   # where frames to neighbours that are not listed go; default: they are asked
+//! default_mac = "02:00:00:00:ff:01"   # where frames to neighbors that are not listed go; default: they are asked
 //!                                     # for (live), or dropped (replay)
 //! interface = "eth0"                  # what `thalweg run` opens; `mac` may then be left out for the interface's own
 //! driver = "auto"                     # af_xdp, af_packet, tap (makes the interface), auto: the best that works; dpdk
@@ -28,12 +28,13 @@
 //! addresses = ["198.51.100.2/30"]
 //! mirror = true                       # this and `router_advertisements` as above, where the parent has an interface
 //!
-//! [[neighbours]]
+//! [[neighbors]]
 //! port = "wan"                        # required
 //! address = "203.0.113.1"             # required, within a connected prefix of the port
 //! mac = "02:00:00:00:00:99"           # required
 //! ```
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Range;
 
@@ -43,12 +44,11 @@ use super::diagnostic::{ErrorKind, nearest, one_of};
 use super::interfaces::{InterfaceNames, Use, interface_name};
 use super::reader::{At, Item, Reader, Section};
 use super::types::{
-    Driver, InterfaceConfig, NatConfig, Neighbour, NextHop, PORTS_MAX, PortConfig, PortIndex,
-    ReversePathMode, RouteTarget, RoutingConfig, SubInterface, XdpPlace,
+    Driver, InterfaceConfig, MTU_DEFAULT, NatConfig, NextHop, PORTS_MAX, PortConfig, PortIndex,
+    ReversePathMode, RouteTarget, RoutingConfig, StaticNeighbor, SubInterface, XdpPlace,
 };
 use super::{dpdk, values};
 
-const MTU_DEFAULT: u16 = 1500;
 /// RFC 791 wants every link to carry 68 bytes, RFC 8200 section 5 wants 1280 for IPv6.
 const MTU_MIN: u64 = 68;
 const MTU_MIN_IPV6: u64 = 1280;
@@ -62,7 +62,7 @@ pub(super) struct Ports {
     pub(super) configs: Vec<PortConfig>,
     /// Own addresses of all ports, with their ports.
     pub(super) addresses: Vec<(PortIndex, At<IpNet>)>,
-    pub(super) neighbours: Vec<Neighbour>,
+    pub(super) neighbors: Vec<StaticNeighbor>,
     /// Access lists that ports name, for incoming packets or (false) outgoing ones.
     pub(super) acl_names: Vec<(PortIndex, bool, At<String>)>,
     /// Ports that say how their sources are checked.
@@ -99,8 +99,32 @@ struct Parent {
 
 impl Ports {
     /// Reads `[ports]`. A port with mistakes keeps its name and place, so that what refers to it does not
-    /// fail as well.
-    pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, learned: &[LearnedAddress]) -> Self {
+    /// fail as well. Ports of these `places` have the numbers of their places, and others come behind.
+    pub(super) fn read(
+        reader: &mut Reader,
+        root: &mut Section<'_>,
+        learned: &[LearnedAddress],
+        places: &[String],
+    ) -> Self {
+        let mut ports = Self::read_named(reader, root, learned, places);
+        ports.fill_up_to(places.len());
+        ports.settle_parents(reader);
+        ports.check_overlaps(reader);
+        ports
+    }
+
+    /// Numbers below `place` that have no port stay vacant.
+    fn fill_up_to(&mut self, place: usize) {
+        let length = self.configs.len().max(place);
+        self.configs.resize_with(length, PortConfig::vacant);
+    }
+
+    fn read_named(
+        reader: &mut Reader,
+        root: &mut Section<'_>,
+        learned: &[LearnedAddress],
+        places: &[String],
+    ) -> Self {
         let mut ports = Ports::default();
         let Some(item) = root.take("ports") else {
             // A router that speaks BGP and forwards nothing: a route server, a reflector, a collector.
@@ -112,7 +136,10 @@ impl Ports {
             return ports;
         };
         let Some(section) = reader.section(&item, "[ports]".to_owned()) else { return ports };
-        let names = section.into_names();
+        let place_of: HashMap<&str, usize> = places.iter().map(String::as_str).zip(0..).collect();
+        let place = |item: &Item<'_>| place_of.get(item.key).copied().unwrap_or(places.len());
+        let mut names = section.into_names();
+        names.sort_by_key(|(_, item)| place(item));
         if names.is_empty() {
             reader.error(
                 ErrorKind::MissingKey,
@@ -122,8 +149,9 @@ impl Ports {
             );
         }
         let mut trace_names: Vec<At<String>> = Vec::new();
-        for (index, (name_span, item)) in names.into_iter().enumerate() {
-            if index >= PORTS_MAX {
+        for (name_span, item) in names {
+            ports.fill_up_to(place(&item));
+            if ports.configs.len() >= PORTS_MAX {
                 let expected = format!("at most {PORTS_MAX} ports");
                 reader.error(ErrorKind::TooMany, &name_span, "too many ports", expected);
                 break;
@@ -133,8 +161,6 @@ impl Ports {
             check_trace_name(reader, &mut trace_names, &config, &name_span, &item);
             ports.configs.push(config);
         }
-        ports.settle_parents(reader);
-        ports.check_overlaps(reader);
         ports
     }
 
@@ -152,20 +178,7 @@ impl Ports {
 
     fn read_port(&mut self, reader: &mut Reader, name_span: &Range<usize>, item: &Item<'_>) -> PortConfig {
         let name = item.key.to_owned();
-        let mut config = PortConfig {
-            trace_name: name.clone(),
-            mac: [0; 6],
-            addresses: Vec::new(),
-            learned: Vec::new(),
-            mtu: MTU_DEFAULT,
-            default_mac: None,
-            interface: None,
-            sub_interface: None,
-            acl_in: None,
-            acl_out: None,
-            urpf: ReversePathMode::Off,
-            name,
-        };
+        let mut config = PortConfig::named(name);
         check_name(reader, &config.name, name_span);
         let Some(mut section) = reader.section(item, format!("[ports.{}]", config.name)) else {
             return config;
@@ -372,23 +385,27 @@ impl Ports {
     }
 
     fn expected_name(&self) -> String {
-        let names = self.configs.iter().map(|port| port.name.as_str());
-        if self.configs.is_empty() { "the name of a port".to_owned() } else { one_of(names) }
+        let mut names = self.names().peekable();
+        if names.peek().is_none() { "the name of a port".to_owned() } else { one_of(names) }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.configs.iter().filter(|port| !port.is_vacant()).map(|port| port.name.as_str())
     }
 
     fn find(&self, reader: &mut Reader, name: &str, span: &Range<usize>) -> Option<PortIndex> {
-        let names = || self.configs.iter().map(|port| port.name.as_str());
-        if let Some(index) = names().position(|known| known == name) {
+        let named = |port: &PortConfig| port.name == name && !port.is_vacant();
+        if let Some(index) = self.configs.iter().position(named) {
             return Some(index as PortIndex);
         }
         let expected = self.expected_name();
         let finding =
             reader.error(ErrorKind::UnknownName, span, format!("no port is named `{name}`"), expected);
-        finding.help = match self.configs.iter().find(|port| port.trace_name == name) {
+        finding.help = match self.configs.iter().find(|port| port.trace_name == name && !port.is_vacant()) {
             Some(port) => {
                 Some(format!("`{name}` is the trace_name of port `{}`; use the port's name", port.name))
             }
-            None => nearest(name, names()).map(|s| format!("did you mean `{s}`?")),
+            None => nearest(name, self.names()).map(|s| format!("did you mean `{s}`?")),
         };
         None
     }
@@ -407,7 +424,7 @@ impl Ports {
         self.addresses.iter().find(|(_, net)| net.value.addr() == address).map(|(port, _)| *port)
     }
 
-    /// Whether `address` can be a neighbour on `port`.
+    /// Whether `address` can be a neighbor on `port`.
     pub(super) fn is_on(&self, address: IpAddr, port: PortIndex) -> bool {
         is_link_local(address) || self.connected(address) == Some(port)
     }
@@ -418,8 +435,8 @@ impl Ports {
         // A live port asks.
         let asks = port.is_some_and(|config| config.interface.is_some());
         let default = port.and_then(|config| config.default_mac);
-        let listed = |n: &Neighbour| n.port == next_hop.port && Some(n.address) == next_hop.gateway;
-        asks || default.is_some() || self.neighbours.iter().any(listed)
+        let listed = |n: &StaticNeighbor| n.port == next_hop.port && Some(n.address) == next_hop.gateway;
+        asks || default.is_some() || self.neighbors.iter().any(listed)
     }
 
     /// Finds the way to a gateway: through `port` if it is named, else through the connected prefix.
@@ -475,12 +492,12 @@ impl Ports {
     pub(super) fn check_neighbor(&self, address: IpAddr) -> Result<(), (String, String)> {
         if let Some(owner) = self.owner(address) {
             let message = format!("next hop {address} is the router itself");
-            return Err((message, format!("a neighbour's address, not that of port {}", self.name(owner))));
+            return Err((message, format!("a neighbor's address, not that of port {}", self.name(owner))));
         }
-        if !values::is_station(address) {
+        if !values::is_unicast(address) {
             return Err((
-                format!("next hop {address} is no station's address"),
-                "a neighbour's address".to_owned(),
+                format!("next hop {address} is not a unicast address"),
+                "a neighbor's address".to_owned(),
             ));
         }
         Ok(())
@@ -654,12 +671,12 @@ fn read_device(
     }
 }
 
-/// Reads `[[neighbours]]` into the ports.
-pub(super) fn read_neighbours(reader: &mut Reader, root: &mut Section<'_>, ports: &mut Ports) {
-    let mut neighbours: Vec<(Neighbour, Range<usize>)> = Vec::new();
-    let Some(item) = root.take("neighbours") else { return };
+/// Reads `[[neighbors]]` into the ports.
+pub(super) fn read_static_neighbors(reader: &mut Reader, root: &mut Section<'_>, ports: &mut Ports) {
+    let mut neighbors: Vec<(StaticNeighbor, Range<usize>)> = Vec::new();
+    let Some(item) = root.take_renamed("neighbors", "neighbours") else { return };
     for entry in reader.list(&item) {
-        let Some(mut section) = reader.section(&entry, "[[neighbours]]".to_owned()) else { continue };
+        let Some(mut section) = reader.section(&entry, "[[neighbors]]".to_owned()) else { continue };
         let port = section.require("port", "\"wan\"").and_then(|item| ports.named(reader, &item));
         let address =
             section.require("address", "\"192.0.2.1\"").and_then(|item| reader.parse(&item, values::address));
@@ -672,23 +689,18 @@ pub(super) fn read_neighbours(reader: &mut Reader, root: &mut Section<'_>, ports
             continue;
         };
         if let Err((message, expected)) = ports.next_hop(address, Some(port)) {
-            let message = message.replacen("next hop", "neighbour", 1);
+            let message = message.replacen("next hop", "neighbor", 1);
             reader.error(ErrorKind::NotConnected, &span, message, expected);
             continue;
         }
-        if let Some((_, first)) = neighbours.iter().find(|(n, _)| n.port == port && n.address == address) {
-            let expected = format!("each neighbour once; see {}", reader.line(first));
-            reader.error(
-                ErrorKind::Duplicate,
-                &span,
-                format!("neighbour {address} is given twice"),
-                expected,
-            );
+        if let Some((_, first)) = neighbors.iter().find(|(n, _)| n.port == port && n.address == address) {
+            let expected = format!("each neighbor once; see {}", reader.line(first));
+            reader.error(ErrorKind::Duplicate, &span, format!("neighbor {address} is given twice"), expected);
             continue;
         }
-        neighbours.push((Neighbour { port, address, mac }, span));
+        neighbors.push((StaticNeighbor { port, address, mac }, span));
     }
-    ports.neighbours = neighbours.into_iter().map(|(neighbour, _)| neighbour).collect();
+    ports.neighbors = neighbors.into_iter().map(|(neighbor, _)| neighbor).collect();
 }
 
 fn check_name(reader: &mut Reader, name: &str, span: &Range<usize>) {

@@ -19,7 +19,7 @@
 //! cbs = "64 KiB"          # bursts: B, kB, KiB, MB, MiB, or a number of bytes
 //! pir = "4 Mbit/s"
 //! pbs = "128 KiB"
-//! colour_aware = false    # let the packet's own colour count
+//! color_aware = false    # let the packet's own color count
 //! yellow_dscp = "af12"    # new DSCP of yellow packets; default: unchanged
 //! red = "drop"            # or "remark", with red_dscp
 //! red_dscp = "af13"
@@ -314,7 +314,10 @@ fn read_policer(reader: &mut Reader, item: &Item<'_>) -> Option<Policer> {
         ebs =
             take_for(&mut section, "ebs", "\"128 KiB\"", two_rate).and_then(|item| read_size(reader, &item));
     }
-    let colour_aware = section.take("colour_aware").and_then(|item| reader.boolean(&item)).unwrap_or(false);
+    let color_aware = section
+        .take_renamed("color_aware", "colour_aware")
+        .and_then(|item| reader.boolean(&item))
+        .unwrap_or(false);
     let yellow_dscp = section.take("yellow_dscp").and_then(|item| read_dscp(reader, &item));
     let red = read_red(reader, &mut section);
     section.finish(reader);
@@ -324,7 +327,7 @@ fn read_policer(reader: &mut Reader, item: &Item<'_>) -> Option<Policer> {
     } else {
         single_rate_meter(reader, &cir, &cbs, &ebs?)?
     };
-    Some(Policer { meter, colour_aware, yellow_dscp, red })
+    Some(Policer { meter, color_aware, yellow_dscp, red })
 }
 
 fn take_for<'a>(

@@ -285,6 +285,15 @@ impl<'a> Section<'a> {
         Some(entry.item.clone())
     }
 
+    /// The value of a key that had another name, which is still read.
+    pub(super) fn take_renamed(&mut self, key: &'static str, before: &str) -> Option<Item<'a>> {
+        self.take(key).or_else(|| {
+            let entry = self.entries.iter_mut().find(|entry| entry.item.key == before)?;
+            entry.taken = true;
+            Some(entry.item.clone())
+        })
+    }
+
     /// The value of a key that must be there; `example` shows what to write.
     pub(super) fn require(&mut self, key: &'static str, example: &'static str) -> Option<Item<'a>> {
         let item = self.take(key);

@@ -345,12 +345,12 @@ fn check_prefix(reader: &mut Reader, ports: &Ports, prefix: &At<IpNet>) {
     }
 }
 
-/// Without live resolution a neighbour's MAC address can only come from the configuration.
+/// Without live resolution a neighbor's MAC address can only come from the configuration.
 fn warn_without_mac(reader: &mut Reader, ports: &Ports, next_hop: NextHop, span: &Range<usize>) {
     if let (Some(gateway), false) = (next_hop.gateway, ports.has_mac(next_hop)) {
         let message = format!("packets to next hop {gateway} will be dropped: its MAC address is not known");
         let port = ports.name(next_hop.port);
-        let expected = format!("a neighbour in [[neighbours]], or a default_mac for port {port}");
+        let expected = format!("a neighbor in [[neighbors]], or a default_mac for port {port}");
         reader.warning(ErrorKind::NotConnected, span, message, expected);
     }
 }

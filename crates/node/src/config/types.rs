@@ -35,8 +35,8 @@ pub type MacAddress = [u8; 6];
 pub struct RouterConfig {
     /// Ports in file order; empty only where BGP is all there is.
     pub ports: Vec<PortConfig>,
-    /// MAC addresses of directly connected stations.
-    pub neighbours: Vec<Neighbour>,
+    /// MAC addresses of directly connected neighbors.
+    pub neighbors: Vec<StaticNeighbor>,
     /// Every route the router knows, local and connected ones included.
     pub routing: RoutingConfig,
     /// Address translation, where configured.
@@ -142,7 +142,7 @@ pub struct PortConfig {
     pub learned: Vec<IpNet>,
     /// Largest IP packet that may leave here, in bytes.
     pub mtu: u16,
-    /// Where frames to neighbours that are not listed go; without it they are dropped.
+    /// Where frames to neighbors that are not listed go; without it they are dropped.
     pub default_mac: Option<MacAddress>,
     /// The interface that `thalweg run` opens for it; replays need none.
     pub interface: Option<InterfaceConfig>,
@@ -156,6 +156,40 @@ pub struct PortConfig {
     pub urpf: ReversePathMode,
 }
 
+impl PortConfig {
+    /// What stands at the number of a port that a reload took away: other ports keep their numbers. It has no name, so
+    /// nothing in a configuration can refer to it.
+    pub(super) fn vacant() -> Self {
+        Self::named(String::new())
+    }
+
+    /// A port of which nothing but its name is known.
+    pub(super) fn named(name: String) -> Self {
+        Self {
+            trace_name: name.clone(),
+            mac: [0; 6],
+            addresses: Vec::new(),
+            learned: Vec::new(),
+            mtu: MTU_DEFAULT,
+            default_mac: None,
+            interface: None,
+            sub_interface: None,
+            acl_in: None,
+            acl_out: None,
+            urpf: ReversePathMode::Off,
+            name,
+        }
+    }
+
+    /// Whether this is only the number of a port that a reload took away.
+    pub fn is_vacant(&self) -> bool {
+        self.name.is_empty()
+    }
+}
+
+/// The largest IP packet of a port that does not say.
+pub(super) const MTU_DEFAULT: u16 = 1500;
+
 /// How the forwarding table and the kernel's are kept in step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelSync {
@@ -163,10 +197,10 @@ pub struct KernelSync {
     pub import: bool,
     /// The router's routes are put into the kernel's table.
     pub export: bool,
-    /// Neighbours that somebody set for good in the kernel are the router's too.
-    pub import_neighbours: bool,
-    /// Neighbours that the router has resolved are put into the kernel's tables of mirrors.
-    pub export_neighbours: bool,
+    /// Neighbors that somebody set for good in the kernel are the router's too.
+    pub import_neighbors: bool,
+    /// Neighbors that the router has resolved are put into the kernel's tables of mirrors.
+    pub export_neighbors: bool,
     /// The metric of those.
     pub metric: u32,
     /// Seconds between two looks for drift.
@@ -176,7 +210,7 @@ pub struct KernelSync {
 impl KernelSync {
     /// Whether anything is kept in step at all.
     pub fn is_on(&self) -> bool {
-        self.import || self.export || self.import_neighbours || self.export_neighbours
+        self.import || self.export || self.import_neighbors || self.export_neighbors
     }
 }
 
@@ -185,8 +219,8 @@ impl Default for KernelSync {
         Self {
             import: false,
             export: false,
-            import_neighbours: false,
-            export_neighbours: false,
+            import_neighbors: false,
+            export_neighbors: false,
             metric: 116,
             repair_s: 60,
         }
@@ -283,7 +317,7 @@ pub enum Driver {
     AfXdp,
     /// AF_PACKET rings.
     AfPacket,
-    /// A TAP interface, made for the port: the system is the neighbour on it.
+    /// A TAP interface, made for the port: the system is the neighbor on it.
     Tap,
     /// A device of DPDK's, where that is built in.
     Dpdk,
@@ -305,9 +339,9 @@ impl Driver {
     }
 }
 
-/// A station on a connected network, with its MAC address.
+/// A neighbor on a connected network, with its MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Neighbour {
+pub struct StaticNeighbor {
     /// The port it is on.
     pub port: PortIndex,
     /// Its address, within a connected prefix of that port or IPv6 link-local.
@@ -384,7 +418,7 @@ impl RouteTarget {
 pub struct NextHop {
     /// The port to leave by.
     pub port: PortIndex,
-    /// The neighbour to send to; `None` sends to the destination itself (on-link).
+    /// The neighbor to send to; `None` sends to the destination itself (on-link).
     pub gateway: Option<IpAddr>,
 }
 
@@ -567,13 +601,13 @@ pub struct Match {
     pub ports_in: Vec<PortIndex>,
 }
 
-/// A three-colour policer.
+/// A three-color policer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policer {
     /// Its token buckets.
     pub meter: Meter,
-    /// Whether the packet's own colour (from its assured-forwarding DSCP) counts.
-    pub colour_aware: bool,
+    /// Whether the packet's own color (from its assured-forwarding DSCP) counts.
+    pub color_aware: bool,
     /// DSCP that yellow packets get.
     pub yellow_dscp: Option<u8>,
     /// What happens to red packets.
@@ -583,7 +617,7 @@ pub struct Policer {
 /// Token buckets. Rates in bits per second of IP packets, bursts in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meter {
-    /// Two-rate three-colour marker, RFC 2698. `pir_bps` is at least `cir_bps`; nothing is zero.
+    /// Two-rate three-color marker, RFC 2698. `pir_bps` is at least `cir_bps`; nothing is zero.
     TwoRate {
         /// Committed information rate.
         cir_bps: u64,
@@ -594,7 +628,7 @@ pub enum Meter {
         /// Peak burst size.
         pbs_bytes: u64,
     },
-    /// Single-rate three-colour marker, RFC 2697. The rate and at least one burst are not zero.
+    /// Single-rate three-color marker, RFC 2697. The rate and at least one burst are not zero.
     SingleRate {
         /// Committed information rate.
         cir_bps: u64,

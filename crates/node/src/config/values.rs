@@ -11,9 +11,9 @@ use super::types::{MacAddress, PortRange};
 /// What a parser expected.
 type Expected = &'static str;
 
-/// `02:00:00:00:00:01`, of a single station.
+/// `02:00:00:00:00:01`, of a single neighbor.
 pub(super) fn mac(text: &str) -> Result<MacAddress, Expected> {
-    const EXPECTED: Expected = "the MAC address of one station, such as \"02:00:00:00:00:01\"";
+    const EXPECTED: Expected = "a unicast MAC address, such as \"02:00:00:00:00:01\"";
     let mut address = [0u8; 6];
     let mut parts = text.split([':', '-']);
     for byte in &mut address {
@@ -44,8 +44,8 @@ pub(super) fn socket_v4(text: &str) -> Result<SocketAddrV4, Expected> {
 pub(super) fn interface_address(text: &str) -> Result<IpNet, Expected> {
     let net: IpNet = text.parse().map_err(|_| "an address with prefix length, such as \"192.0.2.1/24\"")?;
     let is_reserved = |address: Ipv4Addr| address.octets()[0] == 0 || address.octets()[0] >= 240;
-    if !is_station(net.addr()) || matches!(net, IpNet::V4(v4) if is_reserved(v4.addr())) {
-        return Err("the address of one station, not loopback, multicast, unspecified or reserved");
+    if !is_unicast(net.addr()) || matches!(net, IpNet::V4(v4) if is_reserved(v4.addr())) {
+        return Err("a unicast address, not loopback, multicast, unspecified or reserved");
     }
     if net.prefix_len() == 0 {
         return Err("the prefix length of the network that is connected here, from 1");
@@ -59,8 +59,8 @@ pub(super) fn interface_address(text: &str) -> Result<IpNet, Expected> {
     Ok(net)
 }
 
-/// Whether one station can have this address.
-pub(super) fn is_station(address: IpAddr) -> bool {
+/// Whether one neighbor can have this address.
+pub(super) fn is_unicast(address: IpAddr) -> bool {
     let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
     !(address.is_loopback() || address.is_multicast() || address.is_unspecified() || broadcast)
 }

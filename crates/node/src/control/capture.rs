@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Packets come as the blocks of a pcapng file, which can be written as they are. No block begins with `{`, so a reader
-//! knows by one octet which of both comes next. A capture is the last thing a connection is used for.
+//! knows by one byte which of both comes next. A capture is the last thing a connection is used for.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::os::unix::net::UnixStream;
@@ -36,7 +36,7 @@ pub struct CaptureRequest {
     pub count: Option<u64>,
     /// No longer than this.
     pub seconds: Option<u32>,
-    /// No more octets of a packet than this.
+    /// No more bytes of a packet than this.
     pub snaplen: Option<u32>,
     /// No more packets a second than this.
     pub rate: Option<u32>,

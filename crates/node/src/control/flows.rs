@@ -16,11 +16,26 @@ pub struct AmountView {
 
 impl From<Amount> for AmountView {
     fn from(amount: Amount) -> Self {
-        Self { packets: amount.packets, bytes: amount.octets }
+        Self { packets: amount.packets, bytes: amount.bytes }
     }
 }
 
-/// The books of the flow meter, as [`super::Request::FlowCache`] shows them: `seen = exported + cached + unsampled +
+/// How a collector, or the folder of a dataset, that is given flow records does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowOutletView {
+    /// The collector's address, or the folder.
+    pub to: String,
+    /// Records that arrived, as far as is known: on disk, acknowledged, or taken by the network.
+    pub records: u64,
+    /// Records on their way: not on disk yet, not acknowledged.
+    pub waiting: u64,
+    /// Records that were lost, by reason.
+    pub lost: BTreeMap<String, u64>,
+    /// Why it takes nothing at present.
+    pub error: Option<String>,
+}
+
+/// The totals of the flow meter, as [`super::Request::FlowCache`] shows them: `seen = exported + cached + unsampled +
 /// not_metered`, of packets and of bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowCacheView {
@@ -34,7 +49,7 @@ pub struct FlowCacheView {
     pub unsampled: AmountView,
     /// What belongs to no flow, by reason.
     pub not_metered: BTreeMap<String, AmountView>,
-    /// Whether the books balance. They are read while packets pass, so they may be out by those that do.
+    /// Whether the totals balance. They are read while packets pass, so they may be out by those that do.
     pub balances: bool,
     /// Flows in the cache.
     pub flows: u64,
@@ -54,10 +69,14 @@ pub struct FlowCacheView {
     pub nat_events: u64,
     /// Events of NAT that found no room before that.
     pub nat_events_lost: u64,
+    /// Times the wall clock was set since the start: records have its time, and are as long as was measured.
+    pub clock_steps: u64,
+    /// Collectors and store.
+    pub outlets: Vec<FlowOutletView>,
 }
 
 impl FlowCacheView {
-    /// The view of these books.
+    /// The view of these totals.
     pub fn new(totals: &MeterTotals) -> Self {
         Self {
             seen: totals.seen.into(),
@@ -72,7 +91,7 @@ impl FlowCacheView {
             flows: totals.flows_cached,
             flows_created: totals.flows_created,
             flows_evicted: totals.evicted(),
-            memory_bytes: totals.memory_octets,
+            memory_bytes: totals.memory_bytes,
             records: EndReason::ALL
                 .iter()
                 .map(|reason| (reason.name().to_owned(), totals.records(*reason)))
@@ -82,6 +101,8 @@ impl FlowCacheView {
             packets_lost: 0,
             nat_events: 0,
             nat_events_lost: 0,
+            clock_steps: 0,
+            outlets: Vec::new(),
         }
     }
 }

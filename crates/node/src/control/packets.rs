@@ -28,7 +28,7 @@ pub struct PortView {
     pub received_bytes: u64,
     /// Frames that were there and could not be taken.
     pub missed: u64,
-    /// Frames for other stations.
+    /// Frames for other neighbors.
     pub foreign: u64,
     /// What came by each receive queue that is worked on apart; together `received` less what was offloaded.
     #[serde(default)]
@@ -136,13 +136,13 @@ pub struct WorkerView {
     pub cores: Option<String>,
 }
 
-/// The books of a router on live interfaces, as [`super::Request::Counters`] shows them. When nothing moves, `received` is
-/// the sum of `sent`, `queued`, `waiting_for_neighbour`, all of `to_host` and all of `dropped`.
+/// The counters of a router on live interfaces, as [`super::Request::Counters`] shows them. When nothing moves, `received` is
+/// the sum of `sent`, `queued`, `waiting_for_neighbor`, all of `to_host` and all of `dropped`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountersView {
     /// Came in by ports, or was made by the router itself.
     pub received: u64,
-    /// Of these, what the router made: answers, errors, questions for neighbours, fragments, frames of mirrors.
+    /// Of these, what the router made: answers, errors, questions for neighbors, fragments, frames of mirrors.
     pub own: u64,
     /// Of these, forwarded by the kernel as the router had decided for their flows.
     pub offloaded: u64,
@@ -154,8 +154,8 @@ pub struct CountersView {
     pub to_host: BTreeMap<String, u64>,
     /// Were dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// Packets that wait for their neighbour.
-    pub waiting_for_neighbour: u64,
+    /// Packets that wait for their neighbor.
+    pub waiting_for_neighbor: u64,
     /// ICMP errors written.
     pub icmp_errors: u64,
     /// ICMP errors that were not written, because of limits or because none is due.
@@ -165,7 +165,7 @@ pub struct CountersView {
     pub workers: Vec<WorkerView>,
 }
 
-/// A neighbour on a port's link, as [`super::Request::Arp`] shows it.
+/// A neighbor on a port's link, as [`super::Request::Arp`] shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ArpView {
     /// The port.

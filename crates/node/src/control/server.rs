@@ -28,8 +28,9 @@ const REQUEST_MAX_BYTES: u64 = 64 << 10;
 /// A client that takes nothing for so long is left.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Reads the configuration again and applies it: what changed in words, or why it was refused.
-pub type Reload = dyn Fn() -> Result<Vec<String>, String> + Send + Sync;
+/// Reads the configuration again and applies it: what changed in words, or why it was refused. With `true` nothing changes: it
+/// says what would.
+pub type Reload = dyn Fn(bool) -> Result<Vec<String>, String> + Send + Sync;
 
 /// Stops the router: what becomes of routes, if not what the configuration says. Whether that was said before.
 pub type Stop = dyn Fn(Option<OnStop>) -> bool + Send + Sync;
@@ -155,8 +156,9 @@ fn each(items: Result<impl IntoIterator<Item = Value>, String>, emit: Emit<'_>) 
 impl Server {
     fn answer(&self, request: Request, emit: Emit<'_>) -> Answer {
         match request {
-            Request::Reload => {
-                each((self.reload)().map(|changes| changes.into_iter().map(Value::from)), emit)
+            Request::Reload | Request::CompareConfig => {
+                let changes = (self.reload)(request == Request::CompareConfig);
+                each(changes.map(|changes| changes.into_iter().map(Value::from)), emit)
             }
             Request::Stop { keep_routes } => {
                 (self.stop)(keep_routes.map(OnStop::of));
@@ -278,12 +280,12 @@ impl Server {
         let prefix = host.as_deref().unwrap_or(destination).parse::<IpPrefix>();
         let prefix = prefix.map_err(|_| format!("{destination}: expected an address or a prefix"))?;
         let mut view = self.forwarding()?.lookup(prefix)?;
-        let neighbours = self.live.as_ref().map(|live| live.answer(&Request::Arp));
-        for row in neighbours.into_iter().flatten().flatten() {
-            let Ok(neighbour) = serde_json::from_value::<ArpView>(row) else { continue };
-            for way in view.ways.iter_mut().filter(|way| way.port == neighbour.port) {
-                if way.neighbor.is_some_and(|address| address.to_string() == neighbour.address) {
-                    way.state = Some(neighbour.state.clone());
+        let neighbors = self.live.as_ref().map(|live| live.answer(&Request::Arp));
+        for row in neighbors.into_iter().flatten().flatten() {
+            let Ok(neighbor) = serde_json::from_value::<ArpView>(row) else { continue };
+            for way in view.ways.iter_mut().filter(|way| way.port == neighbor.port) {
+                if way.neighbor.is_some_and(|address| address.to_string() == neighbor.address) {
+                    way.state = Some(neighbor.state.clone());
                 }
             }
         }

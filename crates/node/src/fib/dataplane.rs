@@ -30,7 +30,7 @@ impl From<Vec<Adjacency>> for PathSet {
 }
 
 /// Routes that are there without BGP and win over BGP's of the same prefix: connected networks, addresses,
-/// neighbours, configured routes.
+/// neighbors, configured routes.
 #[derive(Clone, Debug, Default)]
 pub struct BaseRoutes {
     /// IPv4 prefixes and the number of their group.
@@ -55,7 +55,7 @@ impl BaseRoutes {
 /// a reverse path check that disregards default routes knows them by it.
 pub const DEFAULTS: usize = 2;
 
-/// Turns a neighbour on a link into what the data plane writes before a packet.
+/// Turns a neighbor on a link into what the data plane writes before a packet.
 pub type AdjacencyOf = Box<dyn Fn(Way) -> Adjacency + Send>;
 
 /// The data plane's tables, written by an outlet.
@@ -165,7 +165,7 @@ impl FibTables {
         }
     }
 
-    /// Whether packets get anywhere by a way now: its neighbour is known and its link is up.
+    /// Whether packets get anywhere by a way now: its neighbor is known and its link is up.
     fn is_usable(&self, way: Way) -> bool {
         matches!(way, Way::Discard) || matches!(self.adjacency(way), Adjacency::Forward { .. })
     }

@@ -30,7 +30,7 @@ pub(super) enum Target {
 /// Where a resolved next hop leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// To a neighbour.
+    /// To a neighbor.
     Neighbor {
         /// Its address: the next hop itself, or the gateway towards it.
         address: IpAddr,
@@ -174,6 +174,11 @@ impl Hops {
         self.by_address.extend(addresses(pair).map(|address| (address, number)));
         self.marked.push(number);
         Some(number)
+    }
+
+    /// Whether some number has the address as a next hop, first or standing by.
+    pub(super) fn has(&self, address: IpAddr) -> bool {
+        self.by_address.range((address, 0)..=(address, HopNumber::MAX)).next().is_some()
     }
 
     fn has_room_for_pairs(&self) -> bool {

@@ -15,14 +15,14 @@ use super::hops::DEPTH_MAX;
 /// What becomes of packets for a route that is not BGP's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UnderlayTarget {
-    /// Neighbours on this link have the addresses.
+    /// Neighbors on this link have the addresses.
     Connected {
         /// The number of a port, or of the kernel's interface.
         link: u32,
     },
-    /// A neighbour passes them on.
+    /// A neighbor passes them on.
     Gateway {
-        /// The neighbour.
+        /// The neighbor.
         address: IpAddr,
         /// The link it is on; if not given, it is resolved like a next hop.
         link: Option<u32>,
@@ -83,7 +83,7 @@ impl Underlay {
         Self { routes, lengths, fallback: None }
     }
 
-    /// An underlay in which every next hop is a neighbour on one link: for laboratories without interfaces.
+    /// An underlay in which every next hop is a neighbor on one link: for laboratories without interfaces.
     pub fn everything_on(link: u32) -> Self {
         Self { fallback: Some(link), ..Self::default() }
     }
@@ -149,7 +149,7 @@ impl Underlay {
         None
     }
 
-    /// Whether a target leads to a neighbour or, on purpose, nowhere.
+    /// Whether a target leads to a neighbor or, on purpose, nowhere.
     fn leads(&self, mut target: UnderlayTarget) -> bool {
         // As an outlet counts: the next hop itself is the first address.
         for _ in 1..=DEPTH_MAX {

@@ -1,4 +1,4 @@
-//! Which hop each prefix has: a hash table per family, 8 and 32 octets an entry.
+//! Which hop each prefix has: a hash table per family, 8 and 32 bytes an entry.
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;

@@ -236,7 +236,7 @@ impl World {
     fn new() -> Self {
         let outlet = || Outlet::new(OutletConfig::default(), Underlay::default());
         let recorder = |by_itself| Recorder { by_itself, ..Recorder::default() };
-        // The port and the MTU tell neighbours apart.
+        // The port and the MTU tell neighbors apart.
         let adjacency = |way| match way {
             Way::Neighbor { address, link } => {
                 let IpAddr::V6(v6) = (match address {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use thalweg_base::{IpPrefix, Prefix};
 
 use super::ground::{self, Alternatives, alternatives_of};
-use super::{Forwarding, ForwardingView, InStepView, Inbox, Task, rescan, view_of};
+use super::{Forwarding, ForwardingView, Inbox, KernelSyncView, Task, rescan, view_of};
 use crate::BuildError;
 use crate::config::{NextHopCheck, RouteTarget, RouterConfig};
 use crate::fib::{Outlet, OutletConfig, Underlay, UnderlayRoute, UnderlayTarget, Way};
@@ -36,7 +36,7 @@ pub struct FibView {
     pub action: String,
     /// The next hop's number in the table.
     pub hop: u16,
-    /// The neighbour it would be given to.
+    /// The neighbor it would be given to.
     pub neighbor: Option<IpAddr>,
     /// The port it would leave by, where the configuration has ports.
     pub port: Option<String>,
@@ -53,11 +53,11 @@ pub struct FibView {
 pub struct FibWay {
     /// The port.
     pub port: String,
-    /// The neighbour on it.
+    /// The neighbor on it.
     pub neighbor: Option<IpAddr>,
-    /// The neighbour's MAC address, if it is known.
+    /// The neighbor's MAC address, if it is known.
     pub mac: Option<String>,
-    /// `reachable`, `stale` and so on, where the router knows neighbours.
+    /// `reachable`, `stale` and so on, where the router knows neighbors.
     pub state: Option<String>,
 }
 
@@ -66,6 +66,7 @@ pub struct FibWay {
 pub struct ConfiguredRoutes {
     routes: Vec<(IpPrefix, UnderlayTarget)>,
     alternatives: Vec<(IpPrefix, Vec<UnderlayTarget>)>,
+    ports: Vec<String>,
     resolves_bgp: bool,
 }
 
@@ -73,8 +74,12 @@ impl ConfiguredRoutes {
     /// Those of this one.
     pub fn of(config: &RouterConfig) -> Self {
         let (routes, alternatives) = (routes_of(config).collect(), alternatives_of(config));
-        Self { routes, alternatives, resolves_bgp: config.bgp.is_some() }
+        Self { routes, alternatives, ports: names_of_ports(config), resolves_bgp: config.bgp.is_some() }
     }
+}
+
+fn names_of_ports(config: &RouterConfig) -> Vec<String> {
+    config.ports.iter().map(|port| port.name.clone()).collect()
 }
 
 /// A route of the forwarding table, as [`crate::control::Request::FibRoutes`] shows it.
@@ -94,8 +99,6 @@ pub struct FibRouteView {
 pub struct FibForwarding {
     inbox: Arc<Inbox>,
     state: Mutex<State>,
-    /// Names of ports, by link.
-    ports: Vec<String>,
     /// Goes up with every change of what the router itself knows.
     generation: AtomicU64,
     /// The configured routes, for whoever tells the kernel or adds its routes to them.
@@ -107,15 +110,30 @@ pub struct FibForwarding {
     has_others: bool,
     /// How often they were replaced.
     reloads: AtomicU64,
-    in_step: Mutex<Option<InStepView>>,
+    kernel_sync: Mutex<Option<KernelSyncView>>,
 }
 
 struct State {
     outlet: Outlet,
     tables: LiveTables,
+    /// Names of ports, by link.
+    ports: Vec<String>,
     alternatives: Alternatives,
     /// The number of the tables' last change of life that the routes have followed.
     life: u64,
+}
+
+impl State {
+    /// Where packets may go that meet a number.
+    fn ways(&self, hop: u16, host: Option<IpAddr>) -> Vec<FibWay> {
+        let way = |(port, neighbor, mac): (u16, Option<IpAddr>, Option<[u8; 6]>)| FibWay {
+            port: self.ports.get(usize::from(port)).cloned().unwrap_or_default(),
+            neighbor,
+            mac: mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":")),
+            state: None,
+        };
+        self.tables.ways_of(hop, host).into_iter().map(way).collect()
+    }
 }
 
 impl FibForwarding {
@@ -125,25 +143,24 @@ impl FibForwarding {
         let outlet_config =
             OutletConfig { first_hop: tables.first_hop(), backups: true, ..OutletConfig::default() };
         let outlet = Outlet::new(outlet_config, underlay_of(config));
-        let ports = config.ports.iter().map(|port| port.name.clone()).collect();
+        let ports = names_of_ports(config);
         let configured = match config.kernel.import || config.kernel.export {
             true => routes_of(config).collect(),
             false => Vec::new(),
         };
-        let (generation, in_step) = (AtomicU64::new(1), Mutex::default());
+        let (generation, kernel_sync) = (AtomicU64::new(1), Mutex::default());
         let checks = config.bgp.as_ref().map(|bgp| bgp.next_hop_check);
         let alternatives = Alternatives::new(alternatives_of(config));
         Ok(Self {
             inbox,
-            state: Mutex::new(State { outlet, tables, alternatives, life: 0 }),
+            state: Mutex::new(State { outlet, tables, ports, alternatives, life: 0 }),
             tells_next_hops: checks == Some(NextHopCheck::Off) && !config.ports.is_empty(),
-            ports,
             generation,
             configured: Mutex::new(configured),
             keeps_configured: config.kernel.import || config.kernel.export,
             has_others: config.kernel.import,
             reloads: AtomicU64::new(0),
-            in_step,
+            kernel_sync,
         })
     }
 
@@ -225,8 +242,8 @@ impl FibForwarding {
     }
 
     /// Says how keeping in step with the kernel goes.
-    pub fn set_in_step(&self, view: InStepView) {
-        *self.in_step.lock().unwrap_or_else(PoisonError::into_inner) = Some(view);
+    pub fn set_kernel_sync(&self, view: KernelSyncView) {
+        *self.kernel_sync.lock().unwrap_or_else(PoisonError::into_inner) = Some(view);
     }
 
     /// Works the inbox off until it is closed: the body of a thread.
@@ -263,9 +280,10 @@ impl FibForwarding {
     /// Resolves next hops of BGP routes with the routes of another configuration, and tells the kernel of these. Where
     /// others' routes count too, whoever knows them adds them again ([`Self::reloads`]).
     pub fn set_configured(&self, routes: ConfiguredRoutes) {
-        let ConfiguredRoutes { routes, alternatives, resolves_bgp } = routes;
+        let ConfiguredRoutes { routes, alternatives, ports, resolves_bgp } = routes;
         {
-            let State { outlet, tables, alternatives: chosen, .. } = &mut *self.lock();
+            let State { outlet, tables, alternatives: chosen, ports: names, .. } = &mut *self.lock();
+            *names = ports;
             *chosen = Alternatives::new(alternatives);
             chosen.choose(tables);
             if resolves_bgp && !self.has_others {
@@ -284,17 +302,6 @@ impl FibForwarding {
         self.reloads.load(Ordering::Acquire)
     }
 
-    /// Where packets may go that meet a number.
-    fn ways(&self, tables: &LiveTables, hop: u16, host: Option<IpAddr>) -> Vec<FibWay> {
-        let way = |(port, neighbor, mac): (u16, Option<IpAddr>, Option<[u8; 6]>)| FibWay {
-            port: self.ports.get(usize::from(port)).cloned().unwrap_or_default(),
-            neighbor,
-            mac: mac.map(|mac| mac.map(|octet| format!("{octet:02x}")).join(":")),
-            state: None,
-        };
-        tables.ways_of(hop, host).into_iter().map(way).collect()
-    }
-
     fn configured(&self) -> MutexGuard<'_, Vec<(IpPrefix, UnderlayTarget)>> {
         self.configured.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -308,8 +315,8 @@ impl Forwarding for FibForwarding {
     fn status(&self) -> ForwardingView {
         let state = self.lock();
         let view = view_of("fib", &state.outlet, self.inbox.counters());
-        let in_step = self.in_step.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        ForwardingView { table_bytes: Some(state.tables.fib().memory_bytes() as u64), in_step, ..view }
+        let kernel_sync = self.kernel_sync.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        ForwardingView { table_bytes: Some(state.tables.fib().memory_bytes() as u64), kernel_sync, ..view }
     }
 
     fn lookup(&self, destination: IpPrefix) -> Result<FibView, String> {
@@ -323,7 +330,7 @@ impl Forwarding for FibForwarding {
             None => tables.fib().covering(destination).map_or((0, None), |(hop, prefix)| (hop, Some(prefix))),
         };
         let action = if prefix.is_some() { action_of(tables, hop) } else { "no route" };
-        let ways = self.ways(tables, hop, host);
+        let ways = state.ways(hop, host);
         let first = ways.first().filter(|_| action == "forward");
         Ok(FibView {
             destination: host.map_or(destination.to_string(), |address| address.to_string()),
@@ -344,7 +351,7 @@ impl Forwarding for FibForwarding {
             prefix: prefix.to_string(),
             action: action_of(tables, hop).to_owned(),
             source: tables.source_of(hop).to_owned(),
-            ways: self.ways(tables, hop, None),
+            ways: state.ways(hop, None),
         };
         Ok(tables.fib().routes_after(after, most).into_iter().map(view).collect())
     }
@@ -360,7 +367,7 @@ fn action_of(tables: &LiveTables, hop: u16) -> &'static str {
 }
 
 /// What next hops resolve with: the ports' networks and configured routes, or, where there are no ports, nothing:
-/// every next hop is a neighbour then.
+/// every next hop is a neighbor then.
 fn underlay_of(config: &RouterConfig) -> Underlay {
     if config.ports.is_empty() {
         return Underlay::everything_on(NO_LINK);

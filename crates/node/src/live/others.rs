@@ -1,6 +1,6 @@
 //! Routes of others: those that programs of the system put into the kernel's table.
 //!
-//! They stand behind configured routes and resolved neighbours of the same prefix, and before BGP's. Routes with the same
+//! They stand behind configured routes and resolved neighbors of the same prefix, and before BGP's. Routes with the same
 //! ways share a number; it is given back with the last of them. A route that something else stands before is kept aside
 //! and comes into force when that goes.
 
@@ -15,7 +15,7 @@ use super::tables::{Group, LiveTables, Path};
 /// One of the ways of such a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OtherWay {
-    /// To a neighbour.
+    /// To a neighbor.
     Gateway {
         /// The port it is on.
         port: u16,
@@ -52,9 +52,14 @@ impl Others {
         self.by_number.contains_key(&number)
     }
 
-    /// Keeps a route aside that a neighbour's stands before from now on.
+    /// Keeps a route aside that a neighbor's stands before from now on.
     pub(super) fn step_back(&mut self, prefix: IpPrefix, number: NextHopId) {
         self.behind.insert(prefix, number);
+    }
+
+    /// The route that something stands before.
+    pub(super) fn behind(&self, prefix: IpPrefix) -> Option<NextHopId> {
+        self.behind.get(&prefix).copied()
     }
 
     /// The route that comes into force where something before it goes.
@@ -90,12 +95,19 @@ impl LiveTables {
         }
         for ((prefix, _), number) in changes.iter().zip(numbers) {
             let in_force = self.base_route(*prefix);
+            let is_aside = self.is_aside(*prefix);
             let before = match in_force {
-                // The router's own stands before it.
-                Some(own) if !self.others.has(own) => match number {
-                    Some(number) => self.others.behind.insert(*prefix, number),
-                    None => self.others.behind.remove(prefix),
-                },
+                // The router's own stands before it, or will when its port is up.
+                own if is_aside || own.is_some_and(|own| !self.others.has(own)) => {
+                    let before = match number {
+                        Some(number) => self.others.behind.insert(*prefix, number),
+                        None => self.others.behind.remove(prefix),
+                    };
+                    if is_aside && !self.put_others(*prefix) {
+                        without_room += 1;
+                    }
+                    before
+                }
                 before => {
                     if !self.set_base(*prefix, number) {
                         without_room += 1;
@@ -129,7 +141,7 @@ impl LiveTables {
             return Some(*number);
         }
         let path = |way: &OtherWay| match *way {
-            OtherWay::Gateway { port, address } => Path::Neighbour { port, address },
+            OtherWay::Gateway { port, address } => Path::Neighbor { port, address },
             OtherWay::Connected { port } => Path::Glean { port },
             OtherWay::Blackhole => Path::Drop(DropReason::Blackhole),
             OtherWay::Unreachable => Path::Drop(DropReason::Unreachable),

@@ -4,23 +4,25 @@
 //! number        what it stands for
 //! 0             no route
 //! 1..=targets   targets of configured routes: the router itself, a gateway or several, a network, a discard
-//! ..            a neighbour each, given out as neighbours are resolved (at most NEIGHBOURS_MAX), and targets of routes
+//! ..            a neighbor each, given out as neighbors are resolved (at most NEIGHBORS_MAX), and targets of routes
 //!               that a reload brings
 //! ..0x7fff      next hops of BGP routes, given out by the outlet
 //! ```
 //!
-//! A network that is connected leads to a *glean*: its packets leave the fast path as `neighbour-unresolved`, somebody
-//! resolves the neighbour, and from then on a host route in front of the network leads to it. What a gateway stands
-//! for is looked up by its address whenever a table of next hops is published, so a neighbour that appears, moves or
+//! A network that is connected leads to a *glean*: its packets leave the fast path as `neighbor-unresolved`, somebody
+//! resolves the neighbor, and from then on a host route in front of the network leads to it. What a gateway stands
+//! for is looked up by its address whenever a table of next hops is published, so a neighbor that appears, moves or
 //! goes turns every route that leads to it at once, whether it is configured or comes from BGP.
 //!
 //! A way whose port is down or whose neighbor is not known carries no packets where its route has another: of several
-//! equal ways, of a route with a higher metric, or of the path that stands by for BGP's best ([`stations`], and the
+//! equal ways, of a route with a higher metric, or of the path that stands by for BGP's best ([`neighbors`], and the
 //! text of [`crate::fib`]). That is one write for each number, however many prefixes have it. Where there is no other
-//! way, packets leave as `transmit-failed` (the port is down) or `neighbour-unresolved`.
+//! way, packets leave as `transmit-failed` (the port is down) or `neighbor-unresolved`. The network of a port that is
+//! down is not in the table at all ([`networks`]).
 
+mod neighbors;
+mod networks;
 mod reload;
-mod stations;
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -36,14 +38,15 @@ use crate::BuildError;
 use crate::config::{MacAddress, RouterConfig};
 use crate::fib::{BaseRoutes, DEFAULTS, FibTables, HopNumber, Install, RouteInstaller, Way};
 
+pub use neighbors::PortLink;
+pub(super) use neighbors::{Group, Path};
 pub use reload::{RouteChange, RouteCounts, RouteDifference};
-pub use stations::PortLink;
-pub(super) use stations::{Group, Path};
 
-use stations::Stations;
+use neighbors::Neighbors;
+use networks::Networks;
 
-/// Neighbours that have a host route at most.
-pub const NEIGHBOURS_MAX: u16 = 8192;
+/// Neighbors that have a host route at most.
+pub const NEIGHBORS_MAX: u16 = 8192;
 
 /// Gateways that are known to be silent at most.
 const SILENT_MAX: usize = 2048;
@@ -55,25 +58,26 @@ const TARGETS_RESERVED: u16 = 2048;
 #[derive(Debug)]
 pub struct LiveTables {
     tables: FibTables,
-    stations: Arc<Mutex<Stations>>,
+    neighbors: Arc<Mutex<Neighbors>>,
     /// By number, from 1.
     groups: Vec<Group>,
     /// Numbers of the configuration's targets, in its order.
     targets: Vec<NextHopId>,
     /// The number of addresses that are no host's.
     nobody: NextHopId,
-    /// Groups with a path to a neighbour, but for the neighbour's own.
+    /// Groups with a path to a neighbor, but for the neighbor's own.
     users: HashMap<(u16, IpAddr), Vec<NextHopId>>,
     hosts: HashMap<(u16, IpAddr), NextHopId>,
-    /// Configured routes to a single address, and those of stations that have one.
+    /// Configured routes to a single address, and those of neighbors that have one.
     configured_hosts: HashMap<IpAddr, NextHopId>,
-    station_hosts: HashMap<IpAddr, NextHopId>,
+    neighbor_hosts: HashMap<IpAddr, NextHopId>,
     /// Routes of other programs.
     pub(super) others: Others,
+    networks: Networks,
     free: Vec<NextHopId>,
     last: NextHopId,
-    /// Grows with every neighbour that comes, goes or has another MAC address.
-    neighbour_changes: u64,
+    /// Grows with every neighbor that comes, goes or has another MAC address.
+    neighbor_changes: u64,
     /// Grows when a way dies or lives again.
     life_changes: u64,
 }
@@ -81,7 +85,7 @@ pub struct LiveTables {
 impl LiveTables {
     /// The tables of a configuration. Errors if they cannot hold its routes.
     pub fn new(config: &RouterConfig) -> Result<Self, BuildError> {
-        let limit = usize::from(NEXT_HOP_MAX - NEIGHBOURS_MAX - TARGETS_RESERVED) / 2;
+        let limit = usize::from(NEXT_HOP_MAX - NEIGHBORS_MAX - TARGETS_RESERVED) / 2;
         if config.routing.targets.len() >= limit {
             return Err(BuildError::TooManyNextHops { limit });
         }
@@ -92,7 +96,7 @@ impl LiveTables {
             is_up: true,
         });
         let (macs, silent) = (HashMap::new(), HashSet::new());
-        let stations = Stations { ports: ports.collect(), macs, silent };
+        let neighbors = Neighbors { ports: ports.collect(), macs, silent };
         let mut groups: Vec<Group> = config.routing.targets.iter().map(Group::of_target).collect();
         let nobody = (groups.len() + 1) as NextHopId;
         groups.push(Group::of(vec![Path::Drop(DropReason::NotUnicast)]));
@@ -105,40 +109,43 @@ impl LiveTables {
         let taken: std::collections::HashSet<_> = v4.iter().map(|(prefix, _)| *prefix).collect();
         let empty = unused_addresses(config).filter(|prefix| !taken.contains(prefix));
         v4.extend(empty.map(|prefix| (prefix, nobody)));
-        let stations = Arc::new(Mutex::new(stations));
-        let adjacencies = groups.iter().map(|group| lock(&stations).group(group)).collect();
+        let neighbors = Arc::new(Mutex::new(neighbors));
+        let adjacencies = groups.iter().map(|group| lock(&neighbors).group(group)).collect();
         let v6: Vec<(Prefix<u128>, NextHopId)> = v6.collect();
-        let single4 = v4.iter().map(|(prefix, number)| (IpPrefix::V4(*prefix), *number));
-        let single6 = v6.iter().map(|(prefix, number)| (IpPrefix::V6(*prefix), *number));
-        let single = single4.chain(single6).map(|(prefix, number)| (prefix, prefix.address(), number));
+        let all4 = v4.iter().map(|(prefix, number)| (IpPrefix::V4(*prefix), *number));
+        let all6 = v6.iter().map(|(prefix, number)| (IpPrefix::V6(*prefix), *number));
+        let all = all4.chain(all6);
+        let networks = Networks::among(all.clone(), |number| groups.get(usize::from(number) - 1));
+        let single = all.map(|(prefix, number)| (prefix, prefix.address(), number));
         let configured_hosts = single
             .filter(|(prefix, address, _)| *prefix == IpPrefix::host(*address))
             .map(|(_, address, number)| (address, number))
             .collect();
-        let reserved = NEIGHBOURS_MAX + TARGETS_RESERVED;
+        let reserved = NEIGHBORS_MAX + TARGETS_RESERVED;
         let base = BaseRoutes { v4, v6, groups: adjacencies, reserved };
-        let of = Arc::clone(&stations);
+        let of = Arc::clone(&neighbors);
         let tables = FibTables::new(base, Box::new(move |way| lock(&of).way(way)))
             .map_err(|error| BuildError::Routes(error.to_string()))?;
         let last = groups.len() as NextHopId + reserved;
         let mut live = Self {
             tables,
-            stations,
+            neighbors,
             targets: (1..nobody).collect(),
             nobody,
             users: users_of(&groups),
             groups,
             hosts: HashMap::new(),
             configured_hosts,
-            station_hosts: HashMap::new(),
+            neighbor_hosts: HashMap::new(),
             others: Others::default(),
+            networks,
             free: Vec::new(),
             last,
-            neighbour_changes: 0,
+            neighbor_changes: 0,
             life_changes: 0,
         };
-        for neighbour in &config.neighbours {
-            live.resolved(neighbour.port, neighbour.address, neighbour.mac);
+        for neighbor in &config.neighbors {
+            live.resolved(neighbor.port, neighbor.address, neighbor.mac);
         }
         Ok(live)
     }
@@ -162,43 +169,43 @@ impl LiveTables {
         &self.tables
     }
 
-    /// A neighbour's MAC address is known, or is another one. `false` if there are too many neighbours: its packets
+    /// A neighbor's MAC address is known, or is another one. `false` if there are too many neighbors: its packets
     /// then leave the fast path as before.
     pub fn resolved(&mut self, port: u16, address: IpAddr, mac: MacAddress) -> bool {
-        self.set_neighbours(&[((port, address), Some(mac))]) == 0
+        self.set_neighbors(&[((port, address), Some(mac))]) == 0
     }
 
-    /// A neighbour does not answer any more.
+    /// A neighbor does not answer any more.
     pub fn lost(&mut self, port: u16, address: IpAddr) {
-        self.set_neighbours(&[((port, address), None)]);
+        self.set_neighbors(&[((port, address), None)]);
     }
 
-    /// What was learned of neighbours, in order: their MAC addresses, or that they are lost. All of it is published at
+    /// What was learned of neighbors, in order: their MAC addresses, or that they are lost. All of it is published at
     /// once, which costs as much as for one. How many found no room (see [`Self::resolved`]).
-    pub fn set_neighbours(&mut self, news: &[((u16, IpAddr), Option<MacAddress>)]) -> usize {
+    pub fn set_neighbors(&mut self, news: &[((u16, IpAddr), Option<MacAddress>)]) -> usize {
         let (mut routes, mut freed, mut without_room) = (Vec::new(), Vec::new(), 0);
-        for &(neighbour, mac) in news {
-            let (port, address) = neighbour;
+        for &(neighbor, mac) in news {
+            let (port, address) = neighbor;
             let before = match mac {
-                Some(mac) => self.lock().macs.insert(neighbour, mac),
-                None => self.lock().macs.remove(&neighbour),
+                Some(mac) => self.lock().macs.insert(neighbor, mac),
+                None => self.lock().macs.remove(&neighbor),
             };
-            self.note_silent(neighbour, mac.is_none());
-            match (mac, self.hosts.get(&neighbour).copied()) {
+            self.note_silent(neighbor, mac.is_none());
+            match (mac, self.hosts.get(&neighbor).copied()) {
                 (Some(_), Some(number)) => self.renew_group(number),
-                (Some(_), None) => match self.number_of_station() {
+                (Some(_), None) => match self.number_of_neighbor() {
                     Some(number) => {
-                        self.set_group(number, Group::of(vec![Path::Neighbour { port, address }]));
-                        self.hosts.insert(neighbour, number);
-                        self.station_hosts.insert(address, number);
+                        self.set_group(number, Group::of(vec![Path::Neighbor { port, address }]));
+                        self.hosts.insert(neighbor, number);
+                        self.neighbor_hosts.insert(address, number);
                         routes.push(address);
                     }
                     None => without_room += 1,
                 },
                 (None, Some(number)) => {
-                    self.hosts.remove(&neighbour);
-                    if self.station_hosts.get(&address) == Some(&number) {
-                        self.station_hosts.remove(&address);
+                    self.hosts.remove(&neighbor);
+                    if self.neighbor_hosts.get(&address) == Some(&number) {
+                        self.neighbor_hosts.remove(&address);
                         routes.push(address);
                     }
                     // Not given away before its prefix is gone.
@@ -207,8 +214,8 @@ impl LiveTables {
                 (None, None) => {}
             }
             if before != mac {
-                self.neighbour_changes += 1;
-                for number in self.users.get(&neighbour).cloned().unwrap_or_default() {
+                self.neighbor_changes += 1;
+                for number in self.users.get(&neighbor).cloned().unwrap_or_default() {
                     self.renew_group(number);
                 }
                 self.tables.renew_way(Way::Neighbor { address, link: port.into() });
@@ -255,22 +262,23 @@ impl LiveTables {
         self.lock().silent.iter().copied().collect()
     }
 
-    /// Neighbours whose MAC addresses are known, in no order.
-    pub fn neighbours(&self) -> Vec<((u16, IpAddr), MacAddress)> {
-        self.lock().macs.iter().map(|(neighbour, mac)| (*neighbour, *mac)).collect()
+    /// Neighbors whose MAC addresses are known, in no order.
+    pub fn neighbors(&self) -> Vec<((u16, IpAddr), MacAddress)> {
+        self.lock().macs.iter().map(|(neighbor, mac)| (*neighbor, *mac)).collect()
     }
 
-    /// Another number than before says that [`Self::neighbours`] are different.
-    pub fn neighbour_changes(&self) -> u64 {
-        self.neighbour_changes
+    /// Another number than before says that [`Self::neighbors`] are different.
+    pub fn neighbor_changes(&self) -> u64 {
+        self.neighbor_changes
     }
 
-    /// A port changed.
+    /// A port changed, or is new. One that is gone is down for good.
     pub fn set_port(&mut self, port: u16, link: PortLink) {
         let changed = self.lock().set_port(port, link);
         if changed {
             self.life_changes += 1;
             self.renew_groups();
+            self.settle_networks();
         }
     }
 
@@ -289,7 +297,7 @@ impl LiveTables {
         self.lock().ports.get(usize::from(port)).copied()
     }
 
-    /// Which neighbour a packet waits for that met this number.
+    /// Which neighbor a packet waits for that met this number.
     pub fn next_of(&self, number: u32, flow_hash: u32, destination: IpAddr) -> Option<(u16, IpAddr)> {
         let number = self.tables.plain(u16::try_from(number).ok()?);
         if let Some(Way::Neighbor { address, link }) = self.tables.way(number) {
@@ -297,14 +305,14 @@ impl LiveTables {
         }
         let (paths, _) = self.lock().in_use(self.groups.get(usize::from(number.checked_sub(1)?))?);
         match *paths.get(NextHops::member_of(paths.len(), flow_hash))? {
-            Path::Neighbour { port, address } => Some((port, address)),
+            Path::Neighbor { port, address } => Some((port, address)),
             Path::Glean { port } => Some((port, destination)),
             Path::Local { .. } | Path::Drop(_) => None,
         }
     }
 
-    /// Where packets may go that meet this number: port, neighbour (none where it is the destination itself, which is
-    /// not said), and the neighbour's MAC address if it is known.
+    /// Where packets may go that meet this number: port, neighbor (none where it is the destination itself, which is
+    /// not said), and the neighbor's MAC address if it is known.
     pub fn ways_of(
         &self,
         number: HopNumber,
@@ -320,7 +328,7 @@ impl LiveTables {
         let group = number.checked_sub(1).and_then(|index| self.groups.get(usize::from(index)));
         let paths = group.map(|group| self.lock().in_use(group).0).unwrap_or_default();
         let path = |path: Path| match path {
-            Path::Neighbour { port, address } => Some(way(port, Some(address))),
+            Path::Neighbor { port, address } => Some(way(port, Some(address))),
             Path::Glean { port } => Some(way(port, destination)),
             Path::Local { port } => Some((port, None, None)),
             Path::Drop(_) => None,
@@ -328,7 +336,7 @@ impl LiveTables {
         paths.into_iter().filter_map(path).collect()
     }
 
-    /// Where a number's route comes from: `connected` (networks, the router's own addresses, neighbours), `configured`,
+    /// Where a number's route comes from: `connected` (networks, the router's own addresses, neighbors), `configured`,
     /// `kernel` or `bgp`.
     pub fn source_of(&self, number: HopNumber) -> &'static str {
         if self.tables.way(number).is_some() {
@@ -343,7 +351,7 @@ impl LiveTables {
         let index = number.checked_sub(1).map(usize::from);
         match index.and_then(|index| self.groups.get(index)?.paths().next()) {
             Some(Path::Glean { .. } | Path::Local { .. }) => "connected",
-            Some(Path::Neighbour { port, address }) if self.hosts.get(&(port, address)) == Some(&number) => {
+            Some(Path::Neighbor { port, address }) if self.hosts.get(&(port, address)) == Some(&number) => {
                 "connected"
             }
             _ => "configured",
@@ -356,7 +364,7 @@ impl LiveTables {
         match group.and_then(|group| self.lock().in_use(group).0.into_iter().next()) {
             Some(Path::Drop(reason)) => reason.name(),
             Some(Path::Local { .. }) => DropReason::Local.name(),
-            Some(Path::Neighbour { .. } | Path::Glean { .. }) => "forward",
+            Some(Path::Neighbor { .. } | Path::Glean { .. }) => "forward",
             None => DropReason::NoRoute.name(),
         }
     }
@@ -375,9 +383,9 @@ impl LiveTables {
         all
     }
 
-    /// A number for a neighbour, if there are not too many of them.
-    fn number_of_station(&mut self) -> Option<NextHopId> {
-        if self.hosts.len() < usize::from(NEIGHBOURS_MAX) { self.number() } else { None }
+    /// A number for a neighbor, if there are not too many of them.
+    fn number_of_neighbor(&mut self) -> Option<NextHopId> {
+        if self.hosts.len() < usize::from(NEIGHBORS_MAX) { self.number() } else { None }
     }
 
     fn number(&mut self) -> Option<NextHopId> {
@@ -397,7 +405,7 @@ impl LiveTables {
     /// Looks up again what a number means.
     fn renew_group(&mut self, number: NextHopId) {
         let Some(group) = self.groups.get(usize::from(number) - 1) else { return };
-        let paths = lock(&self.stations).group(group);
+        let paths = lock(&self.neighbors).group(group);
         self.tables.set_base_group(number, paths);
     }
 
@@ -439,17 +447,17 @@ impl LiveTables {
 
     /// Looks up again what every number means.
     fn renew_groups(&mut self) {
-        let stations = lock(&self.stations);
-        let groups: Vec<_> = self.groups.iter().map(|group| stations.group(group)).collect();
-        drop(stations);
+        let neighbors = lock(&self.neighbors);
+        let groups: Vec<_> = self.groups.iter().map(|group| neighbors.group(group)).collect();
+        drop(neighbors);
         for (number, group) in (1..).zip(groups) {
             self.tables.set_base_group(number, group);
         }
         self.tables.renew();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Stations> {
-        lock(&self.stations)
+    fn lock(&self) -> MutexGuard<'_, Neighbors> {
+        lock(&self.neighbors)
     }
 }
 
@@ -491,7 +499,7 @@ fn unused_addresses(config: &RouterConfig) -> impl Iterator<Item = Prefix<u32>> 
     })
 }
 
-/// Which groups have a path to a neighbour.
+/// Which groups have a path to a neighbor.
 fn users_of(groups: &[Group]) -> HashMap<(u16, IpAddr), Vec<NextHopId>> {
     let mut users: HashMap<_, Vec<NextHopId>> = HashMap::new();
     for (number, group) in (1..).zip(groups) {
@@ -502,8 +510,8 @@ fn users_of(groups: &[Group]) -> HashMap<(u16, IpAddr), Vec<NextHopId>> {
     users
 }
 
-fn lock(stations: &Mutex<Stations>) -> MutexGuard<'_, Stations> {
-    stations.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(neighbors: &Mutex<Neighbors>) -> MutexGuard<'_, Neighbors> {
+    neighbors.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

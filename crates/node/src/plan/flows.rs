@@ -10,7 +10,7 @@ use std::sync::Arc;
 use thalweg_base::{Batch, Chunk, PacketFlags};
 use thalweg_dataplane::ingress::flow_hash_of_fragment;
 use thalweg_exec::{Scope, StageSpec};
-use thalweg_flow::application::{Labelling, by_ports, look};
+use thalweg_flow::application::{Labeling, by_ports, look};
 use thalweg_flow::export::NatEvent;
 use thalweg_flow::{EndReason, FlowRecord, Meter, MeterError, MeterOptions, MeterTotals, Sampling};
 
@@ -36,7 +36,7 @@ pub struct Flows {
     /// Who gets records.
     pub outlet: Arc<dyn RecordOutlet>,
     options: MeterOptions,
-    /// The books of meters before this one, which are empty.
+    /// The totals of meters before this one, which are empty.
     retired: MeterTotals,
 }
 
@@ -66,7 +66,7 @@ impl Flows {
         self.outlet.flush();
     }
 
-    /// The books, those of meters that other configurations had too.
+    /// The totals, those of meters that other configurations had too.
     pub fn totals(&self) -> MeterTotals {
         let mut totals = self.meter.totals();
         totals.add(&self.retired);
@@ -76,7 +76,7 @@ impl Flows {
     /// Asks payloads which application they are of, if that is wanted. An answer that the classes of service had from ports
     /// alone is none: ports are asked again when the record is delivered.
     pub(super) fn look(&self, batch: &mut Batch<'_>) {
-        if self.options.labelling != Labelling::Payload {
+        if self.options.labeling != Labeling::Payload {
             return;
         }
         for (packet, frame) in batch.frames() {
@@ -156,7 +156,7 @@ impl RouterPlan {
 
     /// Goes on with the flows of the plan before this one if they are told apart and timed as before; else those that
     /// there are end.
-    pub(super) fn inherit_flows(&mut self, before: &Self) {
+    pub(super) fn migrate_flows(&mut self, before: &Self) {
         let Some(old) = &before.flows else { return };
         match &mut self.flows {
             Some(new) if new.options == old.options => {
@@ -165,7 +165,7 @@ impl RouterPlan {
             Some(new) => {
                 old.flush();
                 new.retired = old.totals();
-                new.retired.memory_octets = 0;
+                new.retired.memory_bytes = 0;
             }
             None => old.flush(),
         }

@@ -123,6 +123,14 @@ impl RouterPlan {
         }
     }
 
+    /// Reports what is left of sessions and flows. No packet is to be on its way, and none to come.
+    pub fn end(&self) {
+        self.tell_end_of_nat();
+        if let Some(flows) = self.flows() {
+            flows.flush();
+        }
+    }
+
     /// Tells of all sessions and blocks as if they ended now. No packet is to be on its way, and none to come.
     pub fn tell_end_of_nat(&self) {
         if let (Some(_), Some(nat)) = (&self.nat_log, &self.nat) {

@@ -6,7 +6,7 @@
 use thalweg_base::{Batch, Chunk, DropReason, Packet, PacketFlags};
 use thalweg_dataplane::acl::{AclCounts, AclSet};
 use thalweg_dataplane::nat::Trial;
-use thalweg_dataplane::police::{Colour, ColourCounts};
+use thalweg_dataplane::police::{Color, ColorCounts};
 use thalweg_dataplane::reverse_path::ReversePathMode;
 
 use super::{RouterPlan, lock};
@@ -21,7 +21,7 @@ pub struct Traced {
     /// Its class.
     pub class: Option<u8>,
     /// What the class's policer calls it, if there is one.
-    pub colour: Option<Colour>,
+    pub color: Option<Color>,
     /// What NAT does, if it is for NAT.
     pub nat: Option<TracedNat>,
     /// The number that its route leads to.
@@ -127,7 +127,7 @@ impl RouterPlan {
         police.process(chunk);
         let of = traced.class.map(usize::from).and_then(|class| Some((before.get(class)?, class)));
         if let Some((Some(before), class)) = of {
-            traced.colour = police.counts()[class].and_then(|after| colour(*before, after));
+            traced.color = police.counts()[class].and_then(|after| color(*before, after));
         }
         if !traced.passes(TracedStage::Policer, &chunk.batch(0)) {
             return;
@@ -148,9 +148,9 @@ impl RouterPlan {
         }
         let (packet, l3) = batch.packet_and_l3(0);
         let outbound = packet.flags.has(PacketFlags::NAT_OUT);
-        let (filters, mut counts) = (self.filters(), AclCounts::new(&self.filters().acls));
+        let mut counts = AclCounts::new(&self.filters().acls);
         let trial = nat.stage.try_packet(packet, l3, now_ns, &mut |packet, l3, inside| {
-            self.judge_hairpin(&filters, packet, l3, inside, &mut counts);
+            self.judge_hairpin(packet, l3, inside, &mut counts);
         });
         traced.nat = trial.map(|trial| TracedNat { outbound, trial });
         traced.passes(TracedStage::Nat, &batch);
@@ -194,13 +194,13 @@ fn met(acls: &AclSet, counts: &AclCounts) -> Option<(usize, usize)> {
         .find_map(|(list, rules)| Some((list, rules.iter().position(|rule| rule.packets > 0)?)))
 }
 
-/// The colour whose count has grown.
-fn colour(before: ColourCounts, after: ColourCounts) -> Option<Colour> {
+/// The color whose count has grown.
+fn color(before: ColorCounts, after: ColorCounts) -> Option<Color> {
     [
-        (Colour::Green, before.green, after.green),
-        (Colour::Yellow, before.yellow, after.yellow),
-        (Colour::Red, before.red, after.red),
+        (Color::Green, before.green, after.green),
+        (Color::Yellow, before.yellow, after.yellow),
+        (Color::Red, before.red, after.red),
     ]
     .into_iter()
-    .find_map(|(colour, before, after)| (after > before).then_some(colour))
+    .find_map(|(color, before, after)| (after > before).then_some(color))
 }

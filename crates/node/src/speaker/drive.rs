@@ -1,6 +1,5 @@
-//! Doing what sessions ask for: connections, tables for neighbours that came up, the end of those that went.
+//! Doing what sessions ask for: connections, tables for neighbors that came up, the end of those that went.
 
-use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -8,9 +7,10 @@ use thalweg_bgp::export::DumpKind;
 use thalweg_bgp::peer::Millis;
 use thalweg_bgp::session::{Action, Admission, Connection, Negotiated};
 use thalweg_exec::control::Notice;
-use thalweg_wire::bgp::{Family, Notification, cease, error};
+use thalweg_wire::bgp::{Family, cease};
 
 use super::network::{ByteStream, Incoming};
+use super::parting::{self, Whose};
 use super::shards::ShardOp;
 use super::slot::{Link, PeerSlot, PeerState};
 use super::{Speaker, log};
@@ -29,10 +29,13 @@ impl Speaker {
         while let Some(action) = state.session.poll_action() {
             match action {
                 Action::Connect => self.connect(slot, state, now),
-                Action::AbandonConnect => self.close(slot, state, Connection::Outgoing),
+                Action::AbandonConnect => drop(self.close(slot, state, Connection::Outgoing)),
                 Action::Close(connection) => {
-                    state.last_words(connection);
-                    self.close(slot, state, connection);
+                    let words = state.last_words(connection);
+                    let link = self.close(slot, state, connection);
+                    if let Some(link) = link.filter(|link| !link.connecting && !words.is_empty()) {
+                        self.partings.part(link.stream, words, Whose::Neighbor, now);
+                    }
                 }
                 Action::Established(negotiated) => self.established(slot, state, &negotiated, now),
                 Action::Down { retained, .. } => {
@@ -55,7 +58,7 @@ impl Speaker {
         ended
     }
 
-    /// Frees the place of a dynamic neighbour that is gone, with its connections and with what a restart keeps.
+    /// Frees the place of a dynamic neighbor that is gone, with its connections and with what a restart keeps.
     fn release_dynamic(&self, slot: &PeerSlot, state: &PeerState) {
         let is_gone = state.links.iter().all(Option::is_none)
             && state.negotiated.is_none()
@@ -101,14 +104,21 @@ impl Speaker {
         self.notice(Notice::Opened(slot.id.index()));
     }
 
-    /// Drops a connection.
-    pub(super) fn close(&self, slot: &PeerSlot, state: &mut PeerState, connection: Connection) {
-        if state.links[connection as usize].take().is_some() && state.links.iter().all(Option::is_none) {
+    /// Takes a connection out; it is closed when it is dropped.
+    pub(super) fn close(
+        &self,
+        slot: &PeerSlot,
+        state: &mut PeerState,
+        connection: Connection,
+    ) -> Option<Link> {
+        let link = state.links[connection as usize].take();
+        if link.is_some() && state.links.iter().all(Option::is_none) {
             self.notice(Notice::Closed(slot.id.index()));
         }
+        link
     }
 
-    /// A neighbour opened a connection.
+    /// A neighbor opened a connection.
     pub(super) fn incoming(&self, slot: &Arc<PeerSlot>, mut incoming: Incoming, now: Millis) {
         let mut state = slot.lock();
         let Ok((local, remote)) = incoming.stream.addresses() else { return };
@@ -120,15 +130,16 @@ impl Speaker {
         match state.session.handle_connected(Connection::Incoming, local.ip(), remote.ip(), now) {
             Admission::Accept => {}
             Admission::Replace => {
-                let old = state.links[Connection::Incoming as usize].as_mut().filter(|_| !was_up);
-                if let Some(link) = old {
-                    farewell(&mut *link.stream, cease::CONNECTION_COLLISION);
+                let old = self.close(slot, &mut state, Connection::Incoming);
+                if let Some(link) = old.filter(|_| !was_up) {
+                    let words = parting::cease(cease::CONNECTION_COLLISION);
+                    self.partings.part(link.stream, words, Whose::Neighbor, now);
                 }
-                self.close(slot, &mut state, Connection::Incoming);
             }
             Admission::Refuse(refusal) => {
                 if let Some(notification) = refusal.notification() {
-                    farewell(&mut *incoming.stream, notification.subcode);
+                    let words = parting::cease(notification.subcode);
+                    self.partings.part(incoming.stream, words, Whose::Stranger, now);
                 }
                 self.drive_alone(slot, &mut state, now);
                 return;
@@ -152,10 +163,11 @@ impl Speaker {
                 let admission =
                     state.session.handle_connected(Connection::Outgoing, local.ip(), remote.ip(), now);
                 if let Admission::Refuse(refusal) = admission {
-                    if let Some(notification) = refusal.notification() {
-                        farewell(&mut *link.stream, notification.subcode);
+                    let link = self.close(slot, state, Connection::Outgoing);
+                    if let (Some(link), Some(notification)) = (link, refusal.notification()) {
+                        let words = parting::cease(notification.subcode);
+                        self.partings.part(link.stream, words, Whose::Neighbor, now);
                     }
-                    self.close(slot, state, Connection::Outgoing);
                 }
             }
             Some(Err(error)) => {
@@ -230,7 +242,7 @@ impl Speaker {
         }
     }
 
-    /// Has the shards withdraw all that they have of a neighbour.
+    /// Has the shards withdraw all that they have of a neighbor.
     pub(super) fn withdraw_all(&self, slot: &Arc<PeerSlot>, family: Family) {
         slot.withdrawals_begin(self.shards.len());
         self.post_to_shards(&ShardOp::Withdraw(slot.clone(), family));
@@ -243,15 +255,4 @@ impl Speaker {
             self.wake();
         }
     }
-}
-
-/// Tells a connection that is about to be closed why (Cease), as far as its socket takes it now. What the other end said
-/// is read first: a connection that is closed with something unread in it is reset, and what was written is lost.
-pub(super) fn farewell(stream: &mut dyn ByteStream, subcode: u8) {
-    let mut unread = [0; 4096];
-    let _ = stream.read(&mut unread);
-    let mut bytes = Vec::new();
-    Notification::new(error::CEASE, subcode).write(&mut bytes);
-    // A socket that takes nothing gets no last words.
-    let _ = stream.write_vectored(&[IoSlice::new(&bytes)]);
 }

@@ -1,4 +1,4 @@
-//! Update groups: neighbours that are sent the same, and the tables that new or slow members still need.
+//! Update groups: neighbors that are sent the same, and the tables that new or slow members still need.
 //!
 //! A member that came up, asked for a refresh or fell behind wants a dump. Wants are gathered: those that the
 //! group's lane finds together share one. A dump is fed from the shards and encoded in small steps between
@@ -44,7 +44,7 @@ pub(super) struct RunningDump {
 }
 
 impl Speaker {
-    /// Puts a neighbour that came up into the group of those that are sent the same.
+    /// Puts a neighbor that came up into the group of those that are sent the same.
     pub(super) fn join_group(
         &self,
         slot: &Arc<PeerSlot>,
@@ -57,7 +57,7 @@ impl Speaker {
         Sending { connection: negotiated.connection, group, member, wants: VecDeque::new(), moves: false }
     }
 
-    /// The group of those that are sent what this neighbour is to be sent, a member more in it.
+    /// The group of those that are sent what this neighbor is to be sent, a member more in it.
     fn group_of(
         &self,
         config: &NeighborConfig,
@@ -72,7 +72,7 @@ impl Speaker {
         self.group_for(view, info, u64::from(config.timers.mrai_ms))
     }
 
-    /// Moves a neighbour that is to be sent something else to its new group. What it was being sent goes on there,
+    /// Moves a neighbor that is to be sent something else to its new group. What it was being sent goes on there,
     /// then what differs; what it had been promised it still gets.
     pub(super) fn regroup(&self, slot: &Arc<PeerSlot>, state: &mut PeerState) {
         let Some(negotiated) = state.negotiated.clone() else { return };
@@ -97,7 +97,7 @@ impl Speaker {
         state.sending = Some(sending);
     }
 
-    /// Takes a neighbour out of its group.
+    /// Takes a neighbor out of its group.
     pub(super) fn leave_group(&self, slot: &PeerSlot, sending: Sending) {
         let Sending { group, member, .. } = sending;
         group.lock().group.leave(slot.id);
@@ -210,7 +210,7 @@ impl Speaker {
         more || encoded
     }
 
-    /// Ends sessions of neighbours that fell so far behind that nobody knows any more what they would have to
+    /// Ends sessions of neighbors that fell so far behind that nobody knows any more what they would have to
     /// be told to forget. They come back and get the whole table.
     fn begin_anew(&self, group: &GroupSlot, abandoned: &PeerSet) {
         let now = Millis(self.now_ms.load(Ordering::Relaxed));
@@ -338,7 +338,7 @@ fn shares(config: &NeighborConfig, negotiated: &Negotiated) -> bool {
     negotiated.kind == PeerKind::External && config.transport.multihop_ttl.is_none() && !says
 }
 
-/// Everything that what a neighbour is sent depends on.
+/// Everything that what a neighbor is sent depends on.
 pub(super) fn view_of(
     config: &NeighborConfig,
     negotiated: &Negotiated,

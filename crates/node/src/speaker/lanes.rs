@@ -110,7 +110,7 @@ impl Lane {
             loop {
                 let next = lock(&self.inbox).pop_front();
                 let Some(changes) = next else { break };
-                // Asked for when the changes are there: a neighbour whose routes these are may just have come.
+                // Asked for when the changes are there: a neighbor whose routes these are may just have come.
                 work.take_in(&changes, &peers(), now_ms);
                 if work.pending >= PENDING_MAX {
                     exported.grew |= work.flush(now_ms);

@@ -1,10 +1,10 @@
-//! What the log says. Each event once, with the neighbour and the reason in words; what others can make happen as often
+//! What the log says. Each event once, with the neighbor and the reason in words; what others can make happen as often
 //! as they like, once in an interval, with a count.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use thalweg_base::Throttle;
 use thalweg_bgp::peer::Millis;
@@ -30,33 +30,52 @@ pub(super) fn session(neighbor: &str, event: &Event) {
     }
 }
 
-/// Connections that are nobody's: anybody who reaches a listening socket can make thousands.
+/// Connections that are nobody's, and those that could not be taken in: anybody who reaches a listening socket can make
+/// thousands.
 #[derive(Default)]
 pub(super) struct Strangers {
     count: AtomicU64,
-    waiting: Mutex<(Throttle, Option<(SocketAddr, String)>)>,
+    refused: Mutex<(Throttle, Option<(SocketAddr, String)>)>,
+    failed: Mutex<(Throttle, Option<io::Error>)>,
+    /// Accepting has failed since it was asked for.
+    accept_again: AtomicBool,
 }
 
 impl Strangers {
     /// One was refused, for this reason.
     pub(super) fn refused(&self, remote: SocketAddr, why: String, now: Millis) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        let mut waiting = lock(&self.waiting);
-        waiting.0.note(1);
-        waiting.1 = Some((remote, why));
-        drop(waiting);
-        self.tell(now);
+        note(&self.refused, (remote, why));
+        self.tell_refused(now);
     }
 
-    /// Says so, unless that was said a moment ago; what was not said yet is, when this is called again.
-    pub(super) fn tell(&self, now: Millis) {
-        let mut waiting = lock(&self.waiting);
-        let Some(count) = waiting.0.due(now.0, STRANGERS_MS) else { return };
-        let Some((remote, why)) = waiting.1.take() else { return };
-        drop(waiting);
-        match count {
-            1 => tracing::warn!(%remote, "connection refused: {why}"),
-            count => tracing::warn!(%remote, count, "{count} connections refused; the last: {why}"),
+    /// A connection could not be taken in.
+    pub(super) fn accept_failed(&self, error: io::Error, now: Millis) {
+        note(&self.failed, error);
+        self.accept_again.store(true, Ordering::Release);
+        self.tell_failed(now);
+    }
+
+    /// Says what was not said yet because something like it was said a moment ago. Whether accepting has to be tried again.
+    pub(super) fn tell(&self, now: Millis) -> bool {
+        self.tell_refused(now);
+        self.tell_failed(now);
+        self.accept_again.swap(false, Ordering::AcqRel)
+    }
+
+    fn tell_refused(&self, now: Millis) {
+        match due(&self.refused, now) {
+            None => {}
+            Some((1, (remote, why))) => tracing::warn!(%remote, "connection refused: {why}"),
+            Some((count, (remote, why))) => {
+                tracing::warn!(%remote, count, "{count} connections refused; the last: {why}");
+            }
+        }
+    }
+
+    fn tell_failed(&self, now: Millis) {
+        if let Some((count, error)) = due(&self.failed, now) {
+            tracing::error!(count, "cannot accept connections: {error}; trying again");
         }
     }
 
@@ -64,6 +83,20 @@ impl Strangers {
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
+}
+
+/// Notes what is to be said when a line is due.
+fn note<T>(waiting: &Mutex<(Throttle, Option<T>)>, what: T) {
+    let mut waiting = lock(waiting);
+    waiting.0.note(1);
+    waiting.1 = Some(what);
+}
+
+/// How often it happened and the last of it, if a line is due.
+fn due<T>(waiting: &Mutex<(Throttle, Option<T>)>, now: Millis) -> Option<(u64, T)> {
+    let mut waiting = lock(waiting);
+    let count = waiting.0.due(now.0, STRANGERS_MS)?;
+    Some((count, waiting.1.take()?))
 }
 
 /// Segments that the kernel dropped because of their signature. Sockets do not hear of them.
@@ -104,10 +137,6 @@ impl Signatures {
 
 pub(super) fn password_stays(neighbor: &str, error: &io::Error) {
     tracing::warn!(neighbor, "the listening sockets keep a password that is not right any more: {error}");
-}
-
-pub(super) fn accept_failed(error: &io::Error) {
-    tracing::error!("cannot take in a connection: {error}");
 }
 
 pub(super) fn end_of_rib(neighbor: &str, family: Family) {

@@ -1,4 +1,4 @@
-//! What a speaker wants from the outside: byte streams to neighbours. Real sockets implement it in the binary,
+//! What a speaker wants from the outside: byte streams to neighbors. Real sockets implement it in the binary,
 //! simulated links in tests.
 
 use std::io::{self, IoSlice};
@@ -8,7 +8,7 @@ use thalweg_base::IpPrefix;
 use thalweg_bgp::session::NeighborConfig;
 use thalweg_exec::control::{Registry, Token};
 
-/// A connection to a neighbour. Never blocks: where it would, it says [`io::ErrorKind::WouldBlock`], and
+/// A connection to a neighbor. Never blocks: where it would, it says [`io::ErrorKind::WouldBlock`], and
 /// readiness comes through the registry.
 pub trait ByteStream: Send {
     /// Reads what is there; 0 is the end.
@@ -17,24 +17,27 @@ pub trait ByteStream: Send {
     /// Writes the slices in order, as far as they are taken.
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
+    /// Says that nothing more will be written; what was written is still delivered, and reading goes on.
+    fn shut_down_write(&mut self) -> io::Result<()>;
+
     /// Whether a connection that was begun stands: `None` while nobody knows.
     fn connected(&mut self) -> Option<io::Result<()>>;
 
     /// The two ends, ours first.
     fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)>;
 
-    /// Sets what the neighbour's configuration says about its socket.
+    /// Sets what the neighbor's configuration says about its socket.
     fn apply(&mut self, neighbor: &NeighborConfig) -> io::Result<()>;
 
     /// Makes the registry tell of readiness under this token.
     fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()>;
 }
 
-/// A connection that a neighbour opened.
+/// A connection that a neighbor opened.
 pub struct Incoming {
     /// The connection.
     pub stream: Box<dyn ByteStream>,
-    /// The neighbour's end.
+    /// The neighbor's end.
     pub remote: SocketAddr,
 }
 
@@ -46,10 +49,10 @@ pub trait Network: Send + Sync {
     /// The next connection that waits.
     fn accept(&self) -> io::Result<Option<Incoming>>;
 
-    /// Begins to connect to a neighbour.
+    /// Begins to connect to a neighbor.
     fn connect(&self, neighbor: &NeighborConfig) -> io::Result<Box<dyn ByteStream>>;
 
-    /// A neighbour is or is no longer expected: listening sockets have the password that its configuration says,
+    /// A neighbor is or is no longer expected: listening sockets have the password that its configuration says,
     /// or none, whatever they had for its address before. With an error they have what they had.
     fn expect(&self, neighbor: &NeighborConfig, expected: bool) -> io::Result<()>;
 

@@ -1,8 +1,8 @@
-//! Giving neighbours their places.
+//! Giving neighbors their places.
 //!
-//! Two things can be refused: a place, when there are [`PEERS_MAX`] neighbours, and the listening sockets' consent, when the
+//! Two things can be refused: a place, when there are [`PEERS_MAX`] neighbors, and the listening sockets' consent, when the
 //! kernel does not take a password. Both are asked for before anything is changed, and what a socket had consented to
-//! is taken back when something else is refused: neighbours get their places all together or not at all.
+//! is taken back when something else is refused: neighbors get their places all together or not at all.
 
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -14,7 +14,7 @@ use super::network::Network;
 use super::slot::{PathCounts, PeerSlot, PeerState};
 use super::{Speaker, lock, log};
 
-/// Neighbours there may be, dynamic ones included.
+/// Neighbors there may be, dynamic ones included.
 pub(super) const PEERS_MAX: usize = 16_384;
 
 /// What the network was told to expect; taken back when it is dropped, unless it is [kept](Self::keep).
@@ -28,7 +28,7 @@ impl<'a> Expecting<'a> {
         Self { network, undo: Vec::new() }
     }
 
-    /// Expects a neighbour, in the place of what was expected at its address.
+    /// Expects a neighbor, in the place of what was expected at its address.
     pub(super) fn expect(
         &mut self,
         neighbor: &Arc<NeighborConfig>,
@@ -55,7 +55,7 @@ impl Drop for Expecting<'_> {
 }
 
 impl Speaker {
-    /// Gives a neighbour a place and starts its session.
+    /// Gives a neighbor a place and starts its session.
     pub(super) fn add_neighbor(
         &self,
         config: Arc<NeighborConfig>,
@@ -69,7 +69,7 @@ impl Speaker {
         added.into_iter().next().ok_or_else(|| io::Error::other("there is no place"))
     }
 
-    /// Gives neighbours places and starts their sessions, if there are places for all of them and `consent`, which
+    /// Gives neighbors places and starts their sessions, if there are places for all of them and `consent`, which
     /// is asked then, is given. Whoever had such an address until now retires.
     pub(super) fn add_neighbors(
         &self,
@@ -81,7 +81,7 @@ impl Speaker {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         let free = slots.iter().map(|slot| slot.is_free() && !slot.is_withdrawing());
         let places = places(free, configs.len(), PEERS_MAX)
-            .ok_or_else(|| io::Error::other(format!("there may be {PEERS_MAX} neighbours")))?;
+            .ok_or_else(|| io::Error::other(format!("there may be {PEERS_MAX} neighbors")))?;
         consent()?;
         let (mut added, mut replaced) = (Vec::with_capacity(configs.len()), Vec::new());
         for (&index, config) in places.iter().zip(configs) {
@@ -124,7 +124,7 @@ impl Speaker {
             links: [None, None],
             negotiated: None,
             sending: None,
-            written_octets: 0,
+            written_bytes: 0,
             dynamic,
             config: config.clone(),
         };
@@ -139,7 +139,7 @@ impl Speaker {
         Some(was)
     }
 
-    /// The neighbour's address is nobody's any more, unless it is somebody else's already.
+    /// The neighbor's address is nobody's any more, unless it is somebody else's already.
     pub(super) fn give_up_address(&self, slot: &PeerSlot, config: &NeighborConfig) {
         let mut by_address = lock(&self.by_address);
         if by_address.get(&config.address) != Some(&slot.id) {

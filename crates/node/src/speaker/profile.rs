@@ -4,11 +4,11 @@
 //! Two of that table's lines have no step of their own here:
 //!
 //! - **Reading headers and payloads.** One read brings many messages, whole. It is measured as what it is, and beside it
-//!   stand the octets of headers and of payloads that were worked off, for whoever wants to share it out.
+//!   stand the bytes of headers and of payloads that were worked off, for whoever wants to share it out.
 //! - **Parsing headers.** A session frames each message just before it decodes it, in less time than it takes to look
 //!   at a clock. When times are measured, what a session took is framed once more, all of it between two readings;
 //!   that time is taken from the session's own and counted as parsing of headers. The first pass has brought the
-//!   octets near, so this is how long framing takes with the octets in a cache, where a read has just left them too.
+//!   bytes near, so this is how long framing takes with the bytes in a cache, where a read has just left them too.
 //!
 //! No time is counted twice. What is not counted: waiting, queues between threads, and what a read did not bring.
 
@@ -21,7 +21,7 @@ use thalweg_wire::bgp::{HEADER_LENGTH, frame};
 /// The functions that are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Function {
-    /// Taking octets from the socket: headers and payloads together. A call is a read.
+    /// Taking bytes from the socket: headers and payloads together. A call is a read.
     Read,
     /// Framing: marker, length, type. A call is a message.
     HeaderParse,
@@ -52,8 +52,8 @@ const FUNCTIONS: [(Function, &str); 7] = [
 pub(super) struct Profile {
     enabled: bool,
     sums: [(AtomicU64, AtomicU64); FUNCTIONS.len()],
-    header_octets: AtomicU64,
-    payload_octets: AtomicU64,
+    header_bytes: AtomicU64,
+    payload_bytes: AtomicU64,
 }
 
 impl Profile {
@@ -73,7 +73,7 @@ impl Profile {
         result
     }
 
-    /// Has a session work off messages, from the beginning of `bytes`; `work` says how many octets it took.
+    /// Has a session work off messages, from the beginning of `bytes`; `work` says how many bytes it took.
     #[inline]
     pub(super) fn time_messages(&self, bytes: &[u8], work: impl FnOnce() -> usize) -> usize {
         if !self.enabled {
@@ -83,13 +83,13 @@ impl Profile {
         let used = work();
         let whole_ns = nanoseconds(start);
         let start = Instant::now();
-        let (messages, octets) = count_messages(bytes.get(..used).unwrap_or(bytes));
+        let (messages, total) = count_messages(bytes.get(..used).unwrap_or(bytes));
         let framing_ns = nanoseconds(start);
         self.add(Function::HeaderParse, framing_ns, messages);
         self.add(Function::PayloadParse, whole_ns.saturating_sub(framing_ns), messages);
         let headers = messages * HEADER_LENGTH as u64;
-        self.header_octets.fetch_add(headers, Ordering::Relaxed);
-        self.payload_octets.fetch_add(octets - headers, Ordering::Relaxed);
+        self.header_bytes.fetch_add(headers, Ordering::Relaxed);
+        self.payload_bytes.fetch_add(total - headers, Ordering::Relaxed);
         used
     }
 
@@ -109,9 +109,9 @@ impl Profile {
         self.enabled.then(|| {
             json!({
                 "functions": FUNCTIONS.iter().map(entry).collect::<serde_json::Map<_, _>>(),
-                "octets": {
-                    "headers": self.header_octets.load(Ordering::Relaxed),
-                    "payloads": self.payload_octets.load(Ordering::Relaxed),
+                "bytes": {
+                    "headers": self.header_bytes.load(Ordering::Relaxed),
+                    "payloads": self.payload_bytes.load(Ordering::Relaxed),
                 },
             })
         })
@@ -122,7 +122,7 @@ fn nanoseconds(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Frames messages as a session does; how many there were, and of how many octets.
+/// Frames messages as a session does; how many there were, and of how many bytes.
 fn count_messages(bytes: &[u8]) -> (u64, u64) {
     let (mut messages, mut done) = (0, 0);
     // The longest there are: what this session may not send has ended it.
@@ -154,8 +154,8 @@ mod tests {
         for function in ["header_parse", "payload_parse"] {
             assert_eq!(calls(&profile, function), Some(5));
         }
-        let octets = &profile.to_json().unwrap()["octets"];
-        assert_eq!((octets["headers"].as_u64(), octets["payloads"].as_u64()), (Some(5 * 19), Some(4)));
+        let counted = &profile.to_json().unwrap()["bytes"];
+        assert_eq!((counted["headers"].as_u64(), counted["payloads"].as_u64()), (Some(5 * 19), Some(4)));
         // Part of a message, nothing, and what is no message.
         profile.time_messages(&bytes, || 0);
         profile.time_messages(&bytes, || 18);

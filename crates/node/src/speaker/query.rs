@@ -82,6 +82,7 @@ impl Speaker {
                 }));
             }
             Request::Reload
+            | Request::CompareConfig
             | Request::Stop { .. }
             | Request::Forwarding
             | Request::Fib { .. }
@@ -440,7 +441,7 @@ fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> NeighborVie
         updates_received: counters.received.update,
         messages_received: counters.received.total(),
         messages_sent: counters.sent.total(),
-        bytes_sent: state.written_octets,
+        bytes_sent: state.written_bytes,
         flaps: counters.flaps,
         last_error: counters.last_error.clone(),
         negotiated: state.negotiated.as_deref().map(negotiated_view),
@@ -483,7 +484,7 @@ fn negotiated_view(negotiated: &Negotiated) -> NegotiatedView {
 }
 
 fn unknown(neighbor: &str) -> String {
-    format!("no neighbour is called {neighbor} or has that address; `thalweg show neighbors` lists them")
+    format!("no neighbor is called {neighbor} or has that address; `thalweg show neighbors` lists them")
 }
 
 /// Views are plain data: they always have a JSON form.

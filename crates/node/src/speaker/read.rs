@@ -1,4 +1,4 @@
-//! Reading a neighbour's connections.
+//! Reading a neighbor's connections.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,10 +14,10 @@ use super::shards::{ShardOp, Work};
 use super::slot::{PeerSlot, PeerState, READ_BYTES};
 use super::{Speaker, SpeakerWorker, log};
 
-/// Routes that one turn of a neighbour brings at most, but for those of its last UPDATEs.
+/// Routes that one turn of a neighbor brings at most, but for those of its last UPDATEs.
 const BATCH_ROUTES: usize = 16_384;
 
-/// What came of a neighbour's turn.
+/// What came of a neighbor's turn.
 #[derive(Default)]
 struct Turn {
     /// There may be more.
@@ -94,7 +94,7 @@ impl Speaker {
             turn.ended |= self.drive(slot, state, now, &mut turn.after);
         });
         for connection in Connection::ALL {
-            let look = take_octets(worker, state, connection, &self.profile);
+            let look = take_bytes(worker, state, connection, &self.profile);
             self.work_off(worker, slot, state, connection, now, &mut turn);
             match look {
                 Look::Nothing => {}
@@ -176,7 +176,7 @@ impl Speaker {
 }
 
 /// Takes what a connection has into the worker's buffer, behind what was left of the time before.
-fn take_octets(
+fn take_bytes(
     worker: &mut SpeakerWorker,
     state: &mut PeerState,
     connection: Connection,
@@ -198,13 +198,13 @@ fn take_octets(
         buffer.resize(kept + READ_BYTES, 0);
         link.stream.read(&mut buffer[kept..])
     });
-    let (octets, look) = match read {
+    let (bytes, look) = match read {
         Ok(0) => (0, Look::Ended),
-        Ok(octets) => (octets, Look::Some),
+        Ok(bytes) => (bytes, Look::Some),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => (0, Look::Nothing),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => (0, Look::Some),
         Err(_) => (0, Look::Ended),
     };
-    buffer.truncate(kept + octets);
+    buffer.truncate(kept + bytes);
     look
 }

@@ -67,9 +67,9 @@ impl Speaker {
         let mut done = diff.restart.clone();
         for neighbor in &diff.removed {
             self.for_neighbor(neighbor, now, |speaker, slot, state| speaker.retire(slot, state, now));
-            done.push(format!("neighbour {} removed", neighbor.name));
+            done.push(format!("neighbor {} removed", neighbor.name));
         }
-        done.extend(diff.added.iter().map(|neighbor| format!("neighbour {} added", neighbor.name)));
+        done.extend(diff.added.iter().map(|neighbor| format!("neighbor {} added", neighbor.name)));
         for neighbor in &diff.reset {
             self.for_neighbor(neighbor, now, |_, _, state| {
                 state.take_config(neighbor);
@@ -81,11 +81,11 @@ impl Speaker {
                     false => state.session.handle_stop(StopReason::Shutdown { text: String::new() }, now),
                 }
             });
-            done.push(format!("neighbour {} begins anew", neighbor.name));
+            done.push(format!("neighbor {} begins anew", neighbor.name));
         }
         for neighbor in &diff.quiet {
             self.for_neighbor(neighbor, now, |_, _, state| state.take_config(neighbor));
-            done.push(format!("neighbour {} has new settings", neighbor.name));
+            done.push(format!("neighbor {} has new settings", neighbor.name));
         }
         for each in &diff.refiltered {
             self.for_neighbor(&each.neighbor, now, |speaker, slot, state| {
@@ -97,7 +97,7 @@ impl Speaker {
         }
         for group in &diff.groups_removed {
             self.retire_dynamic(group, now);
-            done.push(format!("group {group} has no dynamic neighbours any more"));
+            done.push(format!("group {group} has no dynamic neighbors any more"));
         }
         if !(diff.networks_added.is_empty() && diff.networks_removed.is_empty()) {
             self.change_networks(&diff.networks_added, &diff.networks_removed);
@@ -112,7 +112,7 @@ impl Speaker {
         Ok(done)
     }
 
-    /// Everything of a new configuration that can be refused: places for the neighbours that are added, and
+    /// Everything of a new configuration that can be refused: places for the neighbors that are added, and
     /// passwords. The configuration is in force, and they are there, or nothing has changed.
     fn take_in(&self, diff: &BgpDiff, new: &Arc<BgpConfig>, now: Millis) -> Result<(), String> {
         let expected = diff.added.iter().chain(&diff.reset);
@@ -131,7 +131,7 @@ impl Speaker {
                 expecting.keep();
                 Ok(())
             }
-            (Err(error), Some(name)) => Err(format!("neighbour {name}: {error}; nothing was changed")),
+            (Err(error), Some(name)) => Err(format!("neighbor {name}: {error}; nothing was changed")),
             (Err(error), None) => Err(format!("{error}; nothing was changed")),
         }
     }
@@ -149,7 +149,7 @@ impl Speaker {
         });
     }
 
-    /// Ends a neighbour's session for good; its place is free when its routes are gone.
+    /// Ends a neighbor's session for good; its place is free when its routes are gone.
     pub(super) fn retire(&self, slot: &Arc<PeerSlot>, state: &mut PeerState, now: Millis) {
         state.session.handle_stop(StopReason::Deconfigured, now);
         self.drive_alone(slot, state, now);
@@ -169,7 +169,7 @@ impl Speaker {
         state.take_config(&each.neighbor);
         let name = &each.neighbor.name;
         let Some(negotiated) = state.negotiated.clone() else {
-            done.push(format!("neighbour {name} has new policies"));
+            done.push(format!("neighbor {name} has new policies"));
             return;
         };
         if each.import {
@@ -178,9 +178,9 @@ impl Speaker {
             let asked = families.filter(|family| state.session.refresh(*family)).count();
             done.push(match asked {
                 0 => {
-                    format!("neighbour {name} has a new import policy; it offers no route refresh: reset it")
+                    format!("neighbor {name} has a new import policy; it offers no route refresh: reset it")
                 }
-                _ => format!("neighbour {name} has a new import policy and is asked for its routes"),
+                _ => format!("neighbor {name} has a new import policy and is asked for its routes"),
             });
         }
         if each.export {
@@ -188,11 +188,11 @@ impl Speaker {
                 sending.moves = true;
             }
             self.regroup(slot, state);
-            done.push(format!("neighbour {name} has a new export policy and is sent the difference"));
+            done.push(format!("neighbor {name} has a new export policy and is sent the difference"));
         }
     }
 
-    /// Dynamic neighbours of a group whose range or template changed.
+    /// Dynamic neighbors of a group whose range or template changed.
     fn refilter_dynamic(&self, new: &BgpConfig, group: &Arc<str>, now: Millis, done: &mut Vec<String>) {
         let Some(range) =
             new.groups.iter().find(|each| each.name == *group).and_then(|each| each.dynamic.clone())
@@ -246,6 +246,12 @@ impl Speaker {
             }
             self.write_slot(&slot, now);
         }
+    }
+
+    /// Goes on with connections that were told why they end; whether some are not closed yet. To be called for a moment
+    /// after [`Self::shut_down`].
+    pub fn is_parting(&self) -> bool {
+        self.partings.look(Millis(self.now_ms.load(Ordering::Relaxed)))
     }
 
     /// A new session in the place of one that panicked.

@@ -1,4 +1,4 @@
-//! The RIB for others than neighbours: looking at all of it, routes that no session brought, and the way to next hops.
+//! The RIB for others than neighbors: looking at all of it, routes that no session brought, and the way to next hops.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Speaker {
         slot.rib().scan::<A>(cursor, SLICE_PREFIXES, visit)
     }
 
-    /// All neighbours with a session or with routes left, and static sources.
+    /// All neighbors with a session or with routes left, and static sources.
     pub fn peer_table(&self) -> Arc<PeerTable> {
         self.peers()
     }
@@ -66,7 +66,7 @@ impl Speaker {
         self.now_ms.load(Ordering::Relaxed) / 1000
     }
 
-    /// Gives sources that have no session places among the neighbours; they keep them. Sources for which there is
+    /// Gives sources that have no session places among the neighbors; they keep them. Sources for which there is
     /// no place get none.
     pub fn add_static_sources(&self, sources: &[StaticSource]) -> Vec<Option<PeerId>> {
         let local_as = self.config().local_as;

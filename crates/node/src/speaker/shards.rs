@@ -1,13 +1,13 @@
 //! The shards of the RIB with the work that waits for them.
 //!
-//! What concerns all routes of a neighbour (its session ended, its restart is over), or all routes there are (the way to
+//! What concerns all routes of a neighbor (its session ended, its restart is over), or all routes there are (the way to
 //! next hops has changed), is too long for one turn.
 //! Such an [`ShardOp`] is taken up when the batch that carries it is applied, and then worked off in slices of
 //! [`SLICE_ROUTES`] routes between other work.
 //!
-//! A batch of a session that has ended must not be applied after the neighbour's routes were withdrawn. Each
-//! batch therefore carries the number of its session; ending a session raises the neighbour's number before the
-//! withdrawal is posted, and both are looked at under the shard's lock. The table of neighbours is asked for under
+//! A batch of a session that has ended must not be applied after the neighbor's routes were withdrawn. Each
+//! batch therefore carries the number of its session; ending a session raises the neighbor's number before the
+//! withdrawal is posted, and both are looked at under the shard's lock. The table of neighbors is asked for under
 //! it too: whoever has routes in the shard then is in the table.
 //!
 //! What is said of next hops holds from the moment it is taken up; the work after it looks at every prefix once. If
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
-use thalweg_bgp::rib::{NextHopView, RibShard, ScanCursor, ShardConfig};
+use thalweg_bgp::rib::{NextHopView, RibShard, ScanCursor, ShardConfig, Withdrawal};
 use thalweg_bgp::route::{Changes, RouteBatch, SHARDS};
 use thalweg_wire::bgp::Family;
 
@@ -30,10 +30,10 @@ use super::slot::PeerSlot;
 /// Routes looked at in one slice of long work: well below a millisecond.
 const SLICE_ROUTES: usize = 4096;
 
-/// Something that concerns all routes of a neighbour, or all routes, in a shard.
+/// Something that concerns all routes of a neighbor, or all routes, in a shard.
 #[derive(Clone)]
 pub(super) enum ShardOp {
-    /// The neighbour's routes are not valid any more.
+    /// The neighbor's routes are not valid any more.
     Withdraw(Arc<PeerSlot>, Family),
     /// The session is lost and the neighbor restarts: its routes are stale now, and those that were stale before go.
     Retain(Arc<PeerSlot>, Family),
@@ -196,7 +196,7 @@ impl ShardSlot {
 
     fn take_up(&self, rib: &mut RibShard, op: ShardOp) {
         match op {
-            // At once: what the neighbour announces from now on must not be marked.
+            // At once: what the neighbor announces from now on must not be marked.
             ShardOp::MarkStale(peer, family) => {
                 // A sweep that is not finished would take what is marked now; what it has left is marked too,
                 // and goes with the next one.
@@ -243,13 +243,12 @@ impl Running {
             | ShardOp::Retain(slot, family)
             | ShardOp::Sweep(slot, family) => {
                 let before = rib.peer_paths(slot.id, *family);
-                let withdraw = match &self.op {
-                    ShardOp::Sweep(..) => RibShard::withdraw_stale,
-                    ShardOp::Retain(..) => RibShard::retain_peer,
-                    _ => RibShard::withdraw_peer,
+                let which = match &self.op {
+                    ShardOp::Sweep(..) => Withdrawal::Stale(slot.id),
+                    ShardOp::Retain(..) => Withdrawal::Retain(slot.id),
+                    _ => Withdrawal::All(slot.id),
                 };
-                let done =
-                    withdraw(rib, slot.id, *family, &mut self.cursors[0], SLICE_ROUTES, peers, changes);
+                let done = rib.withdraw(which, *family, &mut self.cursors[0], SLICE_ROUTES, peers, changes);
                 slot.paths.count(*family, before, rib.peer_paths(slot.id, *family));
                 done
             }

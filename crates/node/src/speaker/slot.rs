@@ -1,6 +1,6 @@
-//! A neighbour's place: its session, its connections, and what waits to be written to it.
+//! A neighbor's place: its session, its connections, and what waits to be written to it.
 //!
-//! Everything that changes is behind one lock, which whoever works for the neighbour holds for one turn. The
+//! Everything that changes is behind one lock, which whoever works for the neighbor holds for one turn. The
 //! atomics beside it say whether a turn is worth while, so that nobody takes the lock in vain.
 
 use std::collections::VecDeque;
@@ -17,10 +17,10 @@ use super::lanes::GroupSlot;
 use super::network::ByteStream;
 use super::{lock, log};
 
-/// Octets taken from a socket in one turn. With what was left of the turn before, the longest message fits.
+/// Bytes taken from a socket in one turn. With what was left of the turn before, the longest message fits.
 pub(super) const READ_BYTES: usize = 64 << 10;
 
-/// Octets written to one neighbour before others have their turn.
+/// Bytes written to one neighbor before others have their turn.
 const WRITE_TURN_BYTES: usize = 4 << 20;
 
 /// A connection of a session.
@@ -105,12 +105,12 @@ pub(super) struct PeerState {
     pub(super) links: [Option<Link>; 2],
     pub(super) negotiated: Option<Arc<Negotiated>>,
     pub(super) sending: Option<Sending>,
-    pub(super) written_octets: u64,
+    pub(super) written_bytes: u64,
     /// Made for an address that a dynamic range covers; goes when the session goes.
     pub(super) dynamic: bool,
 }
 
-/// A neighbour's place.
+/// A neighbor's place.
 pub(super) struct PeerSlot {
     pub(super) id: PeerId,
     state: Mutex<PeerState>,
@@ -270,13 +270,17 @@ impl PeerState {
         self.session.next_deadline().map_or(u64::MAX, |deadline| deadline.0)
     }
 
-    /// Gives the neighbour the NOTIFICATION before the connection goes, unless it is in the middle of a message.
-    pub(super) fn last_words(&mut self, connection: Connection) {
+    /// What is to be written before the connection goes: the NOTIFICATION and what comes before it. Nothing, if the
+    /// neighbor is in the middle of a message.
+    pub(super) fn last_words(&mut self, connection: Connection) -> Vec<u8> {
         let sending = self.sending.as_ref().filter(|sending| sending.connection == connection);
         let within = sending.is_some_and(|sending| sending.member.inside_message());
-        if let (Some(link), false) = (&mut self.links[connection as usize], within) {
-            self.session.poll_output(connection, &mut link.control);
-            link.flush_control();
+        match &mut self.links[connection as usize] {
+            Some(link) if !within => {
+                self.session.poll_output(connection, &mut link.control);
+                link.control.split_off(std::mem::take(&mut link.control_written))
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -293,7 +297,7 @@ impl PeerState {
             let moves = sending.as_ref().is_some_and(|sending| sending.moves);
             match link.write(sending.map(|sending| &mut sending.member), moves) {
                 Ok(written) => {
-                    self.written_octets += written as u64;
+                    self.written_bytes += written as u64;
                     progress |= written > 0;
                     if written > 0 {
                         self.session.handle_written(connection, now);
@@ -373,14 +377,5 @@ impl Link {
             self.full = written < asked;
         }
         Ok(total)
-    }
-
-    /// Writes what is left of the session's own messages, as far as the socket takes it now.
-    fn flush_control(&mut self) {
-        // A socket that is full or broken takes no last words.
-        if self.stream.write_vectored(&[IoSlice::new(&self.control[self.control_written..])]).is_ok() {
-            self.control.clear();
-            self.control_written = 0;
-        }
     }
 }

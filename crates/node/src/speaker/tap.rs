@@ -1,4 +1,4 @@
-//! Looking on while sessions read: what neighbours send, before anything is made of it.
+//! Looking on while sessions read: what neighbors send, before anything is made of it.
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType};
 use thalweg_dataplane::ip_packet::IpPacket;
-use thalweg_dataplane::police::Colour;
+use thalweg_dataplane::police::Color;
 use thalweg_dataplane::reverse_path::ReversePathMode;
 use thalweg_text::units::{counted, exact_bit_rate};
 
@@ -41,10 +41,11 @@ fn port_of(config: &RouterConfig, spec: &PacketSpec) -> Result<PortIndex, SpecEr
     let interface = |port: &crate::config::PortConfig| {
         port.interface.as_ref().is_some_and(|interface| interface.name == spec.port)
     };
-    let by_name = config.ports.iter().position(|port| port.name == spec.port);
+    let by_name = config.ports.iter().position(|port| port.name == spec.port && !port.is_vacant());
     let place = by_name.or_else(|| config.ports.iter().position(interface));
     place.and_then(|place| PortIndex::try_from(place).ok()).ok_or_else(|| {
-        let names: Vec<_> = config.ports.iter().map(|port| port.name.as_str()).collect();
+        let ports = config.ports.iter().filter(|port| !port.is_vacant());
+        let names: Vec<_> = ports.map(|port| port.name.as_str()).collect();
         SpecError {
             what: "the packet",
             text: spec.to_string(),
@@ -99,10 +100,10 @@ impl Explanation<'_> {
             SocketAddr::new(source, descriptor.src_port),
             SocketAddr::new(destination, descriptor.dst_port),
         );
-        let station = self.route(destination);
+        let neighbor = self.route(destination);
         self.filters_out();
         self.queue(descriptor.class);
-        let (outcome, summary) = self.end(frame.len(), station);
+        let (outcome, summary) = self.end(frame.len(), neighbor);
         let reason = self.traced.dropped.map(|(_, reason)| reason.name().to_owned());
         TraceView { packet: self.spec.to_string(), steps: self.steps, outcome, reason, summary }
     }
@@ -191,15 +192,15 @@ impl Explanation<'_> {
             Service::Weighted { weight } => format!("weight {weight}"),
         };
         self.step("class", &config.name, service);
-        let Some(colour) = self.traced.colour else { return };
-        let (name, what) = match colour {
-            Colour::Green => ("green", "within the committed rate".to_owned()),
-            Colour::Yellow => {
+        let Some(color) = self.traced.color else { return };
+        let (name, what) = match color {
+            Color::Green => ("green", "within the committed rate".to_owned()),
+            Color::Yellow => {
                 let marked = config.policer.and_then(|policer| policer.yellow_dscp);
                 let marked = marked.map_or(String::new(), |dscp| format!("; gets DSCP {dscp}"));
                 ("yellow", format!("above the committed rate{marked}"))
             }
-            Colour::Red => match config.policer.map(|policer| policer.red) {
+            Color::Red => match config.policer.map(|policer| policer.red) {
                 Some(RedAction::Remark { dscp }) => ("red", format!("above both rates; gets DSCP {dscp}")),
                 _ => ("red", "above both rates".to_owned()),
             },
@@ -246,7 +247,7 @@ impl Explanation<'_> {
         }
     }
 
-    /// The look-up, and who is next; the station's MAC address, if it is known.
+    /// The look-up, and who is next; the neighbor's MAC address, if it is known.
     fn route(&mut self, destination: IpAddr) -> Option<String> {
         let number = self.traced.next_hop?;
         let prefix = self.around.prefix(destination).unwrap_or_else(|| "no prefix".to_owned());
@@ -261,17 +262,17 @@ impl Explanation<'_> {
             None => prefix.clone(),
         };
         self.pass_or_drop("route", TracedStage::Route, |dropped| match dropped {
-            Some(DropReason::NeighbourUnresolved) => way,
+            Some(DropReason::NeighborUnresolved) => way,
             Some(reason) => format!("{way}: {}", reason.meaning()),
             None => way,
         });
         let (port, address) = next?;
-        let station = self.around.station(port, address);
-        let known = station.as_ref().and_then(|station| station.mac);
+        let neighbor = self.around.neighbor(port, address);
+        let known = neighbor.as_ref().and_then(|neighbor| neighbor.mac);
         let link = self.around.link(port);
         let mac = known.or(link.and_then(|link| link.default_mac));
-        let state = station.map_or("unknown".to_owned(), |station| station.state);
-        let mac = mac.map(|mac| mac.map(|octet| format!("{octet:02x}")).join(":"));
+        let state = neighbor.map_or("unknown".to_owned(), |neighbor| neighbor.state);
+        let mac = mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":"));
         let why = match &mac {
             Some(mac) => format!("{address} on {} has {mac}", self.port_name(port)),
             None => {
@@ -282,7 +283,7 @@ impl Explanation<'_> {
                 )
             }
         };
-        self.step("neighbour", &state, why);
+        self.step("neighbor", &state, why);
         if let Some(link) = link {
             let verdict = if self.spec.length > link.mtu as usize { "too large" } else { "fits" };
             self.step("mtu", verdict, format!("{} bytes, the port's MTU is {}", self.spec.length, link.mtu));
@@ -320,12 +321,12 @@ impl Explanation<'_> {
         self.step("queue", &queue.name, why);
     }
 
-    fn end(&self, octets: usize, station: Option<String>) -> (String, String) {
+    fn end(&self, bytes: usize, neighbor: Option<String>) -> (String, String) {
         let Some((_, reason)) = self.traced.dropped else {
             let port = self.traced.port_out.map_or(String::new(), |port| self.port_name(port));
-            let to = station.map_or(String::new(), |mac| format!(" to {mac}"));
+            let to = neighbor.map_or(String::new(), |mac| format!(" to {mac}"));
             let ttl = self.spec.ttl.saturating_sub(1);
-            return ("sent".to_owned(), format!("sent by {port}{to}, {octets} bytes, TTL {ttl}"));
+            return ("sent".to_owned(), format!("sent by {port}{to}, {bytes} bytes, TTL {ttl}"));
         };
         let (outcome, what) = self.afterwards(reason);
         (outcome.to_owned(), format!("{}: {what}", reason.name()))
@@ -345,7 +346,7 @@ impl Explanation<'_> {
                 Some(mirror) => return ("host", format!("handed to the mirror {mirror}")),
                 None => ("dropped", "the port has no mirror that could take it"),
             },
-            R::NeighbourUnresolved => (
+            R::NeighborUnresolved => (
                 "waits",
                 "held until the neighbor answers; if it does not, the sender is told: host unreachable",
             ),

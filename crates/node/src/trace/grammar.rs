@@ -4,7 +4,7 @@
 //! PORT ip SOURCE -> DESTINATION [TRANSPORT] [OPTION]...
 //!   PORT        a port of the configuration, or its interface: where the packet comes in
 //!   TRANSPORT   udp [SOURCE_PORT ->] PORT | tcp [SOURCE_PORT ->] PORT | icmp [TYPE[/CODE]] | protocol NUMBER
-//!   OPTION      ttl N | dscp NAME_OR_N | length OCTETS | df | flags syn,ack,.. | fragment first|later
+//!   OPTION      ttl N | dscp NAME_OR_N | length BYTES | df | flags syn,ack,.. | fragment first|later
 //! ```
 
 use std::fmt;
@@ -56,7 +56,7 @@ pub struct PacketSpec {
     pub ttl: u8,
     /// Code point.
     pub dscp: u8,
-    /// Octets of the IP packet.
+    /// Bytes of the IP packet.
     pub length: usize,
     /// It may not be cut.
     pub dont_fragment: bool,
@@ -101,15 +101,15 @@ impl PacketSpec {
     }
 
     fn ipv6_header(&self, source: IpAddr, destination: IpAddr) -> Vec<u8> {
-        let octets = |address: IpAddr| match address {
+        let bytes = |address: IpAddr| match address {
             IpAddr::V6(address) => address.octets(),
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
         };
         let mut header = vec![0x60 | self.dscp >> 2, self.dscp << 6, 0, 0];
         header.extend(((self.length - IPV6_HEADER) as u16).to_be_bytes());
         header.extend([if self.part.is_some() { 44 } else { self.protocol }, self.ttl]);
-        header.extend(octets(source));
-        header.extend(octets(destination));
+        header.extend(bytes(source));
+        header.extend(bytes(destination));
         if let Some(part) = self.part {
             let field: u16 = if part == Part::First { 1 } else { 185 << 3 };
             header.extend([self.protocol, 0]);
@@ -220,12 +220,12 @@ impl Words<'_> {
             self.option(&mut spec, &mut length)?;
         }
         spec.length = spec.length_min();
-        if let Some((place, octets)) = length {
-            if octets < spec.length {
+        if let Some((place, bytes)) = length {
+            if bytes < spec.length {
                 self.next = place + 1;
-                return Err(self.error(1, format!("at least {} octets for its headers", spec.length)));
+                return Err(self.error(1, format!("at least {} bytes for its headers", spec.length)));
             }
-            spec.length = octets;
+            spec.length = bytes;
         }
         Ok(spec)
     }
@@ -284,8 +284,8 @@ impl Words<'_> {
             "ttl" => spec.ttl = self.number(0, 255, "a number")? as u8,
             "dscp" => spec.dscp = self.dscp()?,
             "length" => {
-                let octets = self.number(0, LENGTH_MAX as u64, "octets of the IP packet")? as usize;
-                *length = Some((self.next - 1, octets));
+                let bytes = self.number(0, LENGTH_MAX as u64, "bytes of the IP packet")? as usize;
+                *length = Some((self.next - 1, bytes));
             }
             "df" if spec.source.is_ipv4() => spec.dont_fragment = true,
             "df" => return Err(self.error(1, "no `df`: routers never cut IPv6")),
@@ -364,7 +364,7 @@ mod tests {
             ("lan ip 10.0.0.1 -> 8.8.8.8 sctp 9", 28, "udp, tcp, icmp or protocol"),
             ("lan ip 10.0.0.1 -> 8.8.8.8 udp 53 flags syn", 35, "an option"),
             ("lan ip 10.0.0.1 -> 8.8.8.8 tcp 53 flags syn,bad", 41, "flags, such as"),
-            ("lan ip 10.0.0.1 -> 8.8.8.8 udp 53 length 20 ttl 3", 42, "at least 28 octets"),
+            ("lan ip 10.0.0.1 -> 8.8.8.8 udp 53 length 20 ttl 3", 42, "at least 28 bytes"),
             ("lan ip 10.0.0.1 -> 8.8.8.8 udp 53 dscp 64", 40, "a code point"),
             ("lan ip ::1 -> ::2 udp 53 df", 26, "routers never cut IPv6"),
             ("lan ip 10.0.0.1 -> 8.8.8.8 icmp 8/x", 33, "an ICMP type"),

@@ -1,4 +1,4 @@
-//! Neighbours of a speaker with real threads: local sockets instead of TCP, addresses of the test's choice.
+//! Neighbors of a speaker with real threads: local sockets instead of TCP, addresses of the test's choice.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
@@ -20,7 +20,7 @@ use thalweg_wire::bgp::{
 };
 
 /// A run that is not done by then is wrong, not slow.
-const PATIENCE: Duration = Duration::from_secs(100);
+const TIMEOUT: Duration = Duration::from_secs(100);
 
 /// A connection with addresses of the test's choice.
 struct LocalStream {
@@ -37,6 +37,10 @@ impl ByteStream for LocalStream {
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.stream.write_vectored(slices)
+    }
+
+    fn shut_down_write(&mut self) -> io::Result<()> {
+        self.stream.shutdown(std::net::Shutdown::Write)
     }
 
     fn connected(&mut self) -> Option<io::Result<()>> {
@@ -68,7 +72,7 @@ impl Network for LocalNetwork {
     }
 
     fn accept(&self) -> io::Result<Option<Incoming>> {
-        while self.doorbell.lock().unwrap().read(&mut [0; 64]).is_ok_and(|octets| octets > 0) {}
+        while self.doorbell.lock().unwrap().read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0) {}
         let next = self.waiting.lock().unwrap().pop_front();
         Ok(next.map(|stream| Incoming { remote: stream.remote, stream: Box::new(stream) }))
     }
@@ -82,7 +86,7 @@ impl Network for LocalNetwork {
     }
 }
 
-/// Where a neighbour of the test calls.
+/// Where a neighbor of the test calls.
 pub(crate) struct Door {
     waiting: Arc<Mutex<VecDeque<LocalStream>>>,
     bell: UnixStream,
@@ -91,7 +95,7 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// A new connection from an address; the neighbour's end.
+    /// A new connection from an address; the neighbor's end.
     pub(crate) fn connect(&mut self, from: Ipv4Addr) -> UnixStream {
         let (near, far) = UnixStream::pair().unwrap();
         far.set_nonblocking(true).unwrap();
@@ -103,7 +107,7 @@ impl Door {
     }
 }
 
-/// A network whose neighbours come in by the door.
+/// A network whose neighbors come in by the door.
 pub(crate) fn network() -> (LocalNetwork, Door) {
     let (bell, doorbell) = UnixStream::pair().unwrap();
     doorbell.set_nonblocking(true).unwrap();
@@ -178,7 +182,7 @@ pub(crate) fn ask<T: serde::de::DeserializeOwned>(speaker: &Speaker, request: &R
 
 /// Waits until something is the case.
 pub(crate) fn eventually(what: &str, mut is: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !is() {
         assert!(Instant::now() < until, "still waiting: {what}");
         thread::sleep(Duration::from_millis(5));

@@ -1,7 +1,7 @@
 //! Links, connections and the clock of a simulated network.
 //!
 //! A connection is two pipes. What is written to a pipe takes the link's latency to arrive, then arrives at the
-//! link's rate; a pipe holds a bounded number of octets, so that a slow end stops the other one. A link that is
+//! link's rate; a pipe holds a bounded number of bytes, so that a slow end stops the other one. A link that is
 //! *down* ends its connections for both ends and refuses new ones; one that is *silent* swallows everything and
 //! says nothing, and connections that were on it stay dead when it is back, as those of a router that lost its
 //! memory are.
@@ -33,9 +33,9 @@ pub(crate) enum LinkState {
 pub(crate) struct Link {
     pub(crate) state: LinkState,
     pub(crate) latency_ms: u64,
-    /// Octets that arrive in a millisecond.
+    /// Bytes that arrive in a millisecond.
     pub(crate) rate: usize,
-    /// Octets on the way, before a writer has to wait.
+    /// Bytes on the way, before a writer has to wait.
     pub(crate) capacity: usize,
 }
 
@@ -56,7 +56,7 @@ enum Opening {
 struct Pipe {
     /// When each piece arrives.
     pieces: VecDeque<(u64, Vec<u8>)>,
-    octets: usize,
+    bytes: usize,
     /// When the last piece arrives, or arrived.
     last_ms: u64,
     /// When the reader finds the end.
@@ -208,7 +208,7 @@ impl Fabric {
                 let opened = wire.opening != Opening::Pending;
                 let news = arrived > end.news_until_ms;
                 let readable = news || (ended && !end.told_end) || (opened && !end.told_open);
-                let room = ours.octets < links[&wire.link].capacity || ours.ends_ms.is_some();
+                let room = ours.bytes < links[&wire.link].capacity || ours.ends_ms.is_some();
                 let writable = (end.starved && room) || (opened && !end.told_open);
                 end.news_until_ms = end.news_until_ms.max(arrived);
                 (end.told_end, end.told_open) = (ended, opened);
@@ -249,22 +249,22 @@ impl Fabric {
         let now_ms = self.now_ms;
         let wire = self.wires.get_mut(&id).ok_or(io::ErrorKind::NotConnected)?;
         let pipe = &mut wire.pipes[1 - side];
-        let mut octets = 0;
+        let mut bytes = 0;
         while let Some((_, piece)) = pipe.pieces.front_mut().filter(|piece| piece.0 <= now_ms) {
-            let taken = piece.len().min(buffer.len() - octets);
-            buffer[octets..octets + taken].copy_from_slice(&piece[..taken]);
-            octets += taken;
+            let taken = piece.len().min(buffer.len() - bytes);
+            buffer[bytes..bytes + taken].copy_from_slice(&piece[..taken]);
+            bytes += taken;
             piece.drain(..taken);
             if !piece.is_empty() {
                 break;
             }
             pipe.pieces.pop_front();
         }
-        pipe.octets -= octets;
-        match octets {
+        pipe.bytes -= bytes;
+        match bytes {
             0 if pipe.ends_ms.is_some_and(|ms| ms <= now_ms) => Ok(0),
             0 => Err(io::ErrorKind::WouldBlock.into()),
-            octets => Ok(octets),
+            bytes => Ok(bytes),
         }
     }
 
@@ -279,13 +279,13 @@ impl Fabric {
         }
         let pipe = &mut wire.pipes[side];
         let asked: usize = slices.iter().map(|slice| slice.len()).sum();
-        let taken = asked.min(link.capacity.saturating_sub(pipe.octets));
+        let taken = asked.min(link.capacity.saturating_sub(pipe.bytes));
         wire.ends[side].starved = taken < asked;
         if taken == 0 && asked > 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).take(taken).collect();
-        pipe.octets += taken;
+        pipe.bytes += taken;
         if wire.silent {
             return Ok(taken);
         }
@@ -300,9 +300,16 @@ impl Fabric {
     }
 
     fn let_go(&mut self, id: u64, side: usize) {
+        if let Some(wire) = self.wires.get_mut(&id) {
+            wire.ends[side].dropped = true;
+        }
+        self.end(id, side);
+    }
+
+    /// Nothing more comes from this end.
+    fn end(&mut self, id: u64, side: usize) {
         let now_ms = self.now_ms;
         let Some(wire) = self.wires.get_mut(&id) else { return };
-        wire.ends[side].dropped = true;
         let latency_ms = self.links[&wire.link].latency_ms;
         let pipe = &mut wire.pipes[side];
         if !wire.silent && pipe.ends_ms.is_none() {
@@ -314,7 +321,7 @@ impl Fabric {
 impl Pipe {
     fn clear(&mut self) {
         self.pieces.clear();
-        self.octets = 0;
+        self.bytes = 0;
     }
 }
 
@@ -332,6 +339,11 @@ impl ByteStream for SimulatedStream {
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         lock(&self.fabric).write(self.wire, self.side, slices)
+    }
+
+    fn shut_down_write(&mut self) -> io::Result<()> {
+        lock(&self.fabric).end(self.wire, self.side);
+        Ok(())
     }
 
     fn connected(&mut self) -> Option<io::Result<()>> {

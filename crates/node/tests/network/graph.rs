@@ -1,8 +1,8 @@
 //! Many routers, each its own AS, on a random graph under all kinds of disturbance.
 //!
 //! The oracle: a router's path to a prefix is the shortest one to its origin, and of several the one through the
-//! neighbour with the lowest identifier, whose path is its own best. From the paths of all routers follows exactly
-//! what each has received from each neighbour: its neighbour's path, unless that leads through the router itself.
+//! neighbor with the lowest identifier, whose path is its own best. From the paths of all routers follows exactly
+//! what each has received from each neighbor: its neighbor's path, unless that leads through the router itself.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -68,7 +68,7 @@ impl Graph {
     }
 }
 
-/// What a router's table must be: by prefix and neighbour, whether it is best and the AS_PATH.
+/// What a router's table must be: by prefix and neighbor, whether it is best and the AS_PATH.
 type Table = BTreeMap<(String, String), (bool, String)>;
 
 fn expected(graph: &Graph, node: usize, prefixes: usize) -> Table {

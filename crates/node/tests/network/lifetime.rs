@@ -6,7 +6,7 @@ use crate::fabric::LinkState;
 use crate::world::{World, address};
 use crate::{check_counts, flaps, networks, router, with_seeds};
 
-/// Prefixes that a router has from a neighbour.
+/// Prefixes that a router has from a neighbor.
 fn received(world: &World, node: usize, neighbor: usize) -> Vec<String> {
     let name = address(neighbor).to_string();
     let routes = world.routes(node).into_iter().filter(|route| route.neighbor == name);
@@ -47,7 +47,7 @@ fn withdrawing_everything_leaves_empty_tables() {
     });
 }
 
-/// A neighbour that is taken out of the configuration takes its routes along, and can come back.
+/// A neighbor that is taken out of the configuration takes its routes along, and can come back.
 #[test]
 fn a_neighbor_that_is_removed_leaves_nothing() {
     with_seeds(5, |seed| {
@@ -63,7 +63,7 @@ fn a_neighbor_that_is_removed_leaves_nothing() {
     });
 }
 
-/// A neighbour out of a range, and then by its own configuration, and out of the range again: its address is always one
+/// A neighbor out of a range, and then by its own configuration, and out of the range again: its address is always one
 /// session's, and that one works.
 #[test]
 fn a_neighbor_of_a_range_gets_a_place_of_its_own() {

@@ -22,7 +22,7 @@ use world::{World, address};
 const SHORT_TIMERS: &str = "listen = []\ninstall = \"none\"\nimport = \"accept\"\nexport = \"accept\"\n\
     hold_time_s = 9\nconnect_retry_s = 3\nidle_hold_max_s = 8\n";
 
-/// A router's configuration. `more` goes to `[bgp]`; a neighbour is its number, its AS and its own keys.
+/// A router's configuration. `more` goes to `[bgp]`; a neighbor is its number, its AS and its own keys.
 fn router(
     node: usize,
     asn: u32,
@@ -58,7 +58,7 @@ fn flaps(world: &World, node: usize) -> Vec<u64> {
     world.neighbors(node).iter().map(|each| each.flaps).collect()
 }
 
-/// What the counters of a router say of its neighbours' routes is what is in its tables.
+/// What the counters of a router say of its neighbors' routes is what is in its tables.
 fn check_counts(world: &World, node: usize) {
     let routes = world.routes(node);
     for neighbor in world.neighbors(node) {

@@ -1,4 +1,4 @@
-//! The way to next hops: the nearer one is chosen, and what cannot be reached is withdrawn, also at neighbours.
+//! The way to next hops: the nearer one is chosen, and what cannot be reached is withdrawn, also at neighbors.
 
 use thalweg_bgp::rib::NextHopView;
 use thalweg_node::control::{Request, RouteView};

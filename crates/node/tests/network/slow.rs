@@ -1,4 +1,4 @@
-//! Neighbours that read slowly, while routes and policies change: each ends with exactly the right table.
+//! Neighbors that read slowly, while routes and policies change: each ends with exactly the right table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::{check_counts, flaps, networks, router, with_seeds};
 
 const PREFIXES: usize = 240;
 
-/// Octets a millisecond that each receiver takes, and how many may be on the way.
+/// Bytes a millisecond that each receiver takes, and how many may be on the way.
 const RECEIVERS: [(usize, usize); 4] = [(1 << 20, 64 << 10), (100, 2000), (20, 300), (8, 100)];
 
 const FEEDER: usize = RECEIVERS.len() + 1;

@@ -6,7 +6,7 @@ use crate::fabric::LinkState;
 use crate::world::{World, address};
 use crate::{check_counts, networks, router, with_seeds};
 
-/// A route as these tests look at it: prefix, neighbour, AS_PATH, next hop, best.
+/// A route as these tests look at it: prefix, neighbor, AS_PATH, next hop, best.
 type Row = (String, String, String, String, bool);
 
 fn rows(world: &World, node: usize) -> BTreeSet<Row> {
@@ -55,7 +55,7 @@ fn a_reflector_passes_on_what_its_clients_say() {
 }
 
 /// The same with a session between the clients: what they say directly has no CLUSTER_LIST and is preferred; it is
-/// not passed on between internal neighbours. When that session goes, the reflected routes are there.
+/// not passed on between internal neighbors. When that session goes, the reflected routes are there.
 #[test]
 fn a_triangle_with_a_reflector() {
     with_seeds(5, |seed| {
@@ -134,7 +134,7 @@ fn a_route_server_is_transparent() {
     });
 }
 
-/// Several paths of a prefix go to a neighbour that wants them, and each goes when its source goes.
+/// Several paths of a prefix go to a neighbor that wants them, and each goes when its source goes.
 #[test]
 fn additional_paths() {
     with_seeds(5, |seed| {

@@ -332,7 +332,7 @@ impl Node {
                 true
             }
             Step::Chores(index) => {
-                let more = self.speaker.chores(&mut self.worker, Share { index, of }, now_ms);
+                let more = self.speaker.background_work(&mut self.worker, Share { index, of }, now_ms);
                 if more {
                     self.speaker.write_share(&mut self.worker, Share::ALL, now_ms);
                 }

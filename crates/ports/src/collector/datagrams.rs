@@ -8,7 +8,7 @@
 
 use super::report::{CollectorReport, Loss, Shared};
 use super::{CollectorAddress, CollectorError, CollectorOptions, Input};
-use crate::live::LiveClock;
+use crate::live::wall_ns;
 use crate::socket_option;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_flow::export::{Amount, Exporter, Statistics, Train};
 
-/// What the kernel may hold for us, octets: the sender then waits instead of losing.
-const SEND_BUFFER_OCTETS: usize = 1 << 20;
+/// What the kernel may hold for us, bytes: the sender then waits instead of losing.
+const SEND_BUFFER_BYTES: usize = 1 << 20;
 /// The worker looks at its timers so often at least.
 const TURN: Duration = Duration::from_millis(100);
 /// How long an answer to the last datagrams is waited for.
@@ -29,9 +29,9 @@ const LAST_REFUSAL: Duration = Duration::from_millis(20);
 const TRIES: u32 = 4;
 /// Pauses shorter than this are not slept one by one.
 const NAP: Duration = Duration::from_millis(1);
-/// Datagrams that the kernel cuts from one call at most (`UDP_MAX_SEGMENTS`), and octets: what one packet of IP may have.
+/// Datagrams that the kernel cuts from one call at most (`UDP_MAX_SEGMENTS`), and bytes: what one packet of IP may have.
 const TRAIN_MESSAGES_MAX: usize = 64;
-const TRAIN_OCTETS_MAX: usize = 65_000;
+const TRAIN_BYTES_MAX: usize = 65_000;
 /// Batches that are encoded before anything is sent, so that there is something to be sent together.
 const BATCHES_MAX: usize = 8;
 /// A queue that was found empty is looked at again after this, so that it is not one batch that comes.
@@ -43,7 +43,6 @@ pub(super) struct Datagrams {
     exporter: Exporter,
     shared: Arc<Shared>,
     report: CollectorReport,
-    clock: LiveClock,
     /// The time that a datagram takes by the rate told.
     interval: Option<Duration>,
     next_send: Instant,
@@ -71,7 +70,6 @@ impl Datagrams {
             exporter,
             shared,
             report: CollectorReport::default(),
-            clock: LiveClock::start(),
             interval: rate.map(|rate| Duration::from_secs(1) / rate),
             next_send: Instant::now(),
             statistics: Statistics::default(),
@@ -82,7 +80,7 @@ impl Datagrams {
     }
 
     pub(super) fn run(mut self, inputs: &Receiver<Input>) {
-        self.exporter.handle_connected(self.clock.now_ns());
+        self.exporter.handle_connected(wall_ns());
         let mut ended = false;
         while !ended {
             if inputs.is_empty() {
@@ -98,18 +96,18 @@ impl Datagrams {
                 Err(RecvTimeoutError::Disconnected) => ended = true,
             }
             self.tell_statistics();
-            self.exporter.handle_time(self.clock.now_ns());
+            self.exporter.handle_time(wall_ns());
             self.send_all();
         }
         self.tell_statistics();
-        self.exporter.handle_end(self.clock.now_ns());
+        self.exporter.handle_end(wall_ns());
         self.send_all();
         self.hear_last_refusal();
     }
 
     /// Whether this was the last one.
     fn handle(&mut self, input: Input) -> bool {
-        let now_ns = self.clock.now_ns();
+        let now_ns = wall_ns();
         match input {
             Input::Records(batch) => {
                 let mut amount = Amount::default();
@@ -143,9 +141,9 @@ impl Datagrams {
 
     fn send_all(&mut self) {
         let mut train = std::mem::take(&mut self.train);
-        while self.exporter.poll_train(&mut train, TRAIN_OCTETS_MAX, self.together_max) {
+        while self.exporter.poll_train(&mut train, TRAIN_BYTES_MAX, self.together_max) {
             self.wait_for_turn();
-            let is_train = train.octets().len() > train.message_octets();
+            let is_train = train.octets().len() > train.message_bytes();
             if is_train && self.send_together(&train).is_ok() {
                 self.report.sent += train.amount();
                 continue;
@@ -171,14 +169,14 @@ impl Datagrams {
         self.report.in_flight = Amount {
             records: exported.records - sent.records - lost.records,
             packets: exported.packets - sent.packets - lost.packets,
-            octets: exported.octets - sent.octets - lost.octets,
+            bytes: exported.bytes - sent.bytes - lost.bytes,
         };
         self.shared.set_report(&self.report);
     }
 
     /// Sends several messages by one call: all of them or none.
     fn send_together(&mut self, train: &Train) -> io::Result<()> {
-        self.have_cut(train.message_octets())?;
+        self.have_cut(train.message_bytes())?;
         self.send(train.octets())
     }
 
@@ -189,25 +187,25 @@ impl Datagrams {
     }
 
     /// Has the kernel cut what is longer than this; 0 is never.
-    fn have_cut(&mut self, octets: usize) -> io::Result<()> {
-        if self.cut_at != octets {
-            let value = i32::try_from(octets).map_err(io::Error::other)?;
+    fn have_cut(&mut self, bytes: usize) -> io::Result<()> {
+        if self.cut_at != bytes {
+            let value = i32::try_from(bytes).map_err(io::Error::other)?;
             socket_option::set_int(self.socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, value)?;
-            self.cut_at = octets;
+            self.cut_at = bytes;
         }
         Ok(())
     }
 
-    /// Sends octets. An error that an earlier datagram caused is reported to the next call; that one is tried again.
-    fn send(&mut self, octets: &[u8]) -> io::Result<()> {
-        let mut result = self.socket.send(octets);
+    /// Sends bytes. An error that an earlier datagram caused is reported to the next call; that one is tried again.
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut result = self.socket.send(bytes);
         for _ in 0..TRIES {
             match result.as_ref().map_err(io::Error::kind) {
                 Err(io::ErrorKind::Interrupted) => {}
                 Err(io::ErrorKind::ConnectionRefused) => self.note_refused(),
                 _ => break,
             }
-            result = self.socket.send(octets);
+            result = self.socket.send(bytes);
         }
         result.map(|_| ())
     }
@@ -250,7 +248,7 @@ pub(super) fn resolve(address: &CollectorAddress) -> Result<SocketAddr, Collecto
 fn connected(remote: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, Some(Protocol::UDP))?;
     // The kernel gives what it may; less only means that the sender waits more often.
-    let _ = socket.set_send_buffer_size(SEND_BUFFER_OCTETS);
+    let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);
     socket.connect(&remote.into())?;
     Ok(socket.into())
 }

@@ -12,7 +12,7 @@
 //! the risk of having it twice, and its maker has left it; `kafka-protocol` has messages but no client. It costs a
 //! compilation of C, so it is a cargo feature, `kafka`, that is off unless asked for. Addresses are read without it.
 //!
-//! **Books.** A record counts as sent when the brokers acknowledged it as `acks` asks (with `acks=0`, when it was written to a
+//! **Counters.** A record counts as sent when the brokers acknowledged it as `acks` asks (with `acks=0`, when it was written to a
 //! socket). Until then a copy is kept here, so that what is given up in the end can be spooled or is counted by name. The
 //! equation is that of `collector.rs`.
 //!
@@ -21,10 +21,10 @@
 //! when a process ended before it knew, and the next one sends what is in the spool; or after the
 //! client's numbering broke beyond repair (a topic made anew). Then records are counted as `resent`.
 //!
-//! **A broker that is down** is one that acknowledges nothing for [`PATIENCE`](super::PATIENCE) while something waits for it. The
+//! **A broker that is down** is one that acknowledges nothing for [`TIMEOUT`](super::TIMEOUT) while something waits for it. The
 //! client's buffer fills, then the spool; without a spool records are counted as `collector-down`.
 //!
-//! Missing: TLS and SASL (librdkafka has them by OpenSSL, which we do not link); gzip and zstd; the meters' books, which other
+//! Missing: TLS and SASL (librdkafka has them by OpenSSL, which we do not link); gzip and zstd; the meters' counters, which other
 //! collectors get as options data.
 
 mod address;

@@ -19,8 +19,8 @@ const WRITE_WAIT: Duration = Duration::from_millis(50);
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// A collector that acknowledges nothing for so long is gone (RFC 5482).
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(30);
-/// What the kernel may hold for us, octets: this is also about what may be in flight.
-const SEND_BUFFER_OCTETS: usize = 512 << 10;
+/// What the kernel may hold for us, bytes: this is also about what may be in flight.
+const SEND_BUFFER_BYTES: usize = 512 << 10;
 /// Where `tcpi_bytes_acked` is in the kernel's `struct tcp_info` (linux/tcp.h, since 4.1).
 const BYTES_ACKED_AT: usize = 120;
 
@@ -28,10 +28,10 @@ const BYTES_ACKED_AT: usize = 120;
 pub(super) struct Link {
     socket: TcpStream,
     tls: Option<Box<ClientConnection>>,
-    /// Octets that are to be written next, and how many of them were.
+    /// Bytes that are to be written next, and how many of them were.
     pending: Vec<u8>,
     pending_written: usize,
-    /// Octets that the kernel took, those of TLS's handshake not.
+    /// Bytes that the kernel took, those of TLS's handshake not.
     written: u64,
     /// What the kernel said was acknowledged before the first of them.
     acknowledged_before: u64,
@@ -56,7 +56,7 @@ impl Link {
     fn prepare(&mut self) -> io::Result<()> {
         let socket = SockRef::from(&self.socket);
         // The kernel gives what it may.
-        let _ = socket.set_send_buffer_size(SEND_BUFFER_OCTETS);
+        let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);
         socket.set_tcp_user_timeout(Some(ACKNOWLEDGE_WITHIN))?;
         socket.set_keepalive(true)?;
         self.socket.set_nodelay(true)?;
@@ -92,9 +92,9 @@ impl Link {
             };
             match written {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(octets) => {
-                    self.written += octets as u64;
-                    self.pending_written += octets;
+                Ok(bytes) => {
+                    self.written += bytes as u64;
+                    self.pending_written += bytes;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
@@ -113,12 +113,12 @@ impl Link {
         }
     }
 
-    /// Octets written so far, as [`acknowledged`](Self::acknowledged) counts them.
+    /// Bytes written so far, as [`acknowledged`](Self::acknowledged) counts them.
     pub(super) fn position(&self) -> u64 {
         self.written
     }
 
-    /// Octets that the collector's kernel has acknowledged.
+    /// Bytes that the collector's kernel has acknowledged.
     pub(super) fn acknowledged(&self) -> io::Result<u64> {
         Ok(self.bytes_acknowledged()?.saturating_sub(self.acknowledged_before))
     }
@@ -133,10 +133,10 @@ impl Link {
 
     fn read_all(&mut self) -> io::Result<()> {
         let closed = || io::Error::new(io::ErrorKind::ConnectionAborted, "closed by the collector");
-        let mut octets = [0; 2048];
+        let mut bytes = [0; 2048];
         loop {
             let read = match &mut self.tls {
-                None => self.socket.read(&mut octets),
+                None => self.socket.read(&mut bytes),
                 Some(tls) => tls.read_tls(&mut self.socket),
             };
             match read {
@@ -152,7 +152,7 @@ impl Link {
                     return Err(closed());
                 }
                 // A collector has nothing to say; what it says is read and forgotten.
-                let _ = tls.reader().read(&mut octets);
+                let _ = tls.reader().read(&mut bytes);
             }
         }
     }
@@ -169,12 +169,12 @@ impl Link {
 
     fn bytes_acknowledged(&self) -> io::Result<u64> {
         let mut info = [0; 256];
-        let octets = socket_option::get(self.socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
-        match info[..octets].get(BYTES_ACKED_AT..BYTES_ACKED_AT + 8).and_then(|field| field.try_into().ok()) {
+        let bytes = socket_option::get(self.socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
+        match info[..bytes].get(BYTES_ACKED_AT..BYTES_ACKED_AT + 8).and_then(|field| field.try_into().ok()) {
             Some(field) => Ok(u64::from_ne_bytes(field)),
             None => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "the kernel does not count acknowledged octets",
+                "the kernel does not count acknowledged bytes",
             )),
         }
     }

@@ -1,5 +1,6 @@
 //! What a collector's worker did, for others to read.
 
+use super::spool::Lost;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use thalweg_flow::export::{Amount, ExportTotals};
@@ -50,7 +51,7 @@ pub enum Connection {
     Down(String),
 }
 
-/// What was done so far. See the books at the head of `collector.rs`.
+/// What was done so far. See the counters at the head of `collector.rs`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CollectorReport {
     /// Whether it can be reached.
@@ -77,8 +78,10 @@ pub struct CollectorReport {
     pub refused: u64,
     /// Datagrams answered by an ICMP error: nobody listens there.
     pub datagrams_refused: u64,
-    /// Why the latest connection, datagram or access to the spool failed.
+    /// Why the latest connection or datagram failed.
     pub last_error: Option<String>,
+    /// Why the spool could not be written or read back, the latest time.
+    pub spool_error: Option<String>,
     /// What the encoder did.
     pub export: ExportTotals,
 }
@@ -86,6 +89,11 @@ pub struct CollectorReport {
 impl CollectorReport {
     pub(super) fn lose(&mut self, why: Loss, amount: Amount) {
         self.lost[why as usize] += amount;
+    }
+
+    pub(super) fn lose_in_spool(&mut self, lost: Lost) {
+        self.lose(Loss::SpoolFailed, lost.amount);
+        self.spool_error = lost.error.map(|error| format!("spool: {error}")).or(self.spool_error.take());
     }
 
     /// Lost for any reason.

@@ -15,14 +15,14 @@
 use super::{CollectorError, SpoolOptions};
 use std::collections::VecDeque;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use thalweg_flow::FlowRecord;
-use thalweg_flow::export::{Amount, IMAGE_OCTETS_MAX, read_image, write_image};
+use thalweg_flow::export::{Amount, IMAGE_BYTES_MAX, read_image, write_image};
 
 const MARK: &[u8; 8] = b"thwlspl1";
-/// Octets of a file, but for the batch that goes beyond.
-const FILE_OCTETS_MAX: u64 = 4 << 20;
+/// Bytes of a file, but for the batch that goes beyond.
+const FILE_BYTES_MAX: u64 = 4 << 20;
 /// The first file's number: there is room before it for what comes back.
 const FIRST_NUMBER: u64 = 1 << 32;
 /// Records given out at a time; no batch that comes in is expected to be larger.
@@ -31,8 +31,8 @@ const BATCH_RECORDS: usize = 1024;
 /// See the head of this file.
 pub(super) struct Spool {
     folder: PathBuf,
-    octets_max: u64,
-    octets: u64,
+    bytes_max: u64,
+    bytes: u64,
     /// What is in it, records being read not.
     amount: Amount,
     files: VecDeque<SpoolFile>,
@@ -46,14 +46,14 @@ pub(super) struct Spool {
 
 struct SpoolFile {
     number: u64,
-    octets: u64,
+    bytes: u64,
     amount: Amount,
 }
 
 /// The oldest file, read whole.
 #[derive(Default)]
 struct Reading {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     at: usize,
     left: Amount,
 }
@@ -62,7 +62,15 @@ struct Reading {
 pub(super) struct Read {
     pub(super) records: Vec<FlowRecord>,
     /// What a file should have had, but did not.
-    pub(super) lost: Amount,
+    pub(super) lost: Lost,
+}
+
+/// Records that were in a spool, or should have come into it.
+#[derive(Debug, Default)]
+pub(super) struct Lost {
+    pub(super) amount: Amount,
+    /// Why, where the system said so.
+    pub(super) error: Option<io::Error>,
 }
 
 impl Spool {
@@ -78,8 +86,8 @@ impl Spool {
         })?;
         let mut spool = Self {
             folder,
-            octets_max: options.octets_max,
-            octets: 0,
+            bytes_max: options.bytes_max,
+            bytes: 0,
             amount: Amount::default(),
             files: VecDeque::new(),
             tail: None,
@@ -87,12 +95,12 @@ impl Spool {
             torn_files: 0,
             _lock: lock,
         };
-        spool.inherit().map_err(|source| failed(&spool.folder, source))?;
+        spool.migrate_from().map_err(|source| failed(&spool.folder, source))?;
         Ok(spool)
     }
 
     /// Finds what a former process left.
-    fn inherit(&mut self) -> io::Result<()> {
+    fn migrate_from(&mut self) -> io::Result<()> {
         let mut numbers = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let name = entry?.file_name();
@@ -101,23 +109,23 @@ impl Spool {
         }
         numbers.sort_unstable();
         for number in numbers {
-            let octets = fs::read(self.path(number))?;
+            let bytes = fs::read(self.path(number))?;
             let mut amount = Amount::default();
-            let mut rest = octets.strip_prefix(MARK).unwrap_or_default();
+            let mut rest = bytes.strip_prefix(MARK).unwrap_or_default();
             while let Ok((record, after)) = read_image(rest) {
                 amount += Amount::of(&record);
                 rest = after;
             }
-            if !rest.is_empty() || !octets.starts_with(MARK) {
+            if !rest.is_empty() || !bytes.starts_with(MARK) {
                 self.torn_files += 1;
             }
             if amount.records == 0 {
                 fs::remove_file(self.path(number))?;
                 continue;
             }
-            self.octets += octets.len() as u64;
+            self.bytes += bytes.len() as u64;
             self.amount += amount;
-            self.files.push_back(SpoolFile { number, octets: octets.len() as u64, amount });
+            self.files.push_back(SpoolFile { number, bytes: bytes.len() as u64, amount });
         }
         Ok(())
     }
@@ -140,76 +148,88 @@ impl Spool {
 
     /// Whether a batch of a usual size can be appended, however long its images are.
     pub(super) fn has_room(&self) -> bool {
-        self.octets + (MARK.len() + IMAGE_OCTETS_MAX * BATCH_RECORDS) as u64 <= self.octets_max
+        self.bytes + (MARK.len() + IMAGE_BYTES_MAX * BATCH_RECORDS) as u64 <= self.bytes_max
     }
 
     /// Appends a batch; `false` if there is no room for it.
     pub(super) fn append(&mut self, records: &[FlowRecord]) -> io::Result<bool> {
         let (images, amount) = images(records);
-        if self.octets + (MARK.len() + images.len()) as u64 > self.octets_max {
+        if self.bytes + (MARK.len() + images.len()) as u64 > self.bytes_max {
             return Ok(false);
         }
-        if self.tail.is_none() || self.files.back().is_none_or(|file| file.octets >= FILE_OCTETS_MAX) {
+        if self.tail.is_none() || self.files.back().is_none_or(|file| file.bytes >= FILE_BYTES_MAX) {
             let number = self.files.back().map_or(FIRST_NUMBER, |file| file.number + 1);
             self.tail = Some(self.create(number)?);
-            self.octets += MARK.len() as u64;
-            self.files.push_back(SpoolFile { number, octets: MARK.len() as u64, amount: Amount::default() });
+            self.bytes += MARK.len() as u64;
+            self.files.push_back(SpoolFile { number, bytes: MARK.len() as u64, amount: Amount::default() });
         }
         if let (Some(tail), Some(file)) = (&mut self.tail, self.files.back_mut()) {
             if let Err(error) = tail.write_all(&images) {
-                // What was written of it is a torn end: nothing may follow.
-                self.tail = None;
+                // What was written of it goes again, so that attempts on a full disk do not add up. Behind a torn end nothing may
+                // follow.
+                let cut = tail.set_len(file.bytes).and_then(|()| tail.seek(SeekFrom::End(0)));
+                if cut.is_err() {
+                    self.tail = None;
+                }
                 return Err(error);
             }
-            file.octets += images.len() as u64;
+            file.bytes += images.len() as u64;
             file.amount += amount;
         }
-        self.octets += images.len() as u64;
+        self.bytes += images.len() as u64;
         self.amount += amount;
         Ok(true)
     }
 
-    /// Puts batches before everything else, bound or not: they had been taken before.
-    pub(super) fn put_back(&mut self, records: &[FlowRecord]) -> io::Result<()> {
-        let mut records = records.to_vec();
+    /// The end: puts records before everything else, bound or not, as they had been taken before; and with them what is being
+    /// read, of which there is no file any more. Returns what is lost of both.
+    pub(super) fn put_back(&mut self, records: &[FlowRecord]) -> Lost {
+        let (mut records, mut lost) = (records.to_vec(), Lost::default());
         // What is being read is behind them, and before the files.
         while self.reading.left != Amount::default() {
-            records.extend(self.take_images().records);
+            let read = self.take_images();
+            records.extend(read.records);
+            lost.amount += read.lost.amount;
         }
         if records.is_empty() {
-            return Ok(());
+            return lost;
         }
         let (images, amount) = images(&records);
         let number = self.files.front().map_or(FIRST_NUMBER, |file| file.number - 1);
         if let Err(error) = self.create(number).and_then(|mut file| file.write_all(&images)) {
             // They are lost, and counted so: the next process must not find a part of them.
             let _ = fs::remove_file(self.path(number));
-            return Err(error);
+            lost.amount += amount;
+            lost.error = Some(error);
+            return lost;
         }
-        let octets = (MARK.len() + images.len()) as u64;
-        self.octets += octets;
+        let bytes = (MARK.len() + images.len()) as u64;
+        self.bytes += bytes;
         self.amount += amount;
-        self.files.push_front(SpoolFile { number, octets, amount });
-        Ok(())
+        self.files.push_front(SpoolFile { number, bytes, amount });
+        lost
     }
 
     /// The oldest records; none if there are none.
     pub(super) fn read(&mut self) -> io::Result<Read> {
         if self.reading.left == Amount::default() {
             let Some(file) = self.files.pop_front() else {
-                return Ok(Read { records: Vec::new(), lost: Amount::default() });
+                return Ok(Read { records: Vec::new(), lost: Lost::default() });
             };
             if self.files.is_empty() {
                 self.tail = None;
             }
-            self.octets -= file.octets;
+            self.bytes -= file.bytes;
             self.amount.records -= file.amount.records;
             self.amount.packets -= file.amount.packets;
-            self.amount.octets -= file.amount.octets;
+            self.amount.bytes -= file.amount.bytes;
             let path = self.path(file.number);
             match fs::read(&path) {
-                Ok(octets) => self.reading = Reading { octets, at: MARK.len(), left: file.amount },
-                Err(_) => return Ok(Read { records: Vec::new(), lost: file.amount }),
+                Ok(bytes) => self.reading = Reading { bytes, at: MARK.len(), left: file.amount },
+                Err(error) => {
+                    let lost = Lost { amount: file.amount, error: Some(error) };
+                    return Ok(Read { records: Vec::new(), lost });
+                }
             }
             fs::remove_file(&path)?;
         }
@@ -220,28 +240,28 @@ impl Spool {
     fn take_images(&mut self) -> Read {
         let mut records = Vec::with_capacity(BATCH_RECORDS);
         while records.len() < BATCH_RECORDS && self.reading.left.records > 0 {
-            let rest = self.reading.octets.get(self.reading.at..).unwrap_or_default();
+            let rest = self.reading.bytes.get(self.reading.at..).unwrap_or_default();
             let Ok((record, after)) = read_image(rest) else {
-                let lost = std::mem::take(&mut self.reading).left;
-                return Read { records, lost };
+                let amount = std::mem::take(&mut self.reading).left;
+                return Read { records, lost: Lost { amount, error: None } };
             };
-            self.reading.at = self.reading.octets.len() - after.len();
+            self.reading.at = self.reading.bytes.len() - after.len();
             let amount = Amount::of(&record);
             let left = &mut self.reading.left;
             left.records -= 1;
             left.packets = left.packets.saturating_sub(amount.packets);
-            left.octets = left.octets.saturating_sub(amount.octets);
+            left.bytes = left.bytes.saturating_sub(amount.bytes);
             records.push(record);
         }
         if self.reading.left.records == 0 {
             self.reading = Reading::default();
         }
-        Read { records, lost: Amount::default() }
+        Read { records, lost: Lost::default() }
     }
 
     fn create(&self, number: u64) -> io::Result<File> {
         let mut file = File::create(self.path(number))?;
-        file.write_all(MARK)?;
+        file.write_all(MARK).inspect_err(|_| drop(fs::remove_file(self.path(number))))?;
         Ok(file)
     }
 
@@ -279,7 +299,7 @@ mod tests {
             vlan: 0,
             mpls_label: None,
         };
-        let counters = Counters { packets: n, octets: 100 * n, ..Counters::default() };
+        let counters = Counters { packets: n, bytes: 100 * n, ..Counters::default() };
         FlowRecord::new(key, counters, EndReason::IdleTimeout)
     }
 
@@ -291,14 +311,14 @@ mod tests {
         let mut numbers = Vec::new();
         while !spool.is_empty() {
             let read = spool.read().unwrap();
-            assert_eq!(read.lost, Amount::default());
+            assert_eq!(read.lost.amount, Amount::default());
             numbers.extend(read.records.iter().map(|record| record.counters.packets));
         }
         numbers
     }
 
     fn options(folder: &Path) -> SpoolOptions {
-        SpoolOptions { folder: folder.to_owned(), octets_max: 64 << 20 }
+        SpoolOptions { folder: folder.to_owned(), bytes_max: 64 << 20 }
     }
 
     #[test]
@@ -317,7 +337,7 @@ mod tests {
         }
         numbers.extend(drain(&mut spool));
         assert_eq!(numbers, expected);
-        assert_eq!(spool.octets, 0);
+        assert_eq!(spool.bytes, 0);
         let left: Vec<_> =
             fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["lock"]);
@@ -326,7 +346,7 @@ mod tests {
     #[test]
     fn the_bound_holds() {
         let folder = tempfile::tempdir().unwrap();
-        let mut spool = Spool::open(&SpoolOptions { octets_max: 20_000, ..options(folder.path()) }).unwrap();
+        let mut spool = Spool::open(&SpoolOptions { bytes_max: 20_000, ..options(folder.path()) }).unwrap();
         let taken =
             (0..100).take_while(|n| spool.append(&batch(n * 10..n * 10 + 10)).unwrap()).count() as u64;
         assert!(taken > 10 && taken < 100);
@@ -343,9 +363,35 @@ mod tests {
         let mut spool = Spool::open(&options(folder.path())).unwrap();
         spool.append(&batch(0..3000)).unwrap();
         let first = spool.read().unwrap().records;
-        spool.put_back(&first).unwrap();
+        assert_eq!(spool.put_back(&first).amount, Amount::default());
         spool.append(&batch(3000..3010)).unwrap();
         assert_eq!(drain(&mut spool), (0..3010).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_cannot_be_put_back_is_lost_and_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut spool = Spool::open(&options(folder.path())).unwrap();
+        spool.append(&batch(0..3000)).unwrap();
+        let before = spool.amount();
+        let first = spool.read().unwrap().records;
+        // Its name is taken by a folder, which no file can replace.
+        fs::create_dir_all(spool.path(FIRST_NUMBER).join("x")).unwrap();
+        let lost = spool.put_back(&first);
+        assert!(lost.error.is_some());
+        assert_eq!((lost.amount, spool.amount()), (before, Amount::default()), "what was being read, too");
+    }
+
+    #[test]
+    fn what_is_being_read_is_put_back_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut spool = Spool::open(&options(folder.path())).unwrap();
+        spool.append(&batch(0..3000)).unwrap();
+        let taken = spool.read().unwrap().records.len() as u64;
+        assert_eq!(spool.put_back(&[]).amount, Amount::default());
+        drop(spool);
+        let mut spool = Spool::open(&options(folder.path())).unwrap();
+        assert_eq!(drain(&mut spool), (taken..3000).collect::<Vec<_>>());
     }
 
     #[test]

@@ -12,10 +12,10 @@
 
 use super::link::Link;
 use super::report::{CollectorReport, Connection, Loss, Shared};
-use super::spool::Spool;
+use super::spool::{Lost, Spool};
 use super::tls::Tls;
-use super::{Carrier, CollectorAddress, CollectorError, CollectorOptions, Input, PATIENCE};
-use crate::live::LiveClock;
+use super::{Carrier, CollectorAddress, CollectorError, CollectorOptions, Input, TIMEOUT};
+use crate::live::wall_ns;
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError, bounded};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,7 +34,6 @@ pub(super) struct Stream {
     exporter: Exporter,
     shared: Arc<Shared>,
     report: CollectorReport,
-    clock: LiveClock,
     line: Line,
     down_since: Instant,
     retry: Duration,
@@ -77,7 +76,7 @@ struct Flight {
     batch: Batch,
     /// What of it is in messages.
     amount: Amount,
-    /// Where its last octet is in the stream, once it is written.
+    /// Where its last byte is in the stream, once it is written.
     end: Option<u64>,
 }
 
@@ -106,7 +105,6 @@ impl Stream {
                 torn_files: spool.as_ref().map_or(0, Spool::torn_files),
                 ..CollectorReport::default()
             },
-            clock: LiveClock::start(),
             line: Line::Waiting(now),
             down_since: now,
             retry: RETRY_MIN,
@@ -131,7 +129,7 @@ impl Stream {
             }
             if !self.take_input(inputs, is_idle) {
                 // Nobody is left to say when; what there is is still sent, or kept.
-                self.end.get_or_insert_with(|| Instant::now() + PATIENCE);
+                self.end.get_or_insert_with(|| Instant::now() + TIMEOUT);
             }
         }
         self.leave(inputs);
@@ -167,7 +165,7 @@ impl Stream {
         self.report.connection = Connection::Up;
         self.report.connects += 1;
         self.retry = RETRY_MIN;
-        self.exporter.handle_connected(self.clock.now_ns());
+        self.exporter.handle_connected(wall_ns());
     }
 
     fn failed(&mut self, why: String) {
@@ -185,7 +183,7 @@ impl Stream {
     /// The connection ended: what was not acknowledged is to be sent again, before everything else.
     fn lost_connection(&mut self, why: String) {
         self.down_since = Instant::now();
-        self.exporter.handle_connected(self.clock.now_ns());
+        self.exporter.handle_connected(wall_ns());
         for flight in self.flight.drain(..).rev() {
             self.report.resent += flight.amount;
             self.again.push_front(flight.batch);
@@ -225,7 +223,7 @@ impl Stream {
             self.checked = Instant::now();
             link.check()?;
             self.exporter.handle_statistics(self.statistics.clone());
-            self.exporter.handle_time(self.clock.now_ns());
+            self.exporter.handle_time(wall_ns());
             self.queue_messages()?;
         }
         if !all_written {
@@ -245,28 +243,26 @@ impl Stream {
         let spool = self.spool.as_mut().filter(|spool| !spool.is_empty())?;
         match spool.read() {
             Ok(read) => {
-                self.report.lose(Loss::SpoolFailed, read.lost);
+                self.report.lose_in_spool(read.lost);
                 Some(Batch::Records(read.records))
             }
             Err(error) => {
-                self.spool_failed(&error);
+                self.spool_failed(error);
                 None
             }
         }
     }
 
     /// A folder that cannot be read any more: what is in it is lost to this session.
-    fn spool_failed(&mut self, error: &std::io::Error) {
+    fn spool_failed(&mut self, error: std::io::Error) {
         if let Some(spool) = self.spool.take() {
-            self.report.lose(Loss::SpoolFailed, spool.amount());
-            self.report.last_error = Some(format!("spool: {error}"));
-            self.report.connection = Connection::Down(format!("spool: {error}"));
+            self.report.lose_in_spool(Lost { amount: spool.amount(), error: Some(error) });
         }
     }
 
-    /// Encodes a batch and queues its messages; they end with it, so that its last octet is known.
+    /// Encodes a batch and queues its messages; they end with it, so that its last byte is known.
     fn encode(&mut self, batch: Batch) -> std::io::Result<()> {
-        let now_ns = self.clock.now_ns();
+        let now_ns = wall_ns();
         let before = self.exporter.totals().exported;
         match &batch {
             Batch::Records(records) => self.exporter.handle_records(records, now_ns),
@@ -277,7 +273,7 @@ impl Stream {
         let amount = Amount {
             records: after.records - before.records,
             packets: after.packets - before.packets,
-            octets: after.octets - before.octets,
+            bytes: after.bytes - before.bytes,
         };
         // First in flight, then written: if writing fails, it is there to be sent again.
         self.flight.push_back(Flight { batch, amount, end: None });
@@ -299,7 +295,7 @@ impl Stream {
         let spools = self.spool.is_some();
         // A line that is busy takes nothing; the queue then fills, and with a spool its overflow goes there.
         let crowded = inputs.len() * 2 > inputs.capacity().unwrap_or(usize::MAX);
-        let given_up = !is_up && self.down_since.elapsed() >= PATIENCE;
+        let given_up = !is_up && self.down_since.elapsed() >= TIMEOUT;
         // Nothing is lost because a line that is up is slow: then the queue has to wait.
         let has_room = self.spool.as_ref().is_some_and(Spool::has_room);
         let wants = if is_up { is_idle || (has_room && crowded) } else { spools || given_up };
@@ -320,7 +316,7 @@ impl Stream {
             Ok(Input::NatEvents(events)) => self.accept(Batch::NatEvents(events)),
             Ok(Input::Statistics(statistics)) => self.statistics = *statistics,
             Ok(Input::Interfaces(interfaces)) => {
-                self.exporter.handle_interfaces(interfaces, self.clock.now_ns());
+                self.exporter.handle_interfaces(interfaces, wall_ns());
             }
             Ok(Input::End(deadline)) => self.end = Some(deadline),
             Err(RecvTimeoutError::Timeout) => {}
@@ -350,15 +346,8 @@ impl Stream {
             }
             return;
         }
-        match (&mut self.spool, &batch) {
-            (Some(spool), Batch::Records(records)) => match spool.append(records) {
-                Ok(true) => {}
-                Ok(false) => self.report.lose(Loss::SpoolFull, amount),
-                Err(error) => {
-                    self.report.last_error = Some(format!("spool: {error}"));
-                    self.report.lose(Loss::SpoolFailed, amount);
-                }
-            },
+        match (&self.spool, &batch) {
+            (Some(_), Batch::Records(_)) => self.keep(&batch),
             _ if matches!(self.line, Line::Up(_)) => self.again.push_back(batch),
             _ => self.report.lose(Loss::CollectorDown, amount),
         }
@@ -374,10 +363,16 @@ impl Stream {
 
     /// The end: last statistics where there is a connection; what was not sent goes back to the spool.
     fn leave(mut self, inputs: &Receiver<Input>) {
-        let mut left: Vec<Batch> = self.flight.drain(..).map(|flight| flight.batch).collect();
-        left.extend(self.again.drain(..));
-        for batch in left.into_iter().rev() {
-            self.keep(&batch, |spool, records| spool.put_back(records).map(|()| true));
+        let flight = self.flight.drain(..).map(|flight| flight.batch);
+        let mut left = Vec::new();
+        for batch in flight.chain(self.again.drain(..)) {
+            match (&self.spool, batch) {
+                (Some(_), Batch::Records(records)) => left.extend(records),
+                (_, batch) => self.report.lose(Loss::Ended, batch.amount()),
+            }
+        }
+        if let Some(spool) = &mut self.spool {
+            self.report.lose_in_spool(spool.put_back(&left));
         }
         for input in inputs.try_iter() {
             let batch = match input {
@@ -386,10 +381,10 @@ impl Stream {
                 Input::Statistics(_) | Input::Interfaces(_) | Input::End(_) => continue,
             };
             self.report.accepted += batch.amount();
-            self.keep(&batch, Spool::append);
+            self.keep(&batch);
         }
         // Only statistics are left: their loss is nobody's.
-        self.exporter.handle_end(self.clock.now_ns());
+        self.exporter.handle_end(wall_ns());
         let _ = self.queue_messages();
         self.tell();
         if let Line::Up(link) = self.line {
@@ -397,20 +392,17 @@ impl Stream {
         }
     }
 
-    /// Keeps a batch for the next process, or counts it as lost.
-    fn keep(&mut self, batch: &Batch, keep: fn(&mut Spool, &[FlowRecord]) -> std::io::Result<bool>) {
-        let lost = match (&mut self.spool, batch) {
-            (Some(spool), Batch::Records(records)) => match keep(spool, records) {
-                Ok(true) => return,
-                Ok(false) => Loss::SpoolFull,
-                Err(error) => {
-                    self.report.last_error = Some(format!("spool: {error}"));
-                    Loss::SpoolFailed
-                }
+    /// Spools a batch, or counts it as lost.
+    fn keep(&mut self, batch: &Batch) {
+        let amount = batch.amount();
+        match (&mut self.spool, batch) {
+            (Some(spool), Batch::Records(records)) => match spool.append(records) {
+                Ok(true) => {}
+                Ok(false) => self.report.lose(Loss::SpoolFull, amount),
+                Err(error) => self.report.lose_in_spool(Lost { amount, error: Some(error) }),
             },
-            _ => Loss::Ended,
-        };
-        self.report.lose(lost, batch.amount());
+            _ => self.report.lose(Loss::Ended, amount),
+        }
     }
 
     fn tell(&mut self) {

@@ -73,9 +73,19 @@ pub struct InputReport {
     pub issues: BTreeMap<&'static str, u64>,
     /// The first [`ISSUES_KEPT`] of them.
     pub first_issues: Vec<Issue>,
+    /// Inputs of no use, each with the reason: they are empty, or something is wrong with them and they gave no packet. A capture
+    /// in which there is no packet is none of these.
+    pub useless: Vec<String>,
 }
 
 impl InputReport {
+    /// Notes an input of no use, once.
+    pub fn note_useless(&mut self, why: String) {
+        if !self.useless.contains(&why) {
+            self.useless.push(why);
+        }
+    }
+
     /// All issues, of any kind.
     pub fn issue_count(&self) -> u64 {
         self.issues.values().sum()
@@ -162,12 +172,23 @@ pub(super) struct Reporter {
     progress: Arc<Progress>,
     strict: bool,
     fatal: Option<Issue>,
+    /// The input that is being read.
+    current: Option<Current>,
+}
+
+/// What is known of the input that is being read.
+struct Current {
+    /// Packets delivered before it.
+    packets: u64,
+    /// Why it is of no use, if it gives no packet.
+    why: Option<String>,
 }
 
 impl Reporter {
     pub(super) fn new(strict: bool, bytes_total: Option<u64>) -> Self {
         let progress = Progress { bytes_read: AtomicU64::new(0), packets: AtomicU64::new(0), bytes_total };
-        Self { report: InputReport::default(), progress: Arc::new(progress), strict, fatal: None }
+        let report = InputReport::default();
+        Self { report, progress: Arc::new(progress), strict, fatal: None, current: None }
     }
 
     pub(super) fn progress(&self) -> Arc<Progress> {
@@ -184,6 +205,22 @@ impl Reporter {
 
     pub(super) fn start_file(&mut self) {
         self.report.files += 1;
+        self.current = Some(Current { packets: self.report.packets, why: None });
+    }
+
+    /// There is not a byte in the input that is being read.
+    pub(super) fn found_empty(&mut self, input: &Arc<str>) {
+        if let Some(current) = &mut self.current {
+            current.why = Some(format!("{input}: it is empty"));
+        }
+    }
+
+    /// The input that was being read has ended.
+    pub(super) fn end_file(&mut self) {
+        let Some(Current { packets, why: Some(why) }) = self.current.take() else { return };
+        if self.report.packets == packets {
+            self.report.note_useless(why);
+        }
     }
 
     pub(super) fn add(&mut self, lines: u64, records: u64, bytes: u64, packets: usize) {
@@ -231,10 +268,16 @@ impl Reporter {
         *self.report.issues.entry(reason).or_default() += 1;
         let kept = self.report.first_issues.len();
         let wanted = self.strict && self.fatal.is_none();
-        if kept >= ISSUES_KEPT && !wanted {
+        let is_first = self.current.as_ref().is_some_and(|current| current.why.is_none());
+        if kept >= ISSUES_KEPT && !wanted && !is_first {
             return;
         }
         let issue = Issue { input: Arc::clone(input), place, reason, message: what.to_string() };
+        if let Some(current) = self.current.as_mut().filter(|_| is_first) {
+            current.why = Some(format!(
+                "{issue}; there is no packet in it: expected a capture (pcap, pcapng) or a text trace (docs/formats.md)"
+            ));
+        }
         if wanted {
             self.fatal = Some(issue.clone());
         }

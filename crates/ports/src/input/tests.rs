@@ -346,6 +346,21 @@ fn nonsense_is_named_and_nothing_is_nothing() {
 }
 
 #[test]
+fn inputs_of_no_use_are_named_beside_good_ones() {
+    let good = pcap_of(&FileHeader::nanoseconds(1), &some_packets(3));
+    let no_packets = FileHeader::nanoseconds(1).encode();
+    let inputs =
+        [&good[..], b"prose\nand more\n", &no_packets, b"", b"\x7fELF\x02\x01\0\0", b"# nothing\n", &good];
+    let inputs = inputs.iter().map(|bytes| bytes_input(bytes)).collect();
+    let (seen, report, _) = drain(source(inputs, &small_chunks()));
+    assert_eq!(seen.len(), 6);
+    let [prose, empty, binary] = &report.useless[..] else { panic!("{:?}", report.useless) };
+    assert!(prose.contains(":1:6: ") && prose.contains("there is no packet in it"), "{prose}");
+    assert!(empty.ends_with(": it is empty"), "{empty}");
+    assert!(binary.contains("byte 0: expected a text trace, pcap or pcapng"), "{binary}");
+}
+
+#[test]
 fn slabs_of_inputs_without_packets_come_back() {
     // With one slab, the second input would wait for ever if the first kept it.
     let options = InputOptions { slabs: 1, ..InputOptions::default() };

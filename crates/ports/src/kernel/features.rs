@@ -4,7 +4,7 @@ use super::error::KernelError;
 use super::message::{AttributesOf, MessageWriter, u16_at, u32_at};
 use super::socket::Netlink;
 
-/// `struct genlmsghdr`: command, version, two octets reserved.
+/// `struct genlmsghdr`: command, version, two bytes reserved.
 const GENERIC_HEADER: usize = 4;
 const CONTROL_FAMILY: u16 = 16;
 const CONTROL_GET_FAMILY: u8 = 3;
@@ -53,7 +53,7 @@ impl DriverFeatures {
                 match kind {
                     NETDEV_DEV_INTERFACE => interface = u32_at(value, 0),
                     NETDEV_DEV_XDP_FEATURES => {
-                        features = value.first_chunk().map_or(0, |octets| u64::from_ne_bytes(*octets));
+                        features = value.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
                     }
                     _ => {}
                 }

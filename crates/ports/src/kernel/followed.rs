@@ -15,7 +15,7 @@
 //! News that come while everything is read are applied after it, in order, so what is known in the end is the case;
 //! in between a prefix may be said to have changed back and forth.
 //!
-//! About 100 octets a prefix. Missing: tables other than main; routes by type of service; the further ones of several
+//! About 100 bytes a prefix. Missing: tables other than main; routes by type of service; the further ones of several
 //! IPv4 routes with one prefix and metric (`ip route append`).
 
 use std::collections::HashMap;

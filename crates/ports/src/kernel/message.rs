@@ -1,10 +1,10 @@
-//! Netlink's framing: messages and their attributes, host byte order, everything padded to four octets.
+//! Netlink's framing: messages and their attributes, host byte order, everything padded to four bytes.
 //!
 //! ```text
 //! [length 4][type 2][flags 2][sequence 4][port 4] [family header, e.g. rtmsg 12] ([length 2][type 2][value, padded])*
 //! ```
 
-/// Octets of a message's header.
+/// Bytes of a message's header.
 pub(super) const HEADER: usize = 16;
 
 /// A message of several, in a buffer that one `send` takes.

@@ -21,7 +21,7 @@ pub struct Watch {
     pub links: bool,
     /// Our addresses.
     pub addresses: bool,
-    /// Neighbours on links.
+    /// Neighbors on links.
     pub neighbors: bool,
     /// Routes, our own included.
     pub routes: bool,
@@ -38,9 +38,9 @@ pub enum KernelEvent {
     Address(InterfaceAddress),
     /// We no longer have an address.
     AddressGone(InterfaceAddress),
-    /// A neighbour came or changed.
+    /// A neighbor came or changed.
     Neighbor(Neighbor),
-    /// A neighbour was forgotten.
+    /// A neighbor was forgotten.
     NeighborGone(Neighbor),
     /// A route came or changed.
     Route(FoundRoute),

@@ -12,7 +12,7 @@ const NHA_BLACKHOLE: u16 = 4;
 const NHA_OIF: u16 = 5;
 const NHA_GATEWAY: u16 = 6;
 
-/// Octets of `struct nhmsg`: family, scope, protocol, reserved, flags.
+/// Bytes of `struct nhmsg`: family, scope, protocol, reserved, flags.
 const OBJECT_HEADER: usize = 8;
 
 const RTM_NEWNEXTHOP: u16 = 104;

@@ -42,7 +42,7 @@ impl fmt::Display for RepairReport {
     }
 }
 
-/// The kernel's routes of ours, to be compared: in order of prefix and metric, 64 octets each.
+/// The kernel's routes of ours, to be compared: in order of prefix and metric, 64 bytes each.
 struct Found {
     routes: Vec<Entry>,
     /// Distinct targets; full tables have few.
@@ -84,7 +84,7 @@ impl Found {
 
 impl KernelRoutes {
     /// Compares our routes in the kernel with those wanted, in any order, each prefix once, and mends the
-    /// difference. Takes about 64 octets of memory a route of the kernel while it runs.
+    /// difference. Takes about 64 bytes of memory a route of the kernel while it runs.
     ///
     /// # Errors
     ///

@@ -9,14 +9,14 @@ use super::message::{AttributesOf, Message, MessageWriter, u16_at, u32_at};
 /// What becomes of packets for a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RouteTarget {
-    /// They go to a neighbour. It may be an IPv6 one for an IPv4 route (RFC 8950).
+    /// They go to a neighbor. It may be an IPv6 one for an IPv4 route (RFC 8950).
     Gateway {
-        /// The neighbour.
+        /// The neighbor.
         address: IpAddr,
         /// The interface it is at; the kernel finds it if it is not given (and not a link-local address).
         interface: Option<u32>,
     },
-    /// They go out of an interface, whose neighbours are the destinations themselves.
+    /// They go out of an interface, whose neighbors are the destinations themselves.
     Interface(u32),
     /// They go where the kernel's next-hop object of this number says.
     Object(u32),
@@ -72,7 +72,7 @@ pub(super) struct Place {
     pub(super) on_link: bool,
 }
 
-/// Octets of `struct rtmsg`.
+/// Bytes of `struct rtmsg`.
 pub(super) const ROUTE_HEADER: usize = 12;
 
 /// `struct rtmsg`: family, lengths of destination and source, TOS, table, protocol, scope, type, flags.
@@ -304,7 +304,7 @@ impl Iterator for Ways<'_> {
     }
 }
 
-/// An address of 4 or 16 octets.
+/// An address of 4 or 16 bytes.
 pub(super) fn address(value: &[u8]) -> Option<IpAddr> {
     match value.len() {
         4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(value).ok()?).into()),

@@ -18,7 +18,7 @@ const SEND_BUFFER_BYTES: usize = 2 << 20;
 /// The kernel fills datagrams of a dump up to 32 KiB; a link with many virtual functions may need more.
 const DATAGRAM_BYTES: usize = 256 << 10;
 /// The kernel answers while it executes a request; it is long stuck if nothing comes in so long.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A socket to the kernel.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Netlink {
 }
 
 impl Netlink {
-    /// For links, addresses, routes and neighbours.
+    /// For links, addresses, routes and neighbors.
     pub(super) fn open() -> Result<Self, KernelError> {
         Self::of(libc::NETLINK_ROUTE)
     }
@@ -40,7 +40,7 @@ impl Netlink {
         let family = Domain::from(libc::AF_NETLINK);
         let protocol = Some(Protocol::from(protocol));
         let socket = Socket::new(family, Type::RAW.cloexec(), protocol).map_err(open)?;
-        socket.set_read_timeout(Some(PATIENCE)).map_err(open)?;
+        socket.set_read_timeout(Some(TIMEOUT)).map_err(open)?;
         set_buffer(&socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, RECEIVE_BUFFER_BYTES).map_err(open)?;
         set_buffer(&socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, SEND_BUFFER_BYTES).map_err(open)?;
         for option in [libc::NETLINK_CAP_ACK, libc::NETLINK_EXT_ACK, libc::NETLINK_GET_STRICT_CHK] {

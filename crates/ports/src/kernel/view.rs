@@ -35,7 +35,7 @@ pub struct InterfaceAddress {
     pub network: IpPrefix,
 }
 
-/// A neighbour on a link, as ARP or neighbour discovery found it.
+/// A neighbor on a link, as ARP or neighbor discovery found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbor {
     /// The interface.
@@ -44,6 +44,8 @@ pub struct Neighbor {
     pub address: IpAddr,
     /// Its Ethernet address; `None` while it is not known.
     pub mac: Option<[u8; 6]>,
+    /// It was asked for and did not answer.
+    pub is_silent: bool,
 }
 
 /// The network as the kernel sees it, without our own routes.
@@ -53,7 +55,7 @@ pub struct NetworkView {
     pub links: Vec<Link>,
     /// Our addresses.
     pub addresses: Vec<InterfaceAddress>,
-    /// Neighbours.
+    /// Neighbors.
     pub neighbors: Vec<Neighbor>,
     /// Others' routes of the main table to connected networks ([`RouteTarget::Interface`]) and through gateways. A
     /// route with several paths is here several times; a next-hop object counts as what it stands for.
@@ -69,7 +71,7 @@ impl NetworkView {
             view.links.extend(link(&message));
         })?;
         view.addresses = reader.addresses()?;
-        reader.list("its neighbours", libc::RTM_GETNEIGH, &[0; 12], |message| {
+        reader.list("its neighbors", libc::RTM_GETNEIGH, &[0; 12], |message| {
             view.neighbors.extend(neighbor(&message));
         })?;
         for family in [libc::AF_INET, libc::AF_INET6] {
@@ -209,7 +211,7 @@ pub(super) fn interface_address(message: &Message<'_>) -> Option<InterfaceAddres
     Some(InterfaceAddress { interface, address, network: route::prefix_of(other, length)? })
 }
 
-/// A neighbour of a message that lists, reports or removes one.
+/// A neighbor of a message that lists, reports or removes one.
 pub(super) fn neighbor(message: &Message<'_>) -> Option<Neighbor> {
     // struct ndmsg: family, padding 3, index 4, state 2, flags, type.
     if !matches!(message.kind, libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH) {
@@ -226,5 +228,6 @@ pub(super) fn neighbor(message: &Message<'_>) -> Option<Neighbor> {
             _ => {}
         }
     }
-    Some(Neighbor { interface, address: address?, mac })
+    let is_silent = message.kind == libc::RTM_NEWNEIGH && state & libc::NUD_FAILED != 0;
+    Some(Neighbor { interface, address: address?, mac, is_silent })
 }

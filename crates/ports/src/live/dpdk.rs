@@ -9,7 +9,7 @@
 //! - **No hugepages where no card needs them.** Virtual devices (`net_null0`, `net_pcap0,..`, `net_af_packet0,iface=eth0`,
 //!   `net_tap0`) run with ordinary memory and without a look at the PCI bus. Where a PCI device is named, DPDK's own
 //!   defaults hold: hugepages, kept out of the file system, and only that device is touched.
-//! - **Frames are copied**, as by the other drivers: a chunk's octets lie together. What DPDK saves is the kernel.
+//! - **Frames are copied**, as by the other drivers: a chunk's bytes lie together. What DPDK saves is the kernel.
 //! - **Nothing tells when a frame comes.** The receiving half says that it has to be polled ([`PortRx::is_polled`]) and
 //!   its source asks it again and again, then naps: see [`super::LiveSource`].
 //! - **One queue each way.** Which thread uses it does not matter, only that it is one at a time. Threads that use a

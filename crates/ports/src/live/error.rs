@@ -132,7 +132,7 @@ impl fmt::Display for LiveError {
             }
             Self::BadName { interface } => write!(
                 f,
-                "{interface:?} is no interface name: expected 1 to 15 octets without blanks and slashes"
+                "{interface:?} is no interface name: expected 1 to 15 bytes without blanks and slashes"
             ),
             Self::NotEthernet { interface, hardware } => write!(
                 f,

@@ -18,7 +18,7 @@ pub struct LinkFacts {
     pub index: u32,
     /// Its address.
     pub mac: [u8; 6],
-    /// Largest IP packet it takes, in octets.
+    /// Largest IP packet it takes, in bytes.
     pub mtu: u32,
     /// It is switched on.
     pub is_up: bool,
@@ -88,7 +88,7 @@ impl Links {
         Ok(self.ask(interface, InterfaceCall::Index, |_| {})?.number())
     }
 
-    /// An interface's MTU in octets.
+    /// An interface's MTU in bytes.
     pub fn mtu(&self, interface: &str) -> Result<u32, LiveError> {
         Ok(self.ask(interface, InterfaceCall::Mtu, |_| {})?.number())
     }
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(links.name(facts.index).unwrap(), "lo");
         assert!(matches!(links.name(0), Err(LiveError::NoSuchInterface { .. })));
         assert!(matches!(links.read("nosuch0"), Err(LiveError::NoSuchInterface { .. })));
-        for name in ["", "a b", "a/b", "sixteen_octets_x", "a\0"] {
+        for name in ["", "a b", "a/b", "sixteen_letters_", "a\0"] {
             assert!(matches!(links.read(name), Err(LiveError::BadName { .. })), "{name:?}");
         }
     }

@@ -209,7 +209,7 @@ impl PortRx for RxAgain {
         let (now, before) = (self.half.counters(), self.before);
         RxCounters {
             frames: before.frames + now.frames,
-            octets: before.octets + now.octets,
+            bytes: before.bytes + now.bytes,
             missed: before.missed + now.missed,
             refused: before.refused + now.refused,
             foreign: before.foreign + now.foreign,
@@ -256,7 +256,7 @@ impl PortTx for TxAgain {
         let (now, before) = (self.half.counters(), self.before);
         TxCounters {
             frames: before.frames + now.frames,
-            octets: before.octets + now.octets,
+            bytes: before.bytes + now.bytes,
             failed: before.failed + now.failed,
         }
     }

@@ -35,7 +35,7 @@ use std::fmt;
 
 use thalweg_wire::checksum;
 
-/// Octets of `struct virtio_net_hdr` in its legacy form, in the machine's byte order.
+/// Bytes of `struct virtio_net_hdr` in its legacy form, in the machine's byte order.
 pub const OFFLOAD_BYTES: usize = 10;
 
 const FLAG_NEEDS_CHECKSUM: u8 = 1;
@@ -71,7 +71,7 @@ pub struct Offload {
 pub struct SegmentKind {
     /// The transport, by IP protocol number and IP version as far as the kernel tells.
     pub transport: Transport,
-    /// Payload octets of each segment but the last.
+    /// Payload bytes of each segment but the last.
     pub payload: u16,
 }
 

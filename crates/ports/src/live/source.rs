@@ -66,7 +66,7 @@ pub struct SourceOptions {
     pub chunk_packets: usize,
     /// Chunks in memory at once, at least 2.
     pub slabs: usize,
-    /// Octets of the longest frame of all ports, which decides how large a slab is.
+    /// Bytes of the longest frame of all ports, which decides how large a slab is.
     pub frame_bytes_max: usize,
     /// How long to let packets gather when the ports have run dry while many come. To wake a thread costs the sender
     /// as much as to send several packets, so a receiver that is a little faster than its senders slows them down by
@@ -157,6 +157,18 @@ struct Half {
     failed: Option<Instant>,
 }
 
+impl Half {
+    fn new((port, rx): (u16, Box<dyn PortRx>)) -> Self {
+        Self { port, rx, ready: true, failed: None }
+    }
+}
+
+fn pool_for(options: &SourceOptions) -> SlabPool {
+    // TAPs want room for the longest frame before they know how long it is, and one byte more.
+    let room = options.frame_bytes_max + ChunkBuilder::HEADROOM + 16;
+    SlabPool::new(options.slabs, options.chunk_packets * room + room)
+}
+
 impl LiveSource {
     /// A source of these halves, each with the number of its port.
     pub fn new(
@@ -169,16 +181,12 @@ impl LiveSource {
             slabs: options.slabs.max(2),
             ..options
         };
-        // TAPs want room for the longest frame before they know how long it is, and one octet more.
-        let room = options.frame_bytes_max + ChunkBuilder::HEADROOM + 16;
-        let pool = SlabPool::new(options.slabs, options.chunk_packets * room + room);
-        let half = |(port, rx)| Half { port, rx, ready: true, failed: None };
         Ok(Self {
             waiting: Vec::with_capacity(halves.len() + 1),
-            halves: halves.into_iter().map(half).collect(),
+            halves: halves.into_iter().map(Half::new).collect(),
             first: 0,
             options,
-            pool,
+            pool: pool_for(&options),
             spare: None,
             clock,
             wake: Arc::new(system::event_counter()?),
@@ -234,6 +242,26 @@ impl LiveSource {
                 }
             }
         }
+    }
+
+    /// Receives from others from now on: the halves of the ports `gone` are given back, and `new` ones come behind the
+    /// rest. Frames may be as long as `frame_bytes_max`, if that is more than before.
+    pub fn exchange(
+        &mut self,
+        gone: &[u16],
+        new: Vec<(u16, Box<dyn PortRx>)>,
+        frame_bytes_max: usize,
+    ) -> Vec<Box<dyn PortRx>> {
+        let halves = std::mem::take(&mut self.halves).into_iter();
+        let (gone, kept): (Vec<_>, Vec<_>) = halves.partition(|half| gone.contains(&half.port));
+        self.halves = kept;
+        self.halves.extend(new.into_iter().map(Half::new));
+        if frame_bytes_max > self.options.frame_bytes_max {
+            self.options.frame_bytes_max = frame_bytes_max;
+            // Chunks on their way keep the slabs that they have.
+            (self.pool, self.spare) = (pool_for(&self.options), None);
+        }
+        gone.into_iter().map(|half| half.rx).collect()
     }
 
     /// What happened to halves since the last call, oldest first.

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// Octets of an interface name, with its final zero.
+/// Bytes of an interface name, with its final zero.
 pub(super) const NAME_BYTES: usize = libc::IFNAMSIZ;
 
 /// What is asked about or of an interface; each exchanges one [`InterfaceRequest`].
@@ -124,7 +124,7 @@ pub(super) fn bind_packet(socket: BorrowedFd<'_>, protocol: u16, index: u32) -> 
     address.sll_protocol = protocol.to_be();
     address.sll_ifindex = index as i32;
     let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the kernel reads `length` octets, which the address has.
+    // SAFETY: the kernel reads `length` bytes, which the address has.
     match unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -230,11 +230,11 @@ pub(super) fn drop_at_ingress(index: u32) -> io::Result<OwnedFd> {
     }
     /// r0 = TCX_DROP; exit.
     static PROGRAM: [Instruction; 2] = [instruction(0xb7, 2), instruction(0x95, 0)];
-    const LICENCE: &core::ffi::CStr = c"Apache-2.0";
+    const LICENSE: &core::ffi::CStr = c"Apache-2.0";
 
     let bpf = |command: libc::c_int, attributes: &mut [u64; 16]| -> io::Result<OwnedFd> {
-        // SAFETY: the kernel reads as many octets as told, all of which are there, and for these commands follows
-        // only the pointers to program and licence, which are constants. What it reads beyond the fields that it
+        // SAFETY: the kernel reads as many bytes as told, all of which are there, and for these commands follows
+        // only the pointers to program and license, which are constants. What it reads beyond the fields that it
         // knows is zero, as it demands.
         let fd = unsafe {
             libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), size_of_val(attributes))
@@ -252,12 +252,12 @@ pub(super) fn drop_at_ingress(index: u32) -> io::Result<OwnedFd> {
             u64::from(high) | u64::from(low) << 32
         }
     };
-    // union bpf_attr: kind and count; instructions; licence; then the log (none), kernel version, flags, name, and
-    // at octet 68 the kind of attachment expected.
+    // union bpf_attr: kind and count; instructions; license; then the log (none), kernel version, flags, name, and
+    // at byte 68 the kind of attachment expected.
     let mut load = [0; 16];
     load[0] = pair(PROG_TYPE_SCHED_CLS, PROGRAM.len() as u32);
     load[1] = PROGRAM.as_ptr() as u64;
-    load[2] = LICENCE.as_ptr() as u64;
+    load[2] = LICENSE.as_ptr() as u64;
     load[8] = pair(0, TCX_INGRESS);
     let program = bpf(PROG_LOAD, &mut load)?;
     // Program and interface; kind of attachment and flags.

@@ -4,7 +4,7 @@
 //! host's stack (ping, ssh, BIRD) ── interface `name` ══ cable ══ Port { rx, tx } ── the router
 //! ```
 //!
-//! Used where the host itself is a neighbour of the router, and as the host's face of a port (a mirror): address, MTU
+//! Used where the host itself is a neighbor of the router, and as the host's face of a port (a mirror): address, MTU
 //! and link state of the interface are set by [`TapControl`], as the port's change.
 //!
 //! The interface has no offloads: the kernel finishes checksums and cuts segments before we see a frame, and checks
@@ -38,7 +38,7 @@ const TAGS: usize = 8;
 /// How a TAP interface is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapOptions {
-    /// Its name, up to 15 octets. If a TAP of the name exists and nobody is attached, it is taken over.
+    /// Its name, up to 15 bytes. If a TAP of the name exists and nobody is attached, it is taken over.
     pub name: String,
     /// The host's address on the cable; `None` lets the kernel choose one.
     pub mac: Option<[u8; 6]>,
@@ -264,7 +264,7 @@ impl PortRx for TapRx {
             }
             into.push(at, bytes, bytes as u32, now_ns, LinkType::Ethernet, port, 0);
             self.counters.frames += 1;
-            self.counters.octets += bytes as u64;
+            self.counters.bytes += bytes as u64;
             taken += 1;
         }
         Ok(taken)
@@ -310,7 +310,7 @@ impl PortTx for TapTx {
         match self.send(frame) {
             Ok(()) => {
                 self.counters.frames += 1;
-                self.counters.octets += frame.len() as u64;
+                self.counters.bytes += frame.len() as u64;
                 Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(NotTaken::Full),

@@ -25,7 +25,7 @@
 //!
 //! # Jumbo frames
 //!
-//! A frame of the region has 2048 octets, or 4096 for an MTU that needs it, of which the kernel keeps 256. What is
+//! A frame of the region has 2048 bytes, or 4096 for an MTU that needs it, of which the kernel keeps 256. What is
 //! longer comes and goes in several pieces (`XDP_USE_SG` and a program that says it can bear them); this is decided
 //! by the MTU when the port is opened. A larger MTU later needs a new port; until then longer frames count as missed.
 //!
@@ -38,7 +38,7 @@
 //! # What is left behind
 //!
 //! Nothing. Program, map, link and sockets are file descriptors, and go with the process however it ends. What
-//! another one holds is an error that names it ([`LiveError::Occupied`]), unless [`XdpOptions::take_over`] is set.
+//! another one holds is an error that names it ([`LiveError::Occupied`]), unless [`XdpOptions::migrate_state`] is set.
 //! Of a predecessor that is just being taken apart the end is awaited, two seconds at most.
 //!
 //! # Bounds
@@ -50,10 +50,10 @@
 //! # Why frames are copied between region and chunk
 //!
 //! Ports could share one region, and a forwarded frame stay where it is. What that would save was measured by
-//! `benches/xdp.rs` against the same with copies of 64 octets at most (two cores of an EPYC guest, Linux 6.18, native
-//! copy over a veth, three runs each, other work on the machine): frames of 60 octets nothing that shows, of 1514
+//! `benches/xdp.rs` against the same with copies of 64 bytes at most (two cores of an EPYC guest, Linux 6.18, native
+//! copy over a veth, three runs each, other work on the machine): frames of 60 bytes nothing that shows, of 1514
 //! about 130 ns in receiving and 80 in sending, of 1,700 of the forwarder's CPU time and 3,500 of the machine's. Of
-//! that the kernel, which copies too in this mode, would pay a part again, for it would find the octets in no cache.
+//! that the kernel, which copies too in this mode, would pay a part again, for it would find the bytes in no cache.
 //! A card with zero-copy may be worth it; there is none here to measure.
 //!
 //! Missing: one queue sends; SCTP and the inner
@@ -129,7 +129,7 @@ pub const QUEUES_MAX: u32 = 256;
 
 /// Frames that may wait in each queue: 160 ms at 50,000 a second. A thread that shares its core may be kept waiting for
 /// longer than the 40 ms that 2,048 would be, and what comes then is lost. Four times the memory costs no time that
-/// showed (64 octets over a veth, 5.6 to 5.9 µs of processor time a packet with 2,048 and with 8,192; one run each).
+/// showed (64 bytes over a veth, 5.6 to 5.9 µs of processor time a packet with 2,048 and with 8,192; one run each).
 const RX_FRAMES: u32 = 8192;
 /// Of all queues together: 128 MiB, or twice that with large frames.
 const RX_FRAMES_IN_ALL: u32 = 1 << 16;
@@ -154,7 +154,7 @@ pub struct XdpOptions {
     /// Frames to send from, a power of two: how many may be on their way.
     pub tx_frames: u32,
     /// Takes a foreign XDP program off the interface, instead of saying whose it is.
-    pub take_over: bool,
+    pub migrate_state: bool,
     /// Every frame is the port's, whoever it is for: the interface is made to listen to everything. For whoever watches; the
     /// host gets none of them.
     pub everything: bool,
@@ -172,7 +172,7 @@ impl XdpOptions {
             halves: 1,
             rx_frames: RX_FRAMES,
             tx_frames: 2048,
-            take_over: false,
+            migrate_state: false,
             everything: false,
             offload: None,
         }
@@ -180,13 +180,13 @@ impl XdpOptions {
 }
 
 /// A region's frames: whole pages, or two a page.
-const FRAME_OCTETS: [u32; 2] = [2048, 4096];
+const FRAME_BYTES: [u32; 2] = [2048, 4096];
 /// What the kernel leaves before a received frame (`XDP_PACKET_HEADROOM`).
-const HEADROOM_OCTETS: u32 = 256;
+const HEADROOM_BYTES: u32 = 256;
 /// An Ethernet header with two VLAN tags.
-const HEADER_OCTETS: u32 = 22;
+const HEADER_BYTES: u32 = 22;
 /// How long the end of a predecessor is awaited.
-const PATIENCE: Duration = Duration::from_millis(20);
+const TIMEOUT: Duration = Duration::from_millis(20);
 const TRIES: u32 = 100;
 
 /// Opens a port.
@@ -276,7 +276,7 @@ struct Shared {
     mtu: AtomicU32,
     /// The interface's address, as [`number_of`] has it.
     mac: AtomicU64,
-    frame_octets: u32,
+    frame_bytes: u32,
     multi_buffer: bool,
     is_generic: bool,
     has_unfinished_checksums: bool,
@@ -306,7 +306,7 @@ impl Shared {
     }
 
     fn longest(&self) -> usize {
-        (self.mtu.load(Ordering::Relaxed).saturating_add(HEADER_OCTETS)) as usize
+        (self.mtu.load(Ordering::Relaxed).saturating_add(HEADER_BYTES)) as usize
     }
 
     /// The longest frame that is handed up.
@@ -316,7 +316,7 @@ impl Shared {
 
     /// The longest frame that is taken.
     fn longest_sent(&self) -> usize {
-        if self.multi_buffer { self.longest() } else { self.longest().min(self.frame_octets as usize) }
+        if self.multi_buffer { self.longest() } else { self.longest().min(self.frame_bytes as usize) }
     }
 }
 
@@ -354,7 +354,7 @@ struct Setup<'a> {
     mac: [u8; 6],
     mtu: u32,
     queues: u32,
-    frame_octets: u32,
+    frame_bytes: u32,
     multi_buffer: bool,
 }
 
@@ -365,11 +365,11 @@ impl<'a> Setup<'a> {
         let interface = Interface::find(name)?;
         let LinkFacts { mac, mtu, .. } = interface.read()?;
         let queues = interface.queues().0.min(QUEUES_MAX);
-        let longest = mtu.saturating_add(HEADER_OCTETS);
-        let [small, large] = FRAME_OCTETS;
-        let frame_octets = if longest <= small - HEADROOM_OCTETS { small } else { large };
-        let multi_buffer = longest > large - HEADROOM_OCTETS;
-        Ok(Self { options, interface, mac, mtu, queues, frame_octets, multi_buffer })
+        let longest = mtu.saturating_add(HEADER_BYTES);
+        let [small, large] = FRAME_BYTES;
+        let frame_bytes = if longest <= small - HEADROOM_BYTES { small } else { large };
+        let multi_buffer = longest > large - HEADROOM_BYTES;
+        Ok(Self { options, interface, mac, mtu, queues, frame_bytes, multi_buffer })
     }
 
     fn refused(&self, call: &'static str) -> impl Fn(io::Error) -> LiveError + '_ {
@@ -429,23 +429,23 @@ impl<'a> Setup<'a> {
         let found = XdpAttachment::read(index).unwrap_or(None);
         let Some(found) = found.filter(|_| tries < TRIES) else {
             // It is gone in this moment, or cannot be seen.
-            sleep(PATIENCE);
+            sleep(TIMEOUT);
             return if tries < TRIES { Ok(()) } else { Err(self.refused("bpf(LINK_CREATE)")(error)) };
         };
         let name = bpf::program_name(found.program);
         let link = bpf::link_of(index, found.program);
         let is_ours = name.as_deref() == Some(bpf::PROGRAM_NAME);
         match &link {
-            Some(link) if self.options.take_over => {
+            Some(link) if self.options.migrate_state => {
                 return link.detach().map_err(self.refused("bpf(LINK_DETACH)"));
             }
             // Without a link it outlived its process; ours never do, but it does no harm to look.
-            None if (self.options.take_over || is_ours) && matches!(found.remove(index), Ok(Ok(()))) => {
+            None if (self.options.migrate_state || is_ours) && matches!(found.remove(index), Ok(Ok(()))) => {
                 return Ok(());
             }
             // A predecessor that was just killed: its link may be gone before its program is.
             _ if is_ours && tries < TRIES - 1 => {
-                sleep(PATIENCE);
+                sleep(TIMEOUT);
                 return Ok(());
             }
             _ => {}
@@ -488,7 +488,7 @@ impl<'a> Setup<'a> {
     fn bind(&self, zero_copy: bool, rx: u32) -> Result<Bound, LiveError> {
         let tx = self.options.tx_frames;
         let frames = self.queues.saturating_mul(rx).saturating_add(tx);
-        let (umem, frames) = Umem::create(frames, self.frame_octets).map_err(self.refused("mmap"))?;
+        let (umem, frames) = Umem::create(frames, self.frame_bytes).map_err(self.refused("mmap"))?;
         let umem = Arc::new(umem);
         let mut frames = frames.into_iter();
         let mut queues: Vec<Queue> = Vec::new();
@@ -569,7 +569,7 @@ impl<'a> Setup<'a> {
         let shared = Arc::new(Shared {
             mtu: AtomicU32::new(self.mtu),
             mac: AtomicU64::new(number_of(self.mac)),
-            frame_octets: self.frame_octets,
+            frame_bytes: self.frame_bytes,
             multi_buffer: self.multi_buffer,
             is_generic,
             has_unfinished_checksums: self.interface.has_unfinished_checksums(),

@@ -17,7 +17,7 @@ const TIME_S: u32 = 86_400;
 struct Header {
     time_s: u32,
     kind: RecordType,
-    /// Octets of the record, header and all.
+    /// Bytes of the record, header and all.
     length: usize,
 }
 

@@ -25,16 +25,16 @@ pub enum TcpError {
     },
     /// A connection could not even be begun.
     Connect {
-        /// The neighbour.
+        /// The neighbor.
         remote: SocketAddr,
         /// Why.
         source: io::Error,
     },
-    /// The local address is of another family than the neighbour's.
+    /// The local address is of another family than the neighbor's.
     FamiliesDiffer {
         /// The local address.
         local: IpAddr,
-        /// The neighbour.
+        /// The neighbor.
         remote: SocketAddr,
     },
     /// An option was refused.
@@ -46,10 +46,10 @@ pub enum TcpError {
     },
     /// An MD5 key is empty or longer than the kernel takes.
     KeyLength {
-        /// How many octets it has.
-        octets: usize,
+        /// How many bytes it has.
+        bytes: usize,
     },
-    /// A prefix of neighbours is longer than their addresses.
+    /// A prefix of neighbors is longer than their addresses.
     PrefixLength {
         /// The address.
         address: IpAddr,
@@ -59,7 +59,7 @@ pub enum TcpError {
     /// The kernel has no room for another key on this listener.
     TooManyKeys {
         /// Whose key it was.
-        neighbour: IpAddr,
+        neighbor: IpAddr,
     },
     /// No descriptor is left for another connection; the connection waits in the kernel.
     NoDescriptor,
@@ -109,20 +109,20 @@ impl fmt::Display for TcpError {
             Self::FamiliesDiffer { local, remote } => write!(
                 f,
                 "cannot connect from {local} to {}: one is IPv4 and the other IPv6; give a local address of the \
-                 neighbour's family",
+                 neighbor's family",
                 remote.ip()
             ),
             Self::Option { what, source } => write!(f, "the kernel refused {what}: {source}"),
-            Self::KeyLength { octets } => {
-                write!(f, "an MD5 password has 1 to {KEY_LENGTH_MAX} octets, this one has {octets}")
+            Self::KeyLength { bytes } => {
+                write!(f, "an MD5 password has 1 to {KEY_LENGTH_MAX} bytes, this one has {bytes}")
             }
             Self::PrefixLength { address, length } => {
                 write!(f, "{address}/{length}: the prefix is longer than the address")
             }
-            Self::TooManyKeys { neighbour } => write!(
+            Self::TooManyKeys { neighbor } => write!(
                 f,
-                "no room for the MD5 password of {neighbour}: raise net.core.optmem_max (about 160 octets a \
-                 password) or give neighbours one password by prefix"
+                "no room for the MD5 password of {neighbor}: raise net.core.optmem_max (about 160 bytes a \
+                 password) or give neighbors one password by prefix"
             ),
             Self::NoDescriptor => {
                 write!(f, "no file descriptor is left for another connection: raise the limit (ulimit -n)")
@@ -130,7 +130,7 @@ impl fmt::Display for TcpError {
             Self::Connection { source } => match source.kind() {
                 io::ErrorKind::TimedOut => write!(
                     f,
-                    "timed out; where a password is configured, the neighbour's may differ or be missing"
+                    "timed out; where a password is configured, the neighbor's may differ or be missing"
                 ),
                 io::ErrorKind::ConnectionRefused => {
                     write!(f, "refused: nobody listens there, or not to this address")

@@ -1,4 +1,4 @@
-//! Where neighbours connect to.
+//! Where neighbors connect to.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -11,23 +11,23 @@ use super::md5::{self, Md5Key};
 use super::options::{self, SocketOptions};
 use super::stream::Stream;
 
-/// Connections the kernel keeps until they are accepted: a thousand neighbours come at once after a restart.
+/// Connections the kernel keeps until they are accepted: a thousand neighbors come at once after a restart.
 /// (The kernel cuts it to `net.core.somaxconn`, 4096 by default; what comes beyond tries again after a second.)
 pub const BACKLOG: i32 = 1024;
 
 /// How a listener is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListenOptions {
-    /// What handshakes are answered with, except for `hop_limit`: answers carry TTL 255, so that neighbours with
-    /// GTSM take them. An accepted connection begins with these and is set to its neighbour's by
+    /// What handshakes are answered with, except for `hop_limit`: answers carry TTL 255, so that neighbors with
+    /// GTSM take them. An accepted connection begins with these and is set to its neighbor's by
     /// [`Stream::apply`].
     pub socket: SocketOptions,
-    /// Handshakes with a lower TTL are not answered: for when every neighbour of the listener has GTSM. 0 answers
+    /// Handshakes with a lower TTL are not answered: for when every neighbor of the listener has GTSM. 0 answers
     /// all.
     pub minimum_ttl: u8,
 }
 
-/// A socket that neighbours connect to.
+/// A socket that neighbors connect to.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -75,7 +75,7 @@ impl Listener {
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
                         return Err(TcpError::NoDescriptor);
                     }
-                    // The neighbour was gone before we came; accept(2) lists the others as errors of the network
+                    // The neighbor was gone before we came; accept(2) lists the others as errors of the network
                     // that are the connection's, not the listener's.
                     Some(
                         libc::EINTR
@@ -97,15 +97,15 @@ impl Listener {
         }
     }
 
-    /// Sets, replaces or (`None`) removes the password of a neighbour, or of all in a prefix of `length` bits; of
-    /// several that match, the longest counts. Holds for connections accepted from now on. The neighbour's
+    /// Sets, replaces or (`None`) removes the password of a neighbor, or of all in a prefix of `length` bits; of
+    /// several that match, the longest counts. Holds for connections accepted from now on. The neighbor's
     /// family must be the listener's.
-    pub fn set_md5_key(&self, neighbour: IpAddr, length: u8, key: Option<&Md5Key>) -> Result<(), TcpError> {
-        if neighbour.is_ipv6() != self.address.is_ipv6() {
+    pub fn set_md5_key(&self, neighbor: IpAddr, length: u8, key: Option<&Md5Key>) -> Result<(), TcpError> {
+        if neighbor.is_ipv6() != self.address.is_ipv6() {
             let source = io::Error::from(io::ErrorKind::InvalidInput);
             return Err(TcpError::Option { what: "an MD5 password of another address family", source });
         }
-        md5::set_key(self.socket.as_fd(), neighbour, length, key)
+        md5::set_key(self.socket.as_fd(), neighbor, length, key)
     }
 }
 

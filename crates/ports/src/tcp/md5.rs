@@ -1,6 +1,6 @@
 //! Passwords of RFC 2385, as the kernel takes them.
 //!
-//! `struct tcp_md5sig`, 216 octets:
+//! `struct tcp_md5sig`, 216 bytes:
 //!
 //! ```text
 //! [sockaddr_storage 128][flags 1][prefix length 1][key length 2][interface 4][key 80]
@@ -24,11 +24,11 @@ const FLAG_PREFIX: u8 = 1;
 pub struct Md5Key(Box<[u8]>);
 
 impl Md5Key {
-    /// A key of 1 to [`KEY_LENGTH_MAX`] octets.
-    pub fn new(octets: &[u8]) -> Result<Self, TcpError> {
-        match octets.len() {
-            1..=KEY_LENGTH_MAX => Ok(Self(octets.into())),
-            octets => Err(TcpError::KeyLength { octets }),
+    /// A key of 1 to [`KEY_LENGTH_MAX`] bytes.
+    pub fn new(bytes: &[u8]) -> Result<Self, TcpError> {
+        match bytes.len() {
+            1..=KEY_LENGTH_MAX => Ok(Self(bytes.into())),
+            bytes => Err(TcpError::KeyLength { bytes }),
         }
     }
 }
@@ -39,19 +39,19 @@ impl fmt::Debug for Md5Key {
     }
 }
 
-/// Sets, replaces or (`None`) removes the key for neighbours within a prefix. Removing what is not there is no
+/// Sets, replaces or (`None`) removes the key for neighbors within a prefix. Removing what is not there is no
 /// error.
 pub(super) fn set_key(
     socket: BorrowedFd<'_>,
-    neighbour: IpAddr,
+    neighbor: IpAddr,
     length: u8,
     key: Option<&Md5Key>,
 ) -> Result<(), TcpError> {
-    let octets = encode(neighbour, length, key)?;
-    match socket_option::set(socket, libc::IPPROTO_TCP, libc::TCP_MD5SIG_EXT, &octets) {
+    let bytes = encode(neighbor, length, key)?;
+    match socket_option::set(socket, libc::IPPROTO_TCP, libc::TCP_MD5SIG_EXT, &bytes) {
         Ok(()) => Ok(()),
         Err(error) if key.is_none() && error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-        Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => Err(TcpError::TooManyKeys { neighbour }),
+        Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => Err(TcpError::TooManyKeys { neighbor }),
         Err(source) => Err(TcpError::Option { what: "an MD5 password", source }),
     }
 }
@@ -98,33 +98,33 @@ impl SignatureFaults {
 }
 
 fn encode(
-    neighbour: IpAddr,
+    neighbor: IpAddr,
     length: u8,
     key: Option<&Md5Key>,
 ) -> Result<[u8; STORAGE + 8 + KEY_LENGTH_MAX], TcpError> {
-    let mut octets = [0; STORAGE + 8 + KEY_LENGTH_MAX];
+    let mut bytes = [0; STORAGE + 8 + KEY_LENGTH_MAX];
     // sockaddr_in: family, port, address. sockaddr_in6: family, port, flow information, address.
-    let (family, longest) = match neighbour {
+    let (family, longest) = match neighbor {
         IpAddr::V4(address) => {
-            octets[4..8].copy_from_slice(&address.octets());
+            bytes[4..8].copy_from_slice(&address.octets());
             (libc::AF_INET, 32)
         }
         IpAddr::V6(address) => {
-            octets[8..24].copy_from_slice(&address.octets());
+            bytes[8..24].copy_from_slice(&address.octets());
             (libc::AF_INET6, 128)
         }
     };
     if length > longest {
-        return Err(TcpError::PrefixLength { address: neighbour, length });
+        return Err(TcpError::PrefixLength { address: neighbor, length });
     }
-    octets[..2].copy_from_slice(&(family as u16).to_ne_bytes());
-    octets[STORAGE] = FLAG_PREFIX;
-    octets[STORAGE + 1] = length;
+    bytes[..2].copy_from_slice(&(family as u16).to_ne_bytes());
+    bytes[STORAGE] = FLAG_PREFIX;
+    bytes[STORAGE + 1] = length;
     if let Some(Md5Key(key)) = key {
-        octets[STORAGE + 2..STORAGE + 4].copy_from_slice(&(key.len() as u16).to_ne_bytes());
-        octets[STORAGE + 8..STORAGE + 8 + key.len()].copy_from_slice(key);
+        bytes[STORAGE + 2..STORAGE + 4].copy_from_slice(&(key.len() as u16).to_ne_bytes());
+        bytes[STORAGE + 8..STORAGE + 8 + key.len()].copy_from_slice(key);
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -133,10 +133,10 @@ mod tests {
 
     #[test]
     fn keys_have_a_length() {
-        assert!(matches!(Md5Key::new(b""), Err(TcpError::KeyLength { octets: 0 })));
+        assert!(matches!(Md5Key::new(b""), Err(TcpError::KeyLength { bytes: 0 })));
         assert!(Md5Key::new(&[7; KEY_LENGTH_MAX]).is_ok());
         let error = Md5Key::new(&[7; 81]).expect_err("one too many");
-        assert_eq!(error.to_string(), "an MD5 password has 1 to 80 octets, this one has 81");
+        assert_eq!(error.to_string(), "an MD5 password has 1 to 80 bytes, this one has 81");
     }
 
     #[test]
@@ -159,12 +159,12 @@ mod tests {
     #[test]
     fn the_kernel_gets_what_it_expects() {
         let key = Md5Key::new(b"abc").unwrap();
-        let octets = encode("192.0.2.0".parse().unwrap(), 24, Some(&key)).unwrap();
-        assert_eq!(octets[..8], [libc::AF_INET as u8, 0, 0, 0, 192, 0, 2, 0]);
-        assert_eq!(octets[128..139], [1, 24, 3, 0, 0, 0, 0, 0, b'a', b'b', b'c']);
-        let octets = encode("2001:db8::".parse().unwrap(), 32, None).unwrap();
-        assert_eq!(octets[..12], [libc::AF_INET6 as u8, 0, 0, 0, 0, 0, 0, 0, 0x20, 0x01, 0x0d, 0xb8]);
-        assert_eq!(octets[128..132], [1, 32, 0, 0]);
+        let bytes = encode("192.0.2.0".parse().unwrap(), 24, Some(&key)).unwrap();
+        assert_eq!(bytes[..8], [libc::AF_INET as u8, 0, 0, 0, 192, 0, 2, 0]);
+        assert_eq!(bytes[128..139], [1, 24, 3, 0, 0, 0, 0, 0, b'a', b'b', b'c']);
+        let bytes = encode("2001:db8::".parse().unwrap(), 32, None).unwrap();
+        assert_eq!(bytes[..12], [libc::AF_INET6 as u8, 0, 0, 0, 0, 0, 0, 0, 0x20, 0x01, 0x0d, 0xb8]);
+        assert_eq!(bytes[128..132], [1, 32, 0, 0]);
         assert!(encode("192.0.2.0".parse().unwrap(), 33, None).is_err());
     }
 }

@@ -8,18 +8,18 @@ use socket2::Socket;
 use super::error::{TcpError, option};
 use crate::socket_option;
 
-/// DSCP CS6 as the octet of the header: what routing protocols mark their packets with (RFC 4594).
+/// DSCP CS6 as the byte of the header: what routing protocols mark their packets with (RFC 4594).
 pub const CLASS_SELECTOR_6: u8 = 0xc0;
 
-/// How far away the neighbour may be.
+/// How far away the neighbor may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum HopLimit {
-    /// The system's default TTL, and any TTL is taken: internal neighbours.
+    /// The system's default TTL, and any TTL is taken: internal neighbors.
     #[default]
     Any,
-    /// Packets are sent with this TTL: 1 for external neighbours next door, more for multihop.
+    /// Packets are sent with this TTL: 1 for external neighbors next door, more for multihop.
     Send(u8),
-    /// GTSM (RFC 5082): sent with 255, and taken only from a neighbour at most this many hops away (1 is next
+    /// GTSM (RFC 5082): sent with 255, and taken only from a neighbor at most this many hops away (1 is next
     /// door).
     Gtsm(u8),
 }
@@ -48,8 +48,8 @@ impl HopLimit {
 pub struct SocketOptions {
     /// TTL and GTSM.
     pub hop_limit: HopLimit,
-    /// DSCP and ECN, as the octet of the header; `None` leaves the system's default.
-    pub dscp_octet: Option<u8>,
+    /// DSCP and ECN, as the byte of the header; `None` leaves the system's default.
+    pub dscp_byte: Option<u8>,
     /// The kernel's send buffer; `None` lets it grow by itself.
     pub send_buffer_bytes: Option<usize>,
     /// The kernel's receive buffer; `None` lets it grow by itself.
@@ -65,7 +65,7 @@ impl Default for SocketOptions {
     fn default() -> Self {
         Self {
             hop_limit: HopLimit::Any,
-            dscp_octet: Some(CLASS_SELECTOR_6),
+            dscp_byte: Some(CLASS_SELECTOR_6),
             send_buffer_bytes: None,
             receive_buffer_bytes: None,
             user_timeout: None,
@@ -77,14 +77,14 @@ impl Default for SocketOptions {
 /// Sets all options of a socket of the family.
 pub(super) fn apply(socket: &Socket, v6: bool, options: &SocketOptions) -> Result<(), TcpError> {
     socket.set_tcp_nodelay(true).map_err(option("TCP_NODELAY"))?;
-    // The hold timer finds dead neighbours; a second mechanism would only end sessions without a reason in words.
+    // The hold timer finds dead neighbors; a second mechanism would only end sessions without a reason in words.
     socket.set_keepalive(false).map_err(option("keepalive off"))?;
     if let Some(ttl) = options.hop_limit.sent() {
         set_ttl(socket, v6, ttl)?;
     }
     set_minimum_ttl(socket, v6, options.hop_limit.minimum())?;
-    if let Some(octet) = options.dscp_octet {
-        let set = if v6 { socket.set_tclass_v6(octet.into()) } else { socket.set_tos_v4(octet.into()) };
+    if let Some(byte) = options.dscp_byte {
+        let set = if v6 { socket.set_tclass_v6(byte.into()) } else { socket.set_tos_v4(byte.into()) };
         set.map_err(option("the traffic class"))?;
     }
     set_buffers(socket, options)?;
@@ -127,11 +127,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_neighbour_next_door_must_send_255() {
+    fn a_neighbor_next_door_must_send_255() {
         assert_eq!(HopLimit::Gtsm(1).minimum(), 255);
         assert_eq!(HopLimit::Gtsm(2).minimum(), 254);
         assert_eq!(HopLimit::Gtsm(255).minimum(), 1);
-        assert_eq!(HopLimit::Gtsm(0).minimum(), 255, "no neighbour is nearer than next door");
+        assert_eq!(HopLimit::Gtsm(0).minimum(), 255, "no neighbor is nearer than next door");
         assert_eq!(HopLimit::Send(3).minimum(), 0);
         assert_eq!(
             (HopLimit::Gtsm(3).sent(), HopLimit::Send(3).sent(), HopLimit::Any.sent()),

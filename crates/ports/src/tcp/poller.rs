@@ -10,7 +10,7 @@ use mio::unix::SourceFd;
 
 use super::error::TcpError;
 
-/// Events one poll brings at most; further ones come with the next. With a thousand neighbours a busy thread
+/// Events one poll brings at most; further ones come with the next. With a thousand neighbors a busy thread
 /// makes rounds of this size, between which it looks at its timers.
 pub const EVENTS_PER_POLL: usize = 256;
 
@@ -46,7 +46,7 @@ pub struct Event {
     pub readable: bool,
     /// It takes more, or is connected, or has failed.
     pub writable: bool,
-    /// The neighbour has closed its direction, or the connection failed: no further event will say so, hence read
+    /// The neighbor has closed its direction, or the connection failed: no further event will say so, hence read
     /// until the end. (Without this, a read that does not fill its buffer has read what there is.)
     pub read_closed: bool,
 }

@@ -1,10 +1,10 @@
-//! Ways to receive from many neighbours in one thread: the same octets, at different cost.
+//! Ways to receive from many neighbors in one thread: the same bytes, at different cost.
 //!
 //! | way | system calls | copies |
 //! |---|---|---|
-//! | [`TwoReads`] | a poll a round, and two reads a message: 19 octets, then as many as they say (Quagga) | none |
-//! | [`Buffered`] | a poll a round, and a read of up to [`READ_BYTES`] a neighbour | the consumer's rest of a message |
-//! | [`Uring`] | one a round for all neighbours: the kernel fills buffers as octets arrive | the same |
+//! | [`TwoReads`] | a poll a round, and two reads a message: 19 bytes, then as many as they say (Quagga) | none |
+//! | [`Buffered`] | a poll a round, and a read of up to [`READ_BYTES`] a neighbor | the consumer's rest of a message |
+//! | [`Uring`] | one a round for all neighbors: the kernel fills buffers as bytes arrive | the same |
 //!
 //! They exist to be compared: the thesis behind the schedulings found half of its time in reading and asked for
 //! hardware; this asks what software can do. The daemon reads as [`Buffered`] does.
@@ -26,7 +26,7 @@ pub use uring::Uring;
 /// fills it.
 pub const READ_BYTES: usize = 256 << 10;
 
-/// Reads from one neighbour before it is the others' turn.
+/// Reads from one neighbor before it is the others' turn.
 pub const READS_PER_TURN: usize = 64;
 
 /// The longest message [`TwoReads`] believes in (RFC 8654); a longer length closes the connection.
@@ -34,10 +34,10 @@ pub const MESSAGE_LENGTH_MAX: usize = 65_535;
 
 const HEADER: usize = 19;
 
-/// What a neighbour sent.
+/// What a neighbor sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received<'a> {
-    /// Octets, in order.
+    /// Bytes, in order.
     Bytes(&'a [u8]),
     /// Its end: nothing more comes. Also when the connection broke.
     Closed,
@@ -177,7 +177,7 @@ impl Receive for TwoReads {
 }
 
 impl Partial {
-    /// How many octets the header, and once that is there, the message has; `None` if it cannot be a message.
+    /// How many bytes the header, and once that is there, the message has; `None` if it cannot be a message.
     fn wanted(&self) -> Option<usize> {
         if self.have < HEADER {
             return Some(HEADER);

@@ -1,4 +1,4 @@
-//! A connection to a neighbour.
+//! A connection to a neighbor.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr};
@@ -13,11 +13,11 @@ use super::options::{self, SocketOptions};
 /// What a read or a write did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// So many octets, at least one.
+    /// So many bytes, at least one.
     Bytes(usize),
     /// Nothing now; an event says when to try again.
     WouldBlock,
-    /// The neighbour has closed its direction (reads only).
+    /// The neighbor has closed its direction (reads only).
     Closed,
 }
 
@@ -52,12 +52,12 @@ pub fn connect(
         if local.is_ipv6() != remote.is_ipv6() {
             return Err(TcpError::FamiliesDiffer { local, remote });
         }
-        // The port is chosen by the connection, so that it need not be unique among all neighbours of the address.
+        // The port is chosen by the connection, so that it need not be unique among all neighbors of the address.
         let level = libc::IPPROTO_IP;
         crate::socket_option::set_int(socket.as_fd(), level, libc::IP_BIND_ADDRESS_NO_PORT, 1)
             .map_err(option("IP_BIND_ADDRESS_NO_PORT"))?;
         let address = match (local, remote) {
-            // A link-local address needs the neighbour's interface.
+            // A link-local address needs the neighbor's interface.
             (IpAddr::V6(local), SocketAddr::V6(remote)) if local.is_unicast_link_local() => {
                 std::net::SocketAddrV6::new(local, 0, 0, remote.scope_id()).into()
             }
@@ -90,12 +90,12 @@ impl Stream {
         }
     }
 
-    /// Sets the options of the neighbour this turned out to be.
+    /// Sets the options of the neighbor this turned out to be.
     pub fn apply(&self, options: &SocketOptions) -> Result<(), TcpError> {
         options::apply(&self.socket, self.remote.is_ipv6(), options)
     }
 
-    /// Changes (or with `None` removes) the password of the connection. The neighbour must do the same within
+    /// Changes (or with `None` removes) the password of the connection. The neighbor must do the same within
     /// TCP's retransmission time.
     pub fn set_md5_key(&self, key: Option<&Md5Key>) -> Result<(), TcpError> {
         set_own_key(&self.socket, self.remote.ip(), key)
@@ -131,7 +131,7 @@ impl Stream {
         }
     }
 
-    /// Has the neighbour see a reset instead of an orderly end when the stream is dropped, and frees what is
+    /// Has the neighbor see a reset instead of an orderly end when the stream is dropped, and frees what is
     /// unsent at once.
     pub fn reset_on_drop(&self) -> Result<(), TcpError> {
         self.socket.set_linger(Some(std::time::Duration::ZERO)).map_err(option("SO_LINGER"))
@@ -149,7 +149,7 @@ impl Stream {
         address.as_socket().ok_or_else(|| connection(io::ErrorKind::InvalidData.into()))
     }
 
-    /// The neighbour's address and port.
+    /// The neighbor's address and port.
     pub fn remote_address(&self) -> SocketAddr {
         self.remote
     }

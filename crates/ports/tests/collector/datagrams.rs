@@ -11,7 +11,7 @@ use thalweg_wire::netflow::element::{PACKET_DELTA_COUNT, SOURCE_IPV4_ADDRESS};
 /// A socket, and the address of a collector there.
 fn socket(scheme: &str, host: &str) -> (UdpSocket, CollectorAddress) {
     let socket = UdpSocket::bind((host, 0)).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     let address = format!("{scheme}://{}", socket.local_addr().unwrap()).parse().unwrap();
     (socket, address)
 }
@@ -21,8 +21,8 @@ fn drain(socket: &UdpSocket) -> Vec<Vec<u8>> {
     socket.set_nonblocking(true).unwrap();
     let mut buffer = [0; 65_536];
     let mut messages = Vec::new();
-    while let Ok(octets) = socket.recv(&mut buffer) {
-        messages.push(buffer[..octets].to_vec());
+    while let Ok(bytes) = socket.recv(&mut buffer) {
+        messages.push(buffer[..bytes].to_vec());
     }
     messages
 }
@@ -42,7 +42,7 @@ fn records_arrive_over_both_families() {
             collector.send(batch.to_vec()).unwrap();
         }
         collector.set_statistics(Statistics::default());
-        let report = collector.finish(PATIENCE);
+        let report = collector.finish(TIMEOUT);
         let reader = Reader::of(&drain(&socket));
         let packets: u64 = reader.flows.iter().map(|flow| number(&flow[&(0, PACKET_DELTA_COUNT)])).sum();
         assert_eq!(reader.flows.len(), records.len(), "{scheme}");
@@ -61,19 +61,19 @@ fn messages_longer_than_the_paths_mtu_arrive() {
         let (socket, address) = socket("ipfix", "127.0.0.1");
         let mut options = CollectorOptions::new(&address);
         let records: Vec<_> = (1..=1500).map(record).collect();
-        options.export.message_octets_max = 1400;
+        options.export.message_bytes_max = 1400;
         let collector = Collector::open(&address, options.clone()).unwrap();
         records.chunks(400).for_each(|batch| collector.send(batch.to_vec()).unwrap());
-        let report = collector.finish(PATIENCE);
+        let report = collector.finish(TIMEOUT);
         assert_eq!((report.sent, report.lost_in_all()), (amount(&records), Amount::default()));
         let messages = drain(&socket);
         assert!(messages.iter().any(|message| message.len() > 1280), "they were longer");
         assert_eq!(Reader::of(&messages).flows.len(), records.len());
         // Shorter ones go together, and come one by one.
-        options.export.message_octets_max = 1200;
+        options.export.message_bytes_max = 1200;
         let collector = Collector::open(&address, options).unwrap();
         records.chunks(400).for_each(|batch| collector.send(batch.to_vec()).unwrap());
-        assert_eq!(collector.finish(PATIENCE).sent, amount(&records));
+        assert_eq!(collector.finish(TIMEOUT).sent, amount(&records));
         let messages = drain(&socket);
         assert!(messages.iter().all(|message| message.len() <= 1200), "each is a datagram");
         assert_eq!(Reader::of(&messages).flows.len(), records.len());
@@ -86,7 +86,7 @@ fn what_version_5_cannot_say_is_in_the_books() {
     let records = all_kinds(900);
     let collector = Collector::open(&address, CollectorOptions::new(&address)).unwrap();
     collector.send(records.clone()).unwrap();
-    let report = collector.finish(PATIENCE);
+    let report = collector.finish(TIMEOUT);
     assert_eq!(report.accepted, amount(&records));
     assert_eq!(report.unsayable_in_all().records, 200);
     check_books(&report);
@@ -101,7 +101,7 @@ fn nobody_there_is_told_by_icmp() {
     for n in 1..=20 {
         collector.send((0..100).map(|m| record(100 * n + m)).collect()).unwrap();
     }
-    let report = collector.finish(PATIENCE);
+    let report = collector.finish(TIMEOUT);
     assert!(report.refused > 0, "{report:?}");
     check_books(&report);
 }
@@ -123,7 +123,7 @@ fn several_collectors_have_sessions_of_their_own() {
         }
         let mut numbers = Vec::new();
         for (n, (socket, collector)) in sessions.into_iter().enumerate() {
-            check_books(&collector.finish(PATIENCE));
+            check_books(&collector.finish(TIMEOUT));
             let reader = Reader::of(&drain(&socket));
             assert_eq!(reader.domain, n as u32 + 1);
             numbers.extend(reader.flows.iter().map(|flow| number(&flow[&(0, PACKET_DELTA_COUNT)])));
@@ -195,5 +195,5 @@ fn a_collector_that_is_restarted_reads_after_an_interval() {
     messages[1..].iter().for_each(|message| reader.read(message));
     assert!(!reader.flows.is_empty());
     assert!(reader.flows.iter().all(|flow| address(&flow[&(0, SOURCE_IPV4_ADDRESS)]) == record(7).key.src));
-    check_books(&collector.finish(PATIENCE));
+    check_books(&collector.finish(TIMEOUT));
 }

@@ -22,7 +22,7 @@ use thalweg_base::DropReason;
 use thalweg_flow::export::{Amount, ExportOptions, Exporter, Transport, Version};
 use thalweg_flow::{Counters, Drops, EndReason, FlowKey, FlowRecord, Translation};
 use thalweg_ports::collector::CollectorReport;
-use thalweg_testdata::collectors::{CAPTURED_NS, PATIENCE, program, run, wait_until};
+use thalweg_testdata::collectors::{CAPTURED_NS, TIMEOUT, program, run, wait_until};
 
 const NOW_NS: u64 = CAPTURED_NS;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -42,7 +42,7 @@ fn record(n: u64) -> FlowRecord {
     };
     let counters = Counters {
         packets: n,
-        octets: 100 * n,
+        bytes: 100 * n,
         first_ns: NOW_NS - (10 + n % 50) * SECOND_NS,
         last_ns: NOW_NS - (n % 10) * SECOND_NS,
         tcp_flags: (!n.is_multiple_of(3)).then_some(0x1b),
@@ -91,7 +91,7 @@ fn all_kinds(count: u64) -> Vec<FlowRecord> {
             },
             5 => {
                 let mut drops = Drops::default();
-                drops.add(DropReason::AclDenied, plain.counters.packets as u32, plain.counters.octets);
+                drops.add(DropReason::AclDenied, plain.counters.packets as u32, plain.counters.bytes);
                 FlowRecord { drops, ..plain }
             }
             6 => FlowRecord { sampling_interval: 100, ..plain },
@@ -111,7 +111,7 @@ fn amount(records: &[FlowRecord]) -> Amount {
     amount
 }
 
-/// The books of a stream's report, which splits nothing.
+/// The counters of a stream's report, which splits nothing.
 fn check_books(report: &CollectorReport) {
     let mut out = report.sent;
     for amount in [report.in_flight, report.spooled, report.lost_in_all(), report.unsayable_in_all()] {

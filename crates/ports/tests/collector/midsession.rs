@@ -28,14 +28,14 @@ fn flows() -> Vec<FlowRecord> {
     one_way.take(SECONDS as usize * RECORDS_PER_SECOND).collect()
 }
 
-/// The messages of a session, with books that grow.
+/// The messages of a session, with counters that grow.
 fn session(options: &ExportOptions, records: &[FlowRecord]) -> Vec<Vec<u8>> {
     let mut exporter = Exporter::new(options).unwrap();
     exporter.handle_connected(NOW_NS);
     let mut messages = Vec::new();
     for (second, batch) in (0..).zip(records.chunks(RECORDS_PER_SECOND)) {
         let now_ns = NOW_NS + second * SECOND_NS;
-        let seen = Amount { records: 0, packets: second, octets: 64 * second };
+        let seen = Amount { records: 0, packets: second, bytes: 64 * second };
         let dropped = vec![("not-ip", seen)];
         exporter.handle_statistics(Statistics { seen, dropped, ..Statistics::default() });
         exporter.handle_records(batch, now_ns);

@@ -31,7 +31,7 @@ fn totals_are_equal() {
         let expected = amount(&records);
         assert_eq!(summary(&totals, "Flows"), expected.records, "{version:?}\n{totals}");
         assert_eq!(summary(&totals, "Packets"), expected.packets, "{version:?}");
-        assert_eq!(summary(&totals, "Bytes"), expected.octets, "{version:?}");
+        assert_eq!(summary(&totals, "Bytes"), expected.bytes, "{version:?}");
         assert_eq!(summary(&totals, "Sequence failures"), 0, "{version:?}");
         let first = NOW_NS / 1_000_000
             - records.iter().map(|record| (NOW_NS - record.counters.first_ns) / 1_000_000).max().unwrap();
@@ -62,7 +62,7 @@ fn sampled_records_are_multiplied() {
     let Some((log, totals, _)) = collect(&datagram_options(version), &records) else { return };
     check_log(&log);
     assert_eq!(summary(&totals, "Packets"), 100 * amount(&records).packets, "{version:?}\n{log}\n{totals}");
-    assert_eq!(summary(&totals, "Bytes"), 100 * amount(&records).octets, "{version:?}");
+    assert_eq!(summary(&totals, "Bytes"), 100 * amount(&records).bytes, "{version:?}");
     assert_eq!(summary(&totals, "Sequence failures"), 0, "{version:?}");
 }
 

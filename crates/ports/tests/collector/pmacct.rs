@@ -21,7 +21,7 @@ fn totals_are_equal() {
         let expected = amount(&records);
         assert_eq!(rows.len() as u64, expected.records, "{version:?}\n{log}");
         assert_eq!(sum(&rows, "PACKETS"), expected.packets, "{version:?}");
-        assert_eq!(sum(&rows, "BYTES"), expected.octets, "{version:?}");
+        assert_eq!(sum(&rows, "BYTES"), expected.bytes, "{version:?}");
         let count = |name: &str, value: &str| rows.iter().filter(|row| row[name] == value).count();
         assert_eq!(count("IN_IFACE", "1"), records.len(), "{version:?}: {:?}", rows[0]);
         if version != Version::NetFlow5 {

@@ -50,12 +50,12 @@ impl Server {
     /// Nobody listens any more, and connections end.
     pub(crate) fn kill(mut self) {
         self.stop.store(true, Ordering::SeqCst);
+        // Nobody can connect from here on, not even who is faster than `accept`, which ends.
+        socket2::SockRef::from(&self.listener).shutdown(Shutdown::Both).expect("it listens");
         for connection in self.connections.lock().unwrap().drain(..) {
             // It may have ended by itself.
             let _ = connection.shutdown(Shutdown::Both);
         }
-        // Wakes `accept`.
-        drop(TcpStream::connect(self.address));
         self.worker.take().expect("killed once").join().expect("the reader found no fault");
         drop(self.listener);
     }
@@ -82,8 +82,8 @@ fn read_session(mut stream: impl Read, heard: &Heard) {
         if stream.read_exact(&mut head).is_err() {
             return;
         }
-        let octets = usize::from(u16::from_be_bytes([head[2], head[3]]));
-        let mut message = vec![0; octets];
+        let bytes = usize::from(u16::from_be_bytes([head[2], head[3]]));
+        let mut message = vec![0; bytes];
         message[..4].copy_from_slice(&head);
         if stream.read_exact(&mut message[4..]).is_err() {
             return;

@@ -1,4 +1,4 @@
-//! TCP: what a collector that dies and comes back gets, and what the books say.
+//! TCP: what a collector that dies and comes back gets, and what the counters say.
 
 use super::*;
 use crate::server::{Heard, Server};
@@ -11,9 +11,9 @@ fn address_of(server: SocketAddr) -> CollectorAddress {
     format!("ipfix+tcp://{server}").parse().unwrap()
 }
 
-fn spooling(address: &CollectorAddress, folder: &std::path::Path, octets_max: u64) -> CollectorOptions {
+fn spooling(address: &CollectorAddress, folder: &std::path::Path, bytes_max: u64) -> CollectorOptions {
     CollectorOptions {
-        spool: Some(SpoolOptions { folder: folder.to_owned(), octets_max }),
+        spool: Some(SpoolOptions { folder: folder.to_owned(), bytes_max }),
         retry_max: Duration::from_millis(200),
         ..CollectorOptions::new(address)
     }
@@ -50,12 +50,12 @@ fn a_server_that_is_killed_and_restarted_misses_nothing() {
     let server = Server::start(place, None, &heard);
     send(&collector, 20_001..=25_000);
     wait_until("all records", || heard_all(&heard, 25_000));
-    let report = collector.finish(PATIENCE);
+    let report = collector.finish(TIMEOUT);
     server.kill();
     assert_eq!(*heard.lock().unwrap(), (1..=25_000).collect::<Vec<u64>>(), "in order, each once");
     assert_eq!(report.sent.records, 25_000);
     assert_eq!(report.lost_in_all(), Amount::default());
-    assert_eq!(report.connects, 2);
+    assert_eq!(report.connects, 2, "{:?}", report.last_error);
     check_books(&report);
 }
 
@@ -79,7 +79,7 @@ fn a_server_killed_in_the_middle_misses_only_what_it_did_not_read() {
         let report = collector.report();
         report.sent.records == 200_000 && report.spooled.records == 0 && report.in_flight.records == 0
     });
-    let report = collector.finish(PATIENCE);
+    let report = collector.finish(TIMEOUT);
     check_books(&report);
     wait_until("the last record", || heard.lock().unwrap().last() == Some(&200_000));
     sender.kill();
@@ -87,7 +87,7 @@ fn a_server_killed_in_the_middle_misses_only_what_it_did_not_read() {
     let heard_in_all = numbers.len() as u64;
     numbers.sort_unstable();
     numbers.dedup();
-    // Acknowledged, not read: at most what a receive buffer of the kernel's largest size holds, 54 octets a record.
+    // Acknowledged, not read: at most what a receive buffer of the kernel's largest size holds, 54 bytes a record.
     let missing = 200_000 - numbers.len() as u64;
     assert!(missing <= (6 << 20) / 54, "{missing} records missing");
     assert!(heard_in_all - numbers.len() as u64 <= report.resent.records, "twice, but not counted as resent");
@@ -117,7 +117,7 @@ fn what_the_spool_cannot_hold_is_counted() {
     assert!(report.spooled.records > 500);
     let spooled = report.spooled.records;
     let server = Server::start(place, None, &heard);
-    let report = collector.finish(PATIENCE);
+    let report = collector.finish(TIMEOUT);
     server.kill();
     assert_eq!(report.sent.records, spooled);
     let heard = heard.lock().unwrap();
@@ -141,7 +141,7 @@ fn the_next_process_sends_what_one_left() {
     let server = Server::start(place, None, &heard);
     let collector = Collector::open(&address, spooling(&address, folder.path(), 1 << 20)).unwrap();
     send(&collector, 3001..=3100);
-    let report = collector.finish(PATIENCE);
+    let report = collector.finish(TIMEOUT);
     server.kill();
     assert_eq!(report.inherited.records, 3000);
     assert_eq!(report.sent.records, 3100);

@@ -96,7 +96,7 @@ fn records_arrive_at_a_trusted_collector() {
     let server = Server::start(place, Some(config), &heard);
     wait_until("the second session", || collector.report().connects == 2);
     send(20_001..=30_000);
-    let report = collector.finish(PATIENCE);
+    let report = collector.finish(TIMEOUT);
     wait_until("the last records", || heard.lock().unwrap().len() == 30_000);
     server.kill();
     assert_eq!(*heard.lock().unwrap(), (1..=30_000).collect::<Vec<u64>>());

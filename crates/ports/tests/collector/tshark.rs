@@ -43,7 +43,7 @@ fn everything(version: Version, times: Times) -> (Vec<Vec<u8>>, u64) {
         ],
         NOW_NS,
     );
-    let amount = |packets| Amount { records: 0, packets, octets: 100 * packets };
+    let amount = |packets| Amount { records: 0, packets, bytes: 100 * packets };
     exporter.handle_statistics(Statistics {
         seen: amount(30),
         exported: amount(10),

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use thalweg_ports::live::link::Links;
 use thalweg_ports::live::{NotTaken, PortRx};
 
-use crate::cable::{End, PATIENCE, assert_same, frame, frames, veth};
 use crate::common::{in_namespace, ip};
+use crate::veth::{End, TIMEOUT, assert_same, frame, frames, veth};
 use crate::{open, refusal};
 
-/// Both ways along a cable, with AF_PACKET at its other end.
+/// Both ways along a veth, with AF_PACKET at its other end.
 fn both_ways(device: &str, mode: &str) {
     veth("v0", "v1");
     let mut one = End::packet("v0");
@@ -89,7 +89,7 @@ fn the_host_gets_nothing_of_what_arrives() {
 fn eventually(what: &str, mut ask: impl FnMut() -> bool) {
     let began = Instant::now();
     while !ask() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
+        assert!(began.elapsed() < TIMEOUT, "{what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -8,7 +8,7 @@ use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
 use thalweg_ports::live::NotTaken;
 use thalweg_ports::live::dpdk::{self, DpdkOptions};
 
-use crate::cable::{PATIENCE, assert_same, frame, frames};
+use crate::veth::{TIMEOUT, assert_same, frame, frames};
 use crate::{open, refusal, start, try_open};
 
 const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -47,18 +47,18 @@ fn null_gives_frames_without_end_and_takes_any() {
     let (_, counters) = port.source.counters().next().unwrap();
     assert!(counters.foreign > 0 && counters.frames == 0, "{counters:?}");
     drop((port, link));
-    // To the station that they are for, they come.
+    // To the neighbor that they are for, they come.
     let options = DpdkOptions { mac: Some([0; 6]), ..DpdkOptions::new("net_null0,size=64,copy=1") };
     let (mut port, _link) = try_open(&options).unwrap();
     assert_eq!(port.facts.mac, [0; 6]);
     let got = port.receive(1000);
     assert!(got.iter().all(|frame| *frame == [0; 64]));
     let (_, counters) = port.source.counters().next().unwrap();
-    assert_eq!((counters.frames, counters.octets), (got.len() as u64, 64 * got.len() as u64));
+    assert_eq!((counters.frames, counters.bytes), (got.len() as u64, 64 * got.len() as u64));
     port.send(&frames(OTHER, OWN, 1000));
     let sent = port.tx.counters();
     assert_eq!((sent.frames, sent.failed), (1000, 0));
-    assert_eq!(sent.octets, frames(OTHER, OWN, 1000).iter().map(|frame| frame.len() as u64).sum::<u64>());
+    assert_eq!(sent.bytes, frames(OTHER, OWN, 1000).iter().map(|frame| frame.len() as u64).sum::<u64>());
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn what_a_device_does_not_take_waits() {
     let mut pushed = 0;
     let mut got = Vec::new();
     let began = std::time::Instant::now();
-    while got.len() < sent.len() && began.elapsed() < PATIENCE {
+    while got.len() < sent.len() && began.elapsed() < TIMEOUT {
         while pushed < sent.len() {
             match port.tx.push(&sent[pushed]) {
                 Ok(()) => pushed += 1,

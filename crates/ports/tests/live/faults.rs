@@ -6,13 +6,13 @@ use thalweg_ports::live::NotTaken;
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::{LiveClock, LiveSource, PortChange, PortTx, SourceOptions};
 
-use crate::cable::{PATIENCE, assert_same, frames, veth};
 use crate::common::{in_namespace, ip};
+use crate::veth::{TIMEOUT, assert_same, frames, veth};
 
 fn next_change(source: &mut LiveSource, got: &mut Vec<Vec<u8>>) -> PortChange {
     let began = Instant::now();
     loop {
-        assert!(began.elapsed() < PATIENCE, "nothing was said");
+        assert!(began.elapsed() < TIMEOUT, "nothing was said");
         receive(source, got);
         if let Some(change) = source.poll_change() {
             return change;
@@ -36,7 +36,7 @@ fn send(tx: &mut dyn PortTx, frames: &[Vec<u8>]) {
 fn until_flushes(tx: &mut dyn PortTx) {
     let began = Instant::now();
     while tx.flush().is_err() {
-        assert!(began.elapsed() < PATIENCE, "it does not come back");
+        assert!(began.elapsed() < TIMEOUT, "it does not come back");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -141,5 +141,5 @@ fn a_port_may_be_opened_before_it_is_up() {
 }
 
 fn text(mac: [u8; 6]) -> String {
-    mac.map(|octet| format!("{octet:02x}")).join(":")
+    mac.map(|byte| format!("{byte:02x}")).join(":")
 }

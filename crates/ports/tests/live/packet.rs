@@ -3,8 +3,8 @@
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::{LiveError, NotTaken};
 
-use crate::cable::{End, assert_same, frame, frames, veth};
 use crate::common::{in_namespace, ip};
+use crate::veth::{End, assert_same, frame, frames, veth};
 
 #[test]
 fn frames_arrive_as_they_were_sent() {
@@ -15,17 +15,17 @@ fn frames_arrive_as_they_were_sent() {
         assert_eq!(one.facts.why_not_better, None);
         let there = frames(other.facts.mac, one.facts.mac, 2000);
         let back = frames(one.facts.mac, other.facts.mac, 1000);
-        let octets = |frames: &[Vec<u8>]| frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        let bytes = |frames: &[Vec<u8>]| frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
         one.send(&there);
         assert_same(&other.receive(there.len()), &there);
         other.send(&back);
         // Its own frames do not come back to it.
         assert_same(&one.receive(back.len()), &back);
         let sent = one.tx.counters();
-        assert_eq!((sent.frames, sent.octets, sent.failed), (2000, octets(&there), 0));
+        assert_eq!((sent.frames, sent.bytes, sent.failed), (2000, bytes(&there), 0));
         let (port, received) = one.source.counters().next().unwrap();
         assert_eq!(port, 7);
-        assert_eq!((received.frames, received.octets), (1000, octets(&back)));
+        assert_eq!((received.frames, received.bytes), (1000, bytes(&back)));
         assert_eq!((received.missed, received.refused, received.foreign), (0, 0, 0));
     });
 }

@@ -1,11 +1,11 @@
-//! TAP: the other end of the cable is an interface of the host.
+//! TAP: the other end of the veth is an interface of the host.
 
 use thalweg_ports::live::NotTaken;
 use thalweg_ports::live::link::Links;
 use thalweg_ports::live::tap::{self, TapOptions};
 
-use crate::cable::{End, assert_same, frames};
 use crate::common::{in_namespace, ip};
+use crate::veth::{End, assert_same, frames};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x77];
 

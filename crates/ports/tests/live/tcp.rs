@@ -18,10 +18,10 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use thalweg_base::ChunkBuilder;
 use thalweg_ports::live::packet::{self, PacketOptions};
 
-use crate::cable::{End, PATIENCE, assert_same, frame, veth};
 use crate::common::{in_namespace, ip};
+use crate::veth::{End, TIMEOUT, assert_same, frame, veth};
 
-/// A namespace with one end of a cable, and threads in it.
+/// A namespace with one end of a veth, and threads in it.
 struct Host {
     name: String,
 }
@@ -64,7 +64,7 @@ impl Drop for Host {
 /// Fails unless the frame is one that a wire may carry: of the MTU at most, with right checksums.
 fn check(frame: &[u8]) -> Result<(), String> {
     if frame.len() > 1514 {
-        return Err(format!("{} octets", frame.len()));
+        return Err(format!("{} bytes", frame.len()));
     }
     let packet = SlicedPacket::from_ethernet(frame).map_err(|error| error.to_string())?;
     let right = match (&packet.net, &packet.transport) {
@@ -119,11 +119,11 @@ fn what_hosts_send_passes_as_frames() {
             right.run(|| ["198.18.0.2:7", "[2001:db8::2]:7"].map(|at| TcpListener::bind(at).unwrap()));
         let listeners = listening.join().unwrap();
         let datagrams = right.run(|| UdpSocket::bind("198.18.0.2:9").unwrap()).join().unwrap();
-        datagrams.set_read_timeout(Some(PATIENCE)).unwrap();
+        datagrams.set_read_timeout(Some(TIMEOUT)).unwrap();
         let receiving = right.run(move || {
             listeners.map(|listener| {
                 let (mut stream, _) = listener.accept().unwrap();
-                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.set_read_timeout(Some(TIMEOUT)).unwrap();
                 let mut got = Vec::new();
                 stream.read_to_end(&mut got).unwrap();
                 got
@@ -136,11 +136,11 @@ fn what_hosts_send_passes_as_frames() {
                 let _stop = StopOnDrop(stop);
                 for at in ["198.18.0.2:7", "[2001:db8::2]:7"] {
                     let address = at.parse().unwrap();
-                    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+                    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT).unwrap();
                     stream.write_all(&sent).unwrap();
                     stream.shutdown(std::net::Shutdown::Write).unwrap();
                     // Until the other side has closed, so that nothing is under way when the bridge stops.
-                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
                     let _ = stream.read(&mut [0]);
                 }
                 let socket = UdpSocket::bind("198.18.0.1:0").unwrap();
@@ -154,7 +154,7 @@ fn what_hosts_send_passes_as_frames() {
         assert!(wrong.is_empty(), "{} frames, of which the first: {}", wrong.len(), wrong[0]);
         assert_eq!(sending.join().unwrap(), b"unfinished until it was here");
         for got in receiving.join().unwrap() {
-            assert!(got == content, "{} octets of {} arrived as they were sent", got.len(), content.len());
+            assert!(got == content, "{} bytes of {} arrived as they were sent", got.len(), content.len());
         }
         let (_, counters) = ends[0].source.counters().next().unwrap();
         // On a busy machine some may find the ring full; TCP has sent those again.

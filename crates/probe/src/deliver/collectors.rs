@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use thalweg_base::mix64;
 use thalweg_flow::FlowRecord;
@@ -18,21 +18,30 @@ use thalweg_ports::collector::{
     Collector, CollectorAddress, CollectorError, CollectorOptions, CollectorReport, Connection, KafkaAddress,
     KafkaOptions, Loss, NotTaken, SpoolOptions,
 };
+use thalweg_store::{Notify, Trouble};
 
 use super::{Finished, Outlet, least_of, messages};
 use crate::interfaces::{Interfaces, SharedInterfaces};
 use crate::outbox::amount_of;
-use crate::summary::{OutletSummary, SPOOLED};
+use crate::summary::{OutletStatus, OutletSummary, SPOOLED};
 use crate::{ExportTargets, ProbeError};
 
 /// How long the end of the run waits for collectors to take what there is.
 const LAST_WORDS: Duration = Duration::from_secs(30);
+/// The same, when it was told to end and a collector cannot be reached.
+const HURRIED: Duration = Duration::from_millis(500);
 /// The name under which records count that found a collector's queue full.
 const COLLECTOR_QUEUE: &str = "collector-queue";
+
+/// The name under which records count that were sent and not acknowledged.
+const IN_FLIGHT: &str = "in-flight";
 
 /// See the module.
 pub(crate) struct Collectors {
     collectors: Vec<(Collector, Amount)>,
+    /// Of each, records that were lost when it was looked at last, and whether that goes on.
+    losses: Vec<(u64, Trouble)>,
+    notify: Notify,
     fan: Fan,
     spread: Spread,
     /// Whether records wait for a queue that is full.
@@ -48,6 +57,7 @@ impl Collectors {
         meter: &MeterOptions,
         interfaces: &SharedInterfaces,
         waits: bool,
+        notify: Notify,
     ) -> Result<Self, ProbeError> {
         let open = |(number, text): (u32, &String)| {
             if KafkaAddress::is_meant_by(text) {
@@ -60,7 +70,9 @@ impl Collectors {
         let collectors: Result<Vec<_>, CollectorError> = (0..).zip(&targets.addresses).map(open).collect();
         let collectors = collectors.map_err(ProbeError::Collector)?;
         let spread = if targets.balance { Spread::Balance } else { Spread::Duplicate };
-        Ok(Self { fan: Fan::new(collectors.len(), spread), spread, collectors, waits, untold: Vec::new() })
+        let losses = collectors.iter().map(|_| Default::default()).collect();
+        let fan = Fan::new(collectors.len(), spread);
+        Ok(Self { fan, spread, collectors, losses, notify, waits, untold: Vec::new() })
     }
 }
 
@@ -88,7 +100,7 @@ fn open_topic(
 fn spool(targets: &ExportTargets, number: u32) -> Option<SpoolOptions> {
     targets.spool.as_ref().map(|spool| SpoolOptions {
         folder: spool.folder.join(number.to_string()),
-        octets_max: spool.octets_max / targets.addresses.len().max(1) as u64,
+        bytes_max: spool.bytes_max / targets.addresses.len().max(1) as u64,
     })
 }
 
@@ -190,12 +202,25 @@ impl Outlet for Collectors {
         }
     }
 
-    fn finish(self: Box<Self>) -> Result<Finished, ProbeError> {
+    fn look(&mut self) -> Vec<OutletStatus> {
+        let of = |(collector, refused): &(Collector, Amount)| {
+            status(summary(collector.name().to_owned(), &collector.report(), *refused))
+        };
+        let statuses: Vec<OutletStatus> = self.collectors.iter().map(of).collect();
+        for (status, (known, trouble)) in statuses.iter().zip(&mut self.losses) {
+            let lost = status.lost_in_all();
+            tell_losses(status, lost > std::mem::replace(known, lost), trouble, &self.notify);
+        }
+        statuses
+    }
+
+    fn finish(self: Box<Self>, hurried: bool) -> Result<Finished, ProbeError> {
         let mut summaries = Vec::new();
         let mut missed: Option<Amount> = None;
         for (collector, refused) in self.collectors {
             let name = collector.name().to_owned();
-            let report = collector.finish(LAST_WORDS);
+            let is_down = matches!(collector.report().connection, Connection::Down(_));
+            let report = collector.finish(if hurried && is_down { HURRIED } else { LAST_WORDS });
             let own = missed_of(&report, refused);
             missed = Some(match (missed, self.spread) {
                 (None, _) => own,
@@ -230,20 +255,45 @@ fn missed_of(report: &CollectorReport, refused: Amount) -> Amount {
     missed
 }
 
+/// How a collector does whose summary would be this one.
+fn status(summary: OutletSummary) -> OutletStatus {
+    let OutletSummary { to, records, mut lost, error, .. } = summary;
+    let waiting = [IN_FLIGHT, SPOOLED].map(|name| lost.remove(name).unwrap_or(0)).iter().sum();
+    let error = error.filter(|_| waiting > 0 || !lost.is_empty());
+    OutletStatus { to, records, waiting, lost, error }
+}
+
+/// Says that records are lost to a collector: at once, and when that is over.
+fn tell_losses(status: &OutletStatus, is_losing: bool, trouble: &mut Trouble, notify: &Notify) {
+    let lost = status.lost_in_all();
+    if is_losing && trouble.note(Instant::now()) {
+        let reasons: Vec<&str> = status.lost.keys().map(String::as_str).collect();
+        let why = status.error.as_ref().map_or(String::new(), |error| format!(": {error}"));
+        let (to, reasons) = (&status.to, reasons.join(", "));
+        notify.warn(&format!("flow records are lost on the way to {to} ({reasons}), {lost} so far{why}"));
+    } else if !is_losing && let Some(lasted) = trouble.end(Instant::now()) {
+        let (to, lasted) = (&status.to, lasted.as_secs());
+        notify.info(&format!(
+            "no more flow records are lost on the way to {to}, after {lasted} s and {lost} records"
+        ));
+    }
+}
+
 fn summary(to: String, report: &CollectorReport, refused: Amount) -> OutletSummary {
     let losses = Loss::ALL.iter().map(|loss| loss.name()).zip(&report.lost);
     let unsayable = Unsayable::ALL.iter().map(|why| why.name()).zip(&report.export.unsayable);
-    let waiting = [(COLLECTOR_QUEUE, &refused), ("in-flight", &report.in_flight), (SPOOLED, &report.spooled)];
+    let waiting = [(COLLECTOR_QUEUE, &refused), (IN_FLIGHT, &report.in_flight), (SPOOLED, &report.spooled)];
     let mut lost = BTreeMap::new();
     for (name, amount) in losses.chain(unsayable).chain(waiting) {
         if amount.records > 0 {
             *lost.entry(name.to_owned()).or_default() += amount.records;
         }
     }
-    let Amount { records, packets, octets: bytes } = report.sent;
+    let Amount { records, packets, bytes } = report.sent;
     let datagrams_refused = report.datagrams_refused;
     let error = match (&report.connection, datagrams_refused) {
         _ if lost.is_empty() && datagrams_refused == 0 => None,
+        _ if report.spool_error.is_some() => report.spool_error.clone(),
         (_, 1..) => Some("nobody listens there: is the collector running?".to_owned()),
         (Connection::Down(why), _) => Some(why.clone()),
         _ => report.last_error.clone(),

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::Amount;
-use thalweg_ports::live::LiveClock;
+use thalweg_ports::live::wall_ns;
 use thalweg_store::live::{Cache, LiveServer};
 use thalweg_store::{Notify, Recovery, Retention, StoreError, Writer, WriterOptions};
 
 use super::{Finished, Outlet};
 use crate::ProbeError;
 use crate::outbox::amount_of;
-use crate::summary::OutletSummary;
+use crate::summary::{OutletStatus, OutletSummary};
 
 /// The name under which records count that found too many before them.
 const STORE_QUEUE: &str = "store-queue";
@@ -62,7 +62,7 @@ impl Kept {
     /// the cache, if there is one. Errors as [`Writer::open`].
     pub(crate) fn open(folder: &Path, options: KeptOptions) -> Result<Self, ProbeError> {
         let KeptOptions { retention, waiting, cache, notify } = options;
-        let writing = WriterOptions { retention, notify: notify.clone(), ..WriterOptions::new(now_ns) };
+        let writing = WriterOptions { retention, notify: notify.clone(), ..WriterOptions::new(wall_ns) };
         let (writer, recovery) = Writer::open(folder, writing).map_err(ProbeError::Store)?;
         let name = folder.display().to_string();
         if let Some(what) = notice(&recovery) {
@@ -106,7 +106,20 @@ impl Outlet for Kept {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<Finished, ProbeError> {
+    fn look(&mut self) -> Vec<OutletStatus> {
+        let status = self.writer.status();
+        let lost = [(STORE_QUEUE.to_owned(), self.refused.records)];
+        let error = status.last_error.filter(|_| self.writer.is_in_trouble());
+        vec![OutletStatus {
+            to: self.name.clone(),
+            records: status.records_written,
+            waiting: status.records_pending,
+            lost: lost.into_iter().filter(|(_, records)| *records > 0).collect(),
+            error,
+        }]
+    }
+
+    fn finish(self: Box<Self>, _hurried: bool) -> Result<Finished, ProbeError> {
         let Self { writer, live, name, mut taken, refused, waiting: _ } = *self;
         let last_error = writer.status().last_error;
         // Answers end when all is on disk: they lack nothing meanwhile.
@@ -141,9 +154,4 @@ fn notice(recovery: &Recovery) -> Option<String> {
         }
     }
     (!words.is_empty()).then(|| words.join("; "))
-}
-
-/// The wall clock, by which old records are removed.
-fn now_ns() -> u64 {
-    LiveClock::start().now_ns()
 }

@@ -14,8 +14,8 @@ use crate::interfaces::SharedInterfaces;
 use crate::outbox::amount_of;
 use crate::summary::OutletSummary;
 
-/// Octets gathered before they are written.
-const BUFFER_OCTETS: usize = 64 << 10;
+/// Bytes gathered before they are written.
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// See the module.
 pub(crate) struct Lines {
@@ -39,7 +39,7 @@ impl Lines {
             true => ("standard output".into(), Box::new(io::stdout())),
             false => (path.to_owned(), Box::new(File::create(path).map_err(failed)?)),
         };
-        let mut buffer = Vec::with_capacity(BUFFER_OCTETS + 4096);
+        let mut buffer = Vec::with_capacity(BUFFER_BYTES + 4096);
         buffer.extend_from_slice(format.header().as_bytes());
         Ok(Self { format, path, file, interfaces, buffer, amount: Amount::default() })
     }
@@ -56,7 +56,7 @@ impl Outlet for Lines {
         let interfaces = self.interfaces.get();
         for record in records {
             self.format.write(record, &interfaces, &mut self.buffer);
-            if self.buffer.len() >= BUFFER_OCTETS {
+            if self.buffer.len() >= BUFFER_BYTES {
                 self.write()?;
             }
         }
@@ -68,7 +68,7 @@ impl Outlet for Lines {
         if self.buffer.is_empty() { Ok(()) } else { self.write() }
     }
 
-    fn finish(mut self: Box<Self>) -> Result<Finished, ProbeError> {
+    fn finish(mut self: Box<Self>, _hurried: bool) -> Result<Finished, ProbeError> {
         self.write()?;
         let summary = OutletSummary::all_taken(self.path.display().to_string(), self.amount);
         Ok(Finished { summaries: vec![summary], missed: Amount::default() })

@@ -5,14 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use thalweg_base::{Chunk, Packet, PacketFlags};
 use thalweg_flow::parse::{ParseOptions, parse, payload_of};
 use thalweg_wire::application::ip_protocol;
-use thalweg_wire::netflow::decode::{first_message_octets, stream_message_octets};
+use thalweg_wire::netflow::decode::{first_message_bytes, stream_message_bytes};
 
 use super::streams::{Outcome, Segment, Streams, Way};
 
 /// What a packet turned out to be.
 pub(super) enum Found<'a> {
     /// A message.
-    Message { from: SocketAddr, is_stream: bool, octets: &'a [u8] },
+    Message { from: SocketAddr, is_stream: bool, bytes: &'a [u8] },
     /// A message that is not here in full: why.
     Refused { from: SocketAddr, why: String },
     /// Something else: what.
@@ -64,12 +64,12 @@ impl Captures {
         let l4 = usize::from(packet.l4_offset);
         let Some(header) = frame.get(l4..l4 + 20) else { return show(Found::PassedOver("cut-by-capture")) };
         let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
-        let header_octets = usize::from(header[12] >> 4) * 4;
+        let header_bytes = usize::from(header[12] >> 4) * 4;
         let end = usize::from(packet.l3_offset) + packet.ip_len as usize;
-        let octets = end.saturating_sub(l4 + header_octets);
-        let segment = Segment { sequence, flags: header[13], payload: payload_of(frame, packet), octets };
-        let outcome = self.streams.take(way, &segment, |octets| {
-            show(Found::Message { from: way.0, is_stream: true, octets });
+        let bytes = end.saturating_sub(l4 + header_bytes);
+        let segment = Segment { sequence, flags: header[13], payload: payload_of(frame, packet), bytes };
+        let outcome = self.streams.take(way, &segment, |bytes| {
+            show(Found::Message { from: way.0, is_stream: true, bytes });
         });
         match outcome {
             Outcome::Taken | Outcome::Ended => {}
@@ -83,9 +83,9 @@ impl Captures {
 }
 
 fn read_datagram(from: SocketAddr, packet: &Packet, frame: &[u8], mut show: impl FnMut(Found<'_>)) {
-    let octets = payload_of(frame, packet);
+    let bytes = payload_of(frame, packet);
     let versions = [[0, 5], [0, 9], [0, 10]];
-    if octets.first_chunk::<2>().is_none_or(|version| !versions.contains(version)) {
+    if bytes.first_chunk::<2>().is_none_or(|version| !versions.contains(version)) {
         return show(Found::PassedOver("not-netflow"));
     }
     let l4 = usize::from(packet.l4_offset);
@@ -96,12 +96,11 @@ fn read_datagram(from: SocketAddr, packet: &Packet, frame: &[u8], mut show: impl
         return show(Found::Refused { from, why });
     }
     match says.checked_sub(8) {
-        Some(length) if length <= octets.len() => {
-            show(Found::Message { from, is_stream: false, octets: &octets[..length] });
+        Some(length) if length <= bytes.len() => {
+            show(Found::Message { from, is_stream: false, bytes: &bytes[..length] });
         }
         _ => {
-            let why =
-                format!("the capture has {} of {} octets of the datagram", octets.len(), says.max(8) - 8);
+            let why = format!("the capture has {} of {} bytes of the datagram", bytes.len(), says.max(8) - 8);
             show(Found::Refused { from, why });
         }
     }
@@ -123,13 +122,13 @@ fn addresses(packet: &Packet, frame: &[u8]) -> Option<Way> {
     Some(((src, packet.src_port).into(), (dst, packet.dst_port).into()))
 }
 
-/// How many octets the first message of a file of messages has, or that all that is left is one: what lies there was written
+/// How many bytes the first message of a file of messages has, or that all that is left is one: what lies there was written
 /// as it was sent. NetFlow 9 does not say how long its messages are: one ends where the next begins.
-pub(super) fn message_octets(octets: &[u8]) -> Result<Option<usize>, String> {
-    match octets.first_chunk::<4>() {
+pub(super) fn message_bytes(bytes: &[u8]) -> Result<Option<usize>, String> {
+    match bytes.first_chunk::<4>() {
         None => Ok(None),
         Some([0, 5, high, low]) => Ok(Some(24 + 48 * usize::from(u16::from_be_bytes([*high, *low])))),
-        Some([0, 9, ..]) => Ok(Some(first_message_octets(octets))),
-        Some(_) => stream_message_octets(octets).map_err(|fault| fault.to_string()),
+        Some([0, 9, ..]) => Ok(Some(first_message_bytes(bytes))),
+        Some(_) => stream_message_bytes(bytes).map_err(|fault| fault.to_string()),
     }
 }

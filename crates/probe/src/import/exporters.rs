@@ -1,4 +1,4 @@
-//! The books by exporter: what each sent, what was read of it, what is missing.
+//! The summaries by exporter: what each sent, what was read of it, what is missing.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,9 +9,9 @@ use thalweg_flow::export::Amount;
 use thalweg_flow::import::Importer;
 use thalweg_wire::netflow::decode::{Fault, Report, Source};
 
-/// Exporters with books of their own; those that come later share one.
+/// Exporters with summaries of their own; those that come later share one.
 const EXPORTERS_MAX: usize = 4096;
-/// Whose the shared books are.
+/// Whose the shared summaries are.
 const OTHERS: &str = "others";
 
 /// What an exporter sent.
@@ -27,7 +27,7 @@ pub struct ExporterSummary {
     pub records: u64,
     /// Packets in them, not multiplied by sampling.
     pub packets: u64,
-    /// Octets in them, likewise.
+    /// Bytes in them, likewise.
     pub bytes: u64,
     /// Flow records of which not every packet was looked at.
     pub records_sampled: u64,
@@ -53,11 +53,11 @@ pub struct ExporterSummary {
     pub repeated: u64,
 }
 
-/// Everybody's books.
+/// Everybody's summaries.
 #[derive(Default)]
 pub(super) struct Exporters {
     importer: Importer,
-    books: Vec<ExporterSummary>,
+    summaries: Vec<ExporterSummary>,
     by_name: BTreeMap<String, usize>,
 }
 
@@ -95,19 +95,19 @@ impl Marks {
     }
 
     /// Adds what came since. What was missing or unknown may be there now, so these go down too.
-    fn add_since(&self, before: &Marks, book: &mut ExporterSummary) {
-        book.events += self.events - before.events;
-        book.samplers_unknown += self.samplers_unknown - before.samplers_unknown;
-        book.without_addresses += self.without_addresses - before.without_addresses;
-        book.options_records += self.options_records - before.options_records;
-        book.templates += self.templates - before.templates;
-        let unknown = book.sets_without_template + self.sets_unknown - before.sets_unknown;
-        book.sets_without_template = unknown.saturating_sub(self.sets_recovered - before.sets_recovered);
-        book.faults += self.faults - before.faults;
-        book.sequence_gaps += self.gaps - before.gaps;
-        let missing = book.units_missing + self.units_missing;
-        book.units_missing = missing.saturating_sub(before.units_missing);
-        book.repeated += self.repeated - before.repeated;
+    fn add_since(&self, before: &Marks, summary: &mut ExporterSummary) {
+        summary.events += self.events - before.events;
+        summary.samplers_unknown += self.samplers_unknown - before.samplers_unknown;
+        summary.without_addresses += self.without_addresses - before.without_addresses;
+        summary.options_records += self.options_records - before.options_records;
+        summary.templates += self.templates - before.templates;
+        let unknown = summary.sets_without_template + self.sets_unknown - before.sets_unknown;
+        summary.sets_without_template = unknown.saturating_sub(self.sets_recovered - before.sets_recovered);
+        summary.faults += self.faults - before.faults;
+        summary.sequence_gaps += self.gaps - before.gaps;
+        let missing = summary.units_missing + self.units_missing;
+        summary.units_missing = missing.saturating_sub(before.units_missing);
+        summary.repeated += self.repeated - before.repeated;
     }
 }
 
@@ -127,31 +127,31 @@ impl Exporters {
         let first = records.len();
         let result = self.importer.handle_message(source, message, received_ns, records);
         let after = Marks::of(&self.importer);
-        let book = self.book(exporter);
-        after.add_since(&before, book);
+        let summary = self.summary_of(exporter);
+        after.add_since(&before, summary);
         match &result {
             Ok(report) => {
                 let version = report.header.version.name();
-                match book.messages.get_mut(version) {
+                match summary.messages.get_mut(version) {
                     Some(count) => *count += 1,
-                    None => drop(book.messages.insert(version.to_owned(), 1)),
+                    None => drop(summary.messages.insert(version.to_owned(), 1)),
                 }
             }
-            Err(_) => book.refused += 1,
+            Err(_) => summary.refused += 1,
         }
         for record in &records[first..] {
-            let Amount { packets, octets, .. } = Amount::of(record);
-            book.records += 1;
-            book.packets += packets;
-            book.bytes += octets;
-            book.records_sampled += u64::from(record.sampling_interval > 1);
+            let Amount { packets, bytes, .. } = Amount::of(record);
+            summary.records += 1;
+            summary.packets += packets;
+            summary.bytes += bytes;
+            summary.records_sampled += u64::from(record.sampling_interval > 1);
         }
         result
     }
 
     /// A message that did not come in one piece.
     pub(super) fn refuse(&mut self, exporter: &str) {
-        self.book(exporter).refused += 1;
+        self.summary_of(exporter).refused += 1;
     }
 
     /// A connection is over: its templates do not outlive it.
@@ -163,7 +163,7 @@ impl Exporters {
     pub(super) fn balance(&self) -> bool {
         let imported = self.importer.counters();
         let sum = imported.flow_records + imported.events + imported.without_addresses;
-        let told: u64 = self.books.iter().map(|book| book.records).sum();
+        let told: u64 = self.summaries.iter().map(|summary| summary.records).sum();
         sum == self.importer.decoder().counters().records && told == imported.flow_records
     }
 
@@ -172,23 +172,24 @@ impl Exporters {
         self.importer.decoder().counters().records
     }
 
-    /// The books, in the order in which exporters were first heard of.
+    /// The summaries, in the order in which exporters were first heard of.
     pub(super) fn into_summaries(self) -> Vec<ExporterSummary> {
-        self.books
+        self.summaries
     }
 
-    fn book(&mut self, exporter: &str) -> &mut ExporterSummary {
+    fn summary_of(&mut self, exporter: &str) -> &mut ExporterSummary {
         let is_known = self.by_name.contains_key(exporter);
-        let name = if is_known || self.books.len() < EXPORTERS_MAX { exporter } else { OTHERS };
+        let name = if is_known || self.summaries.len() < EXPORTERS_MAX { exporter } else { OTHERS };
         let place = match self.by_name.get(name) {
             Some(place) => *place,
             None => {
-                self.by_name.insert(name.to_owned(), self.books.len());
-                self.books.push(ExporterSummary { exporter: name.to_owned(), ..ExporterSummary::default() });
-                self.books.len() - 1
+                self.by_name.insert(name.to_owned(), self.summaries.len());
+                self.summaries
+                    .push(ExporterSummary { exporter: name.to_owned(), ..ExporterSummary::default() });
+                self.summaries.len() - 1
             }
         };
-        &mut self.books[place]
+        &mut self.summaries[place]
     }
 }
 

@@ -1,21 +1,21 @@
 //! Messages of IPFIX out of TCP segments of a capture.
 //!
-//! One direction of a connection at a time: octets in their order, what comes early waits, what comes again is left out. A
-//! connection whose octets are no messages (another protocol, TLS), or of which the capture lacks a piece, is given up until
+//! One direction of a connection at a time: bytes in their order, what comes early waits, what comes again is left out. A
+//! connection whose bytes are no messages (another protocol, TLS), or of which the capture lacks a piece, is given up until
 //! it begins anew.
 //!
-//! Bounds: so many connections, so many octets of each; the connection that was quiet longest goes.
+//! Bounds: so many connections, so many bytes of each; the connection that was quiet longest goes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use thalweg_base::Aged;
-use thalweg_wire::netflow::decode::stream_message_octets;
+use thalweg_wire::netflow::decode::stream_message_bytes;
 
-/// Connections whose octets are followed.
+/// Connections whose bytes are followed.
 const CONNECTIONS_MAX: usize = 1024;
 /// What may wait of one for what comes before it.
-const AHEAD_OCTETS_MAX: usize = 1 << 20;
+const AHEAD_BYTES_MAX: usize = 1 << 20;
 
 const FIN: u8 = 1;
 const SYN: u8 = 2;
@@ -30,8 +30,8 @@ pub(super) struct Segment<'a> {
     pub(super) sequence: u32,
     pub(super) flags: u8,
     pub(super) payload: &'a [u8],
-    /// Octets of payload that it had on the wire.
-    pub(super) octets: usize,
+    /// Bytes of payload that it had on the wire.
+    pub(super) bytes: usize,
 }
 
 /// What came of a segment.
@@ -56,9 +56,9 @@ enum Connection {
 struct Followed {
     next: u32,
     /// From a message's beginning on.
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     ahead: BTreeMap<u32, Vec<u8>>,
-    ahead_octets: usize,
+    ahead_bytes: usize,
 }
 
 /// All connections of a capture.
@@ -86,12 +86,12 @@ impl Streams {
         }
         let is_new = segment.flags & SYN != 0;
         if is_new || self.connections.renew(&way).is_none() {
-            if !is_new && (segment.octets == 0 || stream_message_octets(segment.payload).is_err()) {
+            if !is_new && (segment.bytes == 0 || stream_message_bytes(segment.payload).is_err()) {
                 return Outcome::NotMessages;
             }
             let next = segment.sequence.wrapping_add(u32::from(is_new));
-            let (octets, ahead) = (Vec::new(), BTreeMap::new());
-            let followed = Followed { next, octets, ahead, ahead_octets: 0 };
+            let (bytes, ahead) = (Vec::new(), BTreeMap::new());
+            let followed = Followed { next, bytes, ahead, ahead_bytes: 0 };
             self.connections.insert(way, Connection::Followed(followed), 0);
         }
         let Some(connection) = self.connections.renew(&way) else { return Outcome::NotMessages };
@@ -112,19 +112,19 @@ impl Streams {
 
 impl Followed {
     fn take(&mut self, sequence: u32, segment: &Segment<'_>, message: &mut dyn FnMut(&[u8])) -> Outcome {
-        if segment.payload.len() < segment.octets {
+        if segment.payload.len() < segment.bytes {
             // The capture has only the beginning of it.
             return Outcome::GivenUp;
         }
         // What is nearer to come than gone lies ahead.
         let distance = sequence.wrapping_sub(self.next).cast_signed();
         if distance > 0 {
-            self.ahead_octets += segment.payload.len();
-            if self.ahead_octets > AHEAD_OCTETS_MAX {
+            self.ahead_bytes += segment.payload.len();
+            if self.ahead_bytes > AHEAD_BYTES_MAX {
                 return Outcome::GivenUp;
             }
             let known = self.ahead.insert(sequence, segment.payload.to_vec());
-            self.ahead_octets -= known.map_or(0, |known| known.len());
+            self.ahead_bytes -= known.map_or(0, |known| known.len());
             return Outcome::Taken;
         }
         self.append(segment.payload, distance.unsigned_abs() as usize);
@@ -135,19 +135,19 @@ impl Followed {
         self.cut(message)
     }
 
-    /// The piece that begins where the octets end, or before.
+    /// The piece that begins where the bytes end, or before.
     fn next_ahead(&mut self) -> Option<(u32, Vec<u8>)> {
         let next = self.next;
         let is_due = |sequence: &&u32| sequence.wrapping_sub(next).cast_signed() <= 0;
         let sequence = *self.ahead.keys().find(is_due)?;
         let payload = self.ahead.remove(&sequence)?;
-        self.ahead_octets -= payload.len();
+        self.ahead_bytes -= payload.len();
         Some((sequence, payload))
     }
 
     fn append(&mut self, payload: &[u8], known: usize) {
         let fresh = payload.get(known..).unwrap_or_default();
-        self.octets.extend_from_slice(fresh);
+        self.bytes.extend_from_slice(fresh);
         self.next = self.next.wrapping_add(fresh.len() as u32);
     }
 
@@ -155,16 +155,16 @@ impl Followed {
     fn cut(&mut self, message: &mut dyn FnMut(&[u8])) -> Outcome {
         let mut at = 0;
         let outcome = loop {
-            match stream_message_octets(&self.octets[at..]) {
+            match stream_message_bytes(&self.bytes[at..]) {
                 Err(_) => break Outcome::NotMessages,
-                Ok(Some(length)) if at + length <= self.octets.len() => {
-                    message(&self.octets[at..at + length]);
+                Ok(Some(length)) if at + length <= self.bytes.len() => {
+                    message(&self.bytes[at..at + length]);
                     at += length;
                 }
                 Ok(_) => break Outcome::Taken,
             }
         };
-        self.octets.drain(..at);
+        self.bytes.drain(..at);
         outcome
     }
 }
@@ -179,12 +179,12 @@ mod tests {
     }
 
     fn segment(sequence: u32, flags: u8, payload: &[u8]) -> Segment<'_> {
-        Segment { sequence, flags, payload, octets: payload.len() }
+        Segment { sequence, flags, payload, bytes: payload.len() }
     }
 
-    fn message(n: u8, octets: usize) -> Vec<u8> {
-        let mut message = vec![n; octets];
-        message[..4].copy_from_slice(&[0, 10, (octets >> 8) as u8, octets as u8]);
+    fn message(n: u8, bytes: usize) -> Vec<u8> {
+        let mut message = vec![n; bytes];
+        message[..4].copy_from_slice(&[0, 10, (bytes >> 8) as u8, bytes as u8]);
         message
     }
 
@@ -234,7 +234,7 @@ mod tests {
         // In the middle, where a message begins.
         let (other, mut found) = ((way().1, way().0), 0);
         assert_eq!(streams.take(other, &segment(900, 24, &message(1, 20)), |_| found += 1), Outcome::Taken);
-        let cut = Segment { octets: 100, ..segment(920, 24, &[0, 10]) };
+        let cut = Segment { bytes: 100, ..segment(920, 24, &[0, 10]) };
         assert_eq!(streams.take(other, &cut, |_| found += 1), Outcome::GivenUp);
         assert_eq!(found, 1);
         assert_eq!(streams.take(other, &segment(0, RST, &[]), |_| found += 1), Outcome::Ended);

@@ -12,7 +12,7 @@ use thalweg_probe::{FileInput, Input, ProbeOptions, ProbeSummary, probe};
 
 /// Addresses, ports, protocol: one direction.
 pub(crate) type Key = (IpAddr, IpAddr, u16, u16, u8);
-/// Packets and octets of IP.
+/// Packets and bytes of IP.
 pub(crate) type Sums = BTreeMap<Key, (u64, u64)>;
 
 /// Packets in the order of their arrival, and what they come to.
@@ -60,10 +60,10 @@ impl Traffic {
         if self.frames.len().is_multiple_of(2) { there } else { (there.1, there.0) }
     }
 
-    fn count(&mut self, key: Key, octets: usize) {
+    fn count(&mut self, key: Key, bytes: usize) {
         let (packets, sum) = self.sums.entry(key).or_default();
         *packets += 1;
-        *sum += octets as u64;
+        *sum += bytes as u64;
     }
 
     pub(crate) fn push_ipv4(&mut self, at: u64, flow: u32, protocol: u8, payload: usize, vlan: Option<u16>) {
@@ -86,7 +86,7 @@ impl Traffic {
         self.frames.push((at, frame));
     }
 
-    /// A datagram of one flow with these octets in it.
+    /// A datagram of one flow with these bytes in it.
     pub(crate) fn push_datagram(&mut self, at: u64, ports: (u16, u16), payload: &[u8]) {
         let length = (8 + payload.len()) as u16;
         let mut datagram: Vec<u8> =
@@ -122,10 +122,10 @@ impl Traffic {
     fn push_ipv6(&mut self, at: u64, flow: u32, payload: usize) {
         let ((src, src_port), (dst, dst_port)) = self.ends(flow);
         let address = |low: u32| {
-            let mut octets = [0; 16];
-            octets[..4].copy_from_slice(&[0x20, 1, 0xd, 0xb8]);
-            octets[12..].copy_from_slice(&low.to_be_bytes());
-            octets
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&[0x20, 1, 0xd, 0xb8]);
+            bytes[12..].copy_from_slice(&low.to_be_bytes());
+            bytes
         };
         let length = 8 + payload;
         let mut packet = vec![0x60, 0, 0, 0, (length >> 8) as u8, length as u8, 17, 64];
@@ -149,9 +149,9 @@ impl Traffic {
         write(path, self.frames.iter());
     }
 
-    /// Octets of all IP packets.
-    pub(crate) fn ip_octets(&self) -> u64 {
-        self.sums.values().map(|(_, octets)| octets).sum()
+    /// Bytes of all IP packets.
+    pub(crate) fn ip_bytes(&self) -> u64 {
+        self.sums.values().map(|(_, bytes)| bytes).sum()
     }
 
     /// Packets of IP.
@@ -199,7 +199,7 @@ pub(crate) fn options(capture: &Path, records: &Path) -> ProbeOptions {
     ProbeOptions { json: Some(records.to_owned()), ..ProbeOptions::new(input) }
 }
 
-/// Runs a probe to its end; its books must balance.
+/// Runs a probe to its end; its totals must balance.
 pub(crate) fn run(options: &ProbeOptions) -> ProbeSummary {
     let summary = probe(options, &Arc::new(AtomicBool::new(false)), &()).expect("it can run");
     assert!(summary.conserved, "{summary:?}");
@@ -228,14 +228,14 @@ pub(crate) fn sums(records: &[serde_json::Value]) -> Sums {
         let (src, dst): (IpAddr, IpAddr) = (address("src"), address("dst"));
         let ports = [number("src_port"), number("dst_port")].map(|port| port as u16);
         let protocol = number("protocol") as u8;
-        let (packets, octets) = sums.entry((src, dst, ports[0], ports[1], protocol)).or_default();
+        let (packets, bytes) = sums.entry((src, dst, ports[0], ports[1], protocol)).or_default();
         *packets += number("packets");
-        *octets += number("octets");
+        *bytes += number("bytes");
         if let Some(reverse) = record.get("reverse_packets").and_then(serde_json::Value::as_u64) {
             let ports = if protocol == 1 { ports } else { [ports[1], ports[0]] };
-            let (packets, octets) = sums.entry((dst, src, ports[0], ports[1], protocol)).or_default();
+            let (packets, bytes) = sums.entry((dst, src, ports[0], ports[1], protocol)).or_default();
             *packets += reverse;
-            *octets += number("reverse_octets");
+            *bytes += number("reverse_bytes");
         }
     }
     sums

@@ -105,18 +105,18 @@ impl Broker {
         format!("kafka://127.0.0.1:{}/{topic}", self.port)
     }
 
-    /// Octets that are in a topic's files.
-    pub(crate) fn octets_in(&self, topic: &str) -> u64 {
-        let mut octets = 0;
+    /// Bytes that are in a topic's files.
+    pub(crate) fn bytes_in(&self, topic: &str) -> u64 {
+        let mut bytes = 0;
         let begins = format!("{topic}-");
         for folder in fs::read_dir(self.folder.path().join("data")).into_iter().flatten().flatten() {
             if folder.file_name().to_string_lossy().starts_with(&begins) {
                 let files = fs::read_dir(folder.path()).into_iter().flatten().flatten();
                 let logs = files.filter(|file| file.path().extension().is_some_and(|name| name == "log"));
-                octets += logs.filter_map(|file| file.metadata().ok()).map(|about| about.len()).sum::<u64>();
+                bytes += logs.filter_map(|file| file.metadata().ok()).map(|about| about.len()).sum::<u64>();
             }
         }
-        octets
+        bytes
     }
 
     /// Everything in these topics, read by Kafka's own client.
@@ -137,8 +137,8 @@ impl Broker {
                 topic: next().to_owned(),
                 partition: next().parse().expect("a number"),
                 offset: next().parse().expect("a number"),
-                key: octets(next()),
-                value: octets(next()),
+                key: bytes(next()),
+                value: bytes(next()),
             }
         };
         String::from_utf8(output.stdout).expect("text").lines().map(message).collect()
@@ -165,9 +165,9 @@ impl Drop for Broker {
     }
 }
 
-fn octets(hexadecimal: &str) -> Vec<u8> {
-    let octet = |place| u8::from_str_radix(&hexadecimal[place..place + 2], 16).expect("hexadecimal");
-    (0..hexadecimal.len()).step_by(2).map(octet).collect()
+fn bytes(hexadecimal: &str) -> Vec<u8> {
+    let byte = |place| u8::from_str_radix(&hexadecimal[place..place + 2], 16).expect("hexadecimal");
+    (0..hexadecimal.len()).step_by(2).map(byte).collect()
 }
 
 /// The folder with the jars, which are fetched if they are not there; or why it cannot be had.

@@ -17,7 +17,7 @@ use broker::{Broker, Message};
 use common::{Traffic, folder, options, run};
 use thalweg_flow::export::Amount;
 use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
-use thalweg_ports::collector::{Collector, CollectorReport, KafkaOptions, Loss, PATIENCE, SpoolOptions};
+use thalweg_ports::collector::{Collector, CollectorReport, KafkaOptions, Loss, SpoolOptions, TIMEOUT};
 use thalweg_probe::{
     ExportTargets, FileInput, Input, ModelKind, OutletSummary, ProbeOptions, Shape, Spool, probe,
 };
@@ -79,7 +79,7 @@ fn topics_have_what_lines_have_in_both_formats() {
         let summary = run(&options);
         let outlet = outlet(&summary.outlets, &address);
         assert_eq!((outlet.records, outlet.packets), (summary.records_exported, summary.packets_exported));
-        assert_eq!((outlet.bytes, outlet.packets), (traffic.ip_octets(), traffic.ip_packets()));
+        assert_eq!((outlet.bytes, outlet.packets), (traffic.ip_bytes(), traffic.ip_packets()));
         assert!(outlet.lost.is_empty(), "{outlet:?}");
         written.insert(topic, lines_of(&lines));
     }
@@ -136,7 +136,7 @@ fn a_broker_that_is_killed_and_comes_back_has_every_record_once() {
     (input.loops, input.rate_pps) = (u32::MAX, Some(3_000));
     let spool = tempfile::tempdir().expect("a folder");
     let export = ExportTargets {
-        spool: Some(Spool { folder: spool.path().to_owned(), octets_max: 256 << 20 }),
+        spool: Some(Spool { folder: spool.path().to_owned(), bytes_max: 256 << 20 }),
         ..targets(address.clone())
     };
     let mut options = ProbeOptions { input: Input::Files(input), export, ..options(&capture, &lines) };
@@ -145,13 +145,13 @@ fn a_broker_that_is_killed_and_comes_back_has_every_record_once() {
     let summary = std::thread::scope(|scope| {
         let probing = scope.spawn(|| probe(&options, &stop, &()));
         let written = || std::fs::metadata(&lines).map_or(0, |about| about.len());
-        wait_until("records in the topic", || broker.octets_in("flows") > 10_000);
+        wait_until("records in the topic", || broker.bytes_in("flows") > 10_000);
         broker.kill();
         let before = written();
         wait_until("records meanwhile", || written() > before + 200_000);
         broker.launch();
-        let before = broker.octets_in("flows");
-        wait_until("records in the topic again", || broker.octets_in("flows") > before + 10_000);
+        let before = broker.bytes_in("flows");
+        wait_until("records in the topic again", || broker.bytes_in("flows") > before + 10_000);
         stop.store(true, Ordering::SeqCst);
         probing.join().expect("it does not panic").expect("it ends well")
     });
@@ -179,7 +179,7 @@ fn record(number: u64) -> FlowRecord {
     };
     FlowRecord::new(
         key,
-        Counters { packets: number, octets: 2 * number, ..Counters::default() },
+        Counters { packets: number, bytes: 2 * number, ..Counters::default() },
         EndReason::IdleTimeout,
     )
 }
@@ -195,7 +195,7 @@ fn collector(address: &str, spool: Option<&Path>) -> Collector {
             message.resize(2 << 20, b' ');
         }
     };
-    let spool = spool.map(|folder| SpoolOptions { folder: folder.to_owned(), octets_max: 64 << 20 });
+    let spool = spool.map(|folder| SpoolOptions { folder: folder.to_owned(), bytes_max: 64 << 20 });
     let options = KafkaOptions { spool, ..KafkaOptions::new(Box::new(encode)) };
     Collector::open_kafka(&address.parse().expect("an address"), options).expect("it opens")
 }
@@ -263,7 +263,7 @@ fn without_a_broker_and_a_spool_records_are_counted() {
         check_bound(&collector.report());
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert!(begun.elapsed() >= PATIENCE);
+    assert!(begun.elapsed() >= TIMEOUT);
     let report = collector.finish(Duration::from_millis(100));
     check_books(&report);
     assert_eq!((report.accepted.records, report.sent.records, report.in_flight.records), (given, 0, 0));

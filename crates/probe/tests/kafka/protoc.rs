@@ -56,34 +56,34 @@ fn read(name: &str, value: &str) -> Value {
     let Some(quoted) = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')) else {
         return value.parse::<u64>().expect("a number").into();
     };
-    let octets = unescape(quoted.as_bytes());
+    let bytes = unescape(quoted.as_bytes());
     let is_address = matches!(name, "src" | "dst" | "next_hop" | "bgp_next_hop" | "nat_src" | "nat_dst");
     if !is_address {
-        return String::from_utf8(octets).expect("text").into();
+        return String::from_utf8(bytes).expect("text").into();
     }
-    let address = match <[u8; 4]>::try_from(&octets[..]) {
+    let address = match <[u8; 4]>::try_from(&bytes[..]) {
         Ok(v4) => IpAddr::from(v4),
-        Err(_) => IpAddr::from(<[u8; 16]>::try_from(&octets[..]).expect("4 or 16 octets")),
+        Err(_) => IpAddr::from(<[u8; 16]>::try_from(&bytes[..]).expect("4 or 16 bytes")),
     };
     address.to_string().into()
 }
 
 /// As C has it.
 fn unescape(text: &[u8]) -> Vec<u8> {
-    let (mut octets, mut rest) = (Vec::new(), text);
+    let (mut bytes, mut rest) = (Vec::new(), text);
     while let Some((&first, after)) = rest.split_first() {
         rest = after;
         if first != b'\\' {
-            octets.push(first);
+            bytes.push(first);
             continue;
         }
         let taken = match rest[0] {
             b'0'..=b'7' => {
-                octets.push(rest[..3].iter().fold(0, |octet, digit| octet << 3 | (digit - b'0')));
+                bytes.push(rest[..3].iter().fold(0, |byte, digit| byte << 3 | (digit - b'0')));
                 3
             }
             letter => {
-                octets.push(match letter {
+                bytes.push(match letter {
                     b'n' => b'\n',
                     b'r' => b'\r',
                     b't' => b'\t',
@@ -94,5 +94,5 @@ fn unescape(text: &[u8]) -> Vec<u8> {
         };
         rest = &rest[taken..];
     }
-    octets
+    bytes
 }

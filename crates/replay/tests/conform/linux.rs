@@ -1,5 +1,5 @@
 //! The same cases through the NAT of the Linux kernel: a namespace with nftables and a TAP interface for each
-//! port, whose other end is this test. Hosts are entries in the kernel's neighbour table; nothing answers for them.
+//! port, whose other end is this test. Hosts are entries in the kernel's neighbor table; nothing answers for them.
 
 use super::case::{Case, Names, plain};
 use super::{build, show};
@@ -15,7 +15,7 @@ use thalweg_ports::live::{Port, tap};
 /// What the kernel does with one packet takes microseconds; how long nothing must come before nothing is believed.
 const SILENCE: Duration = Duration::from_millis(120);
 /// How long what must come may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// A case that waits longer than this is not run.
 const WAIT_MAX_S: f64 = 3.0;
 
@@ -59,11 +59,11 @@ impl Kernel {
         }
         ip(&format!("-n {namespace} link set lo up"))?;
         ip(&format!("-n {namespace} route add default via 203.0.113.1 dev wan"))?;
-        let neighbours = ["203.0.113.1 dev wan".to_owned(), "203.0.113.6 dev wan".to_owned()].into_iter();
+        let neighbors = ["203.0.113.1 dev wan".to_owned(), "203.0.113.6 dev wan".to_owned()].into_iter();
         let hosts =
             (2..32).flat_map(|n| [format!("192.168.1.{n} dev lan"), format!("192.168.2.{n} dev dmz")]);
-        for neighbour in neighbours.chain(hosts) {
-            ip(&format!("-n {namespace} neigh replace {neighbour} lladdr 02:00:00:00:ff:01 nud permanent"))?;
+        for neighbor in neighbors.chain(hosts) {
+            ip(&format!("-n {namespace} neigh replace {neighbor} lladdr 02:00:00:00:ff:01 nud permanent"))?;
         }
         let chain = |name: &str, hook: &str, priority: &str| {
             format!("add chain ip nat {name} {{ type nat hook {hook} priority {priority}; }}")
@@ -119,7 +119,7 @@ impl Kernel {
     fn receive(&mut self, required: usize) -> Result<Vec<String>, String> {
         let mut left: Vec<(usize, String)> = Vec::new();
         let (begun, mut last) = (Instant::now(), Instant::now());
-        while last.elapsed() < SILENCE || (left.len() < required && begun.elapsed() < PATIENCE) {
+        while last.elapsed() < SILENCE || (left.len() < required && begun.elapsed() < TIMEOUT) {
             for (place, (name, port, _)) in self.ports.iter_mut().enumerate() {
                 let mut into = ChunkBuilder::with_capacity(64 << 10);
                 for rx in &mut port.rx {

@@ -1,11 +1,11 @@
 //! Checksums of what is in a file.
 //!
 //! Parquet knows a checksum of each page, but the library that writes our files has none, and pages alone would not cover the
-//! footer. So the footer has two entries: `thalweg.sums`, a checksum of the octets of each column of each row group, and
+//! footer. So the footer has two entries: `thalweg.sums`, a checksum of the bytes of each column of each row group, and
 //! `thalweg.footer`, one of everything in the footer that we go by, those checksums included. The second is checked when a
-//! file is opened, the first whenever a column is read: who looks at a column has its octets in hand.
+//! file is opened, the first whenever a column is read: who looks at a column has its bytes in hand.
 //!
-//! The sum has four lanes, each of which takes every fourth word of eight octets. A step of a lane is invertible in the lane
+//! The sum has four lanes, each of which takes every fourth word of eight bytes. A step of a lane is invertible in the lane
 //! and in the word, so a change within one word always shows; any other one goes unseen once in 2^64. It is made against
 //! disks that forget and files that were cut off or copied badly, not against people: whoever changes a file can change its sums.
 
@@ -23,17 +23,17 @@ const LANES: usize = 4;
 /// Characters of a sum.
 const DIGITS: usize = 16;
 
-/// The sum of some octets.
-pub(super) fn sum(octets: &[u8]) -> u64 {
+/// The sum of some bytes.
+pub(super) fn sum(bytes: &[u8]) -> u64 {
     let mut lanes = [1u64, 2, 3, 4].map(mix64);
-    let (blocks, tail) = octets.as_chunks::<{ WORD * LANES }>();
+    let (blocks, tail) = bytes.as_chunks::<{ WORD * LANES }>();
     for block in blocks {
         add(&mut lanes, block);
     }
     let mut last = [0; WORD * LANES];
     last[..tail.len()].copy_from_slice(tail);
     add(&mut lanes, &last);
-    lanes.into_iter().fold(mix64(octets.len() as u64), |sum, lane| mix64(sum ^ lane))
+    lanes.into_iter().fold(mix64(bytes.len() as u64), |sum, lane| mix64(sum ^ lane))
 }
 
 #[inline(always)]
@@ -114,14 +114,14 @@ mod tests {
     fn every_flipped_bit_and_every_length_shows() {
         let mut chance = thalweg_base::XorShift64Star::new(3);
         for length in [0, 1, 7, 8, 31, 32, 33, 64, 100] {
-            let octets: Vec<u8> = (0..length).map(|_| chance.next_u64() as u8).collect();
-            let whole = sum(&octets);
+            let bytes: Vec<u8> = (0..length).map(|_| chance.next_u64() as u8).collect();
+            let whole = sum(&bytes);
             for bit in 0..length * 8 {
-                let mut flipped = octets.clone();
+                let mut flipped = bytes.clone();
                 flipped[bit / 8] ^= 1 << (bit % 8);
-                assert_ne!(sum(&flipped), whole, "bit {bit} of {length} octets");
+                assert_ne!(sum(&flipped), whole, "bit {bit} of {length} bytes");
             }
-            let longer: Vec<u8> = octets.iter().copied().chain([0]).collect();
+            let longer: Vec<u8> = bytes.iter().copied().chain([0]).collect();
             assert_ne!(sum(&longer), whole);
         }
     }

@@ -53,7 +53,7 @@ impl Packed<'_> {
     }
 }
 
-/// Octets that are read one after the other.
+/// Bytes that are read one after the other.
 pub(super) struct Cursor<'a> {
     rest: &'a [u8],
 }
@@ -77,7 +77,7 @@ impl<'a> Cursor<'a> {
         Ok(self.take(1)?[0])
     }
 
-    /// A length of four octets.
+    /// A length of four bytes.
     pub(super) fn length(&mut self) -> Result<usize, Fault> {
         let bytes = self.take(4)?;
         Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize)
@@ -191,21 +191,21 @@ pub(super) fn deltas(bytes: &[u8], count: usize, out: &mut Vec<u64>) -> Result<(
     Ok(())
 }
 
-/// PLAIN numbers of eight octets.
+/// PLAIN numbers of eight bytes.
 pub(super) fn plain_wide(bytes: &[u8], count: usize, out: &mut Vec<u64>) -> Result<(), Fault> {
     let bytes = bytes.get(..count.checked_mul(8).ok_or(SHORT)?).ok_or(SHORT)?;
     out.extend(bytes.as_chunks().0.iter().map(|value| u64::from_le_bytes(*value)));
     Ok(())
 }
 
-/// PLAIN numbers of four octets.
+/// PLAIN numbers of four bytes.
 pub(super) fn plain_numbers(bytes: &[u8], count: usize, out: &mut Vec<u32>) -> Result<(), Fault> {
     let bytes = bytes.get(..count.checked_mul(4).ok_or(SHORT)?).ok_or(SHORT)?;
     out.extend(bytes.as_chunks().0.iter().map(|value| u32::from_le_bytes(*value)));
     Ok(())
 }
 
-/// PLAIN texts: a length and so many octets each.
+/// PLAIN texts: a length and so many bytes each.
 pub(super) fn plain_texts<'a>(
     bytes: &'a [u8],
     count: usize,
@@ -261,7 +261,7 @@ mod tests {
             assert!(width > 56 && swift == 0 || width <= 56 && swift * width as usize <= bytes.len() * 8);
             let read: Vec<u64> = (0..swift).map(|number| packed.get_swiftly(number)).collect();
             assert_eq!(read, values[..swift], "{width} bits");
-            // What is short of eight octets behind the value is not read swiftly.
+            // What is short of eight bytes behind the value is not read swiftly.
             assert!(width > 56 || swift == 32 || swift * width as usize / 8 + 8 > bytes.len());
         }
     }

@@ -108,7 +108,7 @@ impl FlowFile {
         statistics.and_then(Statistics::null_count_opt) == Some(group.num_rows() as u64)
     }
 
-    /// Where a column of a row group is in the file: first octet, and how many.
+    /// Where a column of a row group is in the file: first byte, and how many.
     #[cfg(test)]
     pub(crate) fn place(&self, row_group: usize, id: ColumnId) -> (u64, u64) {
         self.metadata.row_groups()[row_group].column(id.index()).byte_range()
@@ -192,7 +192,7 @@ fn check_origin(metadata: &ParquetMetaData) -> Result<bool, Fault> {
         && columns.enumerate().all(|(index, id)| {
             let (theirs, ours) = (theirs.column(index), ours.column(index));
             let def_level = if is_old && old::was_never_null(*id) { 0 } else { ours.max_def_level() };
-            theirs.name() == ours.name()
+            (theirs.name() == ours.name() || Some(theirs.name()) == old::name(*id))
                 && theirs.physical_type() == ours.physical_type()
                 && theirs.max_def_level() == def_level
                 && theirs.max_rep_level() == 0
@@ -531,7 +531,7 @@ fn parse_address(text: &[u8]) -> Option<IpAddr> {
 }
 
 fn parse_ipv4(text: &[u8]) -> Option<Ipv4Addr> {
-    let mut octets = [0u8; 4];
+    let mut bytes = [0u8; 4];
     let mut place = 0;
     let mut value = 0u32;
     let mut digits = 0;
@@ -542,7 +542,7 @@ fn parse_ipv4(text: &[u8]) -> Option<Ipv4Addr> {
                 digits += 1;
             }
             b'.' if digits > 0 && place < 3 => {
-                octets[place] = u8::try_from(value).ok()?;
+                bytes[place] = u8::try_from(value).ok()?;
                 (place, value, digits) = (place + 1, 0, 0);
             }
             _ => return None,
@@ -551,6 +551,6 @@ fn parse_ipv4(text: &[u8]) -> Option<Ipv4Addr> {
     if place != 3 || digits == 0 {
         return None;
     }
-    octets[3] = u8::try_from(value).ok()?;
-    Some(Ipv4Addr::from(octets))
+    bytes[3] = u8::try_from(value).ok()?;
+    Some(Ipv4Addr::from(bytes))
 }

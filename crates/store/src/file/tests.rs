@@ -53,8 +53,8 @@ fn many_rows_over_several_pages() {
     assert_eq!(file.replaces, ["a", "b"]);
     let times = || records.iter().map(|record| record.counters.last_ns);
     assert_eq!(file.span(), times().min().zip(times().max()));
-    let octets = || records.iter().map(|record| record.counters.octets);
-    assert_eq!(file.bounds(0, ColumnId::Octets), octets().min().zip(octets().max()));
+    let bytes = || records.iter().map(|record| record.counters.bytes);
+    assert_eq!(file.bounds(0, ColumnId::Bytes), bytes().min().zip(bytes().max()));
     assert!(file.is_absent(0, ColumnId::MplsLabel));
     assert!(!file.is_absent(0, ColumnId::SrcAs));
 }

@@ -63,12 +63,12 @@ impl FileWriter {
         self.writer.flush()?;
         let Some(group) = self.writer.flushed_row_groups().last() else { return Ok(()) };
         let mut sums = Vec::with_capacity(group.num_columns());
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         for column in group.columns() {
             let (start, length) = column.byte_range();
-            octets.resize(length as usize, 0);
-            self.writer.inner().read_exact_at(&mut octets, start)?;
-            sums.push(checksum::sum(&octets));
+            bytes.resize(length as usize, 0);
+            self.writer.inner().read_exact_at(&mut bytes, start)?;
+            sums.push(checksum::sum(&bytes));
         }
         self.sums.push(sums);
         Ok(())
@@ -211,17 +211,17 @@ fn texts(addresses: &Addresses, nullable: bool) -> (Option<Vec<i16>>, Vec<ByteAr
     (levels, known.map(|code| distinct[*code as usize].clone()).collect())
 }
 
-fn push_ipv4(text: &mut String, octets: [u8; 4]) {
-    for (place, octet) in octets.into_iter().enumerate() {
+fn push_ipv4(text: &mut String, bytes: [u8; 4]) {
+    for (place, byte) in bytes.into_iter().enumerate() {
         if place > 0 {
             text.push('.');
         }
-        if octet >= 100 {
-            text.push((b'0' + octet / 100) as char);
+        if byte >= 100 {
+            text.push((b'0' + byte / 100) as char);
         }
-        if octet >= 10 {
-            text.push((b'0' + octet / 10 % 10) as char);
+        if byte >= 10 {
+            text.push((b'0' + byte / 10 % 10) as char);
         }
-        text.push((b'0' + octet % 10) as char);
+        text.push((b'0' + byte % 10) as char);
     }
 }

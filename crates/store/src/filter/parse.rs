@@ -207,8 +207,8 @@ impl<'a> Parser<'a> {
             "packets" => {
                 self.range(Unit::Count, |from, to| Test::Sum(&[C::Packets, C::ReversePackets], from, to))
             }
-            "octets" | "bytes" => {
-                self.range(Unit::Count, |from, to| Test::Sum(&[C::Octets, C::ReverseOctets], from, to))
+            "bytes" | "octets" => {
+                self.range(Unit::Count, |from, to| Test::Sum(&[C::Bytes, C::ReverseBytes], from, to))
             }
             "duration" => self.range(Unit::Time, Test::Duration),
             _ => {

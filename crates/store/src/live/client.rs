@@ -7,7 +7,7 @@ use std::path::Path;
 use thalweg_flow::FlowRecord;
 
 use super::frame::{CACHE_BUSY, GREETING, Kind, Note, Notes, bad, receive, records};
-use super::{OLD_SOCKET, PATIENCE, RECORDS_MAX, SOCKET, Way};
+use super::{OLD_SOCKET, RECORDS_MAX, SOCKET, TIMEOUT, Way};
 use crate::dataset::{Dataset, View, Window};
 use crate::error::StoreError;
 
@@ -68,7 +68,7 @@ impl Dataset {
         let begin = || -> io::Result<Option<Follow>> {
             let Some(mut stream) = connect(self.root())? else { return Ok(None) };
             writeln!(stream, "{GREETING} follow")?;
-            let mut follow = Follow { from: BufReader::new(stream), octets: Vec::new() };
+            let mut follow = Follow { from: BufReader::new(stream), bytes: Vec::new() };
             // The first frame says that it has begun.
             follow.receive()?;
             Ok(Some(follow))
@@ -82,7 +82,7 @@ fn why(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::ConnectionRefused => format!("nobody listens on {SOCKET}: the writer was killed"),
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            format!("it said nothing for {} s", PATIENCE.as_secs())
+            format!("it said nothing for {} s", TIMEOUT.as_secs())
         }
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
             "it ended its answer early; it is ending, or serves as many others as it can".to_owned()
@@ -103,8 +103,8 @@ fn connect(folder: &Path) -> io::Result<Option<UnixStream>> {
         found => found,
     };
     let Some(stream) = stream else { return Ok(None) };
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     Ok(Some(stream))
 }
 
@@ -124,20 +124,20 @@ impl Answer {
         let Some(mut stream) = connect(folder)? else { return Ok(None) };
         writeln!(stream, "{GREETING} view {} {}", window.from_ns, window.to_ns)?;
         let mut from = BufReader::with_capacity(256 << 10, stream);
-        let (mut answer, mut octets, mut is_too_large) = (Self::default(), Vec::new(), false);
+        let (mut answer, mut bytes, mut is_too_large) = (Self::default(), Vec::new(), false);
         loop {
-            match receive(&mut from, &mut octets)? {
+            match receive(&mut from, &mut bytes)? {
                 Kind::Cached if is_too_large => {}
-                Kind::Cached => records(&octets, |record| answer.cached.push(record))?,
-                Kind::Pending => records(&octets, |record| answer.pending.push(record))?,
-                Kind::Noted => Note::read_all(&octets, &mut answer.notes)?,
+                Kind::Cached => records(&bytes, |record| answer.cached.push(record))?,
+                Kind::Pending => records(&bytes, |record| answer.pending.push(record))?,
+                Kind::Noted => Note::read_all(&bytes, &mut answer.notes)?,
                 Kind::Files => {
-                    let names = std::str::from_utf8(&octets).map_err(|_| bad("names that are no text"))?;
+                    let names = std::str::from_utf8(&bytes).map_err(|_| bad("names that are no text"))?;
                     answer.files.extend(names.lines().map(str::to_owned));
                 }
                 Kind::End => {
                     let [way @ .., has_cache, whole] =
-                        *octets.first_chunk::<10>().ok_or_else(|| bad("a short end"))?;
+                        *bytes.first_chunk::<10>().ok_or_else(|| bad("a short end"))?;
                     let cache_busy = has_cache == 1 && whole == CACHE_BUSY;
                     answer.facts = LiveFacts {
                         on_the_way: u64::from_le_bytes(way),
@@ -179,7 +179,7 @@ impl Answer {
 #[derive(Debug)]
 pub struct Follow {
     from: BufReader<UnixStream>,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 /// What came next.
@@ -205,14 +205,14 @@ impl Follow {
     }
 
     fn receive(&mut self) -> io::Result<Followed> {
-        match receive(&mut self.from, &mut self.octets)? {
+        match receive(&mut self.from, &mut self.bytes)? {
             Kind::Followed => {
                 let mut all = Vec::new();
-                records(&self.octets, |record| all.push(record))?;
+                records(&self.bytes, |record| all.push(record))?;
                 Ok(Followed::Records(all))
             }
             Kind::Missed => {
-                let count = self.octets.first_chunk().ok_or_else(|| bad("a short number"))?;
+                let count = self.bytes.first_chunk().ok_or_else(|| bad("a short number"))?;
                 Ok(Followed::Missed(u64::from_le_bytes(*count)))
             }
             _ => Err(bad("an answer to another question")),

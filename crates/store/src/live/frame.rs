@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! question   "thalweg live 1 view FROM_NS TO_NS\n" or "thalweg live 1 follow\n"
-//! frame      kind 1 | length 4, little-endian | so many octets
+//! frame      kind 1 | length 4, little-endian | so many bytes
 //! ```
 //!
 //! Records are images ([`thalweg_flow::export::image`]), one after another.
@@ -14,12 +14,12 @@ use thalweg_flow::{Counters, FlowRecord};
 
 /// What a question begins with: the protocol and its version.
 pub(super) const GREETING: &str = "thalweg live 1";
-/// Octets of a question.
+/// Bytes of a question.
 pub(super) const QUESTION_MAX: u64 = 256;
-/// Octets of a frame that is sent; the last record may go beyond it.
-const FRAME_OCTETS: usize = 128 << 10;
-/// Octets of a frame that is taken.
-const FRAME_OCTETS_MAX: usize = 1 << 20;
+/// Bytes of a frame that is sent; the last record may go beyond it.
+const FRAME_BYTES: usize = 128 << 10;
+/// Bytes of a frame that is taken.
+const FRAME_BYTES_MAX: usize = 1 << 20;
 
 /// In the end of an answer: the cache could not be looked at.
 pub(super) const CACHE_BUSY: u8 = 2;
@@ -31,7 +31,7 @@ pub(super) enum Kind {
     Cached = 1,
     /// Records that are pending.
     Pending,
-    /// Notes of flows that came in meanwhile: hash of the key, first and last nanosecond, eight octets each.
+    /// Notes of flows that came in meanwhile: hash of the key, first and last nanosecond, eight bytes each.
     Noted,
     /// Names of files, relative to the dataset, one a line.
     Files,
@@ -52,20 +52,20 @@ impl Kind {
 /// Writes frames.
 pub(super) struct Sender<W> {
     to: W,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 impl<W: Write> Sender<W> {
     pub(super) fn new(to: W) -> Self {
-        Self { to, octets: Vec::with_capacity(FRAME_OCTETS + 4096) }
+        Self { to, bytes: Vec::with_capacity(FRAME_BYTES + 4096) }
     }
 
     /// Sends a frame.
-    pub(super) fn send(&mut self, kind: Kind, octets: &[u8]) -> io::Result<()> {
+    pub(super) fn send(&mut self, kind: Kind, bytes: &[u8]) -> io::Result<()> {
         let mut head = [kind as u8, 0, 0, 0, 0];
-        head[1..].copy_from_slice(&(octets.len() as u32).to_le_bytes());
+        head[1..].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
         self.to.write_all(&head)?;
-        self.to.write_all(octets)?;
+        self.to.write_all(bytes)?;
         self.to.flush()
     }
 
@@ -76,19 +76,19 @@ impl<W: Write> Sender<W> {
         items: impl IntoIterator<Item = T>,
         write: impl Fn(T, &mut Vec<u8>),
     ) -> io::Result<()> {
-        let mut octets = std::mem::take(&mut self.octets);
-        octets.clear();
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
         for item in items {
-            write(item, &mut octets);
-            if octets.len() >= FRAME_OCTETS {
-                self.send(kind, &octets)?;
-                octets.clear();
+            write(item, &mut bytes);
+            if bytes.len() >= FRAME_BYTES {
+                self.send(kind, &bytes)?;
+                bytes.clear();
             }
         }
-        if !octets.is_empty() {
-            self.send(kind, &octets)?;
+        if !bytes.is_empty() {
+            self.send(kind, &bytes)?;
         }
-        self.octets = octets;
+        self.bytes = bytes;
         Ok(())
     }
 
@@ -102,8 +102,8 @@ impl<W: Write> Sender<W> {
     }
 }
 
-/// Reads a frame into `octets`.
-pub(super) fn receive(from: &mut impl Read, octets: &mut Vec<u8>) -> io::Result<Kind> {
+/// Reads a frame into `bytes`.
+pub(super) fn receive(from: &mut impl Read, bytes: &mut Vec<u8>) -> io::Result<Kind> {
     let mut head = [0; 5];
     from.read_exact(&mut head)?;
     let [kind, length @ ..] = head;
@@ -112,20 +112,20 @@ pub(super) fn receive(from: &mut impl Read, octets: &mut Vec<u8>) -> io::Result<
         .into_iter()
         .find(|known| *known as u8 == kind)
         .ok_or_else(|| bad("a frame of no known kind"))?;
-    if length > FRAME_OCTETS_MAX {
+    if length > FRAME_BYTES_MAX {
         return Err(bad("a frame that is too long"));
     }
-    octets.resize(length, 0);
-    from.read_exact(octets)?;
+    bytes.resize(length, 0);
+    from.read_exact(bytes)?;
     Ok(kind)
 }
 
 /// Shows the records in a frame.
-pub(super) fn records(mut octets: &[u8], mut take: impl FnMut(FlowRecord)) -> io::Result<()> {
-    while !octets.is_empty() {
-        let (record, rest) = read_image(octets).map_err(|error| bad(&error.to_string()))?;
+pub(super) fn records(mut bytes: &[u8], mut take: impl FnMut(FlowRecord)) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let (record, rest) = read_image(bytes).map_err(|error| bad(&error.to_string()))?;
         take(record);
-        octets = rest;
+        bytes = rest;
     }
     Ok(())
 }
@@ -144,7 +144,7 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    const OCTETS: usize = 24;
+    const BYTES: usize = 24;
 
     /// The note of a record. Both sides make the same.
     pub(crate) fn of(record: &FlowRecord) -> Self {
@@ -168,13 +168,13 @@ impl Note {
         }
     }
 
-    pub(super) fn read_all(octets: &[u8], notes: &mut Vec<Self>) -> io::Result<()> {
-        let (all, rest) = octets.as_chunks::<{ Self::OCTETS }>();
+    pub(super) fn read_all(bytes: &[u8], notes: &mut Vec<Self>) -> io::Result<()> {
+        let (all, rest) = bytes.as_chunks::<{ Self::BYTES }>();
         if !rest.is_empty() {
             return Err(bad("a part of a note"));
         }
-        notes.extend(all.iter().map(|octets| {
-            let (words, _) = octets.as_chunks::<8>();
+        notes.extend(all.iter().map(|bytes| {
+            let (words, _) = bytes.as_chunks::<8>();
             let word = |place: usize| words.get(place).map_or(0, |word| u64::from_le_bytes(*word));
             Self { key_hash: word(0), first_ns: word(1), last_ns: word(2) }
         }));

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
 
 use super::frame::{CACHE_BUSY, GREETING, Kind, Note, QUESTION_MAX, Sender, bad};
-use super::{Cache, NOTED_MAX, PATIENCE, SETTLE, SOCKET, Way};
+use super::{Cache, NOTED_MAX, SETTLE, SOCKET, TIMEOUT, Way};
 use crate::dataset::Window;
 use crate::error::StoreError;
 use crate::writer::Shared;
@@ -125,8 +125,8 @@ fn accept(listener: &UnixListener, served: &Arc<Served>) {
 
 impl Served {
     fn talk(&self, stream: &UnixStream) -> io::Result<()> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         let mut question = String::new();
         BufReader::new(stream.take(QUESTION_MAX)).read_line(&mut question)?;
         let words = question.trim_end().strip_prefix(GREETING).unwrap_or("");

@@ -26,7 +26,7 @@ fn record(chance: &mut Chance, number: u64) -> FlowRecord {
     let mut record = testing::likely_record(chance);
     // Flows of a few hours, each with a key of its own.
     record.counters.packets = 1;
-    record.counters.octets = 100;
+    record.counters.bytes = 100;
     record.counters.first_ns = testing::START_NS + number;
     record.counters.last_ns = testing::START_NS + number + chance.next_u64() % (3 * 3_600_000_000_000);
     record
@@ -54,7 +54,7 @@ fn watch(dataset: &Dataset, times: usize, begun: &AtomicU64, done: &AtomicU64, s
             continue;
         }
         assert!(least <= sums.packets && sums.packets <= most, "{least} <= {} <= {most}", sums.packets);
-        assert_eq!(sums.octets, sums.packets * 100);
+        assert_eq!(sums.bytes, sums.packets * 100);
         assert!(sums.packets >= before, "{} after {before}", sums.packets);
         before = sums.packets;
     }
@@ -92,7 +92,7 @@ fn what_is_pending_counts_once_while_files_are_published_and_joined() {
     assert_eq!(total(&dataset).0.packets, all);
     drop(server);
     writer.close().unwrap();
-    assert_eq!(total(&dataset), (Sums { packets: all, octets: all * 100, flows: all }, Writing::Nobody));
+    assert_eq!(total(&dataset), (Sums { packets: all, bytes: all * 100, flows: all }, Writing::Nobody));
 }
 
 /// A cache of some flows, from which records go over a queue to the writer.
@@ -114,11 +114,11 @@ impl Flows {
             flow.key.dst_port = 0;
             (flow.key.src, flow.key.dst) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
             flow.counters.packets = 0;
-            flow.counters.octets = 0;
+            flow.counters.bytes = 0;
             flow
         });
         flow.counters.packets += 1;
-        flow.counters.octets += 100;
+        flow.counters.bytes += 100;
         flow.counters.last_ns = testing::START_NS + number;
         if chance.below(4) == 0
             && let Some(flow) = slot.take()
@@ -141,11 +141,11 @@ impl Cache for Flows {
         true
     }
 
-    fn settle(&self, patience: Duration) -> Option<u64> {
+    fn settle(&self, timeout: Duration) -> Option<u64> {
         let (until, began) = (self.exported.load(SeqCst), std::time::Instant::now());
         loop {
             let missing = until.saturating_sub(self.delivered.load(SeqCst));
-            if missing == 0 || began.elapsed() > patience {
+            if missing == 0 || began.elapsed() > timeout {
                 return Some(missing);
             }
             std::thread::sleep(Duration::from_micros(200));

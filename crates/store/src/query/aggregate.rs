@@ -1,4 +1,4 @@
-//! Sums of packets, octets and records by key.
+//! Sums of packets, bytes and records by key.
 //!
 //! Addresses are numbered, each distinct one of a row group once; what a row has is its code in the row group's dictionary.
 //!
@@ -24,8 +24,8 @@ use crate::schema::ColumnId;
 pub struct Sums {
     /// Packets, of both directions.
     pub packets: u64,
-    /// Octets, of both directions.
-    pub octets: u64,
+    /// Bytes, of both directions.
+    pub bytes: u64,
     /// Records.
     pub flows: u64,
 }
@@ -35,7 +35,7 @@ impl Sums {
     pub fn of(&self, metric: Metric) -> u64 {
         match metric {
             Metric::Packets => self.packets,
-            Metric::Octets => self.octets,
+            Metric::Bytes => self.bytes,
             Metric::Flows => self.flows,
         }
     }
@@ -43,7 +43,7 @@ impl Sums {
     /// Adds others.
     pub fn add(&mut self, other: Sums) {
         self.packets = self.packets.saturating_add(other.packets);
-        self.octets = self.octets.saturating_add(other.octets);
+        self.bytes = self.bytes.saturating_add(other.bytes);
         self.flows += other.flows;
     }
 }
@@ -255,24 +255,24 @@ struct Groups<'a, K> {
 struct PackedRows<K> {
     keys: Vec<K>,
     packets: Vec<u64>,
-    octets: Vec<u64>,
+    bytes: Vec<u64>,
 }
 
 /// What the rows of a block have to add.
 struct Amounts<'a> {
     packets: Cow<'a, [u64]>,
-    octets: Cow<'a, [u64]>,
+    bytes: Cow<'a, [u64]>,
 }
 
 impl Amounts<'_> {
     /// Adds every row to the sum of its code. Many sums are in no near cache: those of a run are all asked for before the first
     /// is added to.
     fn add_by_code(&self, codes: &[u32], sums: &mut [Sums]) {
-        let amounts = self.packets.chunks(RUN).zip(self.octets.chunks(RUN));
-        for (codes, (packets, octets)) in codes.chunks(RUN).zip(amounts) {
+        let amounts = self.packets.chunks(RUN).zip(self.bytes.chunks(RUN));
+        for (codes, (packets, bytes)) in codes.chunks(RUN).zip(amounts) {
             std::hint::black_box(codes.iter().fold(0, |all, code| all | sums[*code as usize].flows));
-            for (code, (packets, octets)) in codes.iter().zip(packets.iter().zip(octets)) {
-                sums[*code as usize].add(Sums { packets: *packets, octets: *octets, flows: 1 });
+            for (code, (packets, bytes)) in codes.iter().zip(packets.iter().zip(bytes)) {
+                sums[*code as usize].add(Sums { packets: *packets, bytes: *bytes, flows: 1 });
             }
         }
     }
@@ -280,10 +280,10 @@ impl Amounts<'_> {
     /// Calls `take` for every selected row.
     #[inline]
     fn for_each<T: Copy>(&self, values: &[T], selected: Option<&[bool]>, mut take: impl FnMut(T, Sums)) {
-        let amounts = self.packets.iter().zip(&*self.octets);
-        let rows = values.iter().zip(amounts.map(|(packets, octets)| Sums {
+        let amounts = self.packets.iter().zip(&*self.bytes);
+        let rows = values.iter().zip(amounts.map(|(packets, bytes)| Sums {
             packets: *packets,
-            octets: *octets,
+            bytes: *bytes,
             flows: 1,
         }));
         match selected {
@@ -325,10 +325,10 @@ impl<'a, K: Packed> Groups<'a, K> {
     /// Adds the selected rows.
     fn add(&mut self, rows: &mut Rows<'_>) -> Result<(), StoreError> {
         let keys = self.grouping.keys;
-        let mut needed = vec![ColumnId::Packets, ColumnId::Octets];
+        let mut needed = vec![ColumnId::Packets, ColumnId::Bytes];
         let reverse = !rows.is_absent(ColumnId::ReversePackets);
         if reverse {
-            needed.extend([ColumnId::ReversePackets, ColumnId::ReverseOctets]);
+            needed.extend([ColumnId::ReversePackets, ColumnId::ReverseBytes]);
         }
         if self.grouping.steps.is_some() {
             needed.push(ColumnId::FlowEnd);
@@ -338,7 +338,7 @@ impl<'a, K: Packed> Groups<'a, K> {
         rows.need_scale()?;
         let amounts = Amounts {
             packets: both_ways(rows, ColumnId::Packets, reverse.then_some(ColumnId::ReversePackets))?,
-            octets: both_ways(rows, ColumnId::Octets, reverse.then_some(ColumnId::ReverseOctets))?,
+            bytes: both_ways(rows, ColumnId::Bytes, reverse.then_some(ColumnId::ReverseBytes))?,
         };
         let selected = rows.selected.as_deref();
         let mut total = Sums::default();
@@ -467,7 +467,7 @@ impl<'a, K: Packed> Groups<'a, K> {
         let block = rows.block();
         for start in (0..rows.len()).step_by(PACKED_ROWS) {
             let range = start..(start + PACKED_ROWS).min(rows.len());
-            let PackedRows { keys, packets, octets } = &mut self.packed;
+            let PackedRows { keys, packets, bytes } = &mut self.packed;
             keys.clear();
             match self.grouping.steps {
                 Some((from, step)) => {
@@ -495,17 +495,17 @@ impl<'a, K: Packed> Groups<'a, K> {
                     Column::Wide(_) => return Err(no_key(*id)),
                 }
             }
-            let (all_packets, all_octets) = (&amounts.packets[range.clone()], &amounts.octets[range.clone()]);
+            let (all_packets, all_bytes) = (&amounts.packets[range.clone()], &amounts.bytes[range.clone()]);
             let Some(selected) = selected else {
-                self.table.add_rows(keys, all_packets, all_octets);
+                self.table.add_rows(keys, all_packets, all_bytes);
                 continue;
             };
             let selected = &selected[range];
             choose(all_packets, selected, packets);
-            choose(all_octets, selected, octets);
+            choose(all_bytes, selected, bytes);
             let mut flags = selected.iter();
             keys.retain(|_| flags.next().copied().unwrap_or(false));
-            self.table.add_rows(keys, packets, octets);
+            self.table.add_rows(keys, packets, bytes);
         }
         Ok(())
     }

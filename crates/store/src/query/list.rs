@@ -9,7 +9,7 @@ use crate::schema::ColumnId;
 
 /// The order of a list: by end, then by what else is different.
 fn order(record: &FlowRecord) -> impl Ord + use<> {
-    (record.counters.last_ns, record.counters.first_ns, record.key, record.counters.octets, record.end_reason)
+    (record.counters.last_ns, record.counters.first_ns, record.key, record.counters.bytes, record.end_reason)
 }
 
 /// The latest `count` records of a query, by the end of the flow, the earliest of them first.

@@ -161,9 +161,9 @@ impl<K: Packed> Table<K> {
     }
 
     /// Adds records of one each to their keys. All three lists are of one length.
-    pub(super) fn add_rows(&mut self, keys: &[K], packets: &[u64], octets: &[u64]) {
-        let amounts = packets.chunks(RUN).zip(octets.chunks(RUN));
-        for (keys, (packets, octets)) in keys.chunks(RUN).zip(amounts) {
+    pub(super) fn add_rows(&mut self, keys: &[K], packets: &[u64], bytes: &[u64]) {
+        let amounts = packets.chunks(RUN).zip(bytes.chunks(RUN));
+        for (keys, (packets, bytes)) in keys.chunks(RUN).zip(amounts) {
             self.make_room();
             let mask = self.slots.len() - 1;
             let mut hashes = [0u64; RUN];
@@ -178,9 +178,9 @@ impl<K: Packed> Table<K> {
                 let there = self.entries.get((*place as usize).wrapping_sub(1));
                 *place = if there.is_some_and(|entry| entry.key == *key) { *place } else { 0 };
             }
-            let rows = keys.iter().zip(hashes).zip(places).zip(packets.iter().zip(octets));
-            for (((key, hash), place), (packets, octets)) in rows {
-                let sums = Sums { packets: *packets, octets: *octets, flows: 1 };
+            let rows = keys.iter().zip(hashes).zip(places).zip(packets.iter().zip(bytes));
+            for (((key, hash), place), (packets, bytes)) in rows {
+                let sums = Sums { packets: *packets, bytes: *bytes, flows: 1 };
                 match self.entries.get_mut((place as usize).wrapping_sub(1)) {
                     Some(entry) => entry.sums.add(sums),
                     None => self.add_hashed(*key, hash, sums),
@@ -255,12 +255,12 @@ mod tests {
             for _ in 0..300 {
                 let keys: Vec<u64> = (0..1 + chance.below(200)).map(|_| chance.below(5000).into()).collect();
                 let packets: Vec<u64> = keys.iter().map(|_| chance.next_u64() >> 30).collect();
-                let octets: Vec<u64> = keys.iter().map(|_| chance.next_u64() >> 30).collect();
+                let bytes: Vec<u64> = keys.iter().map(|_| chance.next_u64() >> 30).collect();
                 let wide: Vec<u128> = keys.iter().map(|key| u128::from(*key) << 70).collect();
-                table.add_rows(&wide, &packets, &octets);
-                narrow.add_rows(&keys, &packets, &octets);
-                for ((key, packets), octets) in keys.iter().zip(&packets).zip(&octets) {
-                    let sums = Sums { packets: *packets, octets: *octets, flows: 1 };
+                table.add_rows(&wide, &packets, &bytes);
+                narrow.add_rows(&keys, &packets, &bytes);
+                for ((key, packets), bytes) in keys.iter().zip(&packets).zip(&bytes) {
+                    let sums = Sums { packets: *packets, bytes: *bytes, flows: 1 };
                     match plain.len() < keys_max || plain.contains_key(key) {
                         true => plain.entry(*key).or_default().add(sums),
                         false => rest.add(sums),

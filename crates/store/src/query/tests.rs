@@ -1,4 +1,4 @@
-//! Answers against a slow twin: the same question asked of every record, one by one.
+//! Answers against a slow reference: the same question asked of every record, one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -34,7 +34,7 @@ const CONDITIONS: &[Condition] = &[
     ("port 1-200", |r| (1..=200).contains(&r.key.src_port) || (1..=200).contains(&r.key.dst_port)),
     ("not as 64503", |r| r.src_as != 64_503 && r.dst_as != 64_503),
     ("packets > 1M", |r| scaled(r, r.packets()) > 1_000_000),
-    ("octets <= 10k", |r| scaled(r, r.octets()) <= 10_000),
+    ("bytes <= 10k", |r| scaled(r, r.octets()) <= 10_000),
     ("duration >= 30s", |r| r.counters.last_ns - r.counters.first_ns >= 30_000_000_000),
     ("flags SA", |r| r.counters.tcp_flags.is_some_and(|flags| flags & 0x12 == 0x12)),
     ("icmp-type 0-7 or icmp-code > 200", |r| r.key.icmp().is_some_and(|(of, code)| of <= 7 || code > 200)),
@@ -83,7 +83,7 @@ fn values(key: &Key, record: &FlowRecord) -> [KeyValue; 2] {
         "vlan" => both(number(key, k.vlan.into())),
         "mpls" => both(number(key, k.mpls_label.unwrap_or(u32::MAX))),
         "nat-src" => both(address(record.translation.map(|t| t.src))),
-        other => panic!("the twin does not know {other}"),
+        other => panic!("the reference does not know {other}"),
     }
 }
 
@@ -96,7 +96,7 @@ fn scaled(record: &FlowRecord, counter: u64) -> u64 {
 }
 
 fn amount(record: &FlowRecord) -> Sums {
-    Sums { packets: scaled(record, record.packets()), octets: scaled(record, record.octets()), flows: 1 }
+    Sums { packets: scaled(record, record.packets()), bytes: scaled(record, record.octets()), flows: 1 }
 }
 
 fn twin_groups(records: &[&FlowRecord], keys: &[Key]) -> BTreeMap<Vec<KeyValue>, Sums> {
@@ -133,7 +133,7 @@ fn world(seed: u64) -> World {
                 let mut record = testing::any_record(&mut chance);
                 // Sums of counters as large as these would not fit; small ones are compared in full.
                 record.counters.packets >>= 20;
-                record.counters.octets >>= 20;
+                record.counters.bytes >>= 20;
                 record
             })
             .collect()
@@ -194,7 +194,7 @@ fn top_agrees_with_the_slow_twin() {
             let query = Query { threads, ..Query::new(window, filter) };
             let records = matching(&world, window, condition);
             for (keys, by) in
-                groupings.iter().zip([Metric::Octets, Metric::Packets, Metric::Flows].into_iter().cycle())
+                groupings.iter().zip([Metric::Bytes, Metric::Packets, Metric::Flows].into_iter().cycle())
             {
                 let answer = top(&world.view, &query, keys, by, 10).unwrap();
                 let groups = twin_groups(&records, keys);
@@ -227,11 +227,11 @@ fn raw_counters_are_as_counted() {
         let mut sums = Sums::default();
         let matches = |r: &&FlowRecord| r.sampling_interval > 1 && counter(r, r.packets()) > 1000;
         for r in world.records.iter().filter(matches) {
-            sums.add(Sums { packets: counter(r, r.packets()), octets: counter(r, r.octets()), flows: 1 });
+            sums.add(Sums { packets: counter(r, r.packets()), bytes: counter(r, r.octets()), flows: 1 });
         }
         sums
     };
-    let answer = |query: &Query| top(&world.view, query, &[], Metric::Octets, 1).unwrap();
+    let answer = |query: &Query| top(&world.view, query, &[], Metric::Bytes, 1).unwrap();
     assert_eq!(answer(&raw).total, sums(true));
     assert_eq!(answer(&Query::new(Window::ALL, filter())).total, sums(false));
     assert_ne!(sums(true), sums(false));
@@ -249,7 +249,7 @@ fn list_agrees_with_the_slow_twin() {
             for count in [0, 1, 40, 100_000] {
                 let (listed, _) = list(&world.view, &query, count).unwrap();
                 let mut expected = matching(&world, window, condition);
-                expected.sort_by_key(|r| (r.counters.last_ns, r.counters.first_ns, r.key, r.counters.octets));
+                expected.sort_by_key(|r| (r.counters.last_ns, r.counters.first_ns, r.key, r.counters.bytes));
                 expected.drain(..expected.len().saturating_sub(count));
                 let expected: Vec<FlowRecord> = expected.into_iter().copied().collect();
                 assert_eq!(listed, expected, "{count} of {:?} in {window:?}", condition.0);
@@ -265,7 +265,7 @@ fn graph_agrees_with_the_slow_twin() {
     for window in windows() {
         for condition in CONDITIONS {
             let query = Query::new(window, Filter::parse(condition.0).unwrap());
-            let answer = graph(&world.view, &query, &[key], Metric::Octets, 3, 7 * MINUTE_NS).unwrap();
+            let answer = graph(&world.view, &query, &[key], Metric::Bytes, 3, 7 * MINUTE_NS).unwrap();
             let mut steps: BTreeMap<(Option<Vec<KeyValue>>, u64), Sums> = BTreeMap::new();
             let shown: Vec<_> = answer.series.iter().filter_map(|series| series.key.clone()).collect();
             for record in matching(&world, window, condition) {
@@ -282,7 +282,7 @@ fn graph_agrees_with_the_slow_twin() {
             }
             assert_eq!(answered, steps, "{:?} in {window:?}", condition.0);
             let totals: Vec<u64> =
-                answer.series.iter().filter(|s| s.key.is_some()).map(|s| s.total.octets).collect();
+                answer.series.iter().filter(|s| s.key.is_some()).map(|s| s.total.bytes).collect();
             assert!(totals.is_sorted_by(|a, b| a >= b));
         }
     }

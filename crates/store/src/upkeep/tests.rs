@@ -67,7 +67,8 @@ impl Stopped {
 #[test]
 fn stopped_before_the_new_file_has_its_name() {
     let world = small_files();
-    let compaction = Compaction::write(&world.changes, &world.partition, world.files.clone()).unwrap();
+    let compaction =
+        Compaction::write(&world.changes, &world.partition, world.files.clone()).unwrap().unwrap();
     // A process that is killed removes nothing.
     std::mem::forget(compaction);
     world.check(6, 1, 0);
@@ -76,7 +77,8 @@ fn stopped_before_the_new_file_has_its_name() {
 #[test]
 fn stopped_before_the_old_files_are_removed() {
     let world = small_files();
-    let mut compaction = Compaction::write(&world.changes, &world.partition, world.files.clone()).unwrap();
+    let mut compaction =
+        Compaction::write(&world.changes, &world.partition, world.files.clone()).unwrap().unwrap();
     compaction.publish().unwrap();
     world.check(1, 0, 6);
 }
@@ -84,7 +86,8 @@ fn stopped_before_the_old_files_are_removed() {
 #[test]
 fn stopped_while_the_old_files_are_removed() {
     let world = small_files();
-    let mut compaction = Compaction::write(&world.changes, &world.partition, world.files.clone()).unwrap();
+    let mut compaction =
+        Compaction::write(&world.changes, &world.partition, world.files.clone()).unwrap().unwrap();
     compaction.publish().unwrap();
     fs::remove_file(&compaction.replaced[0]).unwrap();
     fs::remove_file(&compaction.replaced[3]).unwrap();
@@ -98,4 +101,12 @@ fn not_stopped() {
     assert_eq!((done.files_joined, done.files_made, done.records_joined), (6, 1, 300));
     world.check(1, 0, 0);
     assert_eq!(world.changes.compact().unwrap(), Upkeep::default());
+}
+
+#[test]
+fn joining_ends_when_it_is_told_to_and_leaves_nothing() {
+    let world = small_files();
+    world.changes.ending.store(true, Ordering::Relaxed);
+    assert_eq!(world.changes.compact().unwrap(), Upkeep::default());
+    world.check(6, 0, 0);
 }

@@ -217,3 +217,62 @@ fn names_that_are_no_parquet_begin_with_a_dot_and_old_ones_are_known() {
     held.try_lock().unwrap();
     assert!(matches!(Writer::open(folder.path(), options().0), Err(StoreError::Busy { .. })));
 }
+
+#[test]
+fn a_full_disk_is_told_before_anything_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (options, told) = options();
+    let retention = Retention { free_min: Some(u64::MAX), ..Retention::default() };
+    let (writer, _) = Writer::open(folder.path(), WriterOptions { retention, ..options }).unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while !writer.is_in_trouble() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    writer.close().unwrap();
+    let said = told.lock().unwrap().clone();
+    assert!(said.len() == 1 && said[0].1.contains("0 of at most"), "{said:?}");
+}
+
+#[test]
+fn the_end_waits_for_no_pause() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("date=2026-11-22"), "").unwrap();
+    let pause = Duration::from_secs(1 << 30);
+    let options = WriterOptions { retry: pause..=pause, ..options().0 };
+    let (writer, _) = Writer::open(folder.path(), options).unwrap();
+    writer.append(&records(&mut Chance::new(9), 10, 0)).unwrap();
+    assert!(writer.flush().is_err());
+    let StoreError::Lost { amount, .. } = writer.close().unwrap_err() else { panic!("lost") };
+    assert_eq!(amount.records, 10);
+}
+
+#[test]
+fn a_clock_that_is_set_removes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut chance = Chance::new(10);
+    let in_a_century = || testing::START_NS + 876_600 * crate::calendar::HOUR_NS;
+    let retention = Retention { age_max_s: Some(3600), ..Retention::default() };
+    let open = || {
+        let options =
+            WriterOptions { retention, flush_interval_s: 1 << 40, ..WriterOptions::new(in_a_century) };
+        Writer::open(folder.path(), options).unwrap().0
+    };
+    let writer = open();
+    for hour in 0..4 {
+        writer.append(&records(&mut chance, 10, hour)).unwrap();
+        writer.flush().unwrap();
+    }
+    writer.close().unwrap();
+    assert_eq!(stored(folder.path()), 40, "all was written a moment ago");
+    // The next writer does not know when, but that they are hours older than the newest.
+    open().close().unwrap();
+    assert_eq!(stored(folder.path()), 10);
+    // Whoever says so has it by the wall clock.
+    let (writer, _) = Writer::open(
+        folder.path(),
+        WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(in_a_century) },
+    )
+    .unwrap();
+    assert_eq!(writer.retain(retention).unwrap().records_expired, 10);
+    writer.close().unwrap();
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use thalweg_flow::FlowRecord;
@@ -17,9 +17,8 @@ use crate::file::{FileWriter, ROW_GROUP_ROWS};
 use crate::space;
 use crate::upkeep::Upkeep;
 
-/// How long the writer waits before it tries again to write what it could not: twice as long each time.
-const RETRY_MIN: Duration = Duration::from_secs(1);
-const RETRY_MAX: Duration = Duration::from_secs(10);
+/// How often it is looked whether there is room, while nothing is to be written.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Retention by size is applied when so many parts of what may be kept were written since.
 const RETENTION_PARTS: u64 = 50;
 
@@ -28,22 +27,18 @@ type Batch = Arc<[FlowRecord]>;
 impl Shared {
     /// The writer's thread.
     pub(super) fn write(&self) {
-        let mut retry = RETRY_MIN;
+        let (first, longest) = self.options.retry.clone().into_inner();
+        let mut retry = first;
+        self.look_for_room();
         loop {
-            let mut state = self.state();
-            loop {
-                match self.due(&state) {
-                    Some(Duration::ZERO) => break,
-                    timeout => state = wait(&self.work, state, timeout),
-                }
-            }
+            let state = self.wait_for_work();
             if state.pending.is_empty() {
                 return;
             }
             let batches = next_batches(&state);
             drop(state);
             match self.publish(&batches) {
-                Ok(()) => retry = RETRY_MIN,
+                Ok(()) => retry = first,
                 Err(error) => {
                     let is_closing = self.note_failure(&error);
                     if error.is_full() && self.makes_room() {
@@ -53,9 +48,52 @@ impl Shared {
                         return;
                     }
                     self.wait_to_retry(retry);
-                    retry = (retry * 2).min(RETRY_MAX);
+                    // Twice as long each time.
+                    retry = (retry * 2).min(longest);
                 }
             }
+        }
+    }
+
+    /// Waits until something is to be written, or the end has come. Looks now and then whether there is room.
+    fn wait_for_work(&self) -> MutexGuard<'_, State> {
+        let mut looked = Instant::now();
+        let mut state = self.state();
+        loop {
+            let timeout = match self.due(&state) {
+                Some(Duration::ZERO) => return state,
+                timeout => timeout.map_or(LOOK_EVERY, |timeout| timeout.min(LOOK_EVERY)),
+            };
+            state = wait(&self.work, state, Some(timeout));
+            if looked.elapsed() >= LOOK_EVERY {
+                drop(state);
+                self.look_for_room();
+                looked = Instant::now();
+                state = self.state();
+            }
+        }
+    }
+
+    /// Tells in time that what comes cannot be written, and that it can again.
+    fn look_for_room(&self) {
+        match space::check(&self.changes.root, self.options.retention.free_min) {
+            Ok(()) => self.end_trouble("can be written"),
+            Err(error) if error.is_full() && self.makes_room() => {}
+            Err(error) => drop(self.note_failure(&error)),
+        }
+    }
+
+    /// Files can be written: says so if the operator was told that they cannot.
+    fn end_trouble(&self, what: &str) {
+        let mut state = self.state();
+        let trouble = state.trouble.end(Instant::now());
+        let refused = state.status.records_refused;
+        drop(state);
+        if let Some(lasted) = trouble {
+            let (root, lasted) = (self.changes.root.display(), lasted.as_secs());
+            self.options.notify.info(&format!(
+                "flow records {what} to {root} again, after {lasted} s; {refused} records found no room so far"
+            ));
         }
     }
 
@@ -69,15 +107,16 @@ impl Shared {
         let (pending, refused) = (state.pending_records, state.status.records_refused);
         let is_closing = state.closing;
         drop(state);
-        self.written.notify_all();
         if tells {
             let (root, max) = (self.changes.root.display(), self.options.pending_records_max);
             self.options.notify.warn(&format!(
                 "no flow records are written to {root}: {error}; {pending} of at most {max} records wait, {refused} found no \
                  room so far; trying again every {} s",
-                RETRY_MAX.as_secs()
+                self.options.retry.end().as_secs()
             ));
         }
+        // Whoever waits for it finds that it was told.
+        self.written.notify_all();
         is_closing
     }
 
@@ -146,15 +185,8 @@ impl Shared {
         state.status.records_written += records;
         state.bytes_since_retention += bytes;
         let wakes_upkeep = self.retention_is_due(&state);
-        let trouble = state.trouble.end(Instant::now());
-        let refused = state.status.records_refused;
         drop(state);
-        if let Some(lasted) = trouble {
-            let (root, lasted) = (self.changes.root.display(), lasted.as_secs());
-            self.options.notify.info(&format!(
-                "flow records are written to {root} again, after {lasted} s; {refused} records found no room so far"
-            ));
-        }
+        self.end_trouble("are written");
         self.written.notify_all();
         if wakes_upkeep {
             self.work.notify_all();
@@ -194,6 +226,7 @@ impl Shared {
             let span = records.first().map_or(0, |first| first.0)..=records.last().map_or(0, |last| last.0);
             let partition = dataset::partition_path(&self.changes.root, hour);
             self.make_partition(&partition)?;
+            self.ages.note(hour, Instant::now());
             let name = partition.join(dataset::file_name(*span.start(), *span.end(), self.changes.id()));
             let file = Temporary::of(name);
             let mut writer = FileWriter::create(file.path(), &[])?;
@@ -258,7 +291,7 @@ impl Shared {
         if !retention.removes() {
             return;
         }
-        match self.changes.retain(retention, (self.options.now_ns)()) {
+        match self.changes.retain(retention, (self.options.now_ns)(), Some(&self.ages)) {
             Ok(done) => self.note_upkeep(&done),
             Err(error) => self.note_upkeep_failure(&error),
         }

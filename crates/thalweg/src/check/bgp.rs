@@ -12,7 +12,7 @@ use thalweg_text::units::count;
 use super::join;
 use crate::tables::table;
 
-/// Neighbours listed one by one; more are counted.
+/// Neighbors listed one by one; more are counted.
 const NEIGHBORS_SHOWN_MAX: usize = 60;
 
 pub(super) fn render(text: &mut String, bgp: &BgpConfig) {
@@ -28,10 +28,10 @@ pub(super) fn render(text: &mut String, bgp: &BgpConfig) {
             bgp.neighbors.iter().take(NEIGHBORS_SHOWN_MAX).map(|neighbor| row(&called(neighbor), neighbor)),
         )
         .collect();
-    *text += &table(&["neighbour", "AS", "group", "families", "import", "export"], &[], rows);
+    *text += &table(&["neighbor", "AS", "group", "families", "import", "export"], &[], rows);
     if bgp.neighbors.len() > NEIGHBORS_SHOWN_MAX {
         let more = bgp.neighbors.len() - NEIGHBORS_SHOWN_MAX;
-        let _ = writeln!(text, "and {} more neighbours", count(more as u64));
+        let _ = writeln!(text, "and {} more neighbors", count(more as u64));
     }
     text.push('\n');
     if !bgp.library.sets.is_empty() {
@@ -44,7 +44,7 @@ pub(super) fn render(text: &mut String, bgp: &BgpConfig) {
     }
     let _ = writeln!(
         text,
-        "{} policies of these, {} policy tests passed\n",
+        "Policies made of these: {}. Policy tests passed: {}.\n",
         count(bgp.policies.len() as u64),
         count(bgp.tests_passed as u64)
     );

@@ -1,14 +1,20 @@
 //! `thalweg check`: what the ports would come to on this machine.
 
 use serde_json::{Value, json};
-use thalweg_live::{PortOutlook, outlook, start_dpdk};
+use thalweg_exec::Priority;
+use thalweg_live::{PortPreflight, preflight, start_dpdk};
 use thalweg_node::config::{Driver, MacAddress, RouterConfig, SubInterface};
 
 use super::port_name;
 use crate::tables::table;
 
-/// What was found out about the interfaces of ports, by port; `None` for ports that have none.
-pub(super) struct Interfaces(Vec<Option<PortOutlook>>);
+/// What was found out about the machine.
+pub(super) struct Interfaces {
+    /// The interfaces of ports, by port; `None` for ports that have none.
+    ports: Vec<Option<PortPreflight>>,
+    /// The priority that forwarding threads get, and what is missing.
+    priority: Option<(Priority, Option<String>)>,
+}
 
 impl Interfaces {
     /// Asks the system about all of them.
@@ -19,31 +25,35 @@ impl Interfaces {
             let port = Some(port).filter(own)?;
             let is_parent = |sub: SubInterface| sub.parent == index;
             let carries_vlans = config.ports.iter().any(|port| port.sub_interface.is_some_and(is_parent));
-            Some(outlook(port, port.interface.as_ref()?, carries_vlans, config.dpdk.mbufs))
+            Some(preflight(port, port.interface.as_ref()?, carries_vlans, config.dpdk.mbufs))
         };
         // Why it did not is said of each port that needs it.
         let _ = start_dpdk(config);
-        Self((0u16..).zip(&config.ports).map(look).collect())
+        let ports: Vec<_> = (0u16..).zip(&config.ports).map(look).collect();
+        let forwards = ports.iter().any(Option::is_some);
+        let priority = forwards.then(|| crate::priority::here(config.workers.priority));
+        Self { ports, priority }
     }
 
     /// Asks nobody.
     pub(super) fn unknown(config: &RouterConfig) -> Self {
-        Self(vec![None; config.ports.len()])
+        Self { ports: vec![None; config.ports.len()], priority: None }
     }
 
     /// A line for each port that has an interface, or is on one's wire; below them what is to be said about some.
     pub(super) fn render(&self, text: &mut String, config: &RouterConfig) {
-        if self.0.iter().all(Option::is_none) {
+        if self.ports.iter().all(Option::is_none) {
             return;
         }
         let mut rows = Vec::new();
         let mut notes = String::new();
-        for (port, found) in config.ports.iter().zip(&self.0) {
+        for (port, found) in config.ports.iter().zip(&self.ports) {
             if let (Some(interface), Some(found)) = (&port.interface, found) {
                 let mode = found.mode.clone().unwrap_or_else(|| "cannot be opened".to_owned());
                 rows.push(vec![port.name.clone(), interface.name.clone(), mode]);
                 let why = found.why_not_better.iter().map(|why| format!("not better: {why}"));
                 for note in why.chain(found.findings.iter().cloned()) {
+                    let note = note.strip_prefix(&format!("{}: ", interface.name)).unwrap_or(&note);
                     notes += &format!("{}: {note}\n", port.name);
                 }
             } else if let Some(sub) = port.sub_interface {
@@ -57,7 +67,21 @@ impl Interfaces {
         }
         *text += &table(&["port", "interface", "here and now"], &[], rows);
         text.push_str(&notes);
+        if let Some((priority, remark)) = &self.priority {
+            *text += &format!("Forwarding threads get priority {priority} here.\n");
+            text.extend(remark.iter().map(|remark| format!("workers: {remark}\n")));
+        }
         text.push('\n');
+    }
+
+    /// Of `workers` in JSON.
+    pub(super) fn workers_json(&self, config: &RouterConfig) -> Value {
+        let (here, remark) = self.priority.clone().unzip();
+        json!({
+            "priority": config.workers.priority.name(),
+            "priority_here": here.map(Priority::name),
+            "remark": remark.flatten(),
+        })
     }
 
     /// The MAC address that a port will have, if it is known here.
@@ -66,7 +90,7 @@ impl Interfaces {
         match (of.sub_interface, &of.interface) {
             // Of a VLAN it is the parent's, unless it has its own without an interface.
             (Some(sub), Some(_)) => self.mac_of(config, usize::from(sub.parent)),
-            (None, Some(interface)) if interface.own_mac => self.0.get(port)?.as_ref()?.mac,
+            (None, Some(interface)) if interface.own_mac => self.ports.get(port)?.as_ref()?.mac,
             _ => Some(of.mac),
         }
     }
@@ -88,7 +112,7 @@ impl Interfaces {
     pub(super) fn json_of(&self, config: &RouterConfig, port: usize) -> Value {
         let interface = config.ports.get(port).and_then(|port| port.interface.as_ref());
         let Some(interface) = interface else { return Value::Null };
-        let found = self.0.get(port).cloned().flatten();
+        let found = self.ports.get(port).cloned().flatten();
         json!({
             "name": interface.name,
             "looked_at": found.is_some(),

@@ -33,10 +33,10 @@ pub(crate) struct LabBgpArgs {
     /// Thread counts [default: 1 and each power of two up to the number of cores]
     #[arg(long, value_delimiter = ',', value_name = "COUNTS", help_heading = "What to vary")]
     pub(crate) threads: Vec<NonZeroUsize>,
-    /// Neighbours that announce
+    /// Neighbors that announce
     #[arg(long, value_name = "N", default_value = "12")]
-    pub(crate) neighbours: NonZeroUsize,
-    /// Prefixes that each neighbour announces [default: 50000, 100000 in Wu's loads; 20000, 50000 with --quick]
+    pub(crate) neighbors: NonZeroUsize,
+    /// Prefixes that each neighbor announces [default: 50000, 100000 in Wu's loads; 20000, 50000 with --quick]
     #[arg(long, value_name = "N")]
     pub(crate) prefixes: Option<NonZeroUsize>,
     /// Runs of each cell that count, in shuffled order [default: 5; 3 with --quick]
@@ -89,9 +89,9 @@ impl BgpPartArg {
 pub(crate) enum BgpSchedulingArg {
     /// One thread does everything: the reference for all others
     Serial,
-    /// A thread for each neighbour
+    /// A thread for each neighbor
     PerPeer,
-    /// A fixed pool takes ready tasks of any neighbour
+    /// A fixed pool takes ready tasks of any neighbor
     Dynamic,
     /// Sessions on any thread, each shard of the table on one
     Sharded,

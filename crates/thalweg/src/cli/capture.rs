@@ -29,8 +29,8 @@ pub(crate) struct CaptureArgs {
     /// End after so many seconds
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) seconds: Option<u32>,
-    /// Keep no more than so many octets of a packet
-    #[arg(short, long, value_name = "OCTETS", value_parser = clap::value_parser!(u32).range(14..=65_535))]
+    /// Keep no more than so many bytes of a packet
+    #[arg(short, long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(14..=65_535))]
     pub(crate) snaplen: Option<u32>,
     /// Keep no more than so many packets a second
     #[arg(long, value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(1..))]

@@ -14,7 +14,7 @@ pub(crate) struct FlowsArgs {
     /// The dataset's folder
     #[arg(long, global = true, value_name = "DIR", default_value = "/var/lib/thalweg/flows")]
     pub(crate) data: PathBuf,
-    /// Only what is in files: do not ask whoever writes the dataset what is not on disk yet
+    /// Only what is in files: do not ask the dataset's writer for records that are not on disk yet
     #[arg(long, global = true)]
     pub(crate) no_live: bool,
     #[command(subcommand)]
@@ -23,15 +23,15 @@ pub(crate) struct FlowsArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FlowsAction {
-    /// The largest of whatever kind: hosts, ports, autonomous systems, applications
+    /// Rank hosts, ports, autonomous systems or applications by traffic
     Top(FlowsTopArgs),
-    /// Flow records themselves, the latest ones, or as they come in
+    /// Print flow records: the latest ones, or as they come in
     List(FlowsListArgs),
-    /// Traffic over time, in all or by key
+    /// Show traffic over time, in all or by key
     Graph(FlowsGraphArgs),
     /// Add what others export: NetFlow and IPFIX out of captures, or sent here
     Import(FlowsImportArgs),
-    /// What the dataset consists of, and which files are skipped
+    /// Say what the dataset consists of, and which files are skipped
     Stats,
     /// Join small files and remove what need not be kept
     ///
@@ -44,41 +44,42 @@ pub(crate) enum FlowsAction {
 /// Which records.
 #[derive(Debug, Args)]
 pub(crate) struct FlowsWhichArgs {
-    /// Records of the time until now: 30s, 15m, 1h, 7d
+    /// Records of the time until now: 30s, 15m, 1h, 7d [default: all records]
     #[arg(long, value_name = "TIME", value_parser = parse_span, conflicts_with_all = ["from", "to"])]
     pub(crate) last: Option<u64>,
     /// Records from this time on (UTC): 2026-11-22, 2026-11-22T05:30, or seconds since the epoch
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub(crate) from: Option<u64>,
-    /// Records before this time
+    /// Records before this time (UTC)
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub(crate) to: Option<u64>,
     /// Threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) threads: Option<u16>,
-    /// Rows as comma-separated values, with a header
+    /// Print rows as comma-separated values, with a header
     #[arg(long)]
     pub(crate) csv: bool,
-    /// Counters of tables with k, M or G, and three digits
+    /// Print counters of tables with k, M or G, and three digits
     #[arg(long, conflicts_with = "csv")]
     pub(crate) human: bool,
-    /// Packets and octets of sampled traffic as counted, not multiplied by the sampling interval
+    /// Packets and bytes of sampled traffic as counted, not multiplied by the sampling interval
     #[arg(long)]
     pub(crate) raw: bool,
-    /// Which records: all, unless it is said; several words need no quotes, signs do
+    /// Which records, in the words below [default: all records]; < > ! ( ) need quotes in a shell
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Vec<String>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = TOP_HELP)]
 pub(crate) struct FlowsTopArgs {
-    /// By what records are summed up: one key, or several with commas
+    /// What to rank: a key from the list below, or several with commas
     #[arg(value_name = "KEY[,KEY..]", value_parser = parse_keys)]
     pub(crate) keys: Keys,
-    /// What is ranked
-    #[arg(long, value_enum, default_value_t = MetricArg::Octets)]
+    /// Rank by
+    #[arg(long, value_enum, default_value_t = MetricArg::Bytes)]
     pub(crate) by: MetricArg,
-    /// How many
+    /// Rows printed at most
     #[arg(short, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub(crate) n: u32,
     #[command(flatten)]
@@ -86,11 +87,12 @@ pub(crate) struct FlowsTopArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = LIST_HELP)]
 pub(crate) struct FlowsListArgs {
-    /// Records as they come to whoever writes the dataset, until interrupted
+    /// Print records as the dataset's writer gets them, until interrupted
     #[arg(short, long, conflicts_with_all = ["n", "last", "from", "to", "no_live"])]
     pub(crate) follow: bool,
-    /// How many
+    /// Records printed at most, the latest ones
     #[arg(short, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub(crate) n: u32,
     #[command(flatten)]
@@ -98,17 +100,18 @@ pub(crate) struct FlowsListArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = GRAPH_HELP)]
 pub(crate) struct FlowsGraphArgs {
     /// One line for each of the largest values of this key (or several, with commas)
     #[arg(long, value_name = "KEY", value_parser = parse_keys)]
     pub(crate) key: Option<Keys>,
-    /// What is shown
-    #[arg(long, value_enum, default_value_t = MetricArg::Octets)]
+    /// Show
+    #[arg(long, value_enum, default_value_t = MetricArg::Bytes)]
     pub(crate) by: MetricArg,
-    /// Length of a step [default: such that there are about 30]
+    /// Length of a step: 30s, 5m, 1h [default: about 30 steps in all]
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     pub(crate) step: Option<u64>,
-    /// Draw it into this file
+    /// Draw the graph into this SVG file instead
     #[arg(long, value_name = "FILE", conflicts_with = "csv")]
     pub(crate) svg: Option<PathBuf>,
     /// How many values of the key have a line of their own
@@ -121,7 +124,7 @@ pub(crate) struct FlowsGraphArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MetricArg {
     Packets,
-    Octets,
+    Bytes,
     /// Records: a long flow is reported several times
     Flows,
 }
@@ -130,7 +133,7 @@ impl From<MetricArg> for Metric {
     fn from(metric: MetricArg) -> Self {
         match metric {
             MetricArg::Packets => Self::Packets,
-            MetricArg::Octets => Self::Octets,
+            MetricArg::Bytes => Self::Bytes,
             MetricArg::Flows => Self::Flows,
         }
     }
@@ -155,25 +158,73 @@ fn parse_moment(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "expected a time in UTC, such as 2026-11-22 or 2026-11-22T05:30:00".to_owned())
 }
 
-const FLOWS_HELP: &str = "\
-A record belongs to the time at which its last packet came. Packets and octets are those of both directions, of sampled
+/// Help on words: of each command those that it knows, as whole texts because attributes take no others.
+macro_rules! counting {
+    () => {
+        "\
+A record belongs to the time at which its last packet came. Packets and bytes are those of both directions, of sampled
 traffic multiplied by the sampling interval; --raw leaves them as counted.
+"
+    };
+}
 
+macro_rules! keys {
+    () => {
+        "
 Keys:
   src dst host, src-port dst-port port, src-as dst-as as       host, port and as mean either end
   proto app ingress egress next-hop bgp-next-hop vlan mpls tos end drop nat-src nat-dst nat-src-port
   icmp-type icmp-code
+"
+    };
+}
 
+macro_rules! filters {
+    () => {
+        "
 Filters:
   [src|dst] ADDRESS, [src|dst] net PREFIX, [src|dst] port N, [src|dst] as N
   proto NAME_OR_N, tcp, udp, icmp, icmpv6, ipv4, ipv6, app NAME, end REASON, flags SA, nat
   next-hop, bgp-next-hop, nat-src, nat-dst PREFIX
-  ingress, egress, vlan, mpls, tos, dscp, ttl, packets, octets, duration, dropped, sampling, icmp-type, icmp-code N
+  ingress, egress, vlan, mpls, tos, dscp, ttl, packets, bytes, duration, dropped, sampling, icmp-type, icmp-code N
   N is a number, FROM-TO, or a comparison: > 10, <= 5k, != 0; tests are joined by and, or, not, ( )
+"
+    };
+}
 
-Examples:
+macro_rules! top_examples {
+    () => {
+        "
   thalweg flows top src --last 1h
-  thalweg flows top src,dst,dst-port --by packets -n 20 --from 2026-11-22T05:00 --to 2026-11-22T06:00 udp
+  thalweg flows top src,dst,dst-port --by packets -n 20 --from 2026-11-22T05:00 --to 2026-11-22T06:00 udp"
+    };
+}
+
+macro_rules! list_examples {
+    () => {
+        "
   thalweg flows list 'src net 10.0.0.0/8 and (dst port 53 or port 443) and packets > 10 and not as 64500'
-  thalweg flows graph --key app --step 5m --last 6h --svg apps.svg
-  thalweg flows list --follow tcp and flags S";
+  thalweg flows list --follow tcp and flags S"
+    };
+}
+
+macro_rules! graph_examples {
+    () => {
+        "
+  thalweg flows graph --last 1d tcp
+  thalweg flows graph --key app --step 5m --last 6h --svg apps.svg"
+    };
+}
+
+const FLOWS_HELP: &str = concat!(
+    counting!(),
+    keys!(),
+    filters!(),
+    "\nExamples:",
+    top_examples!(),
+    list_examples!(),
+    graph_examples!()
+);
+const TOP_HELP: &str = concat!(counting!(), keys!(), filters!(), "\nExamples:", top_examples!());
+const LIST_HELP: &str = concat!(counting!(), filters!(), "\nExamples:", list_examples!());
+const GRAPH_HELP: &str = concat!(counting!(), keys!(), filters!(), "\nExamples:", graph_examples!());

@@ -10,7 +10,7 @@ pub(crate) struct KeepArgs {
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = "What is kept")]
     keep: Option<u64>,
     /// Remove the oldest records until the dataset has at most so many bytes: 500MB, 20GB
-    #[arg(long, alias = "keep-octets", value_name = "BYTES", value_parser = bytes, help_heading = "What is kept")]
+    #[arg(long, alias = "keep-bytes", value_name = "BYTES", value_parser = bytes, help_heading = "What is kept")]
     keep_bytes: Option<u64>,
     /// Write nothing while less is free on the file system [default: 5 % of it, at most 1GB]; with any of these three options
     /// the oldest records are removed for it

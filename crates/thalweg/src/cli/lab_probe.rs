@@ -19,7 +19,7 @@ Examples:
   thalweg lab probe --only table                            ffProbe's table
   thalweg lab probe --only rivals --runs 3                  softflowd, nfpcapd, pmacctd on the same file
   thalweg lab probe --only table --configurations serial,4R+8W,8x(1R+1W)@pinned --packets 20000000
-It needs no permissions, sends to 127.0.0.1 only, and removes the captures that it makes (76 octets a packet, in the system's folder \
+It needs no permissions, sends to 127.0.0.1 only, and removes the captures that it makes (76 bytes a packet, in the system's folder \
 for temporary files). As root its collector gets a larger receive buffer, and loses less.")]
 pub(crate) struct LabProbeArgs {
     /// Parts of the experiment [default: all]

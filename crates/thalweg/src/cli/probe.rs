@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use thalweg_exec::ModelKind;
-use thalweg_flow::application::Labelling;
+use thalweg_flow::application::Labeling;
 use thalweg_flow::parse::ParseOptions;
-use thalweg_flow::{KeyFields, MeterOptions, Octets, Sampling};
+use thalweg_flow::{Bytes, KeyFields, MeterOptions, Sampling};
 use thalweg_probe::{
     Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeOptions, Shape, Spool, TlsOptions,
 };
@@ -64,7 +64,7 @@ pub(crate) struct ProbeArgs {
     /// Meter both directions as one flow (RFC 5103)
     #[arg(long, help_heading = "Metering")]
     pub(crate) biflow: bool,
-    /// Octets of what are counted
+    /// Bytes of what are counted
     #[arg(long, value_enum, default_value_t = CountArg::Ip, help_heading = "Metering")]
     pub(crate) count: CountArg,
     /// Look at one packet in N only: every Nth, or with `random:N` each by chance
@@ -108,7 +108,7 @@ pub(crate) struct ProbeArgs {
     /// Folder where records wait while a collector on TCP or TLS, or Kafka, is down
     #[arg(long, value_name = "DIR", requires = "export", help_heading = "Export")]
     pub(crate) spool: Option<PathBuf>,
-    /// Most octets of all records that wait there, in MB
+    /// Most bytes of all records that wait there, in MB
     #[arg(long, value_name = "MB", requires = "spool", default_value = "256", value_parser = clap::value_parser!(u32).range(1..),
           help_heading = "Export")]
     pub(crate) spool_mb: u32,
@@ -268,14 +268,14 @@ impl ProbeArgs {
             biflow: self.biflow,
             huge_pages: !self.small_pages,
             count: match self.count {
-                CountArg::Ip => Octets::Ip,
-                CountArg::Frames => Octets::Frame,
+                CountArg::Ip => Bytes::Ip,
+                CountArg::Frames => Bytes::Frame,
             },
             sampling: self.sample.unwrap_or(Sampling::All),
-            labelling: match self.applications {
-                ApplicationsArg::Ports => Labelling::Ports,
-                ApplicationsArg::Payload => Labelling::Payload,
-                ApplicationsArg::None => Labelling::None,
+            labeling: match self.applications {
+                ApplicationsArg::Ports => Labeling::Ports,
+                ApplicationsArg::Payload => Labeling::Payload,
+                ApplicationsArg::None => Labeling::None,
             },
             ..MeterOptions::default()
         };
@@ -328,7 +328,7 @@ impl ProbeArgs {
             spool: self
                 .spool
                 .clone()
-                .map(|folder| Spool { folder, octets_max: u64::from(self.spool_mb) * 1_000_000 }),
+                .map(|folder| Spool { folder, bytes_max: u64::from(self.spool_mb) * 1_000_000 }),
             tls: TlsOptions {
                 authorities: self.tls_ca.clone(),
                 server_name: self.tls_name.clone(),
@@ -374,7 +374,7 @@ const PROBE_HELP: &str = "\
 A record is what a flow did since it began or was last reported. Flows are reported when they end (nothing came for the
 idle timeout; TCP said so), when they go on for longer than the active timeout, and all at the end of the input.
 
-The last line is the law: packets and octets seen = exported + cached + dropped by reason.
+The last line is the law: packets and bytes seen = exported + cached + dropped by reason.
 
 Examples:
   thalweg probe office.pcapng                                  what is in it, counted

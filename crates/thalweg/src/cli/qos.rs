@@ -48,7 +48,7 @@ pub(crate) struct LabQosArgs {
     /// What is offered, as a multiple of the rate
     #[arg(long, value_name = "TIMES", default_value = "2", value_parser = overload)]
     pub(crate) overload: f64,
-    /// Calls; each is 50 packets of 200 octets a second
+    /// Calls; each is 50 packets of 200 bytes a second
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) calls: u16,
     /// Seconds of a trial, after a second in which queues fill [default: 4; 1 with --quick]

@@ -38,7 +38,7 @@ The packet:
   PORT ip SOURCE -> DESTINATION [TRANSPORT] [OPTION]...
     PORT        a port of the configuration, or its interface: where the packet comes in
     TRANSPORT   udp [SOURCE_PORT ->] PORT | tcp [SOURCE_PORT ->] PORT | icmp [TYPE[/CODE]] | protocol NUMBER
-    OPTION      ttl N | dscp NAME_OR_N | length OCTETS | df | flags syn,ack,.. | fragment first|later
+    OPTION      ttl N | dscp NAME_OR_N | length BYTES | df | flags syn,ack,.. | fragment first|later
 
 Examples:
   thalweg trace packet 'eth0 ip 10.0.0.1 -> 8.8.8.8 udp 53'

@@ -147,12 +147,12 @@ mod tests {
 
     #[test]
     fn marks_stand_at_their_times_and_parts_of_steps_are_left_out() {
-        let steps = |octets: [u64; 4]| octets.map(|octets| Sums { packets: 1, octets, flows: 1 }).to_vec();
+        let steps = |bytes: [u64; 4]| bytes.map(|bytes| Sums { packets: 1, bytes, flows: 1 }).to_vec();
         let series = [[1, 1000, 1000, 1], [1, 500, 500, 1]];
-        let series = series.map(|octets| thalweg_store::query::Series {
-            key: Some(vec![thalweg_store::query::KeyValue::Number(octets[1] as u32)]),
+        let series = series.map(|bytes| thalweg_store::query::Series {
+            key: Some(vec![thalweg_store::query::KeyValue::Number(bytes[1] as u32)]),
             total: Sums::default(),
-            steps: steps(octets),
+            steps: steps(bytes),
         });
         let graph = Graph {
             from_ns: START_NS,
@@ -161,7 +161,7 @@ mod tests {
             series: series.to_vec(),
             ..Graph::default()
         };
-        let svg = svg(&graph, Metric::Octets);
+        let svg = svg(&graph, Metric::Bytes);
         assert!(svg.contains("2 incomplete steps are left out"), "{svg}");
         assert!(svg.contains("05:01") && svg.contains("time (UTC)") && !svg.contains("since then"), "{svg}");
         assert!(svg.contains("at 2026-11-22T05:01:00Z: 133") && !svg.contains("05:00:00Z: 0"), "{svg}");

@@ -1,6 +1,6 @@
 //! `thalweg lab bgp`: schedulings of the daemon under the same loads.
 //!
-//! The daemon is this program itself (`thalweg run`), in a process of its own; neighbours and monitor are the
+//! The daemon is this program itself (`thalweg run`), in a process of its own; neighbors and monitor are the
 //! laboratory's, in this process. What compares schedulings without anything that would share their cores is run
 //! [in memory](in_memory).
 
@@ -20,7 +20,7 @@ use thalweg_lab::bgp::order::{Mix, Way};
 use thalweg_lab::bgp::receive::{self, Received, Strategy};
 use thalweg_lab::bgp::replay::{Replay, ReplayError};
 use thalweg_lab::bgp::scenario::{Scenario, with_marks};
-use thalweg_lab::bgp::table::{Neighbours, Packing, PathKind, Table};
+use thalweg_lab::bgp::table::{Neighbors, Packing, PathKind, Table};
 use thalweg_lab::report::Origin;
 use thalweg_lab::stats::shuffle;
 use thalweg_text::units::count;
@@ -30,7 +30,7 @@ use crate::Failure;
 use crate::cli::{Format, LabBgpArgs};
 use crate::progress::Steps;
 
-/// Prefixes that every neighbour announces, and those of Wu's loads.
+/// Prefixes that every neighbor announces, and those of Wu's loads.
 const PREFIXES: usize = 50_000;
 const PREFIXES_QUICK: usize = 20_000;
 const WU_PREFIXES: usize = 100_000;
@@ -100,7 +100,7 @@ struct Setting {
     parts: Vec<Part>,
     /// Scheduling and threads.
     ways: Vec<(String, usize)>,
-    neighbours: Neighbours,
+    neighbors: Neighbors,
     prefixes: usize,
     wu_prefixes: usize,
     runs: RunOptions,
@@ -164,8 +164,8 @@ fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
     Ok(Setting {
         parts,
         ways,
-        neighbours: Neighbours {
-            count: args.neighbours.get(),
+        neighbors: Neighbors {
+            count: args.neighbors.get(),
             address: std::net::Ipv4Addr::new(127, 0, 1, 1),
             as_number: 64_600,
         },
@@ -206,7 +206,7 @@ fn loads_of(setting: &Setting, part: Part) -> Vec<String> {
         Part::Blocks => vec!["table".to_owned()],
         Part::Mixes => Mix::ALL.iter().map(Mix::to_string).collect(),
         Part::Ways => ways().into_iter().map(|(name, _)| name).collect(),
-        Part::Wu => (1..=8).map(|n| Scenario::wu(n, 1, setting.neighbours, setting.runs.seed).name).collect(),
+        Part::Wu => (1..=8).map(|n| Scenario::wu(n, 1, setting.neighbors, setting.runs.seed).name).collect(),
         Part::Receive => Vec::new(),
     }
 }
@@ -215,7 +215,7 @@ fn ways() -> [(String, Way); 3] {
     [
         ("file order".to_owned(), Way::FileOrder),
         (format!("turns of {TURN}"), Way::RoundRobin(TURN)),
-        ("thread per neighbour".to_owned(), Way::ThreadPerPeer),
+        ("thread per neighbor".to_owned(), Way::ThreadPerPeer),
     ]
 }
 
@@ -265,31 +265,31 @@ impl Loads {
 }
 
 fn scenario(setting: &Setting, cell: &Cell) -> Scenario {
-    let (neighbours, seed) = (setting.neighbours, setting.runs.seed);
+    let (neighbors, seed) = (setting.neighbors, setting.runs.seed);
     match (cell.part, &setting.replay) {
         (Part::Wu, _) => {
             let number = cell.load.split(':').next().and_then(|n| n.parse().ok()).unwrap_or(1);
-            Scenario::wu(number, setting.wu_prefixes, neighbours, seed)
+            Scenario::wu(number, setting.wu_prefixes, neighbors, seed)
         }
         (Part::Blocks, _) => {
-            let mut scenario = Scenario::overlap(setting.prefixes, Packing::Real, neighbours, seed);
+            let mut scenario = Scenario::overlap(setting.prefixes, Packing::Real, neighbors, seed);
             if let Some(phase) = scenario.phases.last_mut() {
-                let (streams, blocks) = with_marks(&phase.streams, BLOCK, &neighbours);
+                let (streams, blocks) = with_marks(&phase.streams, BLOCK, &neighbors);
                 phase.marks = blocks * streams.len();
                 phase.goal = Goal::Marks(phase.marks);
                 phase.streams = streams;
             }
             scenario
         }
-        (_, Some((name, replay))) => Scenario::replayed(name, replay, neighbours.count, neighbours),
-        (_, None) => Scenario::overlap(setting.prefixes, Packing::Real, neighbours, seed),
+        (_, Some((name, replay))) => Scenario::replayed(name, replay, neighbors.count, neighbors),
+        (_, None) => Scenario::overlap(setting.prefixes, Packing::Real, neighbors, seed),
     }
 }
 
 /// Ways to receive, in this process.
 fn receive(setting: &Setting, quick: bool, outcome: &mut Outcome) -> Result<(), Failure> {
     let prefixes = if quick { 20_000 } else { 100_000 };
-    let one = Neighbours { count: 1, ..setting.neighbours };
+    let one = Neighbors { count: 1, ..setting.neighbors };
     let streams = [
         ("one prefix each", Packing::Small),
         ("as in a table", Packing::Real),
@@ -299,7 +299,7 @@ fn receive(setting: &Setting, quick: bool, outcome: &mut Outcome) -> Result<(), 
         (name, Table::made(prefixes, packing, one, setting.runs.seed).announce(0, PathKind::Any, true))
     });
     // So often that a run is some tens of megabytes: less is over before a clock has ticked.
-    let octets = if quick { 8 << 20 } else { 64 << 20 };
+    let bytes = if quick { 8 << 20 } else { 64 << 20 };
     let steps = Steps::on_terminal(None);
     let mut order: Vec<(usize, Strategy)> =
         (0..streams.len()).flat_map(|at| Strategy::ALL.map(|strategy| (at, strategy))).collect();
@@ -309,7 +309,7 @@ fn receive(setting: &Setting, quick: bool, outcome: &mut Outcome) -> Result<(), 
         shuffle(&mut order, &mut rng);
         for &(at, strategy) in &order {
             steps.at(round, &format!("receiving: {strategy}"));
-            let rounds = (octets / streams[at].1.bytes.len().max(1)).max(1);
+            let rounds = (bytes / streams[at].1.bytes.len().max(1)).max(1);
             match receive::measure(strategy, &streams[at].1, rounds) {
                 Ok(received) if round > 0 => measured.entry((at, strategy)).or_default().push(received),
                 Ok(_) => {}
@@ -335,11 +335,11 @@ fn receive(setting: &Setting, quick: bool, outcome: &mut Outcome) -> Result<(), 
 }
 
 fn describe(setting: &Setting) -> String {
-    let neighbours = setting.neighbours.count;
+    let neighbors = setting.neighbors.count;
     let mut text = match &setting.replay {
-        Some((name, _)) => format!("the {neighbours} largest peers of {name}"),
+        Some((name, _)) => format!("the {neighbors} largest peers of {name}"),
         None => format!(
-            "{neighbours} neighbors announce the same {} made-up prefixes each, one of them the best path",
+            "{neighbors} neighbors announce the same {} made-up prefixes each, one of them the best path",
             count(setting.prefixes as u64)
         ),
     };

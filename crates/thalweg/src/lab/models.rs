@@ -184,6 +184,9 @@ fn once(prepared: &Prepared<'_>, base: &ReplayOptions, setting: &Setting) -> Res
     let options = ReplayOptions { model: ModelKind::Serial, packets_max, ..base.clone() };
     let summary = prepared.replay(&options, &()).map_err(Failure::Replay)?;
     match summary.packets_in {
+        _ if !summary.input_issues.useless.is_empty() => {
+            Err(Failure::Incomplete(summary.input_issues.useless))
+        }
         0 => Err(Failure::Lab(LabError::NoPackets)),
         packets => Ok(packets),
     }

@@ -44,7 +44,7 @@ pub(super) fn run(args: &LabQosArgs, format: Format) -> Result<(), Failure> {
     let outcome = outcome.map_err(failed)?;
     let [voice_pps, bulk_pps] = options.offered_pps();
     let input = format!(
-        "voice: {voice_pps:.0} packets of {} octets a second; bulk: {bulk_pps:.0} of {}; seed {}",
+        "voice: {voice_pps:.0} packets of {} bytes a second; bulk: {bulk_pps:.0} of {}; seed {}",
         qos::VOICE_PACKET_BYTES,
         qos::BULK_PACKET_BYTES,
         args.seed

@@ -68,9 +68,13 @@ impl BgpLinks {
         self.tell(speaker);
         while !stop.load(Ordering::Acquire) {
             match self.hear() {
-                Ok(false) => failed = false,
-                // Neighbors of a reload are looked at with the next news.
-                Ok(true) => self.tell(speaker),
+                Ok(any) => {
+                    failed = false;
+                    // Without news too: a reload may have brought neighbors, and the next news may be that their way is gone.
+                    if any || self.has_other_neighbors(speaker) {
+                        self.tell(speaker);
+                    }
+                }
                 Err(error) => {
                     if !std::mem::replace(&mut failed, true) {
                         tracing::error!("links are not known, sessions end by their hold timer: {error}");
@@ -106,6 +110,16 @@ impl BgpLinks {
         self.links = view.links.into_iter().map(|link| (link.index, link)).collect();
         self.addresses = view.addresses;
         Ok(())
+    }
+
+    fn has_other_neighbors(&self, speaker: &Speaker) -> bool {
+        let mut count = 0;
+        let mut is_known = true;
+        for neighbor in speaker.direct_neighbors() {
+            count += 1;
+            is_known &= self.ways.contains_key(&neighbor);
+        }
+        !is_known || count != self.ways.len()
     }
 
     /// Tells sessions what became of the ways to their neighbors.

@@ -13,10 +13,11 @@ use thalweg_flow::{FlowRecord, Meter, MeterTotals, NO_AS, NO_INTERFACE};
 use thalweg_node::config::{Driver, FlowsConfig, KeepConfig, PortConfig, RouterConfig};
 use thalweg_node::forwarding::FibForwarding;
 use thalweg_node::plan::RecordOutlet;
-use thalweg_node::speaker::{Speaker, Towards};
+use thalweg_node::speaker::{BestPathTo, Speaker};
 use thalweg_ports::live::link::Links;
 use thalweg_probe::{
-    AskInterfaces, ExportTargets, Interfaces, PortInterface, StandingDelivery, StandingOptions, StandingWay,
+    AskInterfaces, ExportTargets, Interfaces, OutletStatus, PortInterface, RouterDelivery,
+    RouterDeliveryOptions, RouterWay,
 };
 use thalweg_store::{Notify, Retention, Severity};
 
@@ -27,23 +28,27 @@ const KEPT: Duration = Duration::from_secs(5);
 /// Addresses of which answers are kept.
 const ADDRESSES_MAX: usize = 1 << 16;
 
-/// Tells the meter's books: the router is there only after the delivery.
-pub(super) type BooksOfRouter = Arc<OnceLock<Box<dyn Fn() -> Option<MeterTotals> + Send + Sync>>>;
+/// Tells the meter's totals: the router is there only after the delivery.
+pub(super) type RouterTotals = Arc<OnceLock<Box<dyn Fn() -> Option<MeterTotals> + Send + Sync>>>;
 
 /// Shows the meter, as soon as there is one.
 type MeterOfRouter = Arc<OnceLock<Box<dyn Fn() -> Option<Arc<Meter>> + Send + Sync>>>;
 
+/// A port's name, and its interface's.
+type NamedPorts = Arc<Mutex<Vec<(String, Option<String>)>>>;
+
 /// Delivery of flow records.
 pub(super) struct FlowSide {
-    delivery: Mutex<Option<StandingDelivery>>,
+    ports: NamedPorts,
+    delivery: Mutex<Option<RouterDelivery>>,
     outlet: Arc<Outlet>,
     speaker: Arc<OnceLock<Arc<Speaker>>>,
-    books: BooksOfRouter,
+    totals: RouterTotals,
     meter: MeterOfRouter,
 }
 
 /// The way for the packet side.
-struct Outlet(StandingWay);
+struct Outlet(RouterWay);
 
 impl RecordOutlet for Outlet {
     fn take(&self, records: &mut Vec<FlowRecord>) {
@@ -67,10 +72,11 @@ impl FlowSide {
         tables: &Arc<FibForwarding>,
     ) -> Result<Self, Failure> {
         let speaker = Arc::new(OnceLock::new());
-        let (books, meter) = (BooksOfRouter::default(), MeterOfRouter::default());
-        let shown = meter.clone();
-        let (told, mut known) = (books.clone(), Known::new(tables.clone(), speaker.clone()));
-        let options = StandingOptions {
+        let (totals, meter) = (RouterTotals::default(), MeterOfRouter::default());
+        let (shown, ports) = (meter.clone(), NamedPorts::default());
+        name_ports(&ports, config);
+        let (told, mut known) = (totals.clone(), Known::new(tables.clone(), speaker.clone()));
+        let options = RouterDeliveryOptions {
             export: ExportTargets {
                 addresses: flows.collectors.clone(),
                 balance: flows.balance,
@@ -81,25 +87,31 @@ impl FlowSide {
             store: flows.store.clone(),
             retention: retention(&flows.keep),
             notify: Notify::new(|severity, text| match severity {
-                Severity::Info => tracing::info!("[flows] store: {text}"),
-                Severity::Warning => tracing::warn!("[flows] store: {text}"),
+                Severity::Info => tracing::info!("[flows]: {text}"),
+                Severity::Warning => tracing::warn!("[flows]: {text}"),
             }),
             meter: flows.meter.clone(),
-            interfaces: interfaces_of(config),
-            ask: Box::new(move || told.get().and_then(|books| books()).into_iter().collect()),
+            interfaces: interfaces_of(ports.clone()),
+            ask: Box::new(move || told.get().and_then(|totals| totals()).into_iter().collect()),
             meters: Box::new(move || shown.get().and_then(|meter| meter()).into_iter().collect()),
             complete: Box::new(move |record| known.complete(record)),
         };
-        let started = StandingDelivery::start(options);
+        let started = RouterDelivery::start(options);
         let (delivery, way) = started.map_err(|error| Failure::Run(format!("[flows]: {error}")))?;
         tracing::info!(collectors = flows.collectors.len(), store = ?flows.store, "metering flows");
         let (delivery, outlet) = (Mutex::new(Some(delivery)), Arc::new(Outlet(way)));
-        Ok(Self { delivery, outlet, speaker, books, meter })
+        Ok(Self { ports, delivery, outlet, speaker, totals, meter })
     }
 
     /// The way for records.
     pub(super) fn outlet(&self) -> Arc<dyn RecordOutlet> {
         self.outlet.clone()
+    }
+
+    /// The ports of another configuration. Records of flows by ports that are gone are still to come.
+    pub(super) fn set_ports(&self, config: &RouterConfig) {
+        name_ports(&self.ports, config);
+        self.outlet.0.ask_again();
     }
 
     /// From now on BGP is asked too.
@@ -108,15 +120,15 @@ impl FlowSide {
         let _ = self.speaker.set(speaker.clone());
     }
 
-    /// From now on collectors are told these books.
-    pub(super) fn set_books(&self, books: impl Fn() -> Option<MeterTotals> + Send + Sync + 'static) {
+    /// From now on collectors are told these totals.
+    pub(super) fn set_books(&self, totals: impl Fn() -> Option<MeterTotals> + Send + Sync + 'static) {
         // They are set once, by whoever started the router.
-        let _ = self.books.set(Box::new(books));
+        let _ = self.totals.set(Box::new(totals));
     }
 
     /// From now on answers from the dataset have the flows of this meter.
     pub(super) fn set_meter(&self, meter: impl Fn() -> Option<Arc<Meter>> + Send + Sync + 'static) {
-        // It is set once, as the books are.
+        // It is set once, as the totals are.
         let _ = self.meter.set(Box::new(meter));
     }
 
@@ -131,30 +143,36 @@ impl FlowSide {
         self.outlet.0.nat_events()
     }
 
-    /// Delivers what there is. No more records come.
-    pub(super) fn finish(&self) {
+    /// How collectors and store do, and how often the wall clock was set.
+    pub(super) fn outlets(&self) -> (Vec<OutletStatus>, u64) {
+        let delivery = self.delivery.lock().unwrap_or_else(PoisonError::into_inner);
+        delivery.as_ref().map(|delivery| (delivery.statuses(), delivery.clock_steps())).unwrap_or_default()
+    }
+
+    /// Delivers what there is. No more records come. Fails with what was lost, of records that were to be kept or sent.
+    pub(super) fn finish(&self) -> Result<(), Failure> {
         self.outlet.0.close();
         let delivery = self.delivery.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match delivery.map(StandingDelivery::finish) {
-            Some(Ok(outlets)) => {
-                for outlet in outlets {
-                    match outlet.failure() {
-                        None => {
-                            tracing::info!(to = outlet.to, records = outlet.records, lost = ?outlet.lost, "flow records");
-                        }
-                        Some(failure) => {
-                            tracing::error!(
-                                to = outlet.to,
-                                records = outlet.records,
-                                "flow records: {failure}"
-                            );
-                        }
-                    }
+        let Some(delivery) = delivery else { return Ok(()) };
+        let outlets = delivery
+            .finish()
+            .map_err(|error| Failure::Run(format!("[flows]: flow records were lost: {error}")))?;
+        let mut failures = Vec::new();
+        for outlet in outlets {
+            let (to, records) = (&outlet.to, outlet.records);
+            match outlet.failure() {
+                None => tracing::info!(to, records, lost = ?outlet.lost, "flow records"),
+                // Records may have arrived all the same, or when the collector was back.
+                Some(failure) if outlet.lost.is_empty() => {
+                    tracing::warn!(to, records, "flow records: {failure}")
+                }
+                Some(failure) => {
+                    tracing::error!(to, records, "flow records: {failure}");
+                    failures.push(format!("[flows]: {failure}"));
                 }
             }
-            Some(Err(error)) => tracing::error!("flow records were lost: {error}"),
-            None => {}
         }
+        if failures.is_empty() { Ok(()) } else { Err(Failure::Incomplete(failures)) }
     }
 }
 
@@ -163,11 +181,9 @@ fn retention(keep: &KeepConfig) -> Retention {
     Retention { age_max_s: keep.age_s, bytes_max: keep.bytes, free_min: keep.free, makes_room: true }
 }
 
-/// Finds the numbers of the ports' interfaces. A VLAN's port has its mirror's, or without one its parent's. Ports of which the
-/// system has no interface (DPDK's, those of a replay) have the smallest numbers that nobody else has.
-fn interfaces_of(config: &RouterConfig) -> AskInterfaces {
-    /// A port's name, and its interface's.
-    type Named = (String, Option<String>);
+/// Notes what ports and their interfaces are called; one that is gone keeps its names. A VLAN's port has its mirror, or
+/// without one its parent's interface.
+fn name_ports(named: &NamedPorts, config: &RouterConfig) {
     let interface = |port: &PortConfig| -> Option<String> {
         let own = port.interface.as_ref();
         match port.sub_interface {
@@ -178,9 +194,22 @@ fn interfaces_of(config: &RouterConfig) -> AskInterfaces {
             None => own.filter(|own| own.driver != Driver::Dpdk).map(|own| own.name.clone()),
         }
     };
-    let ports: Vec<Named> = config.ports.iter().map(|port| (port.name.clone(), interface(port))).collect();
+    let mut named = named.lock().unwrap_or_else(PoisonError::into_inner);
+    for (place, port) in config.ports.iter().enumerate() {
+        match named.get_mut(place) {
+            Some(_) if port.is_vacant() => {}
+            Some(known) => *known = (port.name.clone(), interface(port)),
+            None => named.push((port.name.clone(), interface(port))),
+        }
+    }
+}
+
+/// Finds the numbers of the ports' interfaces. Ports of which the system has no interface (DPDK's, those of a replay) have the
+/// smallest numbers that nobody else has.
+fn interfaces_of(ports: NamedPorts) -> AskInterfaces {
     let links = Links::open().ok();
     Box::new(move || {
+        let ports = ports.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let index = |name: &String| links.as_ref().and_then(|links| links.index(name).ok());
         let known: Vec<Option<u32>> = ports.iter().map(|(_, of)| of.as_ref().and_then(index)).collect();
         let mut free = (1..).filter(|number| !known.contains(&Some(*number)));
@@ -190,8 +219,9 @@ fn interfaces_of(config: &RouterConfig) -> AskInterfaces {
             None => free.next().unwrap_or(NO_INTERFACE),
         };
         let numbers: Vec<u32> = ports.iter().map(|(_, of)| of).zip(&known).map(number).collect();
-        let port = |((name, _), number): (&Named, u32)| PortInterface { number, name: name.clone() };
-        Interfaces::new(ports.iter().zip(numbers).map(port).collect())
+        let names = ports.into_iter().map(|(name, _)| name);
+        let port = |(name, number): (String, u32)| PortInterface { number, name };
+        Interfaces::new(names.zip(numbers).map(port).collect())
     })
 }
 
@@ -207,7 +237,7 @@ struct Known {
 #[derive(Clone, Copy)]
 struct About {
     next_hop: Option<IpAddr>,
-    bgp: Option<Towards>,
+    bgp: Option<BestPathTo>,
 }
 
 impl Known {
@@ -236,10 +266,10 @@ impl Known {
         }
         let next_hop = self.tables.with_tables(|tables| {
             let (hop, _) = tables.fib().lookup(address);
-            tables.ways_of(hop, Some(address)).first().and_then(|(_, neighbour, _)| *neighbour)
+            tables.ways_of(hop, Some(address)).first().and_then(|(_, neighbor, _)| *neighbor)
         });
-        let bgp = self.speaker.get().and_then(|speaker| speaker.towards(address));
-        let about = About { next_hop: next_hop.filter(|neighbour| *neighbour != address), bgp };
+        let bgp = self.speaker.get().and_then(|speaker| speaker.best_path_to(address));
+        let about = About { next_hop: next_hop.filter(|neighbor| *neighbor != address), bgp };
         self.of.insert(address, about);
         about
     }
@@ -269,6 +299,18 @@ mod tests {
         let number = |number, name: &str| PortInterface { number, name: name.to_owned() };
         let expected =
             [number(2, "files"), number(1, "lan"), number(NO_INTERFACE, "gone"), number(3, "more")];
-        assert_eq!(interfaces_of(&config)(), Interfaces::new(expected.to_vec()));
+        let ports = NamedPorts::default();
+        name_ports(&ports, &config);
+        let mut interfaces = interfaces_of(ports.clone());
+        assert_eq!(interfaces(), Interfaces::new(expected.to_vec()));
+
+        // One is gone, and another comes behind.
+        let text = [text[0].clone(), text[3].clone(), port("new", 5, "interface = \"lo\"\n")].concat();
+        let places = ["files", "lan", "gone", "more"].map(str::to_owned);
+        let source = thalweg_node::config::ConfigSource::of_text("test.toml", &text, Path::new(""));
+        name_ports(&ports, &source.config_in_places(&[], &places).expect("a router"));
+        let kept = [number(2, "files"), number(1, "lan"), number(NO_INTERFACE, "gone"), number(3, "more")];
+        let expected = kept.into_iter().chain([number(1, "new")]).collect();
+        assert_eq!(interfaces(), Interfaces::new(expected));
     }
 }

@@ -180,7 +180,8 @@ impl KernelThread {
 
     /// Resolves next hops by the networks there are now.
     fn follow_networks(&mut self, speaker: &Speaker) {
-        match self.networks.follow() {
+        let outlet = &self.outlet;
+        match self.networks.follow(|address| outlet.is_next_hop(address)) {
             Ok(true) => {
                 self.tell_next_hops(speaker);
                 self.outlet.set_underlay(self.networks.underlay().clone(), &mut self.installer);

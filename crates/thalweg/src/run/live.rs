@@ -11,22 +11,25 @@ use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::Value;
-use thalweg_dataplane::neighbour::NeighbourView;
-use thalweg_dataplane::police::ColourCounts;
+use thalweg_dataplane::neighbor::NeighborView;
+use thalweg_dataplane::police::ColorCounts;
 use thalweg_exec::{ModelOptions, Priority};
 use thalweg_flow::MeterTotals;
-use thalweg_live::{KernelStationCounts, LiveOptions, LiveRouter, StationSource, Tables, WorkerStatus};
+use thalweg_live::{
+    KernelNeighborCounts, LiveOptions, LiveRouter, NeighborSource, PortStatus, Tables, WorkerStatus,
+};
 use thalweg_node::config::{Class, Meter, PortConfig, RedAction, RouterConfig, WorkersConfig};
 use thalweg_node::control::{
     AclRuleView, ArpView, CaptureClient, CaptureRequest, CaptureSummary, CountersView, FlowCacheView,
-    LiveControl, NatUse, PacketStatus, PolicerView, PortView, QueueView, ReceiveQueueView, Request, UpDown,
-    WorkerView,
+    FlowOutletView, LiveControl, NatUse, PacketStatus, PolicerView, PortView, QueueView, ReceiveQueueView,
+    Request, UpDown, WorkerView,
 };
 use thalweg_node::forwarding::{ConfiguredRoutes, FibForwarding};
 use thalweg_node::live::{LiveTables, PortLink};
 use thalweg_node::speaker::Speaker;
-use thalweg_node::trace::{PacketSpec, Station, Surroundings, TraceView, explain};
+use thalweg_node::trace::{NextNeighbor, PacketSpec, Surroundings, TraceView, explain};
 use thalweg_ports::live::RxCounters;
+use thalweg_probe::OutletStatus;
 
 use self::rates::Rates;
 use super::flows::FlowSide;
@@ -41,7 +44,6 @@ const CHUNK_PACKETS: usize = thalweg_base::BATCH_PACKETS;
 pub(super) struct LiveSide {
     router: RwLock<LiveRouter>,
     tables: Arc<FibForwarding>,
-    names: Vec<String>,
     flows: Option<FlowSide>,
     /// How threads are placed and ranked, from the beginning to the end.
     workers: WorkersConfig,
@@ -84,7 +86,6 @@ impl LiveSide {
         Ok(Self {
             router: RwLock::new(router),
             tables: tables.clone(),
-            names: config.ports.iter().map(|port| port.name.clone()).collect(),
             flows,
             workers: config.workers.clone(),
             rates: Rates::default(),
@@ -96,7 +97,7 @@ impl LiveSide {
         &self.workers
     }
 
-    /// Lets collectors be told the meter's books, and BGP be asked about addresses.
+    /// Lets collectors be told the meter's counters, and BGP be asked about addresses.
     pub(super) fn connect_flows(self: &Arc<Self>, speaker: Option<&Arc<Speaker>>) {
         let Some(flows) = &self.flows else { return };
         let weak = Arc::downgrade(self);
@@ -120,8 +121,18 @@ impl LiveSide {
         let totals = self.flow_totals().ok_or("this router has no [flows]")?;
         let (records_lost, packets_lost) = self.flows.as_ref().map(FlowSide::lost).unwrap_or_default();
         let (nat_events, nat_events_lost) = self.flows.as_ref().map(FlowSide::nat_events).unwrap_or_default();
+        let (outlets, clock_steps) = self.flows.as_ref().map(FlowSide::outlets).unwrap_or_default();
+        let outlets = outlets.into_iter().map(flow_outlet_view).collect();
         let view = FlowCacheView::new(&totals);
-        Ok(FlowCacheView { records_lost, packets_lost, nat_events, nat_events_lost, ..view })
+        Ok(FlowCacheView {
+            records_lost,
+            packets_lost,
+            nat_events,
+            nat_events_lost,
+            clock_steps,
+            outlets,
+            ..view
+        })
     }
 
     /// Whether it stopped forwarding by itself.
@@ -129,12 +140,17 @@ impl LiveSide {
         self.lock().has_ended()
     }
 
-    /// Stops forwarding, once a reload that is under way is over.
-    pub(super) fn stop(&self) {
-        self.router.write().unwrap_or_else(PoisonError::into_inner).stop();
-        if let Some(flows) = &self.flows {
-            flows.finish();
-        }
+    /// Stops forwarding, once a reload that is under way is over. Fails if flow records were lost; that is said once.
+    pub(super) fn stop(&self) -> Result<(), Failure> {
+        let stopping = self.router.write().unwrap_or_else(PoisonError::into_inner).stop();
+        // Without the lock, because the flow meter's thread may ask the router for its totals.
+        stopping.wait();
+        self.flows.as_ref().map_or(Ok(()), FlowSide::finish)
+    }
+
+    /// What another configuration would change, or why it would be refused.
+    pub(super) fn compare(&self, config: &RouterConfig) -> Result<Vec<String>, String> {
+        self.lock().compare(config).map_err(|error| error.to_string())
     }
 
     /// Takes another configuration over. `also` is done when nothing of it can fail any more; if that does, nothing is
@@ -150,15 +166,18 @@ impl LiveSide {
         let routes = ConfiguredRoutes::of(config);
         let reloaded = router.reload(prepared, also).map_err(|error| error.to_string())?;
         self.tables.set_configured(routes);
+        if let Some(flows) = &self.flows {
+            flows.set_ports(config);
+        }
         Ok(reloaded.changes)
     }
 
-    /// Takes over what the kernel says of stations on ports; `None` if the host thread does not answer.
-    pub(super) fn set_kernel_stations(
+    /// Takes over what the kernel says of neighbors on ports; `None` if the host thread does not answer.
+    pub(super) fn set_kernel_neighbors(
         &self,
-        stations: impl IntoIterator<Item = (u16, IpAddr, [u8; 6])>,
-    ) -> Option<KernelStationCounts> {
-        self.lock().set_kernel_stations(stations)
+        neighbors: impl IntoIterator<Item = (u16, IpAddr, [u8; 6])>,
+    ) -> Option<KernelNeighborCounts> {
+        self.lock().set_kernel_neighbors(neighbors)
     }
 
     /// The configuration in force.
@@ -185,33 +204,33 @@ impl LiveSide {
     }
 
     fn name(&self, port: u16) -> String {
-        self.names.get(usize::from(port)).cloned().unwrap_or_default()
+        self.lock().port_name(port).unwrap_or_default()
     }
 
     fn ports(&self) -> Vec<PortView> {
         let ports = self.lock().ports();
         let up = |port| self.tables.with_tables(|tables| tables.port(port)).is_some_and(|link| link.is_up);
-        let view = |(index, port): (u16, thalweg_live::PortStatus)| PortView {
+        let view = |port: PortStatus| PortView {
             name: port.name,
             interface: port.facts.interface,
             mode: port.facts.mode,
             why_not_better: port.facts.why_not_better,
             mac: mac_text(port.facts.mac),
             mtu: port.facts.mtu,
-            up: up(index),
+            up: up(port.port),
             received: port.received.frames + port.offloaded.received.0,
-            received_bytes: port.received.octets + port.offloaded.received.1,
+            received_bytes: port.received.bytes + port.offloaded.received.1,
             missed: port.received.missed + port.received.refused,
             foreign: port.received.foreign,
             queues: port.queues.iter().map(receive_queue_view).collect(),
             sent: port.sent.frames + port.offloaded.sent.0,
-            sent_bytes: port.sent.octets + port.offloaded.sent.1,
+            sent_bytes: port.sent.bytes + port.offloaded.sent.1,
             failed: port.sent.failed,
             queued: port.queued,
             offloaded: port.offloaded.received.0,
             rates: None,
         };
-        (0..).zip(ports).map(view).collect()
+        ports.into_iter().map(view).collect()
     }
 
     /// Looks at counters once a second until `stop` is set, for rates: the body of a thread.
@@ -254,7 +273,7 @@ impl LiveSide {
                 rule: name.to_owned(),
                 action: action.name().to_owned(),
                 packets: count.packets,
-                bytes: count.octets,
+                bytes: count.bytes,
                 ports_in: ports_in.clone(),
                 ports_out: ports_out.clone(),
             }));
@@ -265,9 +284,9 @@ impl LiveSide {
     /// Classes with a policer, and what it called packets.
     fn policers(&self) -> Vec<PolicerView> {
         let router = self.lock();
-        let (config, counts) = (router.config(), router.plan().colour_counts());
+        let (config, counts) = (router.config(), router.plan().color_counts());
         let classes = config.qos.classes.iter().zip(counts);
-        let view = |(class, counts): (&Class, Option<ColourCounts>)| {
+        let view = |(class, counts): (&Class, Option<ColorCounts>)| {
             let (policer, counts) = (class.policer?, counts?);
             let (committed_bps, peak_bps) = match policer.meter {
                 Meter::TwoRate { cir_bps, pir_bps, .. } => (cir_bps, Some(pir_bps)),
@@ -307,6 +326,15 @@ impl LiveSide {
                 nat.sessions, nat.sessions_max
             ));
         }
+        let (outlets, _) = self.flows.as_ref().map(FlowSide::outlets).unwrap_or_default();
+        problems.extend(outlets.iter().filter_map(|outlet| {
+            let error = outlet.error.as_ref()?;
+            Some(format!(
+                "flow records do not reach {} ({} lost so far): {error}",
+                outlet.to,
+                outlet.lost_in_all()
+            ))
+        }));
         PacketStatus { ports: UpDown { up, down: ports.len() as u64 - up }, nat, problems }
     }
 
@@ -330,26 +358,26 @@ impl LiveSide {
             queued: ports.iter().map(|port| port.queued).sum(),
             to_host: by_name(counters.to_host()),
             dropped: by_name(counters.dropped()),
-            waiting_for_neighbour: numbers.waiting,
+            waiting_for_neighbor: numbers.waiting,
             icmp_errors: numbers.icmp.errors_written,
             icmp_errors_withheld: numbers.icmp.errors_not_written.iter().sum(),
             workers: router.workers().into_iter().map(worker_view).collect(),
         })
     }
 
-    fn neighbours(&self) -> Result<Vec<ArpView>, String> {
+    fn neighbors(&self) -> Result<Vec<ArpView>, String> {
         let views = self.lock().ask(|host| {
-            let source = |each: &NeighbourView| host.station_source(each.port, each.address);
-            host.neighbours().map(|each| (each, source(&each))).collect::<Vec<_>>()
+            let source = |each: &NeighborView| host.neighbor_source(each.port, each.address);
+            host.neighbors().map(|each| (each, source(&each))).collect::<Vec<_>>()
         });
         let views = views.ok_or("the host thread does not answer")?;
-        let view = |(neighbour, source): &(NeighbourView, StationSource)| ArpView {
-            port: self.name(neighbour.port),
-            address: neighbour.address.to_string(),
-            mac: neighbour.mac.map(mac_text),
-            state: neighbour.state.name().to_owned(),
-            source: neighbour.mac.map(|_| source.name().to_owned()),
-            waiting: neighbour.packets_waiting as u64,
+        let view = |(neighbor, source): &(NeighborView, NeighborSource)| ArpView {
+            port: self.name(neighbor.port),
+            address: neighbor.address.to_string(),
+            mac: neighbor.mac.map(mac_text),
+            state: neighbor.state.name().to_owned(),
+            source: neighbor.mac.map(|_| source.name().to_owned()),
+            waiting: neighbor.packets_waiting as u64,
         };
         Ok(views.iter().map(view).collect())
     }
@@ -357,10 +385,10 @@ impl LiveSide {
     fn queues(&self) -> Vec<QueueView> {
         let router = self.lock();
         let mut views = Vec::new();
-        for (port, name) in (0u16..).zip(&self.names) {
+        for PortStatus { port, name, .. } in router.ports() {
             let of_port = router.with_queue(port, |queue| {
                 let classes = queue.config().classes.iter().zip(queue.counters());
-                classes.map(|(class, counters)| queue_view(name, &class.name, counters)).collect::<Vec<_>>()
+                classes.map(|(class, counters)| queue_view(&name, &class.name, counters)).collect::<Vec<_>>()
             });
             views.extend(of_port.into_iter().flatten());
         }
@@ -388,11 +416,11 @@ impl Surroundings for Around<'_> {
         self.tables.with_tables(|tables| tables.port(port))
     }
 
-    fn station(&self, port: u16, address: IpAddr) -> Option<Station> {
+    fn neighbor(&self, port: u16, address: IpAddr) -> Option<NextNeighbor> {
         let found = self.router.ask(move |host| {
-            host.neighbours().find(|neighbour| (neighbour.port, neighbour.address) == (port, address))
+            host.neighbors().find(|neighbor| (neighbor.port, neighbor.address) == (port, address))
         })?;
-        found.map(|neighbour| Station { state: neighbour.state.name().to_owned(), mac: neighbour.mac })
+        found.map(|neighbor| NextNeighbor { state: neighbor.state.name().to_owned(), mac: neighbor.mac })
     }
 
     fn waiting(&self, port: u16, class: u8) -> Option<u64> {
@@ -406,7 +434,7 @@ impl LiveControl for LiveSide {
         match request {
             Request::Ports => rows(self.rated_ports()),
             Request::Counters => rows([self.counters()?]),
-            Request::Arp => rows(self.neighbours()?),
+            Request::Arp => rows(self.neighbors()?),
             Request::Queues => rows(self.rated_queues()),
             Request::AccessLists => rows(self.access_lists()),
             Request::Policers => rows(self.policers()),
@@ -467,25 +495,22 @@ impl LiveControl for LiveSide {
 
 /// The priority that threads get of what the configuration wants; what is missing is said.
 fn priority_of(config: &RouterConfig) -> Priority {
-    let wanted = config.workers.priority;
-    let (allowed, why) = wanted.allowed();
-    if let Some(why) = why.filter(|_| allowed != wanted) {
-        let right = match wanted {
-            Priority::RealTime => "LimitRTPRIO=1",
-            Priority::Nice | Priority::Normal => "LimitNICE=-10",
-        };
-        tracing::warn!(
-            "forwarding threads run with priority {allowed} instead of {wanted} ({why}): packets wait for a core on a busy \
-             machine. Give the router CAP_SYS_NICE or, under systemd, {right}; or set priority = \"{allowed}\" in [workers]"
-        );
+    let (allowed, remark) = crate::priority::here(config.workers.priority);
+    if let Some(remark) = remark {
+        tracing::warn!("{remark}");
     }
     allowed
+}
+
+fn flow_outlet_view(status: OutletStatus) -> FlowOutletView {
+    let OutletStatus { to, records, waiting, lost, error } = status;
+    FlowOutletView { to, records, waiting, lost, error }
 }
 
 fn receive_queue_view(queue: &RxCounters) -> ReceiveQueueView {
     ReceiveQueueView {
         received: queue.frames,
-        received_bytes: queue.octets,
+        received_bytes: queue.bytes,
         missed: queue.missed + queue.refused,
     }
 }
@@ -502,7 +527,7 @@ fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::Cla
         class: class.to_owned(),
         enqueued: counters.enqueued,
         sent: counters.sent,
-        sent_bytes: counters.octets,
+        sent_bytes: counters.bytes,
         dropped_full: counters.dropped_full,
         dropped_managed: counters.dropped_managed,
         marked: counters.marked,
@@ -519,5 +544,5 @@ fn rows(views: impl IntoIterator<Item = impl Serialize>) -> Result<Vec<Value>, S
 }
 
 fn mac_text(mac: [u8; 6]) -> String {
-    mac.map(|octet| format!("{octet:02x}")).join(":")
+    mac.map(|byte| format!("{byte:02x}")).join(":")
 }

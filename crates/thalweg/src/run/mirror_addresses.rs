@@ -36,15 +36,8 @@ struct MirrorAddresses {
     failed: Option<String>,
 }
 
-/// Follows the mirrors of a configuration, if it has any, until `stop` is set.
-pub(super) fn follow(
-    configurations: Arc<Configurations>,
-    config: &RouterConfig,
-    stop: Arc<AtomicBool>,
-) -> Result<(), String> {
-    if mirrors(config).next().is_none() {
-        return Ok(());
-    }
+/// Follows the mirrors of the configuration in force until `stop` is set.
+pub(super) fn follow(configurations: Arc<Configurations>, stop: Arc<AtomicBool>) -> Result<(), String> {
     let watch = Watch { addresses: true, ..Watch::default() };
     let monitor = Monitor::open(watch).map_err(|error| error.to_string())?;
     let links = Links::open().map_err(|error| error.to_string())?;

@@ -1,6 +1,6 @@
-//! `[bgp.mrt]`: the RIB from time to time, and what neighbours send, in MRT files. A thread of its own writes them.
+//! `[bgp.mrt]`: the RIB from time to time, and what neighbors send, in MRT files. A thread of its own writes them.
 //!
-//! What sessions read waits in a bounded queue ([`WAITING_OCTETS_MAX`]); what has no room is dropped and counted, and
+//! What sessions read waits in a bounded queue ([`WAITING_BYTES_MAX`]); what has no room is dropped and counted, and
 //! the log says so, because a slow disk must not slow down routing. Dumps are written a slice at a time between
 //! updates, at multiples of their interval since the epoch, so that dumps of several routers are of the same time.
 //!
@@ -20,11 +20,11 @@ use thalweg_wire::mrt::{
     AsSize, Direction, Endpoint, MessageForm, Timestamp, write_message, write_state_change,
 };
 
-/// Octets of messages that may wait: about a table of 500,000 routes.
-const WAITING_OCTETS_MAX: usize = 64 << 20;
+/// Bytes of messages that may wait: about a table of 500,000 routes.
+const WAITING_BYTES_MAX: usize = 64 << 20;
 
 /// What each entry of the queue counts besides its messages.
-const ENTRY_OCTETS: usize = 128;
+const ENTRY_BYTES: usize = 128;
 
 /// How long the thread waits for messages before it looks at the clock.
 const WAIT: Duration = Duration::from_millis(200);
@@ -59,7 +59,7 @@ pub(super) struct UpdateTap {
 #[derive(Default)]
 struct TapState {
     queue: VecDeque<Seen>,
-    octets: usize,
+    bytes: usize,
     /// Reads that were dropped since somebody asked.
     dropped: u64,
     is_closed: bool,
@@ -76,14 +76,14 @@ impl SessionTap for UpdateTap {
 }
 
 impl UpdateTap {
-    fn push(&self, session: &Arc<Negotiated>, octets: usize, what: impl FnOnce() -> What) {
+    fn push(&self, session: &Arc<Negotiated>, bytes: usize, what: impl FnOnce() -> What) {
         let time = timestamp();
         let mut state = self.lock();
-        if state.octets + octets + ENTRY_OCTETS > WAITING_OCTETS_MAX {
+        if state.bytes + bytes + ENTRY_BYTES > WAITING_BYTES_MAX {
             state.dropped += 1;
             return;
         }
-        state.octets += octets + ENTRY_OCTETS;
+        state.bytes += bytes + ENTRY_BYTES;
         let was_empty = state.queue.is_empty();
         state.queue.push_back(Seen { session: session.clone(), time, what: what() });
         drop(state);
@@ -98,7 +98,7 @@ impl UpdateTap {
         if state.queue.is_empty() && !state.is_closed {
             state = self.ready.wait_timeout(state, timeout).unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.octets = 0;
+        state.bytes = 0;
         (std::mem::take(&mut state.queue), std::mem::take(&mut state.dropped), state.is_closed)
     }
 
@@ -249,8 +249,8 @@ impl Seen {
                 // Both ends of a connection have addresses of one family.
                 let _ = write_state_change(out, self.time, peer, local, old, new);
             }
-            What::Messages(octets) => {
-                let mut rest: &[u8] = octets;
+            What::Messages(bytes) => {
+                let mut rest: &[u8] = bytes;
                 while let Ok(Some(message)) = frame(rest, session.codec.message_length_max()) {
                     let (whole, next) = rest.split_at(message.length.min(rest.len()));
                     if message.kind == MessageKind::Update {

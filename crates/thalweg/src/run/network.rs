@@ -1,4 +1,4 @@
-//! Neighbours over TCP: the speaker's idea of a network on real sockets.
+//! Neighbors over TCP: the speaker's idea of a network on real sockets.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
@@ -19,7 +19,7 @@ use thalweg_ports::tcp::{
     connect,
 };
 
-/// Listening sockets, and how neighbours are connected to.
+/// Listening sockets, and how neighbors are connected to.
 pub(super) struct TcpNetwork {
     listeners: Vec<Listener>,
     /// Passwords that the listening sockets have.
@@ -134,7 +134,7 @@ fn has(network: IpPrefix, address: IpAddr) -> bool {
     }
 }
 
-/// A neighbour of another AS is next door unless its configuration says otherwise.
+/// A neighbor of another AS is next door unless its configuration says otherwise.
 fn is_external(neighbor: &NeighborConfig) -> bool {
     match neighbor.remote_as {
         RemoteAs::One(asn) => neighbor.kind(asn) == PeerKind::External,
@@ -152,6 +152,10 @@ impl ByteStream for TcpStream {
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         progress(self.0.write_vectored(slices))
+    }
+
+    fn shut_down_write(&mut self) -> io::Result<()> {
+        self.0.shutdown_write().map_err(io::Error::other)
     }
 
     fn connected(&mut self) -> Option<io::Result<()>> {
@@ -178,7 +182,7 @@ impl ByteStream for TcpStream {
 
 fn progress(result: Result<Progress, TcpError>) -> io::Result<usize> {
     match result {
-        Ok(Progress::Bytes(octets)) => Ok(octets),
+        Ok(Progress::Bytes(bytes)) => Ok(bytes),
         Ok(Progress::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
         Ok(Progress::Closed) => Ok(0),
         Err(error) => Err(io::Error::other(error)),

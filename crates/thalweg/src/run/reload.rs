@@ -9,7 +9,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use thalweg_node::config::{ConfigErrors, ConfigSource, LearnedAddress, RouterConfig};
+use thalweg_node::config::{BgpConfig, ConfigErrors, ConfigSource, LearnedAddress, RouterConfig};
 use thalweg_node::control::{Identity, Reload};
 use thalweg_node::speaker::Speaker;
 
@@ -33,6 +33,8 @@ pub(super) struct Configurations {
 struct InForce {
     source: ConfigSource,
     learned: Vec<LearnedAddress>,
+    /// The names of all ports that there have been, by number: what comes back has its number again.
+    places: Vec<String>,
 }
 
 impl Configurations {
@@ -43,7 +45,9 @@ impl Configurations {
         speaker: Option<Arc<Speaker>>,
         live: Option<Arc<LiveSide>>,
     ) -> Arc<Self> {
-        let in_force = Mutex::new(InForce { source: process.source.clone(), learned: Vec::new() });
+        let places = live.iter().flat_map(|live| live.config().ports.clone()).map(|port| port.name);
+        let (source, places) = (process.source.clone(), places.collect());
+        let in_force = Mutex::new(InForce { source, learned: Vec::new(), places });
         let (path, socket) = (args.config.clone(), process.socket.configured.clone());
         Arc::new(Self { path, socket, identity: process.identity.clone(), speaker, live, in_force })
     }
@@ -51,30 +55,41 @@ impl Configurations {
     /// Reads the file again; whatever is wrong with it, nothing changes.
     pub(super) fn reloader(self: &Arc<Self>) -> Arc<Reload> {
         let this = self.clone();
-        Arc::new(move || this.reload())
+        Arc::new(move |is_dry| if is_dry { this.compare() } else { this.reload() })
+    }
+
+    /// What a reload would change, or why it would be refused. What BGP would do is not said.
+    fn compare(&self) -> Result<Vec<String>, String> {
+        let in_force = self.lock();
+        let (_, config) = self.read(&in_force).map_err(|errors| errors.without_severity())?;
+        bgp_of(&config, self.speaker.as_deref())?;
+        self.live.as_ref().map_or(Ok(Vec::new()), |live| live.compare(&config))
+    }
+
+    /// The file as it is now.
+    fn read(&self, in_force: &InForce) -> Result<(ConfigSource, RouterConfig), ConfigErrors> {
+        let source = ConfigSource::read(&self.path)?;
+        let config = source.config_in_places(&in_force.learned, &in_force.places)?;
+        Ok((source, config))
     }
 
     fn reload(&self) -> Result<Vec<String>, String> {
         let mut in_force = self.lock();
-        let read = |learned: &[LearnedAddress]| -> Result<_, ConfigErrors> {
-            let source = ConfigSource::read(&self.path)?;
-            let config = source.config(learned)?;
-            Ok((source, config))
-        };
         let refused = |what: &str, why: String| {
             tracing::error!("{} {what} and was not taken over: {why}", self.path.display());
             self.identity.reloaded(Err(&why));
             why
         };
         let (source, config) =
-            read(&in_force.learned).map_err(|errors| refused("is not valid", errors.without_severity()))?;
+            self.read(&in_force).map_err(|errors| refused("is not valid", errors.without_severity()))?;
         let config = Arc::new(config);
         let has_other_socket = config.control_socket != self.socket;
         let has_other_workers = self.live.as_ref().is_some_and(|live| *live.workers() != config.workers);
-        let taken = take_over(&config, self.speaker.as_deref(), self.live.as_deref());
+        let taken = migrate_state(&config, self.speaker.as_deref(), self.live.as_deref());
         let mut changes = taken.map_err(|why| refused("cannot be applied", why))?;
         self.identity.reloaded(Ok(&config));
         in_force.source = source;
+        in_force.take_places(&config);
         if has_other_socket {
             changes.push("[control] socket changed: it takes effect with a restart".to_owned());
         }
@@ -103,14 +118,17 @@ impl Configurations {
         let (mut taken, mut refused) = (Vec::new(), Vec::new());
         for address in found {
             taken.push(address);
-            if let Err(errors) = in_force.source.config(&taken) {
+            if let Err(errors) = in_force.source.config_in_places(&taken, &in_force.places) {
                 refused.extend(taken.pop().map(|address| (address, errors.to_string())));
             }
         }
         if taken == in_force.learned {
             return Ok(Some(Learned { refused, ..Learned::default() }));
         }
-        let config = in_force.source.config(&taken).map_err(|errors| errors.to_string())?;
+        let config = in_force
+            .source
+            .config_in_places(&taken, &in_force.places)
+            .map_err(|errors| errors.to_string())?;
         live.reload(&Arc::new(config), || Ok(Vec::new()))?;
         let before = std::mem::replace(&mut in_force.learned, taken.clone());
         let only_in = |these: &[LearnedAddress], those: &[LearnedAddress]| {
@@ -121,6 +139,13 @@ impl Configurations {
 
     fn lock(&self) -> MutexGuard<'_, InForce> {
         self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl InForce {
+    /// Ports have numbers that are theirs from now on.
+    fn take_places(&mut self, config: &RouterConfig) {
+        self.places.extend(config.ports.iter().skip(self.places.len()).map(|port| port.name.clone()));
     }
 }
 
@@ -135,20 +160,13 @@ pub(super) struct Learned {
     pub(super) refused: Vec<(LearnedAddress, String)>,
 }
 
-fn take_over(
+fn migrate_state(
     config: &Arc<RouterConfig>,
     speaker: Option<&Speaker>,
     live: Option<&LiveSide>,
 ) -> Result<Vec<String>, String> {
     let has_interfaces = config.ports.iter().any(|port| port.interface.is_some());
-    let bgp = match (speaker, &config.bgp) {
-        (Some(_), None) => return Err("the configuration has no [bgp] section any more".to_owned()),
-        (None, Some(_)) => {
-            return Err("[bgp] is new: that needs a restart; nothing was changed".to_owned());
-        }
-        (Some(speaker), Some(bgp)) => Some((speaker, Arc::new(bgp.clone()))),
-        (None, None) => None,
-    };
+    let bgp = bgp_of(config, speaker)?;
     let speak = || bgp.map_or_else(|| Ok(Vec::new()), |(speaker, bgp)| speaker.reload(bgp));
     match live {
         Some(live) => live.reload(config, speak),
@@ -156,5 +174,18 @@ fn take_over(
             Err("ports have interfaces now: that needs a restart; nothing was changed".to_owned())
         }
         None => speak(),
+    }
+}
+
+/// What BGP would take over; a router does not begin or end to speak it.
+fn bgp_of<'s>(
+    config: &RouterConfig,
+    speaker: Option<&'s Speaker>,
+) -> Result<Option<(&'s Speaker, Arc<BgpConfig>)>, String> {
+    match (speaker, &config.bgp) {
+        (Some(_), None) => Err("the configuration has no [bgp] section any more".to_owned()),
+        (None, Some(_)) => Err("[bgp] is new: that needs a restart; nothing was changed".to_owned()),
+        (Some(speaker), Some(bgp)) => Ok(Some((speaker, Arc::new(bgp.clone())))),
+        (None, None) => Ok(None),
     }
 }

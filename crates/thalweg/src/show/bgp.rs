@@ -159,8 +159,8 @@ pub(super) fn route(routes: &[RouteView]) -> String {
         let best = if route.best { ", best" } else { "" };
         let stale = if route.stale { ", stale" } else { "" };
         text += &format!("{} from {}{best}{stale}\n", route.prefix, route.neighbor);
-        text +=
-            &format!("    next hop {}, AS path {}, origin {}\n", route.next_hop, route.as_path, route.origin);
+        let path = if route.as_path.is_empty() { "empty" } else { &route.as_path };
+        text += &format!("    next hop {}, AS path {path}, origin {}\n", route.next_hop, route.origin);
         let med = route.med.map_or_else(String::new, |med| format!(", MED {med}"));
         text += &format!("    local preference {}{med}, {} old\n", route.local_pref, age(route.age_s));
         if route.discard {
@@ -237,7 +237,7 @@ pub(super) fn memory(view: &MemoryView) -> String {
         ("Resident in all", view.resident),
         ("Resident at most", view.resident_peak),
     ];
-    table(&["What", "Memory"], &[1], rows.map(|(what, octets)| vec![what.to_owned(), bytes(octets)]))
+    table(&["What", "Memory"], &[1], rows.map(|(what, amount)| vec![what.to_owned(), bytes(amount)]))
 }
 
 #[cfg(test)]

@@ -29,7 +29,24 @@ pub(super) fn cache(view: &FlowCacheView) -> String {
         rows.push(vec!["events of NAT".to_owned(), count(view.nat_events)]);
         rows.push(vec!["events of NAT lost before export".to_owned(), count(view.nat_events_lost)]);
     }
+    if view.clock_steps > 0 {
+        rows.push(vec!["times the wall clock was set".to_owned(), count(view.clock_steps)]);
+    }
     text += &table(&["Flow cache", ""], &[1], rows);
+    let rows = view.outlets.iter().map(|outlet| {
+        let lost: Vec<String> =
+            outlet.lost.iter().map(|(reason, records)| format!("{} {reason}", count(*records))).collect();
+        let lost = if lost.is_empty() { "0".to_owned() } else { lost.join(", ") };
+        vec![outlet.to.clone(), count(outlet.records), count(outlet.waiting), lost]
+    });
+    if !view.outlets.is_empty() {
+        text += &table(&["Records to", "Delivered", "Waiting", "Lost"], &[1, 2], rows);
+    }
+    for outlet in &view.outlets {
+        if let Some(error) = &outlet.error {
+            text += &format!("{}: {error}\n", outlet.to);
+        }
+    }
     text += &format!("memory: {}\n", bytes(view.memory_bytes));
     if !view.balances {
         text += "packets were passing while this was counted: the sums are out by those\n";

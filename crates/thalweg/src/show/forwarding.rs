@@ -1,7 +1,7 @@
 //! What a router tells of its forwarding table, and of how it is kept in step with the kernel's.
 
 use thalweg_node::control::{
-    FibRouteView, FibView, FibWay, ForwardingView, InStepView, KernelView, NeighboursInStepView,
+    FibRouteView, FibView, FibWay, ForwardingView, KernelSyncView, KernelView, NeighborSyncView,
 };
 use thalweg_text::units::{bytes, count};
 use thalweg_text::{Align, Table};
@@ -21,7 +21,7 @@ pub(super) fn forwarding(view: &ForwardingView) -> String {
         ("Changes waiting", count(view.waiting)),
         ("Changes dropped, shards looked at again", format!("{}, {}", count(view.dropped), view.rescans)),
     ];
-    rows.extend(view.table_bytes.map(|octets| ("Memory of the tables", bytes(octets))));
+    rows.extend(view.table_bytes.map(|amount| ("Memory of the tables", bytes(amount))));
     let mut text = format!(
         "Best routes go into the {}\n",
         match view.install.as_str() {
@@ -34,10 +34,10 @@ pub(super) fn forwarding(view: &ForwardingView) -> String {
         rows.extend(kernel_rows(kernel));
         failures = &kernel.failures;
     }
-    if let Some(in_step) = &view.in_step {
-        rows.extend(in_step_rows(in_step));
-        rows.extend(in_step.neighbours.iter().flat_map(neighbour_rows));
-        failures = &in_step.failures;
+    if let Some(kernel_sync) = &view.kernel_sync {
+        rows.extend(kernel_sync_rows(kernel_sync));
+        rows.extend(kernel_sync.neighbors.iter().flat_map(neighbor_rows));
+        failures = &kernel_sync.failures;
     }
     text += &table(&["What", "Now"], &[1], rows.into_iter().map(|(what, now)| vec![what.to_owned(), now]));
     let unresolved = view.unresolved.iter().map(|each| remark(&format!("unresolved: {each}")));
@@ -75,7 +75,7 @@ pub(super) fn fib(view: &FibView) -> String {
 }
 
 /// How the forwarding table and the kernel's are kept in step.
-fn in_step_rows(view: &InStepView) -> Vec<(&'static str, String)> {
+fn kernel_sync_rows(view: &KernelSyncView) -> Vec<(&'static str, String)> {
     vec![
         ("Others' routes in the kernel", count(view.kernel_routes)),
         ("Imported, behind our own", format!("{}, {}", count(view.imported), count(view.imported_behind))),
@@ -87,24 +87,24 @@ fn in_step_rows(view: &InStepView) -> Vec<(&'static str, String)> {
         ),
         ("Looks for drift", count(view.scans)),
         ("Found imported, exported", format!("{}, {}", count(view.import_drift), count(view.export_drift))),
-        ("Last look", view.last_scan.clone().unwrap_or_default()),
+        ("Last look", view.last_scan.clone().unwrap_or_else(|| "none yet".to_owned())),
     ]
 }
 
-/// The same of neighbours.
-fn neighbour_rows(view: &NeighboursInStepView) -> Vec<(&'static str, String)> {
+/// The same of neighbors.
+fn neighbor_rows(view: &NeighborSyncView) -> Vec<(&'static str, String)> {
     let behind = [view.imported_behind, view.not_on_link, view.without_room].map(count).join(", ");
     vec![
-        ("Neighbours imported", count(view.imported)),
+        ("Neighbors imported", count(view.imported)),
         ("Not: configured, not on link, no room", behind),
-        ("Neighbours in the kernel", count(view.exported)),
+        ("Neighbors in the kernel", count(view.exported)),
         (
             "Not: beyond the limit, set by others",
             format!("{}, {}", count(view.beyond_limit), count(view.left_alone)),
         ),
-        ("News of neighbours, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
+        ("News of neighbors, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
         (
-            "Drift of neighbours imported, exported",
+            "Drift of neighbors imported, exported",
             format!("{}, {}", count(view.import_drift), count(view.export_drift)),
         ),
     ]

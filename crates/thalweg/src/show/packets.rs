@@ -110,7 +110,7 @@ pub(super) fn counters(view: &CountersView) -> String {
     rows.extend(by_reason(&view.to_host));
     rows.push(vec!["dropped".to_owned(), count(sum(&view.dropped))]);
     rows.extend(by_reason(&view.dropped));
-    rows.push(vec!["wait for a neighbor".to_owned(), count(view.waiting_for_neighbour)]);
+    rows.push(vec!["wait for a neighbor".to_owned(), count(view.waiting_for_neighbor)]);
     rows.push(vec!["ICMP errors written".to_owned(), count(view.icmp_errors)]);
     rows.push(vec!["ICMP errors withheld".to_owned(), count(view.icmp_errors_withheld)]);
     let mut text = table(&["", "Packets"], &[1], rows);
@@ -127,8 +127,8 @@ pub(super) fn counters(view: &CountersView) -> String {
     text
 }
 
-pub(super) fn arp(neighbours: &[ArpView]) -> String {
-    let rows = neighbours.iter().map(|each| {
+pub(super) fn arp(neighbors: &[ArpView]) -> String {
+    let rows = neighbors.iter().map(|each| {
         vec![
             each.port.clone(),
             each.address.clone(),
@@ -210,7 +210,7 @@ pub(super) fn access_lists(rules: &[AclRuleView]) -> String {
 /// Policers, each with what it called packets.
 pub(super) fn policers(policers: &[PolicerView]) -> String {
     if policers.is_empty() {
-        return "no class has a policer: `policer` of [[qos.class]] makes one\n".to_owned();
+        return "no class has a policer: `policer` of [[qos.classes]] gives it one\n".to_owned();
     }
     let rows = policers.iter().map(|each| {
         vec![

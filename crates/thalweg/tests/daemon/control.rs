@@ -80,7 +80,7 @@ fn every_question_is_answered_in_both_formats() {
     for name in ["read", "table_update", "export", "write", "housekeeping"] {
         assert!(calls(name) > 0, "{name}: {functions}");
     }
-    assert_eq!(functions["octets"]["headers"], 19 * calls("header_parse"));
+    assert_eq!(functions["bytes"]["headers"], 19 * calls("header_parse"));
     one.text("show", &["functions"]);
 }
 
@@ -145,11 +145,11 @@ fn a_router_says_how_it_is_and_what_it_runs_with() {
 fn questions_without_answer_say_why() {
     let directory = tempfile::tempdir().unwrap();
     let one = Router::start(directory.path(), "one", &speaker(1, free_port()));
-    assert!(one.error("show", &["neighbor", "nobody"]).contains("no neighbour is called nobody"));
+    assert!(one.error("show", &["neighbor", "nobody"]).contains("no neighbor is called nobody"));
     assert!(one.error("show", &["functions"]).contains("--profile-functions"));
     assert!(one.error("show", &["forwarding"]).contains("install"));
     assert!(one.error("show", &["routes", "--inside", "x"]).contains('x'));
-    assert!(one.error("neighbor", &["nobody", "refresh"]).contains("no neighbour"));
+    assert!(one.error("neighbor", &["nobody", "refresh"]).contains("no neighbor"));
     one.stop();
     let output = Command::new(env!("CARGO_BIN_EXE_thalweg"))
         .args(["show", "--socket"])
@@ -224,7 +224,7 @@ fn a_reload_changes_what_differs_and_nothing_if_the_file_is_wrong() {
     one.await_no_route(NETWORK_2);
     assert_eq!(one.one(&["neighbor", "r2"])["flaps"], 0);
 
-    // Without the neighbour.
+    // Without the neighbor.
     fs::write(&one.config, format!("{}networks = [{NETWORK_1:?}]\n", speaker(1, port))).unwrap();
     assert!(one.text("reload", &[]).contains("removed"));
     two.await_no_route(NETWORK_1);
@@ -259,7 +259,7 @@ fn passwords_come_and_go_with_a_reload() {
 }
 
 #[test]
-fn a_router_ends_cleanly_and_tells_its_neighbours() {
+fn a_router_ends_cleanly_and_tells_its_neighbors() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two, port) = pair(&directory, &["--scheduling", "dynamic"]);
     let (status, log) = one.stop();

@@ -62,7 +62,7 @@ impl Four {
         });
     }
 
-    /// What the router says of a neighbour's path.
+    /// What the router says of a neighbor's path.
     fn why(&self, prefix: &str, neighbor: &str) -> String {
         let paths = self.one.json(&["route", prefix, "--exact", "--why"]);
         let path = paths.iter().find(|path| path["neighbor"] == neighbor).expect("the path is there");
@@ -115,6 +115,16 @@ fn best_routes_follow_the_kernel(keys: &str, installs: bool) {
     // A BGP route does not make the next hop of another reachable, whoever forwards by it.
     assert_eq!(four.why(BEHIND, "r2"), "next hop 203.0.113.7 unreachable");
     four.four.await_route(OWN);
+
+    // The kernel asked the nearer one's gateway in vain. It forgets that, but only an answer counts.
+    ip("neighbor replace 198.18.0.2 dev v0 lladdr 02:00:00:00:00:02 nud reachable");
+    ip("neighbor replace 198.18.0.2 dev v0 nud failed");
+    four.await_best("its gateway is silent", Some(64503));
+    assert_eq!(four.why(NETWORK, "r2"), "next hop 192.0.2.2 unreachable");
+    await_kernel(installs, Some("198.18.1.2"));
+    ip("neighbor replace 198.18.0.2 dev v0 lladdr 02:00:00:00:00:02 nud reachable");
+    four.await_best("its gateway answers", Some(64502));
+    await_kernel(installs, Some("198.18.0.2"));
 
     // Another metric is another route to the kernel, and the lower one counts.
     ip("route replace 192.0.3.0/24 via 198.18.1.2 metric 5");

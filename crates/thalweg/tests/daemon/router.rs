@@ -185,7 +185,7 @@ pub(crate) fn speaker(number: u8, port: u16) -> String {
     )
 }
 
-/// Its neighbour at 127.0.0.`other`, called `rN`, whose routes it wants and that gets its routes.
+/// Its neighbor at 127.0.0.`other`, called `rN`, whose routes it wants and that gets its routes.
 pub(crate) fn neighbor(number: u8, other: u8, port: u16) -> String {
     format!(
         "[[bgp.neighbor]]\nname = \"r{other}\"\naddress = \"127.0.0.{other}\"\nport = {port}\n\

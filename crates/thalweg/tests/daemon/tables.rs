@@ -47,11 +47,11 @@ impl Route {
 }
 
 fn origin_and_path(path: &[u32]) -> Vec<u8> {
-    let mut octets = vec![attribute::FLAG_TRANSITIVE, attribute::ORIGIN, 1, 0];
-    octets.extend([attribute::FLAG_TRANSITIVE, attribute::AS_PATH, 2 + 4 * path.len() as u8]);
-    octets.extend([2, path.len() as u8]);
-    octets.extend(path.iter().flat_map(|asn| asn.to_be_bytes()));
-    octets
+    let mut bytes = vec![attribute::FLAG_TRANSITIVE, attribute::ORIGIN, 1, 0];
+    bytes.extend([attribute::FLAG_TRANSITIVE, attribute::AS_PATH, 2 + 4 * path.len() as u8]);
+    bytes.extend([2, path.len() as u8]);
+    bytes.extend(path.iter().flat_map(|asn| asn.to_be_bytes()));
+    bytes
 }
 
 /// An MRT table of two peers, AS 64510 and AS 64520. Routes of a prefix stand together.
@@ -152,7 +152,7 @@ fn a_seeded_table_is_decided_on_and_installed() {
 }
 
 #[test]
-fn what_neighbours_send_changes_the_forwarding_table() {
+fn what_neighbors_send_changes_the_forwarding_table() {
     let directory = tempfile::tempdir().unwrap();
     let port = free_port();
     let one = format!("{}install = \"fib\"\n{}", speaker(1, port), neighbor(1, 2, port));
@@ -166,7 +166,7 @@ fn what_neighbours_send_changes_the_forwarding_table() {
 }
 
 #[test]
-fn files_say_what_the_table_is_and_what_neighbours_sent() {
+fn files_say_what_the_table_is_and_what_neighbors_sent() {
     let directory = tempfile::tempdir().unwrap();
     let port = free_port();
     // One has a table from a file, and writes what it is and what the other sends.

@@ -10,7 +10,7 @@ const ESTABLISH_S: u64 = 20;
 /// Seconds routes may take.
 const ROUTES_S: u64 = 15;
 
-/// Both at their ends of a cable; `None` if one is not to be had.
+/// Both at their ends of a veth; `None` if one is not to be had.
 pub(crate) struct Pair<'a> {
     pub(crate) left: Box<dyn Router + 'a>,
     pub(crate) right: Box<dyn Router + 'a>,
@@ -86,7 +86,7 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// Establish, tables both ways, next hops, withdrawal, refresh, and the loss of a neighbour.
+/// Establish, tables both ways, next hops, withdrawal, refresh, and the loss of a neighbor.
 pub(crate) fn exchange(left: Make, right: Make, count: usize, families: &[Family]) {
     let Some(net) = Net::new() else { return };
     let mine = |spec: &Spec| networks(if spec.end == End::Left { 1 } else { 2 }, count);
@@ -143,7 +143,7 @@ pub(crate) fn exchange(left: Make, right: Make, count: usize, families: &[Family
         learns(&mut *pair.right, *family, &of_left, 65001);
     }
     pair.establish(families);
-    // The neighbour dies, then is shut down: its routes go. It comes back: so do they.
+    // The neighbor dies, then is shut down: its routes go. It comes back: so do they.
     for orderly in [false, true] {
         if orderly {
             pair.right.stop()

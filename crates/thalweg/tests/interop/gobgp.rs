@@ -123,7 +123,7 @@ impl Router for GoBgp<'_> {
         let mut routes = Routes::new();
         for (prefix, paths) in answer.as_object().into_iter().flatten() {
             for path in paths.as_array().into_iter().flatten() {
-                // What it originates itself has no neighbour.
+                // What it originates itself has no neighbor.
                 let neighbor = path["source-id"].as_str().or(path["neighbor-ip"].as_str());
                 if neighbor.is_none_or(|n| n.is_empty() || n == "<nil>") {
                     continue;

@@ -1,4 +1,4 @@
-//! Interoperation with other people's daemons, over real TCP in network namespaces. Each test has a cable of its
+//! Interoperation with other people's daemons, over real TCP in network namespaces. Each test has a veth of its
 //! own; what daemons think is asked through their own command lines.
 //!
 //! Needs root and iproute2; a daemon that is not installed is left out, and said so. What other daemons make of each
@@ -12,6 +12,7 @@ mod frr;
 mod gobgp;
 mod net;
 mod openbgpd;
+mod remarks;
 mod restart;
 mod robust;
 mod router;

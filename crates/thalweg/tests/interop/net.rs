@@ -1,4 +1,4 @@
-//! Two network namespaces joined by a cable, and processes that run in them.
+//! Two network namespaces joined by a veth, and processes that run in them.
 //!
 //! Names contain the process that made them, so that tests of two runs do not meet. Whatever was made is taken
 //! down when its owner is dropped, which a panic does too; what a run that was killed left behind is taken down
@@ -13,15 +13,17 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Resource, getrlimit, prlimit};
+
 /// Names of namespaces begin so.
 const TAG: &str = "thwg";
 
-/// An end of the cable.
+/// An end of the veth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// Where what is tested runs.
     Left,
-    /// Where its neighbours are.
+    /// Where its neighbors are.
     Right,
 }
 
@@ -251,6 +253,16 @@ impl Process {
         }
     }
 
+    /// Lets it open no more files than it has open, or (`false`) as many as this process may.
+    pub(crate) fn limit_files(&self, is_limited: bool) {
+        let mut limit = getrlimit(Resource::Nofile);
+        if is_limited {
+            let open = fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("it runs");
+            limit.current = Some(open.count() as u64);
+        }
+        prlimit(Some(Pid::from_child(&self.child)), Resource::Nofile, limit).expect("it is our child");
+    }
+
     /// Its memory, in KiB.
     pub(crate) fn memory_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
@@ -341,6 +353,27 @@ pub(crate) fn until(what: &str, limit_s: u64, mut condition: impl FnMut() -> Res
             Err(why) if Instant::now() >= end => panic!("{what}: not within {limit_s} s: {why}"),
             Err(_) => std::thread::sleep(Duration::from_millis(60)),
         }
+    }
+}
+
+/// As [`until`], for work that takes as long as the machine is busy: the limit is for how long nothing more gets done. The
+/// condition says how much that is.
+pub(crate) fn until_done(
+    what: &str,
+    limit_s: u64,
+    mut condition: impl FnMut() -> Result<(), (usize, String)>,
+) {
+    let (mut most, mut end) = (0, Instant::now() + Duration::from_secs(limit_s));
+    loop {
+        match condition() {
+            Ok(()) => return,
+            Err((done, _)) if done > most => {
+                (most, end) = (done, Instant::now() + Duration::from_secs(limit_s))
+            }
+            Err((_, why)) if Instant::now() >= end => panic!("{what}: no further for {limit_s} s: {why}"),
+            Err(_) => {}
+        }
+        std::thread::sleep(Duration::from_millis(60));
     }
 }
 

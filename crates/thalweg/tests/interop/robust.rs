@@ -1,7 +1,7 @@
-//! One neighbour misbehaves; the others must not notice.
+//! One neighbor misbehaves; the others must not notice.
 //!
 //! Beside the one that is in trouble there are two that behave: one announces a table, one (the monitor) must be
-//! told it. They are the laboratory's own neighbours; so is the trouble, or BIRD where a real one is stopped.
+//! told it. They are the laboratory's own neighbors; so is the trouble, or BIRD where a real one is stopped.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -12,14 +12,14 @@ use thalweg_lab::bgp::client::{Client, ClientConfig, Speaker};
 use thalweg_lab::bgp::message::{self, Stream, kind};
 use thalweg_lab::bgp::monitor::Goal;
 use thalweg_lab::bgp::order::Run;
-use thalweg_lab::bgp::table::{Neighbours, Packing, PathKind, Table};
+use thalweg_lab::bgp::table::{Neighbors, Packing, PathKind, Table};
 use thalweg_wire::bgp::Family as Afi;
 
 use crate::net::{End, Net, until};
 use crate::router::{Family, Make, Route, Router, Spec};
 use crate::thalweg::Thalweg;
 
-/// Addresses of the neighbours that behave, of the monitor, and of the one that does not.
+/// Addresses of the neighbors that behave, of the monitor, and of the one that does not.
 const STEADY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 20);
 const MONITOR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 21);
 const TROUBLE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 30);
@@ -28,11 +28,11 @@ const MONITOR_AS: u32 = 64_621;
 const TROUBLE_AS: u32 = 64_630;
 const CONVERGE: Duration = Duration::from_secs(20);
 
-fn neighbours(address: Ipv4Addr, as_number: u32) -> Neighbours {
-    Neighbours { count: 1, address, as_number }
+fn neighbors(address: Ipv4Addr, as_number: u32) -> Neighbors {
+    Neighbors { count: 1, address, as_number }
 }
 
-/// The daemon with its neighbours, none of which has connected.
+/// The daemon with its neighbors, none of which has connected.
 struct Stage<'a> {
     net: &'a Net,
     thalweg: Thalweg<'a>,
@@ -99,7 +99,7 @@ impl<'a> Stage<'a> {
     }
 
     fn trouble_is(&mut self, up: bool, limit_s: u64) {
-        until("the state of the neighbour in trouble", limit_s, || {
+        until("the state of the neighbor in trouble", limit_s, || {
             self.thalweg.check()?;
             let state = self.thalweg.state(TROUBLE.into())?;
             if (state == "established") == up { Ok(()) } else { Err(state) }
@@ -108,7 +108,7 @@ impl<'a> Stage<'a> {
 }
 
 fn table(prefixes: usize, seed: u64) -> Table {
-    Table::made(prefixes, Packing::Real, neighbours(STEADY, STEADY_AS), seed)
+    Table::made(prefixes, Packing::Real, neighbors(STEADY, STEADY_AS), seed)
 }
 
 /// RFC 4271 5.1.3: on a network that all of them share, packets between two neighbors do not pass through us.
@@ -143,7 +143,7 @@ fn a_connection_that_is_half_open() {
     let mut config = stage.config(&[(TROUBLE, TROUBLE_AS)], false);
     config.hold_time_s = 3;
     let trouble = net.within(End::Right, || Client::connect(&config)).expect("it comes up");
-    let doomed = Table::made(500, Packing::Real, neighbours(TROUBLE, TROUBLE_AS), 8);
+    let doomed = Table::made(500, Packing::Real, neighbors(TROUBLE, TROUBLE_AS), 8);
     let stream = doomed.announce(0, PathKind::Any, true);
     steady.monitor().expect(doomed.expected(PathKind::Any, true, Some(0)), 0, Goal::Table);
     trouble.send_bytes(0, &stream.bytes).expect("the daemon reads");
@@ -155,9 +155,48 @@ fn a_connection_that_is_half_open() {
     stage.converges(&steady, &table(1000, 1), &[]);
 }
 
-/// A real neighbour is stopped while a table goes out: it holds up nobody, and catches up when it goes on.
+/// Pages that a large table had go back to the system, not only to the allocator.
 #[test]
-fn a_neighbour_that_stops_reading() {
+fn memory_goes_back_when_routes_have_gone() {
+    const ROUTES: usize = 100_000;
+    let Some(net) = Net::new() else { return };
+    let stage = &mut Stage::new(&net, |spec| spec);
+    let steady = stage.steady();
+    stage.converges(&steady, &table(1000, 1), &[]);
+    let config = stage.config(&[(TROUBLE, TROUBLE_AS)], false);
+    let trouble = net.within(End::Right, || Client::connect(&config)).expect("it comes up");
+    let begun_kib = stage.thalweg.memory_kib();
+    // Prefixes that the steady neighbor's table does not have.
+    let prefix = |n: usize| format!("100.{}.{}.{}/31", n >> 15, (n >> 7) & 255, (n & 127) * 2);
+    let prefixes: Vec<IpPrefix> = (0..ROUTES).map(|n| prefix(n).parse().expect("a prefix")).collect();
+    let parts = prefixes.chunks(ROUTES / 4);
+    let parts: Vec<Table> = parts
+        .map(|part| Table::of(part.to_vec(), Packing::Real, neighbors(TROUBLE, TROUBLE_AS), 2))
+        .collect();
+    let stays: Vec<_> = table(1000, 1).expected(PathKind::Any, true, Some(0)).collect();
+    for (number, part) in (1..).zip(&parts) {
+        let so_far = parts[..number].iter().flat_map(|part| part.expected(PathKind::Any, true, Some(0)));
+        steady.monitor().expect(so_far.chain(stays.iter().copied()), 0, Goal::Table);
+        trouble.send_bytes(0, &part.announce(0, PathKind::Any, true).bytes).expect("the daemon reads");
+        stage.holds(&steady);
+    }
+    let full_kib = stage.thalweg.memory_kib();
+    let grown = full_kib - begun_kib;
+    assert!(grown > 4 << 10, "{ROUTES} routes take {grown} KiB");
+    drop(trouble);
+    let mut most = grown;
+    until("memory goes back", 60, || {
+        let left = stage.thalweg.memory_kib().saturating_sub(begun_kib);
+        println!("{ROUTES} routes took {grown} KiB; {left} KiB are left");
+        most = most.max(left);
+        if left < most / 2 { Ok(()) } else { Err(format!("{left} KiB of {most}")) }
+    });
+    steady.check().expect("sessions of those that behave stay up");
+}
+
+/// A real neighbor is stopped while a table goes out: it holds up nobody, and catches up when it goes on.
+#[test]
+fn a_neighbor_that_stops_reading() {
     let Some(net) = Net::new() else { return };
     let with_bird = |spec: Spec| Spec { families: vec![Family::V4], ..spec };
     let mut stage = Stage::new(&net, with_bird);
@@ -171,11 +210,11 @@ fn a_neighbour_that_stops_reading() {
     // The same prefixes with other attributes, many times: more than sockets hold.
     for seed in 1..=10 {
         let prefixes = table(20_000, 1).prefixes().to_vec();
-        let again = Table::of(prefixes, Packing::Real, neighbours(STEADY, STEADY_AS), seed);
+        let again = Table::of(prefixes, Packing::Real, neighbors(STEADY, STEADY_AS), seed);
         stage.converges(&steady, &again, &[]);
     }
     let grown_kib = stage.thalweg.memory_kib().saturating_sub(before_kib);
-    assert!(grown_kib < 200 << 10, "a neighbour that does not read costs {grown_kib} KiB");
+    assert!(grown_kib < 200 << 10, "a neighbor that does not read costs {grown_kib} KiB");
     bird.signal("CONT");
     until("BIRD catches up", 30, || {
         let routes = bird.routes(Family::V4)?.len();
@@ -184,26 +223,26 @@ fn a_neighbour_that_stops_reading() {
     stage.holds(&steady);
 }
 
-/// Garbage ends its own session, if it has one, and nothing else. Each round has a neighbour of its own: after an
+/// Garbage ends its own session, if it has one, and nothing else. Each round has a neighbor of its own: after an
 /// error a daemon may take its time before it lets the same one in again.
 #[test]
-fn a_neighbour_that_sends_garbage() {
+fn a_neighbor_that_sends_garbage() {
     const ROUNDS: u32 = 30;
     let Some(net) = Net::new() else { return };
-    let neighbour = |round: u32| (Ipv4Addr::from(u32::from(TROUBLE) + 1 + round), TROUBLE_AS + 1 + round);
-    net.add_addresses(End::Right, (0..ROUNDS).map(|round| neighbour(round).0));
+    let neighbor = |round: u32| (Ipv4Addr::from(u32::from(TROUBLE) + 1 + round), TROUBLE_AS + 1 + round);
+    net.add_addresses(End::Right, (0..ROUNDS).map(|round| neighbor(round).0));
     let mut stage = Stage::new(&net, |mut spec| {
-        spec.others.extend((0..ROUNDS).map(neighbour));
+        spec.others.extend((0..ROUNDS).map(neighbor));
         spec
     });
     let steady = stage.steady();
     let mut rng = XorShift64Star::new(17);
     for round in 0..ROUNDS {
-        let config = stage.config(&[neighbour(round)], false);
+        let config = stage.config(&[neighbor(round)], false);
         let mut noise: Vec<u8> = (0..1 + rng.below(4000)).map(|_| rng.next_u64() as u8).collect();
         if round % 3 == 0 {
             // Before any OPEN.
-            net.within(End::Right, || shout(neighbour(round).0, config.daemon, &noise));
+            net.within(End::Right, || shout(neighbor(round).0, config.daemon, &noise));
         } else {
             // Under a header that is right, in a session that is up.
             let mut bytes = Vec::new();
@@ -233,9 +272,9 @@ fn shout(from: Ipv4Addr, to: SocketAddr, bytes: &[u8]) {
     }
 }
 
-/// 100,000 changes a minute of one neighbour, for ten seconds: those that behave get theirs meanwhile.
+/// 100,000 changes a minute of one neighbor, for ten seconds: those that behave get theirs meanwhile.
 #[test]
-fn a_neighbour_that_flaps() {
+fn a_neighbor_that_flaps() {
     const SECONDS: u64 = 8;
     const PER_SECOND: usize = 100_000 / 60;
     let Some(net) = Net::new() else { return };
@@ -248,7 +287,7 @@ fn a_neighbour_that_flaps() {
     let prefixes: Vec<IpPrefix> = (0..PER_SECOND / 20)
         .map(|i| format!("198.51.{}.{}/32", i / 256, i % 256).parse().expect("a prefix"))
         .collect();
-    let flapping = Table::of(prefixes.clone(), Packing::Small, neighbours(TROUBLE, TROUBLE_AS), 4);
+    let flapping = Table::of(prefixes.clone(), Packing::Small, neighbors(TROUBLE, TROUBLE_AS), 4);
     on.bytes = flapping.announce(0, PathKind::Any, true).bytes;
     let mut off = Stream::default();
     off.withdraw(&prefixes, 1);
@@ -266,11 +305,11 @@ fn a_neighbour_that_flaps() {
         });
         let mut seed = 10;
         while !flaps.is_finished() {
-            // Each time another table: the steady neighbour's own prefixes must be right within the time.
+            // Each time another table: the steady neighbor's own prefixes must be right within the time.
             seed += 1;
             let table = table(3000, 5);
             let again =
-                Table::of(table.prefixes().to_vec(), Packing::Real, neighbours(STEADY, STEADY_AS), seed);
+                Table::of(table.prefixes().to_vec(), Packing::Real, neighbors(STEADY, STEADY_AS), seed);
             let stream = again.announce(0, PathKind::Any, true);
             let messages = stream.messages();
             // Flapping prefixes come and go, so that the goal is reached when all of them happen to be there.
@@ -288,14 +327,14 @@ fn a_neighbour_that_flaps() {
     stage.trouble_is(true, 1);
 }
 
-/// A neighbour is killed in the middle of its table: what it had announced goes, and nothing else.
+/// A neighbor is killed in the middle of its table: what it had announced goes, and nothing else.
 #[test]
-fn a_neighbour_that_is_killed() {
+fn a_neighbor_that_is_killed() {
     let Some(net) = Net::new() else { return };
     let mut stage = Stage::new(&net, |spec| spec);
     let steady = stage.steady();
     let config = stage.config(&[(TROUBLE, TROUBLE_AS)], false);
-    let doomed = Table::made(30_000, Packing::Real, neighbours(TROUBLE, TROUBLE_AS), 8);
+    let doomed = Table::made(30_000, Packing::Real, neighbors(TROUBLE, TROUBLE_AS), 8);
     let stream = doomed.announce(0, PathKind::Any, true);
     for round in 1..=3 {
         let trouble = net.within(End::Right, || Client::connect(&config)).expect("it comes up");

@@ -36,7 +36,7 @@ pub(crate) struct Spec {
     /// Where it runs.
     pub(crate) end: End,
     pub(crate) as_number: u32,
-    /// The neighbour's; the neighbour runs at the other end.
+    /// The neighbor's; the neighbor runs at the other end.
     pub(crate) neighbor_as: u32,
     pub(crate) families: Vec<Family>,
     /// What it originates, as text.
@@ -45,12 +45,12 @@ pub(crate) struct Spec {
     pub(crate) password: Option<String>,
     /// Sends and takes several paths of a prefix (RFC 7911).
     pub(crate) add_path: bool,
-    /// Keeps routes of a neighbour that restarts, and asks to be treated so (RFC 4724).
+    /// Keeps routes of a neighbor that restarts, and asks to be treated so (RFC 4724).
     pub(crate) graceful_restart: bool,
     /// Waits to be connected to.
     pub(crate) passive: bool,
     pub(crate) hold_time_s: u16,
-    /// More IPv4 neighbours at the other end: address and AS. Those wait, whoever they are.
+    /// More IPv4 neighbors at the other end: address and AS. Those wait, whoever they are.
     pub(crate) others: Vec<(Ipv4Addr, u32)>,
     /// Sends next hops of the network they share as they are (RFC 4271 5.1.3). All others live on one machine here, where a
     /// daemon takes another's address for its own and refuses the route; so it is off unless asked for.
@@ -106,7 +106,7 @@ pub(crate) struct Route {
     pub(crate) next_hop: Option<IpAddr>,
 }
 
-/// Routes by prefix: those learned from neighbours, all paths of each in order.
+/// Routes by prefix: those learned from neighbors, all paths of each in order.
 pub(crate) type Routes = BTreeMap<String, Vec<Route>>;
 
 /// A daemon that runs.
@@ -117,7 +117,7 @@ pub(crate) trait Router {
     /// Whether its process still runs.
     fn check(&mut self) -> Result<(), String>;
 
-    /// Whether the family's session with the neighbour at the other end is up. `Err` says what it is instead.
+    /// Whether the family's session with the neighbor at the other end is up. `Err` says what it is instead.
     fn established(&mut self, family: Family) -> Result<(), String>;
 
     /// Routes it has learned.
@@ -129,7 +129,7 @@ pub(crate) trait Router {
     /// Originates less.
     fn withdraw(&mut self, networks: &[String]);
 
-    /// Asks the neighbour for everything again.
+    /// Asks the neighbor for everything again.
     fn refresh(&mut self, family: Family);
 
     /// Whether it stands being asked for everything again.

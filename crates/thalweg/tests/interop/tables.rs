@@ -1,4 +1,4 @@
-//! Whole tables and several paths: the laboratory's neighbours announce them to one daemon, which tells the other.
+//! Whole tables and several paths: the laboratory's neighbors announce them to one daemon, which tells the other.
 //!
 //! ```text
 //! right namespace                 left namespace
@@ -14,15 +14,15 @@ use std::time::Duration;
 use thalweg_base::IpPrefix;
 use thalweg_lab::bgp::client::{Client, ClientConfig, Speaker};
 use thalweg_lab::bgp::replay::Replay;
-use thalweg_lab::bgp::table::{Neighbours, Packing, PathKind, Table};
+use thalweg_lab::bgp::table::{Neighbors, Packing, PathKind, Table};
 use thalweg_testdata::shared;
 use thalweg_wire::bgp::Family as Afi;
 
-use crate::net::{End, Net, until};
+use crate::net::{End, Net, until, until_done};
 use crate::router::{Family, Make, Route, Router, Spec};
 use crate::{bird, frr, gobgp, openbgpd, thalweg};
 
-/// Where the laboratory's neighbours are.
+/// Where the laboratory's neighbors are.
 const FIRST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 40);
 
 fn connect(net: &Net, speakers: &[(Ipv4Addr, u32)]) -> Client {
@@ -43,7 +43,7 @@ fn connect(net: &Net, speakers: &[(Ipv4Addr, u32)]) -> Client {
         connect_timeout: Duration::from_secs(15),
         pace: Duration::from_millis(5),
     };
-    net.within(End::Right, || Client::connect(&config)).expect("the laboratory's neighbours come up")
+    net.within(End::Right, || Client::connect(&config)).expect("the laboratory's neighbors come up")
 }
 
 /// Paths by prefix, and whether there are sets in them.
@@ -58,11 +58,10 @@ fn holds(router: &mut dyn Router, expected: &Paths, limit_s: u64) {
         path.dedup();
         path
     };
-    until(&what, limit_s, || {
-        router.check()?;
-        let routes = router.routes(Family::V4)?;
+    until_done(&what, limit_s, || {
+        let routes = router.check().and_then(|()| router.routes(Family::V4)).map_err(|why| (0, why))?;
         if routes.len() != expected.len() {
-            return Err(format!("{} routes of {}", routes.len(), expected.len()));
+            return Err((routes.len(), format!("{} routes of {}", routes.len(), expected.len())));
         }
         let is_right = |prefix: &String, paths: &[Route]| match (paths, expected.get(prefix)) {
             ([Route { path, .. }], Some((numbers, has_sets))) => match path.split_first() {
@@ -74,11 +73,11 @@ fn holds(router: &mut dyn Router, expected: &Paths, limit_s: u64) {
         let mut wrong = routes.iter().filter(|(prefix, paths)| !is_right(prefix, paths));
         match wrong.next() {
             None => Ok(()),
-            Some((prefix, paths)) => Err(format!(
-                "{} are wrong: {prefix} has {paths:?}, not {:?}",
-                1 + wrong.count(),
-                expected.get(prefix)
-            )),
+            Some((prefix, paths)) => {
+                let (count, right) = (1 + wrong.count(), expected.get(prefix));
+                let done = expected.len() + routes.len() - count;
+                Err((done, format!("{count} are wrong: {prefix} has {paths:?}, not {right:?}")))
+            }
         }
     });
 }
@@ -99,7 +98,7 @@ fn full_table(left: Make, right: Make, limit_s: u64) {
         until("the session", 20, || router.established(Family::V4));
     }
     let client = connect(&net, &[(FIRST, number)]);
-    let hops = Neighbours { count: 1, address: FIRST, as_number: number }.hops_of(0);
+    let hops = Neighbors { count: 1, address: FIRST, as_number: number }.hops_of(0);
     client.send_bytes(0, &replay.stream(0, hops).bytes).expect("the daemon reads");
     let expected: Paths =
         replay.paths(0).into_iter().map(|(prefix, path)| (prefix.to_string(), path)).collect();
@@ -107,7 +106,7 @@ fn full_table(left: Make, right: Make, limit_s: u64) {
     holds(&mut *right, &expected, limit_s);
     client.check().expect("the laboratory's session stays up");
     drop(client);
-    until("all routes go with their neighbour", limit_s, || {
+    until("all routes go with their neighbor", limit_s, || {
         let left = right.routes(Family::V4)?.len();
         if left == 0 { Ok(()) } else { Err(format!("{left} are left")) }
     });
@@ -133,11 +132,11 @@ fn a_full_table_to_openbgpd() {
     full_table(thalweg::make, openbgpd::make, 30);
 }
 
-/// Three neighbours announce the same prefixes: all three paths go to `right`, and the rest when one goes.
+/// Three neighbors announce the same prefixes: all three paths go to `right`, and the rest when one goes.
 fn add_path(left: Make, right: Make) {
     let Some(net) = Net::new() else { return };
-    let neighbours = Neighbours { count: 3, address: FIRST, as_number: 64_640 };
-    let all: Vec<(Ipv4Addr, u32)> = (0..3).map(|n| (neighbours.address_of(n), neighbours.as_of(n))).collect();
+    let neighbors = Neighbors { count: 3, address: FIRST, as_number: 64_640 };
+    let all: Vec<(Ipv4Addr, u32)> = (0..3).map(|n| (neighbors.address_of(n), neighbors.as_of(n))).collect();
     net.add_addresses(End::Right, all.iter().map(|(address, _)| *address));
     let spec = |end| Spec { families: vec![Family::V4], add_path: true, ..Spec::new(end) };
     let Some(mut right) = right(&net, spec(End::Right)) else { return };
@@ -147,7 +146,7 @@ fn add_path(left: Make, right: Make) {
     }
     let prefixes: Vec<IpPrefix> =
         (0..100).map(|i| format!("20.0.{i}.0/24").parse().expect("a prefix")).collect();
-    let table = Table::of(prefixes, Packing::Real, neighbours, 3);
+    let table = Table::of(prefixes, Packing::Real, neighbors, 3);
     let clients: Vec<Client> = all.iter().map(|speaker| connect(&net, &[*speaker])).collect();
     for (n, client) in clients.iter().enumerate() {
         let stream = table.announce(n, PathKind::OneBest, true);

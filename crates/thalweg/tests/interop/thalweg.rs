@@ -122,7 +122,7 @@ impl Thalweg<'_> {
         self.ask(&["reload"]).expect("it reloads");
     }
 
-    /// The state of the session with a neighbour.
+    /// The state of the session with a neighbor.
     pub(crate) fn state(&self, neighbor: std::net::IpAddr) -> Result<String, String> {
         let neighbors = self.json(&["show", "neighbors"])?;
         let found = neighbors.iter().find(|n| n["address"].as_str().and_then(address) == Some(neighbor));
@@ -131,6 +131,29 @@ impl Thalweg<'_> {
     }
 
     /// Its process's memory, in KiB.
+    /// A counter of the session with a neighbor.
+    pub(crate) fn counter(&self, neighbor: std::net::IpAddr, name: &str) -> Result<u64, String> {
+        let views = self.json(&["show", "neighbor", &neighbor.to_string()])?;
+        let counters = views.first().map(|view| &view["counters"]);
+        let number = counters.and_then(|counters| counters[name].as_u64());
+        number.ok_or_else(|| format!("no {name} in {views:?}"))
+    }
+
+    /// Does something with a neighbor.
+    pub(crate) fn neighbor(&self, neighbor: std::net::IpAddr, what: &str) {
+        self.ask(&["neighbor", &neighbor.to_string(), what]).expect("it does");
+    }
+
+    /// Lets it open no more files than it has open, or (`false`) as many as it wants.
+    pub(crate) fn limit_files(&self, is_limited: bool) {
+        self.process.as_ref().expect("it runs").limit_files(is_limited);
+    }
+
+    /// All of its log.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
     pub(crate) fn memory_kib(&self) -> u64 {
         self.process.as_ref().map_or(0, Process::memory_kib)
     }
@@ -156,7 +179,7 @@ impl Router for Thalweg<'_> {
         let mut routes = Routes::new();
         for route in self.json(&["show", "routes"])? {
             let prefix = route["prefix"].as_str().unwrap_or_default();
-            // What it originates itself has no neighbour.
+            // What it originates itself has no neighbor.
             let is_local = route["neighbor"].as_str().is_none_or(|neighbor| neighbor == "local");
             if !family.has(prefix) || is_local {
                 continue;

@@ -9,12 +9,12 @@ use crate::site::{OFFICE, OUTSIDE, Site, eventually, has};
 use crate::wire::{Stop, Wire};
 
 const CALLS: u64 = 10;
-/// Two seconds of A-law, which sipp sends as a packet of 160 octets each 20 ms.
-const MEDIA_OCTETS: usize = 16_000;
-const MEDIA_PACKETS: u64 = MEDIA_OCTETS as u64 / 160;
+/// Two seconds of A-law, which sipp sends as a packet of 160 bytes each 20 ms.
+const MEDIA_BYTES: usize = 16_000;
+const MEDIA_PACKETS: u64 = MEDIA_BYTES as u64 / 160;
 /// Where the server takes media, and sends them back from.
 const MEDIA_PORT: u16 = 6000;
-/// A-law, in the second octet of RTP (RFC 3551).
+/// A-law, in the second byte of RTP (RFC 3551).
 const PCMA: u8 = 8;
 
 /// A call: INVITE, media for two seconds, BYE. The caller's address in it is an inside one: the server sends media to where
@@ -62,8 +62,7 @@ fn calls_with_media(driver: &str) {
     let router = site.run(&config(driver), &[]);
     let (office, outside) = (site.namespace(OFFICE), site.namespace(OUTSIDE));
     let media = site.file("media.raw");
-    fs::write(&media, (0..MEDIA_OCTETS).map(|i| i as u8).collect::<Vec<_>>())
-        .expect("the folder is writable");
+    fs::write(&media, (0..MEDIA_BYTES).map(|i| i as u8).collect::<Vec<_>>()).expect("the folder is writable");
     let file = site.file("call.xml");
     fs::write(&file, scenario(&media.display().to_string())).expect("the folder is writable");
     let wire = |namespace: &str| Wire::beside(&site, namespace, "eth0", site.mac_of(namespace, "eth0"));

@@ -48,9 +48,9 @@ fn read(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
         at += match reader.next_block(&bytes[at..]).expect("a block") {
             Block::Skip { len } | Block::Interface { len } => len,
             Block::Frame { len, frame } => {
-                let octets = bytes[at + frame.at..at + frame.at + frame.captured_len].to_vec();
+                let packet = bytes[at + frame.at..at + frame.at + frame.captured_len].to_vec();
                 let interface = reader.interfaces()[frame.interface].name.as_deref().unwrap_or_default();
-                packets.push((String::from_utf8_lossy(interface).into_owned(), octets));
+                packets.push((String::from_utf8_lossy(interface).into_owned(), packet));
                 len
             }
             Block::Need(_) => panic!("the file is cut"),
@@ -61,7 +61,7 @@ fn read(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
 
 /// Interface, source and destination of IPv4 packets in Ethernet frames.
 fn ends(packets: &[(String, Vec<u8>)]) -> Vec<(&str, String, String)> {
-    let address = |octets: &[u8]| octets.iter().map(u8::to_string).collect::<Vec<_>>().join(".");
+    let address = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(".");
     let ends = packets
         .iter()
         .map(|(interface, frame)| (interface, address(&frame[26..30]), address(&frame[30..34])));
@@ -98,7 +98,7 @@ fn captures_under(arguments: &[&str]) {
     let to_outside = site.mac_of(&site.namespace(OUTSIDE), "eth0");
     assert!(out.iter().all(|(_, frame)| frame[..6] == to_outside));
 
-    // What is dropped is in the file as often as in the books.
+    // What is dropped is in the file as often as in the counters.
     let dropped = |counters: &Value| counters["dropped"]["no-route"].as_u64().unwrap_or(0);
     let counted = dropped(&router.counters_add_up());
     let mut lost = start(&site, "dropped", &["--reason", "no-route"]);
@@ -272,7 +272,7 @@ fn a_slow_reader_loses_counted_packets_only() {
     stream.shutdown(std::net::Shutdown::Write).expect("it is open");
     let mut rest = Vec::new();
     reader.read_to_end(&mut rest).expect("all comes");
-    let end = rest.windows(9).rposition(|octets| octets == b"{\"item\":{").expect("a summary");
+    let end = rest.windows(9).rposition(|bytes| bytes == b"{\"item\":{").expect("a summary");
     let (file, summary) = rest.split_at(end);
     let summary: Value =
         serde_json::from_str(String::from_utf8_lossy(summary).lines().next().expect("a line")).expect("JSON");

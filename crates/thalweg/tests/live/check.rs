@@ -21,6 +21,26 @@ fn port(name: &str, interface: &str, more: &str) -> String {
     format!("[ports.{name}]\ninterface = \"{interface}\"\n{more}\n")
 }
 
+/// The priority that forwarding threads will have is said, and without the right to the best one what is missing.
+#[test]
+fn the_priority_of_workers_is_said() {
+    let Some(site) = Site::new() else { return };
+    let config = port("lan", "lan", "addresses = [\"10.1.0.1/24\"]");
+    let (json, text) = check(&site, &config, &[]);
+    let here = json["workers"]["priority_here"].as_str().expect("a priority");
+    assert!(["realtime", "nice", "normal"].contains(&here), "{json:#}");
+    assert!(text.contains(&format!("Forwarding threads get priority {here} here.")), "{text}");
+    let file = site.file("check.toml").display().to_string();
+    let without_rights =
+        ["--rtprio=0", "--nice=0", "setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice"];
+    let all = [&without_rights[..], &[env!("CARGO_BIN_EXE_thalweg"), "check", &file]].concat();
+    let text = site.said(&site.router(), "prlimit", &all);
+    assert!(text.contains("Forwarding threads get priority normal here."), "{text}");
+    assert!(text.contains("instead of realtime") && text.contains("LimitRTPRIO=1"), "{text}");
+    let (json, _) = check(&site, &config, &["--offline"]);
+    assert_eq!(json["workers"]["priority_here"], Value::Null, "nobody was asked");
+}
+
 #[test]
 fn ports_are_told_what_they_will_get() {
     let Some(site) = Site::new() else { return };
@@ -55,12 +75,12 @@ fn ports_are_told_what_they_will_get() {
         let ports = json["ports"].as_array().expect("ports");
         ports.iter().find(|port| port["name"] == name).expect("the port")["mac"].clone()
     };
-    let text_of = |mac: [u8; 6]| mac.map(|octet| format!("{octet:02x}")).join(":");
+    let text_of = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
     assert_eq!(mac("lan"), text_of(site.mac_of(&here, "lan")).as_str(), "as it will be");
     assert_eq!((mac("other"), mac("none")), ("02:00:00:00:00:07".into(), Value::Null));
     assert!(text.contains("that of nosuch0, at start") && text.contains("asked for (ARP, ND)"), "{text}");
     assert_eq!((&of("slow")["mode"], &of("slow")["why_not_better"]), (&"af_packet".into(), &Value::Null));
-    has(&of("slow")["findings"], "wan takes packets of 1500 octets, the configuration says 9000");
+    has(&of("slow")["findings"], "wan takes packets of 1500 bytes, the configuration says 9000");
     assert_eq!(of("few")["mode"], "af_xdp generic copy");
     has(&of("few")["why_not_better"], "native copy: ");
     has(&of("few")["findings"], "few has no carrier");

@@ -1,9 +1,10 @@
 //! The wall clock jumps, as when somebody sets it or a time server is reached at last: nothing that the router remembers
-//! ends by that, and nothing lives longer.
+//! ends by that, and nothing lives longer. What it tells others of packets has the new time.
 //!
 //! Only the router's process sees the clock jump: `libfaketime` stands between it and the C library, and reads from a file
 //! what to add. The monotonic clock is left as it is, as the kernel leaves it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -11,6 +12,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
+use thalweg_flow::FlowRecord;
+use thalweg_flow::import::Importer;
+use thalweg_wire::netflow::decode::Source;
 
 use crate::site::{Host, OFFICE, OUTSIDE, Router, Site, eventually};
 
@@ -26,6 +30,10 @@ addresses = ["198.51.100.1/24", "2001:db8:9::1/64"]
 [nat]
 outside = "wan"
 inside = ["lan"]
+
+[flows]
+active_timeout_s = 1
+idle_timeout_s = 1
 "#;
 
 /// Of a session without packets, by the configuration's default.
@@ -57,14 +65,18 @@ fn seconds(stamp: &str) -> Option<i64> {
     Some(((days * 24 + hour) * 60 + minute) * 60 + second)
 }
 
+/// Seconds from the epoch, by a clock that nobody sets.
+fn true_time(site: &Site) -> i64 {
+    site.said(&site.router(), "date", &["+%s"]).trim().parse().expect("seconds")
+}
+
 /// How far the router's wall clock is from the true one, in whole hours, by what it writes into its log.
 fn hours_off(site: &Site, router: &Router<'_>) -> Option<i64> {
     let before = site.log().lines().count();
     router.reload("[ports.lan\n").expect_err("no TOML");
     let log = site.log();
     let line = log.lines().skip(before).find(|line| line.contains("not valid"))?;
-    let now: i64 = site.said(&site.router(), "date", &["+%s"]).trim().parse().ok()?;
-    let off = seconds(line)? - now;
+    let off = seconds(line)? - true_time(site);
     Some((off + off.signum() * 1800) / 3600)
 }
 
@@ -82,6 +94,30 @@ fn there_and_back(from: &UdpSocket, server: &UdpSocket) -> String {
     server.send_to(b"back", seen).expect("sent");
     from.recv(&mut buffer).expect("the answer arrives");
     seen.to_string()
+}
+
+/// What a collector was sent.
+#[derive(Default)]
+struct Records {
+    importer: Importer,
+    all: Vec<FlowRecord>,
+}
+
+impl Records {
+    fn hear(&mut self, collector: &UdpSocket) {
+        collector.set_nonblocking(true).expect("a socket");
+        let (mut message, source) = (vec![0; 65_536], Source { exporter: 1, is_stream: false });
+        while let Ok((length, _)) = collector.recv_from(&mut message) {
+            let heard = self.importer.handle_message(source, &message[..length], 0, &mut self.all);
+            assert_eq!(heard.expect("a message of IPFIX").faults, 0);
+        }
+    }
+
+    /// How far ends of flows are from the true time, in whole hours.
+    fn ends_hours_off(&self, now_s: i64) -> BTreeSet<i64> {
+        let ends = self.all.iter().map(|record| (record.counters.last_ns / 1_000_000_000) as i64 - now_s);
+        ends.map(|off| (off + off.signum() * 1800) / 3600).collect()
+    }
 }
 
 fn sessions(router: &Router<'_>) -> Vec<Value> {
@@ -102,7 +138,10 @@ fn the_wall_clock_jumps() {
         "FAKETIME_NO_CACHE=1".to_owned(),
         "TZ=UTC".to_owned(),
     ];
-    let mut router = site.run_within(CONFIG, &[], &environment);
+    let collector = site.within(&site.router(), || UdpSocket::bind("127.0.0.1:0")).expect("a collector");
+    let port = collector.local_addr().expect("an address").port();
+    let config = format!("{CONFIG}collectors = [\"ipfix://127.0.0.1:{port}\"]\n");
+    let mut router = site.run_within(&config, &[], &environment);
     eventually("the router forwards", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
     assert!(site.pings(OFFICE, OUTSIDE.v6));
     assert_eq!(hours_off(&site, &router), Some(0));
@@ -120,8 +159,9 @@ fn the_wall_clock_jumps() {
     }
     // How long the silent one has been so, and how long everything has taken by a clock that nobody sets.
     let begun = std::time::Instant::now();
+    let mut records = Records::default();
 
-    for hours in JUMPS_HOURS {
+    for (jumps, hours) in (1..).zip(JUMPS_HOURS) {
         jump(hours);
         eventually("the router's clock has jumped", || {
             (hours_off(&site, &router) == Some(hours)).then_some(())
@@ -136,6 +176,16 @@ fn the_wall_clock_jumps() {
         there_and_back(&new, &server);
         assert!(site.pings(OFFICE, OUTSIDE.v6), "{hours} hours");
 
+        // Records have the new time, and are as long as was measured.
+        eventually("the flow meter has seen it", || {
+            (router.one("flow-cache")["clock_steps"].as_u64() >= Some(jumps)).then_some(())
+        });
+        eventually("a record comes with the new time", || {
+            there_and_back(&busy, &server);
+            records.hear(&collector);
+            records.ends_hours_off(true_time(&site)).contains(&hours).then_some(())
+        });
+
         // The silent session has aged by what passed in truth, and so have all others.
         let all = sessions(&router);
         let most_s = begun.elapsed().as_secs() + 1;
@@ -146,14 +196,17 @@ fn the_wall_clock_jumps() {
         }
         let public = |seen: &String| all.iter().any(|session| session["public"] == **seen);
         assert!(public(&seen_of_silent) && public(&seen_of_busy), "{hours} hours: {all:?}");
-        // Neighbours stay known.
-        let neighbours = router.show(&["arp"]).expect("the router answers");
+        // Neighbors stay known.
+        let neighbors = router.show(&["arp"]).expect("the router answers");
         for address in [OFFICE.v4, OUTSIDE.v4, OFFICE.v6, OUTSIDE.v6] {
-            let known = neighbours.iter().any(|one| one["address"] == address && one["mac"].is_string());
-            assert!(known, "{hours} hours: {address}: {neighbours:?}");
+            let known = neighbors.iter().any(|one| one["address"] == address && one["mac"].is_string());
+            assert!(known, "{hours} hours: {address}: {neighbors:?}");
         }
     }
     assert_eq!(there_and_back(&silent, &server), seen_of_silent);
+    let longest = records.all.iter().map(|record| record.counters.last_ns - record.counters.first_ns).max();
+    assert!(longest.is_some_and(|ns| ns <= 1_000_000_000), "{longest:?} ns, longer than the active timeout");
+    assert!(site.log().contains("the wall clock was set forward by"), "{}", site.log());
     router.counters_add_up();
     assert!(router.process.end(), "it ends when asked to");
 }

@@ -27,7 +27,7 @@ fn site() -> Option<Site> {
 }
 
 /// The kernel forgets routes with a link.
-fn back_to_office(site: &Site, transit: Host) {
+pub(crate) fn back_to_office(site: &Site, transit: Host) {
     site.ip(&site.namespace(transit), &format!("route replace default via {}", transit.gateway_v4));
 }
 
@@ -53,7 +53,7 @@ fn goes_by(router: &Router<'_>, prefix: &str, expected: &[Host]) {
     });
 }
 
-/// The far end of a transit's cable.
+/// The far end of a transit's veth.
 fn far_end(site: &Site, transit: Host, is_up: bool) {
     let state = if is_up { "up" } else { "down" };
     site.ip(&site.namespace(transit), &format!("link set eth0 {state}"));
@@ -149,13 +149,26 @@ fn routes_of_the_kernel_stand_by_by_metric() {
     goes_by(&router, BEYOND, &[GUEST]);
 }
 
-/// BIRD in a transit's namespace, which announces [`BEYOND`] as AS `asn` and has a session that a hold timer would end after
-/// four minutes.
-fn bird(site: &Site, transit: Host, asn: u32, longer: &str) -> Process {
+/// BIRD in a transit's namespace.
+pub(crate) struct Bird<'t> {
+    pub(crate) transit: Host,
+    pub(crate) asn: u32,
+    pub(crate) hold_time_s: u32,
+    /// What it announces.
+    pub(crate) prefix: &'t str,
+    /// What it does with that first.
+    pub(crate) filter: &'t str,
+}
+
+/// One with a session that a hold timer would end after four minutes.
+const SLOW: Bird<'static> = Bird { transit: GUEST, asn: 65002, hold_time_s: 240, prefix: BEYOND, filter: "" };
+
+pub(crate) fn bird(site: &Site, bird: &Bird<'_>) -> Process {
+    let Bird { transit, asn, hold_time_s, prefix, filter } = *bird;
     let text = format!(
-        "router id {0};\nprotocol device {{}}\nprotocol static {{ ipv4; route {BEYOND} blackhole; }}\n\
+        "router id {0};\nprotocol device {{}}\nprotocol static {{ ipv4; route {prefix} blackhole; }}\n\
          protocol bgp peer {{ local {0} as {asn}; neighbor {1} as 65001; connect delay time 1; connect retry time 1;\n\
-         error wait time 1,1; hold time 240; ipv4 {{ import none; export filter {{ {longer} accept; }}; }}; }}\n",
+         error wait time 1,1; hold time {hold_time_s}; ipv4 {{ import none; export filter {{ {filter} accept; }}; }}; }}\n",
         transit.v4, transit.gateway_v4
     );
     let file = site.file(&format!("{}.conf", transit.port));
@@ -165,7 +178,19 @@ fn bird(site: &Site, transit: Host, asn: u32, longer: &str) -> Process {
     site.start(&site.namespace(transit), "bird", &["-f", "-c", &file, "-s", &control])
 }
 
-fn established(router: &Router<'_>) -> Option<Vec<String>> {
+/// A neighbor of the router with a hold time, and what is the same for all.
+pub(crate) fn neighbor(bird: &Bird<'_>) -> String {
+    let Bird { transit, asn, hold_time_s, .. } = bird;
+    format!(
+        "[[bgp.neighbor]]\nname = \"{}\"\naddress = \"{}\"\nas = {asn}\nhold_time_s = {hold_time_s}\n\
+         import = \"accept\"\nexport = \"reject\"\n\n",
+        transit.port, transit.v4
+    )
+}
+
+pub(crate) const BGP: &str = "[bgp]\nas = 65001\nrouter_id = \"198.51.100.1\"\ninstall = \"fib\"\n\n";
+
+pub(crate) fn established(router: &Router<'_>) -> Option<Vec<String>> {
     let neighbors = router.show(&["neighbors"])?;
     let up = neighbors.iter().filter(|each| each["state"] == "Established");
     Some(up.filter_map(|each| Some(each["address"].as_str()?.to_owned())).collect())
@@ -177,22 +202,11 @@ fn a_link_that_goes_down_ends_its_sessions_and_bgp_goes_another_way() {
     if !has("bird") {
         return;
     }
-    let neighbor = |transit: Host, asn: u32| {
-        format!(
-            "[[bgp.neighbor]]\nname = \"{}\"\naddress = \"{}\"\nas = {asn}\nhold_time_s = 240\n\
-             import = \"accept\"\nexport = \"reject\"\n\n",
-            transit.port, transit.v4
-        )
-    };
-    let config = format!(
-        "{PORTS}[bgp]\nas = 65001\nrouter_id = \"198.51.100.1\"\ninstall = \"fib\"\n\n{}{}",
-        neighbor(GUEST, 65002),
-        neighbor(OUTSIDE, 65003)
-    );
-    let router = site.run_alone(&config, &[]);
     // The guest's path is the shorter one.
-    let _guest = bird(&site, GUEST, 65002, "");
-    let _outside = bird(&site, OUTSIDE, 65003, "bgp_path.prepend(65003);");
+    let other = Bird { transit: OUTSIDE, asn: 65003, filter: "bgp_path.prepend(65003);", ..SLOW };
+    let router = site.run_alone(&format!("{PORTS}{BGP}{}{}", neighbor(&SLOW), neighbor(&other)), &[]);
+    let _guest = bird(&site, &SLOW);
+    let _outside = bird(&site, &other);
     let both_up = || (established(&router)?.len() == 2).then_some(());
     eventually("both sessions are up", both_up);
     goes_by(&router, BEYOND, &[GUEST]);
@@ -210,4 +224,33 @@ fn a_link_that_goes_down_ends_its_sessions_and_bgp_goes_another_way() {
     eventually("both sessions are up again", both_up);
     goes_by(&router, BEYOND, &[GUEST]);
     eventually("all addresses answer again", || all_answer(&site).then_some(()));
+}
+
+/// The network of a port that is down is no way to it: BGP's route takes over, and goes when the port is back.
+#[test]
+fn the_network_of_a_port_that_is_down_is_reached_another_way() {
+    const NETWORK: &str = "198.51.100.0/24";
+    let Some(site) = site() else { return };
+    if !has("bird") {
+        return;
+    }
+    let other = Bird { prefix: NETWORK, ..SLOW };
+    let router = site.run_alone(&format!("{PORTS}{BGP}{}", neighbor(&other)), &[]);
+    let _guest = bird(&site, &other);
+    site.ip(&site.namespace(GUEST), "addr add 198.51.100.77/32 dev lo");
+    let source = || router.show(&["fib", NETWORK])?.pop()?["source"].as_str().map(str::to_owned);
+    let from = |source_is: &str| {
+        eventually(&format!("{NETWORK} is {source_is}"), || (source()? == source_is).then_some(()));
+    };
+    let learned = || router.show(&["route", NETWORK, "--exact"])?.pop().map(drop);
+    eventually("the other way is known", learned);
+    from("connected");
+    far_end(&site, OUTSIDE, false);
+    from("bgp");
+    goes_by(&router, NETWORK, &[GUEST]);
+    eventually("a host of the network answers", || site.pings(OFFICE, "198.51.100.77").then_some(()));
+    far_end(&site, OUTSIDE, true);
+    from("connected");
+    eventually("the hosts on the port answer", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
+    router.counters_add_up();
 }

@@ -78,7 +78,7 @@ mod built_in {
         let said =
             router.reload(&by_af_packet().replace("framecnt=4096", "framecnt=2048")).expect_err("it is not");
         assert!(said.contains("`device` of [ports.lan] is different"), "{said}");
-        // The cable to the outside is pulled, and plugged in again.
+        // The veth to the outside is pulled, and plugged in again.
         site.ip(&site.namespace(OUTSIDE), "link set eth0 down");
         eventually("the link is seen to be down", || (!site.pings(OFFICE, OUTSIDE.v4)).then_some(()));
         site.ip(&site.namespace(OUTSIDE), "link set eth0 up");
@@ -105,7 +105,7 @@ mod built_in {
         let ports = checked(&site, &config.concat());
         assert_eq!(ports[0]["mode"], "dpdk net_af_packet on lan");
         let findings = ports[0]["findings"].to_string();
-        assert!(findings.contains("packets of 1500 octets, the configuration says 9000"), "{findings}");
+        assert!(findings.contains("packets of 1500 bytes, the configuration says 9000"), "{findings}");
         assert_eq!(
             (&ports[1]["mode"], &ports[1]["findings"]),
             (&"dpdk net_null".into(), &serde_json::json!([]))

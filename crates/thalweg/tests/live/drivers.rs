@@ -1,4 +1,4 @@
-//! The same traffic gives the same octets out, whichever driver it comes and goes by; the oracle is a replay of the same
+//! The same traffic gives the same bytes out, whichever driver it comes and goes by; the oracle is a replay of the same
 //! packets from files.
 
 use std::collections::BTreeMap;
@@ -15,18 +15,18 @@ use crate::wire::{Wire, is_traffic};
 const HOSTS: [Host; 3] = [OFFICE, GUEST, OUTSIDE];
 const MTU: u32 = 9000;
 
-/// The router's address on a cable.
+/// The router's address on a veth.
 fn near(host: Host) -> [u8; 6] {
     [2, 0, 0, 0, 0, host.number()]
 }
 
-/// The address at a cable's far end.
+/// The address at a veth's far end.
 fn far(host: Host) -> [u8; 6] {
     [2, 0, 0, 0, 0xff, host.number()]
 }
 
 fn text(mac: [u8; 6]) -> String {
-    mac.map(|octet| format!("{octet:02x}")).join(":")
+    mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 /// Packets of hosts, in the language of the replay's scenarios. First those from inside, then what answers them.
@@ -75,7 +75,7 @@ const OUTSIDE_IN: &str = "
     ip 2001:db8:9::2 > 2001:db8:1::9 udp 53 > 4000 data 100
     ip 2001:db8:9::2 > 2001:db8:2::7 tcp 80 > 4000 SA";
 
-/// Frames as they are on the cable of a host.
+/// Frames as they are on the veth of a host.
 fn frames(of: Host, lines: &str) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
@@ -91,15 +91,15 @@ fn frames(of: Host, lines: &str) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Datagrams that the far end's kernel sends: to the address, port, and with octets.
+/// Datagrams that the far end's kernel sends: to the address, port, and with bytes.
 const OF_THE_KERNEL: [(&str, usize); 4] =
     [("198.51.100.2", 1), ("198.51.100.2", 1400), ("2001:db8:9::2", 33), ("10.2.0.7", 7000)];
 
 /// What a wire would see of them: checksums that the kernel leaves to hardware are right.
 fn of_the_kernel() -> Vec<Vec<u8>> {
-    let line = |(to, octets): &(&str, usize)| match to.contains(':') {
-        true => format!("ip 2001:db8:1::2 > {to} udp 4500 > 4501 data {octets}"),
-        false => format!("ip 10.1.0.2 > {to} udp 4500 > 4501 data {octets}"),
+    let line = |(to, bytes): &(&str, usize)| match to.contains(':') {
+        true => format!("ip 2001:db8:1::2 > {to} udp 4500 > 4501 data {bytes}"),
+        false => format!("ip 10.1.0.2 > {to} udp 4500 > 4501 data {bytes}"),
     };
     let lines: Vec<String> = OF_THE_KERNEL.iter().map(line).collect();
     let mut frames = frames(OFFICE, &lines.join("\n"));
@@ -221,19 +221,19 @@ fn replayed() -> Out {
     out
 }
 
-/// The frames of a capture in the old format, of this machine's order of octets.
+/// The frames of a capture in the old format, of this machine's order of bytes.
 fn captured(file: &[u8]) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut rest = &file[24..];
     while let Some((header, behind)) = rest.split_at_checked(16) {
-        let octets = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]) as usize;
-        frames.push(behind[..octets].to_vec());
-        rest = &behind[octets..];
+        let bytes = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]) as usize;
+        frames.push(behind[..bytes].to_vec());
+        rest = &behind[bytes..];
     }
     frames
 }
 
-/// By a driver, on cables; `None` where there are none to be had.
+/// By a driver, on veths; `None` where there are none to be had.
 fn live(by: By, expected: &Out) -> Option<Out> {
     let site = Site::new()?;
     let here = site.router();
@@ -244,7 +244,7 @@ fn live(by: By, expected: &Out) -> Option<Out> {
             continue;
         }
         if by == By::XdpGeneric {
-            // The kernel takes no program into the driver of a cable with more queues at its other end.
+            // The kernel takes no program into the driver of a veth with more queues at its other end.
             site.ip(&there, "link del eth0");
             let queues = format!(
                 "link add eth0 numtxqueues 2 type veth peer name {} numrxqueues 1 netns {here}",
@@ -259,9 +259,9 @@ fn live(by: By, expected: &Out) -> Option<Out> {
         site.ip(&there, &format!("route replace default via {}", host.gateway_v4));
         site.ip(&there, &format!("-6 route replace default via {}", host.gateway_v6));
         for gateway in [host.gateway_v4, host.gateway_v6] {
-            let neighbour =
+            let neighbor =
                 format!("neigh replace {gateway} lladdr {} dev eth0 nud permanent", text(near(host)));
-            site.ip(&there, &neighbour);
+            site.ip(&there, &neighbor);
         }
         site.said(&there, "sysctl", &["-q", "-w", "net.ipv6.auto_flowlabels=0"]);
     }
@@ -307,12 +307,12 @@ fn live(by: By, expected: &Out) -> Option<Out> {
 
 /// From the office's own address, as programs send.
 fn the_kernel_sends() {
-    for (to, octets) in OF_THE_KERNEL {
+    for (to, bytes) in OF_THE_KERNEL {
         let from = if to.contains(':') { OFFICE.v6 } else { OFFICE.v4 };
         // A program that another test is just starting holds what was open here for a moment, the socket before this one too.
         let socket = eventually("its own address", || UdpSocket::bind((from, 4500)).ok());
-        let payload: Vec<u8> = (0..octets).map(|i| i as u8).collect();
-        assert_eq!(socket.send_to(&payload, (to, 4501)).expect("it goes"), octets);
+        let payload: Vec<u8> = (0..bytes).map(|i| i as u8).collect();
+        assert_eq!(socket.send_to(&payload, (to, 4501)).expect("it goes"), bytes);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What goes wrong: links, neighbours, processes. The router recovers, and its counters still add up.
+//! What goes wrong: links, neighbors, processes. The router recovers, and its counters still add up.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -37,7 +37,7 @@ fn faults(driver: &str, arguments: &[&str]) {
     site.ip(&here, "link set wan up");
     passes_again(&site);
 
-    // The neighbour gets another MAC address, without a word.
+    // The neighbor gets another MAC address, without a word.
     site.ip(&outside, "link set eth0 down");
     site.ip(&outside, "link set eth0 address 02:00:00:00:77:01");
     site.ip(&outside, "link set eth0 up");
@@ -55,33 +55,33 @@ fn faults(driver: &str, arguments: &[&str]) {
     site.ip(&here, "link set wan mtu 1500");
     passes_again(&site);
 
-    // The port gets another MAC address: its neighbours hear of it when they ask.
+    // The port gets another MAC address: its neighbors hear of it when they ask.
     site.ip(&here, "link set wan address 02:00:00:00:77:02");
     site.ip(&outside, "neigh flush all");
     passes_again(&site);
 
-    // The cable is pulled in the midst of a transfer, and plugged in again.
+    // The veth is pulled in the midst of a transfer, and plugged in again.
     let moved = transfer_over_a_gap(&site, || {
         site.ip(&outside, "link set eth0 down");
         eventually("nothing passes", || (!site.pings(OFFICE, OUTSIDE.v4)).then_some(()));
         site.ip(&outside, "link set eth0 up");
         site.ip(&outside, "route replace default via 198.51.100.1");
     });
-    assert_eq!(moved, TRANSFER_OCTETS);
+    assert_eq!(moved, TRANSFER_BYTES);
 
     // The interface goes away and comes back under its name, twice.
     for round in 0..2 {
         site.ip(&here, "link del wan");
         eventually("nothing passes", || (!site.pings(OFFICE, OUTSIDE.v4)).then_some(()));
         assert!(router.show(&["ports"]).is_some(), "the router answers");
-        site.cable(OUTSIDE);
+        site.veth(OUTSIDE);
         site.ip(&outside, "route replace default via 198.51.100.1");
         eventually(&format!("packets pass again, round {round}"), || {
             site.pings(OFFICE, OUTSIDE.v4).then_some(())
         });
     }
 
-    // Asleep for longer than neighbours are asked for, with packets on their way.
+    // Asleep for longer than neighbors are asked for, with packets on their way.
     let office_ping = ["-c", "20", "-i", "0.2", "-W", "5", OUTSIDE.v4];
     let pinging = site.start(&office, "ping", &office_ping);
     router.process.signal("STOP");
@@ -94,9 +94,9 @@ fn faults(driver: &str, arguments: &[&str]) {
     assert_eq!(counters["queued"], 0, "{counters}");
 }
 
-const TRANSFER_OCTETS: usize = 40 << 20;
+const TRANSFER_BYTES: usize = 40 << 20;
 
-/// Octets that got from the office to the outside by TCP, with something happening when a part of them has.
+/// Bytes that got from the office to the outside by TCP, with something happening when a part of them has.
 fn transfer_over_a_gap(site: &Site, gap: impl FnOnce()) -> usize {
     let listener =
         site.within(&site.namespace(OUTSIDE), || TcpListener::bind((OUTSIDE.v4, 9000)).expect("a port"));
@@ -104,23 +104,23 @@ fn transfer_over_a_gap(site: &Site, gap: impl FnOnce()) -> usize {
         TcpStream::connect((OUTSIDE.v4, 9000)).expect("somebody listens")
     });
     let (server, _) = listener.accept().expect("somebody comes");
-    client.set_write_timeout(Some(PATIENCE)).expect("a timeout");
-    server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    client.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
+    server.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     std::thread::scope(|scope| {
         // Whoever reads says how much came.
-        scope.spawn(move || client.write_all(&vec![0x5a; TRANSFER_OCTETS]));
+        scope.spawn(move || client.write_all(&vec![0x5a; TRANSFER_BYTES]));
         let (mut server, mut buffer) = (server, vec![0; 64 << 10]);
         let mut moved = server.read(&mut buffer).expect("it begins");
         gap();
-        while let Ok(octets @ 1..) = server.read(&mut buffer) {
-            moved += octets;
+        while let Ok(bytes @ 1..) = server.read(&mut buffer) {
+            moved += bytes;
         }
         moved
     })
 }
 
 /// How long a connection may take to find out that its way is back: TCP asks less and less often.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[test]
 fn faults_by_af_packet() {
@@ -151,7 +151,7 @@ fn killed_and_started_again() {
     }
 }
 
-/// More than any ring holds, while the router sleeps: what did not fit is counted as missed by the driver, and the books
+/// More than any ring holds, while the router sleeps: what did not fit is counted as missed by the driver, and the counters
 /// are right about the rest. Afterwards everything passes as before.
 fn overflow(driver: &str) {
     const FRAMES: u64 = 20_000;

@@ -50,10 +50,10 @@ fn amount(view: &Value, name: &str) -> (u64, u64) {
 
 /// What was seen is reported, in the cache, or belongs to no flow.
 fn books_balance(router: &Router<'_>) -> Value {
-    eventually("the flow meter's books balance", || {
+    eventually("the flow meter's counters balance", || {
         let view = router.one("flow-cache");
         let mut sum = (0, 0);
-        let mut add = |(packets, octets): (u64, u64)| sum = (sum.0 + packets, sum.1 + octets);
+        let mut add = |(packets, bytes): (u64, u64)| sum = (sum.0 + packets, sum.1 + bytes);
         ["exported", "cached", "unsampled"].map(|name| amount(&view, name)).into_iter().for_each(&mut add);
         for amount in view["not_metered"].as_object()?.values() {
             add((amount["packets"].as_u64()?, amount["bytes"].as_u64()?));
@@ -87,7 +87,7 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
     site.ip(&outside, &format!("addr add {BEYOND}/32 dev lo"));
     let mut router = site.run(&config(&site, collector.local_addr().expect("an address").port()), &[]);
     let [file, control] = bird(&site);
-    let mut neighbour = site.start(&outside, "bird", &["-f", "-c", &file, "-s", &control]);
+    let mut neighbor = site.start(&outside, "bird", &["-f", "-c", &file, "-s", &control]);
     eventually("BGP's route is in the table", || {
         let view = router.show(&["fib", BEYOND])?.pop()?;
         (view["source"] == "bgp").then_some(())
@@ -115,8 +115,8 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
         let counters = router.one("counters");
         (counters["dropped"]["acl-denied"] == 7).then_some(())
     });
-    let books = books_balance(&router);
-    assert!(books["flows"].as_u64() >= Some(3), "{books}");
+    let counters = books_balance(&router);
+    assert!(counters["flows"].as_u64() >= Some(3), "{counters}");
     // Nothing is on disk yet: flows are in the cache, and whoever asks the dataset sees them, with what tables know of them.
     let program = env!("CARGO_BIN_EXE_thalweg");
     let folder = site.file("flows").display().to_string();
@@ -132,7 +132,7 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
     let mode = fs::metadata(site.file("flows").join(".live.sock")).expect("the socket").permissions();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
     assert!(router.process.end(), "it ends when asked to");
-    assert!(neighbour.end(), "BIRD ends");
+    assert!(neighbor.end(), "BIRD ends");
 
     let records = collected(&collector);
     let beyond: IpAddr = BEYOND.parse().expect("an address");
@@ -140,20 +140,20 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
     let of = |wanted: &dyn Fn(&FlowRecord) -> bool| {
         let found: Vec<_> = records.iter().filter(|record| wanted(record)).copied().collect();
         let sum = |of: fn(&FlowRecord) -> u64| found.iter().map(of).sum::<u64>();
-        let (packets, octets) = (sum(FlowRecord::packets), sum(FlowRecord::octets));
-        (found.first().copied().unwrap_or_else(|| panic!("no such record of {records:?}")), packets, octets)
+        let (packets, bytes) = (sum(FlowRecord::packets), sum(FlowRecord::octets));
+        (found.first().copied().unwrap_or_else(|| panic!("no such record of {records:?}")), packets, bytes)
     };
 
-    let (out, packets, octets) = of(&|record| record.key.src == office && record.key.dst_port == 7000);
-    assert_eq!((packets, octets), (DATAGRAMS as u64, DATAGRAMS as u64 * 48));
+    let (out, packets, bytes) = of(&|record| record.key.src == office && record.key.dst_port == 7000);
+    assert_eq!((packets, bytes), (DATAGRAMS as u64, DATAGRAMS as u64 * 48));
     let after = out.translation.expect("it was translated");
     assert_eq!((after.src, after.src_port), (public.ip(), public.port()));
     assert_eq!((after.dst, after.dst_port), (beyond, 7000));
     let gateway: IpAddr = OUTSIDE.v4.parse().expect("an address");
     assert_eq!((out.dst_as, out.bgp_next_hop, out.next_hop), (65002, Some(gateway), Some(gateway)));
 
-    let (back, packets, octets) = of(&|record| record.key.src == beyond);
-    assert_eq!((packets, octets), (DATAGRAMS as u64, DATAGRAMS as u64 * 68));
+    let (back, packets, bytes) = of(&|record| record.key.src == beyond);
+    assert_eq!((packets, bytes), (DATAGRAMS as u64, DATAGRAMS as u64 * 68));
     assert_eq!((back.key.dst, back.key.dst_port), (public.ip(), public.port()));
     assert_eq!(back.translation.expect("it was translated").dst, office);
     assert_eq!(back.src_as, 65002);
@@ -165,4 +165,79 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
     let kept = ask();
     assert_eq!((&kept["total"]["packets"], &kept["rows"]), (&live["total"]["packets"], &live["rows"]));
     assert_eq!(kept["live"]["writer"], "nobody");
+}
+
+/// Datagrams that programs of the router's namespace gave to the kernel: what it cuts from one call counts once.
+fn given_to_kernel(site: &Site) -> u64 {
+    let text = site.said(&site.router(), "cat", &["/proc/net/snmp"]);
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp:"));
+    let mut columns = || lines.next().expect("a line of UDP").split_ascii_whitespace();
+    let place = columns().position(|name| name == "OutDatagrams").expect("the counter");
+    columns().nth(place).and_then(|number| number.parse().ok()).expect("a number")
+}
+
+/// How many datagrams a collector has, and how often the kernel was called for them.
+fn datagrams_and_calls(site: &Site, collector: &UdpSocket, send: impl FnOnce()) -> (u64, u64) {
+    let before = given_to_kernel(site);
+    send();
+    let calls = given_to_kernel(site) - before;
+    collector.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
+    let mut message = vec![0; 65_536];
+    let mut datagrams = 0;
+    while collector.recv_from(&mut message).is_ok() {
+        datagrams += 1;
+    }
+    (datagrams, calls)
+}
+
+/// The last records are delivered while the meter's totals are due, as they are right after a reload.
+#[test]
+fn a_router_that_is_stopped_while_totals_are_due_ends() {
+    let Some(site) = Site::new() else { return };
+    let config = "[ports.lan]\ninterface = \"lan\"\naddresses = [\"10.1.0.1/24\"]\ndriver = \"af_packet\"\n\n\
+                  [ports.wan]\ninterface = \"wan\"\naddresses = [\"198.51.100.1/24\"]\ndriver = \"af_packet\"\n\n\
+                  [flows]\ncollectors = [\"v5://127.0.0.1:9\"]\n";
+    for _ in 0..3 {
+        let mut router = site.run_alone(config, &[]);
+        router.reload(&config.replace("driver", "mtu = 1400\ndriver")).expect("it is taken over");
+        assert!(router.process.end());
+    }
+}
+
+#[test]
+fn datagrams_go_one_by_one_where_that_is_wanted() {
+    let Some(site) = Site::new() else { return };
+    let collector = site.within(&site.router(), || UdpSocket::bind("127.0.0.1:0")).expect("a collector");
+    let port = collector.local_addr().expect("an address").port();
+    let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/small-office/office.pcapng");
+    let url = format!("v5://127.0.0.1:{port}");
+    for no_gso in [false, true] {
+        let (datagrams, calls) = datagrams_and_calls(&site, &collector, || {
+            let mut arguments = vec!["probe", capture, "--export", &url];
+            arguments.extend(no_gso.then_some("--no-gso"));
+            site.said(&site.router(), env!("CARGO_BIN_EXE_thalweg"), &arguments);
+        });
+        assert!(datagrams > 1, "{datagrams} datagrams");
+        assert_eq!(calls == datagrams, no_gso, "probe: {calls} calls for {datagrams} datagrams");
+    }
+    for gso in [true, false] {
+        let config = format!(
+            "[ports.lan]\ninterface = \"lan\"\naddresses = [\"10.1.0.1/24\"]\ndriver = \"af_packet\"\n\n\
+             [ports.wan]\ninterface = \"wan\"\naddresses = [\"198.51.100.1/24\"]\ndriver = \"af_packet\"\n\n\
+             [nat]\noutside = \"wan\"\ninside = [\"lan\"]\n\n\
+             [flows]\ncollectors = [\"v5://127.0.0.1:{port}\"]\ngso = {gso}\n"
+        );
+        let mut router = site.run(&config, &[]);
+        let client =
+            site.within(&site.namespace(OFFICE), || UdpSocket::bind("10.1.0.2:0")).expect("a client");
+        for flow in 0..300 {
+            client.send_to(&[1; 20], (OUTSIDE.v4, 20_000 + flow)).expect("sent");
+        }
+        eventually("all flows are in the cache", || {
+            (router.one("flow-cache")["flows_created"].as_u64() >= Some(300)).then_some(())
+        });
+        let (datagrams, calls) = datagrams_and_calls(&site, &collector, || assert!(router.process.end()));
+        assert!(datagrams > 1, "{datagrams} datagrams");
+        assert_eq!(calls == datagrams, !gso, "router: {calls} calls for {datagrams} datagrams");
+    }
 }

@@ -11,11 +11,11 @@ use std::time::Duration;
 use crate::packets::build;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
 use crate::wire::{Stop, Wire};
-use frames::Cable;
+use frames::VethPair;
 
 /// Frames sent before it is awaited that the router has seen them: fewer than any driver's ring has places.
 const BATCH: usize = 1000;
-/// The station that sends what is bad, which is not the guest that has the cable.
+/// The neighbor that sends what is bad, which is not the guest that has the veth.
 const STRANGER: [u8; 6] = [2, 0, 0, 0, 0x66, 0x66];
 /// Where the random changes begin.
 const SEED: u64 = 0x7468_616c_7765_6721;
@@ -126,7 +126,7 @@ fn hostile(driver: &str, arguments: &[&str]) {
     let mut router = site.run(&config(driver), arguments);
     let near = site.mac_of(&site.router(), "guest");
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
-    let frames = frames::all(Cable { from: STRANGER, to: near }, &corpus, SEED);
+    let frames = frames::all(VethPair { from: STRANGER, to: near }, &corpus, SEED);
     assert!(frames.len() > 10_000, "{}", frames.len());
     let mut wire = Wire::open(&site, &site.namespace(GUEST), "eth0", STRANGER);
     let (mut sent, before) = (0, seen(&router));
@@ -166,7 +166,7 @@ fn hostile_packets_in_a_pipeline() {
     hostile("auto", &["--model", "pipeline", "--workers", "2"]);
 }
 
-/// A scan of a /64 (RFC 6583): neighbours that are known stay known and are reached without delay, one that speaks for
+/// A scan of a /64 (RFC 6583): neighbors that are known stay known and are reached without delay, one that speaks for
 /// itself gets in, and what waits is bounded.
 #[test]
 fn a_scan_of_many_addresses() {
@@ -190,27 +190,27 @@ fn a_scan_of_many_addresses() {
         for batch in frames.chunks(512) {
             wire.send(batch.iter().map(Vec::as_slice));
         }
-        // In the midst of it, the known neighbour is reached at the first try.
+        // In the midst of it, the known neighbor is reached at the first try.
         rounds += u32::from(site.pings(OFFICE, GUEST.v6));
         if part == 5 {
             site.ip(&guest, "addr add 2001:db8:2::77/64 dev eth0 nodad");
             let arguments = ["-c", "1", "-W", "1", "-I", "2001:db8:2::77", OFFICE.v6];
-            eventually("a new neighbour that speaks gets in", || {
+            eventually("a new neighbor that speaks gets in", || {
                 site.output(&guest, "ping", &arguments).status.success().then_some(())
             });
         }
-        let neighbours = router.show(&["arp"]).expect("the router answers");
+        let neighbors = router.show(&["arp"]).expect("the router answers");
         let of_guest = |known: bool| {
-            neighbours.iter().filter(|one| one["port"] == "guest" && one["mac"].is_string() == known).count()
+            neighbors.iter().filter(|one| one["port"] == "guest" && one["mac"].is_string() == known).count()
         };
         assert!(of_guest(false) <= 128, "{} wait", of_guest(false));
-        let known = neighbours.iter().any(|one| one["address"] == GUEST.v6 && one["mac"].is_string());
-        assert!(known, "the guest is forgotten: {neighbours:?}");
+        let known = neighbors.iter().any(|one| one["address"] == GUEST.v6 && one["mac"].is_string());
+        assert!(known, "the guest is forgotten: {neighbors:?}");
     }
-    assert_eq!(rounds, 10, "the known neighbour is reached");
+    assert_eq!(rounds, 10, "the known neighbor is reached");
     assert!(!router.process.has_ended(), "the router ended");
     eventually("nobody is waited for", || {
-        (router.one("counters")["waiting_for_neighbour"] == 0).then_some(())
+        (router.one("counters")["waiting_for_neighbor"] == 0).then_some(())
     });
     router.counters_add_up();
 }

@@ -96,7 +96,8 @@ onlink = true
     router.counters_add_up();
 }
 
-/// DHCP both ways: hosts behind the router have their server on a mirror, and the router has its address from outside.
+/// DHCP both ways: hosts behind the router have their server on a mirror, and the router has its address from outside. Blocks
+/// of public ports that follow from inside addresses wait for it.
 #[test]
 fn dhcp_on_mirrors() {
     let Some(site) = Site::new() else { return };
@@ -119,6 +120,10 @@ mirror = true
 [nat]
 outside = "wan"
 inside = ["lan"]
+
+[nat.subscribers]
+blocks = "deterministic"
+inside = ["10.1.0.0/26"]
 "#;
     let router = site.run_alone(config, &[]);
     let serve = |namespace: &str, interface: &str, range: &str| {
@@ -213,7 +218,13 @@ fn what_is_for_all_stays_on_its_link() {
         let all = [0xff; 6];
         let group = [1, 0, 0x5e, 0, 0, 5];
         let before = dropped(&router, "link-broadcast");
+        // A DHCP server's offer to the router, in a frame to all as some send it.
+        let mut offer = frame(all, "0 eth ip 10.1.0.9 > 10.1.0.77 udp 67 > 68 data 240");
+        let message = &mut offer[14 + 28..];
+        (message[0], message[2]) = (2, 6);
+        message[28..34].copy_from_slice(&near);
         let for_all = [
+            offer,
             frame(all, "0 eth ip 0.0.0.0 > 255.255.255.255 udp 68 > 67 data 21"),
             frame(all, "0 eth ip 10.1.0.9 > 255.255.255.255 udp 4001 > 9 data 22"),
             frame(all, "0 eth ip 10.1.0.9 > 10.1.0.255 udp 4002 > 9 data 23"),
@@ -241,6 +252,23 @@ fn what_is_for_all_stays_on_its_link() {
     }
 }
 
+/// A neighbor that BGP cannot reach because its port has no mirror: said at once, with what to do about it.
+#[test]
+fn a_neighbor_on_a_port_without_a_mirror_is_said() {
+    let Some(site) = Site::new() else { return };
+    let config = MIRRORED
+        .replace("addresses = [\"198.51.100.1/24\"]\nmirror = true", "addresses = [\"198.51.100.1/24\"]")
+        + "[bgp]\nas = 65001\nrouter_id = \"198.51.100.1\"\n\
+           [[bgp.neighbor]]\naddress = \"198.51.100.2\"\nas = 65002\nimport = \"accept\"\nexport = \"accept\"\n";
+    let _router = site.run_alone(&config, &[]);
+    let log = site.log();
+    assert!(
+        log.contains("neighbor 198.51.100.2 is on port wan, which has no mirror: no session will come up"),
+        "{log}"
+    );
+    assert!(log.contains("`mirror = true` in [ports.wan]"), "{log}");
+}
+
 /// An interface that is not there is waited for; the others work meanwhile.
 fn waits_for_an_interface(driver: &str) {
     let Some(site) = Site::new() else { return };
@@ -260,7 +288,7 @@ fn waits_for_an_interface(driver: &str) {
     let log = site.log();
     assert!(log.contains("interface guest is not there; the port works when it appears"), "{log}");
     for _ in 0..2 {
-        site.cable(GUEST);
+        site.veth(GUEST);
         site.ip(&site.namespace(GUEST), "route replace default via 10.2.0.1");
         eventually("the port works", || site.pings(GUEST, OUTSIDE.v4).then_some(()));
         assert_ne!(port(&router, "guest")["mode"], "waits for its interface");

@@ -1,5 +1,5 @@
 //! The router on live interfaces, with real programs around it: hosts in namespaces that the tests make, joined to the
-//! router by cables. Needs root; says so loudly elsewhere.
+//! router by veths. Needs root; says so loudly elsewhere.
 
 #![cfg(target_os = "linux")]
 
@@ -8,13 +8,15 @@ mod capture;
 mod check;
 mod clock;
 mod dead_ways;
+mod disk;
 mod dpdk;
 mod drivers;
 mod faults;
+mod flood;
 mod flows;
 mod hostile;
 mod hosts;
-mod in_step;
+mod kernel_sync;
 mod mirror;
 mod nat;
 mod nat_access;

@@ -16,7 +16,7 @@ addresses = ["198.51.100.1/24", "2001:db8:9::1/64"]
 mirror = "outside0"
 "#;
 
-/// The system reaches neighbours by mirrors, and they reach it; addresses and link state are the port's.
+/// The system reaches neighbors by mirrors, and they reach it; addresses and link state are the port's.
 #[test]
 fn the_system_is_on_the_ports() {
     let Some(site) = Site::new() else { return };
@@ -35,7 +35,7 @@ fn the_system_is_on_the_ports() {
     assert_eq!(mac("outside0"), mac("wan"), "a mirror has its port's MAC address");
     assert_eq!(mac("tw-lan"), mac("lan"));
 
-    // The cable is pulled: the mirror's goes too, and comes back with it.
+    // The veth is pulled: the mirror's goes too, and comes back with it.
     let has_carrier = |wanted: &str| {
         let said = site.output(&system, "cat", &["/sys/class/net/outside0/carrier"]);
         (String::from_utf8_lossy(&said.stdout).trim() == wanted).then_some(())
@@ -59,11 +59,11 @@ fn a_routing_daemon_speaks_by_a_mirror() {
     }
     site.ip(&site.namespace(OUTSIDE), "route add default via 198.51.100.1");
     let _router = site.run(CONFIG, &[]);
-    let bird = |name: &str, own: (&str, u32), neighbour: (&str, u32), network: &str| {
+    let bird = |name: &str, own: (&str, u32), neighbor: (&str, u32), network: &str| {
         let text = format!(
             "router id {0};\nprotocol device {{}}\nprotocol static {{ ipv4; route {network} blackhole; }}\n\
              protocol bgp peer {{ local {0} as {1}; neighbor {2} as {3}; ipv4 {{ import all; export all; }}; }}\n",
-            own.0, own.1, neighbour.0, neighbour.1
+            own.0, own.1, neighbor.0, neighbor.1
         );
         let file = site.file(&format!("{name}.conf"));
         fs::write(&file, text).expect("the folder is writable");

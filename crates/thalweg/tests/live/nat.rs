@@ -56,7 +56,7 @@ fn a_pool_on_the_outside_network_is_answered_for() {
     assert!(router.process.end(), "it ends when asked to");
 }
 
-/// A piece of a UDP datagram from the office to the server: its octets from `at` on.
+/// A piece of a UDP datagram from the office to the server: its bytes from `at` on.
 fn piece(datagram: &[u8], at: usize, length: usize) -> Vec<u8> {
     let more = at + length < datagram.len();
     let field = (at / 8) as u16 | u16::from(more) << 13;
@@ -79,7 +79,7 @@ fn fragments_out_of_order_get_through() {
     });
     let (raw, to) =
         (raw.expect("a raw socket"), "198.51.100.2:0".parse::<std::net::SocketAddr>().expect("one"));
-    // Ports 5000 to 7000, no checksum, 64 octets of data.
+    // Ports 5000 to 7000, no checksum, 64 bytes of data.
     let mut datagram = vec![0x13, 0x88, 0x1b, 0x58, 0, 72, 0, 0];
     datagram.extend(0..64);
     for (at, length) in [(48, 24), (24, 24), (0, 24)] {
@@ -150,7 +150,7 @@ fn sessions_are_shown_and_a_host_at_its_limit_is_told() {
     assert!(counter("port_limit") >= 1 && counter("subscribers_active") == 1, "{counters}");
     let of_all = router.counters_add_up();
     assert_eq!(of_all["queued"], 0, "{of_all}");
-    eventually("the refusal is in the books", || {
+    eventually("the refusal is counted", || {
         let counters = router.one("counters");
         counters["dropped"].get("nat-port-limit").map(|_| ())
     });

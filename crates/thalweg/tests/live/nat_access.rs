@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use serde_json::Value;
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
 
@@ -47,7 +47,7 @@ port = 8080
 to = "10.1.0.2:80"
 "#;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn counter(router: &Router<'_>, name: &str) -> u64 {
     let counters = router.show(&["nat", "--counters"]).expect("the router answers");
@@ -56,7 +56,7 @@ fn counter(router: &Router<'_>, name: &str) -> u64 {
 
 fn udp(site: &Site, namespace: &str, at: &str) -> UdpSocket {
     let socket = site.within(namespace, || UdpSocket::bind(at)).expect("a socket");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     socket
 }
 
@@ -133,10 +133,10 @@ fn serve(site: &Site, namespace: &str, at: &str) {
 }
 
 /// Whom a server sees when a host connects to it; `None` if it cannot.
-fn asks(site: &Site, from: Host, to: &str, patience: Duration) -> Option<String> {
+fn asks(site: &Site, from: Host, to: &str, timeout: Duration) -> Option<String> {
     let to: SocketAddr = to.parse().expect("an address");
-    let mut stream = site.within(&site.namespace(from), || TcpStream::connect_timeout(&to, patience)).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let mut stream = site.within(&site.namespace(from), || TcpStream::connect_timeout(&to, timeout)).ok()?;
+    stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     let mut seen = String::new();
     stream.read_to_string(&mut seen).ok()?;
     Some(seen)
@@ -157,9 +157,9 @@ fn the_public_address_from_inside() {
         });
         assert!(seen.starts_with(address), "the router sees who asks: {seen}");
     }
-    let seen = asks(&site, OFFICE, "198.51.100.1:8080", PATIENCE).expect("the office has its own server");
+    let seen = asks(&site, OFFICE, "198.51.100.1:8080", TIMEOUT).expect("the office has its own server");
     assert!(seen.starts_with("198.51.100.1:"), "RFC 4787 REQ-9: {seen}");
-    let seen = asks(&site, OUTSIDE, "198.51.100.1:8080", PATIENCE).expect("the forward works");
+    let seen = asks(&site, OUTSIDE, "198.51.100.1:8080", TIMEOUT).expect("the forward works");
     assert!(seen.starts_with("198.51.100.2:"), "{seen}");
     // The same packet, from a guest: its list keeps it from the office.
     assert_eq!(asks(&site, GUEST, "198.51.100.1:8080", Duration::from_millis(1500)), None);
@@ -234,6 +234,33 @@ fn a_flood_leaves_others_their_nat_and_can_be_cleared() {
     router.counters_add_up();
 }
 
+/// A server that resets an open connection, by the system's own TCP: the RST is proven, so the session is about to leave.
+#[test]
+fn a_connection_that_its_server_resets_is_over() {
+    let Some(site) = Site::new() else { return };
+    let router = site.run(CONFIG, &[]);
+    let at = "198.51.100.2:7001";
+    let listener = site.within(&site.namespace(OUTSIDE), || TcpListener::bind(at)).expect("a listener");
+    let mut client = site.within(&site.namespace(OFFICE), || TcpStream::connect(at)).expect("a connection");
+    let (mut server, _) = listener.accept().expect("it is taken");
+    let state = || -> Option<String> {
+        let sessions = router.show(&["nat", "--protocol", "tcp"])?;
+        let own = sessions.iter().find(|session| session["state"] != "forward");
+        Some(own?["state"].as_str()?.to_owned())
+    };
+    let mut buffer = [0; 8];
+    server.write_all(b"request?").expect("sent");
+    client.read_exact(&mut buffer).expect("it arrives");
+    // With this the client acknowledges what it has read.
+    client.write_all(b"request!").expect("sent");
+    server.read_exact(&mut buffer).expect("it arrives");
+    assert_eq!(state().as_deref(), Some("established"));
+    SockRef::from(&server).set_linger(Some(Duration::ZERO)).expect("a socket option");
+    drop(server);
+    assert!(client.read(&mut buffer).is_err(), "the client has the RST");
+    eventually("the session is about to leave", || (state()? == "aborted").then_some(()));
+}
+
 /// GRE passes by address; a second host to the same peer is refused by name.
 #[test]
 fn a_protocol_without_ports_passes() {
@@ -243,7 +270,7 @@ fn a_protocol_without_ports_passes() {
     let gre = |namespace: &str| {
         let socket = site.within(namespace, || Socket::new(Domain::IPV4, Type::RAW, Some(47.into())));
         let socket = socket.expect("a raw socket");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         socket
     };
     let (mut server, mut office) = (gre(&site.namespace(OUTSIDE)), gre(&site.namespace(OFFICE)));
@@ -261,6 +288,6 @@ fn a_protocol_without_ports_passes() {
     eventually("the second host is refused", || (counter(&router, "peer_taken") > 0).then_some(()));
     let shown = router.show(&["nat", "--protocol", "gre"]).expect("the router answers");
     assert_eq!((shown.len(), &shown[0]["inside"]), (1, &Value::from("10.1.0.2:0")));
-    eventually("it is in the books", || router.one("counters")["dropped"].get("nat-peer-taken").map(|_| ()));
+    eventually("it is counted", || router.one("counters")["dropped"].get("nat-peer-taken").map(|_| ()));
     router.counters_add_up();
 }

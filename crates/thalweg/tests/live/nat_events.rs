@@ -64,7 +64,7 @@ fn events(socket: &UdpSocket) -> Vec<Event> {
             let mut event = Event { code: 0, numbers: BTreeMap::new(), addresses: BTreeMap::new() };
             for field in record.fields() {
                 let FieldName::Element(id) = field.name else { continue };
-                // Four octets may be either.
+                // Four bytes may be either.
                 event.addresses.extend(field.address().map(|address| (id, address)));
                 event.numbers.extend(field.unsigned().map(|number| (id, number)));
             }

@@ -81,11 +81,11 @@ fn flows_in_the_kernel() {
         assert!(with_nat > 600, "{with_nat} of 1000 translated packets were forwarded by the kernel");
     }
 
-    // A neighbour gets another address while a flow to it is in the kernel.
+    // A neighbor gets another address while a flow to it is in the kernel.
     for change in ["down", "address 02:00:00:00:be:ef", "up"] {
         site.ip(&outside, &format!("link set eth0 {change}"));
     }
-    eventually("the neighbour is found again", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
+    eventually("the neighbor is found again", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
     converse(&client, &server, "198.51.100.2:7", 100);
 
     if has("iperf3") {
@@ -222,8 +222,8 @@ fn flows_in_the_kernel_follow_a_reload() {
     let moved = config("") + &route("198.51.100.3");
     router.reload(&moved).expect("it is taken over");
     eventually("the other gateway is resolved", || {
-        let neighbours = router.show(&["arp"])?;
-        let found = neighbours.iter().find(|one| one["address"] == "198.51.100.3")?;
+        let neighbors = router.show(&["arp"])?;
+        let found = neighbors.iter().find(|one| one["address"] == "198.51.100.3")?;
         found["mac"].is_string().then_some(())
     });
     let before = came();

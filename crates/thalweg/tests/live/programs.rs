@@ -102,7 +102,7 @@ fn traceroutes(site: &Site) {
 
 /// A file over HTTP, larger than any queue.
 fn a_file_is_fetched(site: &Site, from: &str) {
-    const OCTETS: usize = 3 << 20;
+    const BYTES: usize = 3 << 20;
     let listener =
         site.within(&site.namespace(OUTSIDE), || TcpListener::bind((OUTSIDE.v4, 8080)).expect("a port"));
     let server = std::thread::spawn(move || {
@@ -110,22 +110,22 @@ fn a_file_is_fetched(site: &Site, from: &str) {
         let mut request = [0; 1024];
         let read = stream.read(&mut request).expect("a request");
         assert!(request[..read].starts_with(b"GET /file "), "a request for the file");
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {OCTETS}\r\nConnection: close\r\n\r\n");
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {BYTES}\r\nConnection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).expect("it is read");
-        stream.write_all(&vec![b'x'; OCTETS]).expect("it is read");
+        stream.write_all(&vec![b'x'; BYTES]).expect("it is read");
     });
     let url = format!("http://{}:8080/file", OUTSIDE.v4);
     if has("curl") {
         let arguments =
             ["-s", "-S", "-m", "60", "-o", "/dev/null", "-w", "%{http_code} %{size_download}", &url];
-        assert_eq!(site.said(from, "curl", &arguments), format!("200 {OCTETS}"));
+        assert_eq!(site.said(from, "curl", &arguments), format!("200 {BYTES}"));
     } else {
         site.within(from, || {
             let mut stream = TcpStream::connect((OUTSIDE.v4, 8080)).expect("somebody listens");
             stream.write_all(b"GET /file HTTP/1.0\r\n\r\n").expect("it is read");
             let mut all = Vec::new();
             stream.read_to_end(&mut all).expect("an answer");
-            assert!(all.len() > OCTETS);
+            assert!(all.len() > BYTES);
         });
     }
     server.join().expect("the server is content");

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::site::{GUEST, OFFICE, OUTSIDE, Site, eventually};
+use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually};
 
 /// A list whose first rule counts pings, and a policer that sees all.
 const CONFIG: &str = r#"
@@ -94,7 +94,7 @@ fn a_router_without_bgp_answers_every_question() {
     let before = number(&router.show(&["acl"]).expect("it answers")[0]["packets"]);
     let said = router.reload(&CONFIG.replace("203.0.113.0/24", "203.0.113.0/25")).expect("it is taken over");
     let last = said.lines().last().unwrap_or_default();
-    assert!(last.starts_with("1 route added or changed, 1 removed; "), "{said}");
+    assert!(last.starts_with("1 route added, 1 removed; "), "{said}");
     assert!(last.contains(" kept; paused ") && last.ends_with('s'), "{said}");
     assert!(number(&router.show(&["acl"]).expect("it answers")[0]["packets"]) >= before);
 
@@ -162,5 +162,72 @@ fn the_example_office_routes_and_translates() {
     assert!(site.pings(OFFICE, OFFICE.gateway_v4), "the mirror answers");
     let sessions = router.show(&["nat"]).expect("it answers");
     assert!(!sessions.is_empty(), "it is translated");
+    assert!(router.process.end(), "it ends when asked to");
+}
+
+/// The example of a border router as it is, but for the names of interfaces, between two transits that announce what it takes
+/// and what it does not.
+#[test]
+fn the_example_border_router_takes_routes_of_its_transits() {
+    let Some(site) = Site::new() else { return };
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/live-transit/router.toml");
+    let config = std::fs::read_to_string(example).expect("the example");
+    let config = [("eth0", "wan"), ("eth1", "guest"), ("eth2", "lan")]
+        .iter()
+        .fold(config, |config, (from, to)| config.replace(&format!("\"{from}\""), &format!("\"{to}\"")));
+    let office = site.namespace(OFFICE);
+    for arguments in [
+        "addr flush dev eth0 scope global",
+        "addr add 192.0.2.10/24 dev eth0",
+        "route add default via 192.0.2.1",
+    ] {
+        site.ip(&office, arguments);
+    }
+    // Each announces the same network, one of its own, and what nobody should.
+    let transit = |host: Host, asn: u32, net: &str, of_its_own: &str| {
+        let namespace = site.namespace(host);
+        let (its, ours) = (format!("{net}.1"), format!("{net}.2"));
+        for arguments in [
+            "addr flush dev eth0 scope global".to_owned(),
+            format!("addr add {its}/30 dev eth0"),
+            "addr add 8.8.8.8/32 dev lo".to_owned(),
+            format!("route add 192.0.2.0/24 via {ours}"),
+        ] {
+            site.ip(&namespace, &arguments);
+        }
+        let config = format!(
+            "[bgp]\nas = {asn}\nrouter_id = \"{its}\"\nlisten = [\"{its}\"]\n\
+             networks = [\"8.8.8.0/24\", \"{of_its_own}\", \"10.0.0.0/8\", \"192.0.2.128/25\"]\n\
+             [[bgp.neighbor]]\naddress = \"{ours}\"\nas = 64500\nimport = \"accept\"\nexport = \"accept\"\n"
+        );
+        let [file, socket] = ["toml", "sock"].map(|kind| site.file(&format!("{asn}.{kind}")));
+        std::fs::write(&file, config).expect("the folder is writable");
+        let [file, socket] = [file, socket].map(|path| path.display().to_string());
+        let run = ["run", "--threads", "1", "--socket", &socket, &file];
+        (site.start(&namespace, env!("CARGO_BIN_EXE_thalweg"), &run), namespace, socket)
+    };
+    let transits = [
+        transit(OUTSIDE, 64501, "198.51.100", "9.1.0.0/16"),
+        transit(GUEST, 64502, "203.0.113", "9.2.0.0/16"),
+    ];
+    let mut router = site.run_alone(&config, &[]);
+    let action = |address: &str| Some(router.show(&["fib", address])?.pop()?["action"].clone());
+    for (address, port) in [("9.1.1.1", "\"t1\""), ("9.2.1.1", "\"t2\"")] {
+        eventually("each transit's own network is behind it", || {
+            router.show(&["fib", address])?.pop()?.to_string().contains(port).then_some(())
+        });
+    }
+    eventually("what both have is reached", || site.pings(OFFICE, "8.8.8.8").then_some(()));
+    assert_eq!(action("10.9.9.9"), Some("no route".into()), "nobody's addresses are not taken");
+    for (_process, namespace, socket) in &transits {
+        eventually("a transit gets the router's network and not the other's", || {
+            let ask = ["show", "routes", "--socket", socket, "--format", "json"];
+            let said = site.said(namespace, env!("CARGO_BIN_EXE_thalweg"), &ask);
+            let routes: Vec<Value> =
+                said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+            let has = |prefix: &str| routes.iter().any(|route| route["prefix"] == prefix);
+            (has("192.0.2.0/24") && has("9.1.0.0/16") != has("9.2.0.0/16")).then_some(())
+        });
+    }
     assert!(router.process.end(), "it ends when asked to");
 }

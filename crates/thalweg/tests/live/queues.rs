@@ -1,5 +1,5 @@
 //! Several receive queues, each with a worker of its own: flows stay in order both ways through NAT, every queue has its
-//! share, and the books add up.
+//! share, and the counters add up.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -19,7 +19,7 @@ const DATAGRAMS: u64 = 400;
 const WINDOW: u64 = 8;
 /// Flows that a server has.
 const PER_SERVER: usize = 4;
-/// Octets of datagrams that go whole, and of such that are cut by whoever sends them.
+/// Bytes of datagrams that go whole, and of such that are cut by whoever sends them.
 const WHOLE: Range<usize> = 16..1216;
 const CUT: Range<usize> = 1600..2800;
 /// Nothing is this late; what is not there by then is lost.
@@ -47,8 +47,8 @@ fn with_queues(site: &Site) {
         let there = site.namespace(host);
         site.ip(&there, "link del eth0");
         let queues = "numtxqueues 2 numrxqueues 2";
-        let cable = format!("link add eth0 {queues} type veth peer name {} {queues} netns {here}", host.port);
-        site.ip(&there, &cable);
+        let veth = format!("link add eth0 {queues} type veth peer name {} {queues} netns {here}", host.port);
+        site.ip(&there, &veth);
         site.ip(&there, &format!("addr add {}/24 dev eth0", host.v4));
         site.ip(&there, &format!("addr add {}/64 dev eth0 nodad", host.v6));
         site.ip(&there, "link set eth0 up");
@@ -75,20 +75,20 @@ fn answer(socket: &UdpSocket, stop: &AtomicBool) -> HashMap<SocketAddr, (u64, u6
 }
 
 fn numbers(datagram: &[u8]) -> [u64; 2] {
-    [0, 8].map(|at| u64::from_be_bytes(datagram[at..at + 8].try_into().expect("eight octets")))
+    [0, 8].map(|at| u64::from_be_bytes(datagram[at..at + 8].try_into().expect("eight bytes")))
 }
 
 /// Sends numbered datagrams, a few at a time, and has each back in order.
-fn converse(socket: &UdpSocket, to: (&str, u16), flow: u64, octets: Range<usize>) {
-    let octets_of = |number: u64| octets.start + (number as usize * 37 + flow as usize) % octets.len();
+fn converse(socket: &UdpSocket, to: (&str, u16), flow: u64, bytes: Range<usize>) {
+    let bytes_of = |number: u64| bytes.start + (number as usize * 37 + flow as usize) % bytes.len();
     socket.set_read_timeout(Some(LOST)).expect("a timeout");
     let mut buffer = [0; 4096];
-    // What is cut takes several times its octets of a receiver's memory.
-    let window = if octets == CUT { WINDOW / 4 } else { WINDOW };
+    // What is cut takes several times its bytes of a receiver's memory.
+    let window = if bytes == CUT { WINDOW / 4 } else { WINDOW };
     let (mut sent, mut due) = (0, 0);
     while due < DATAGRAMS {
         while sent < DATAGRAMS && sent - due < window {
-            let mut datagram = vec![0; octets_of(sent)];
+            let mut datagram = vec![0; bytes_of(sent)];
             datagram[..8].copy_from_slice(&flow.to_be_bytes());
             datagram[8..16].copy_from_slice(&sent.to_be_bytes());
             // Not connected: connected sockets number what is cut each by itself, and numbers would meet.
@@ -98,16 +98,16 @@ fn converse(socket: &UdpSocket, to: (&str, u16), flow: u64, octets: Range<usize>
         let length =
             socket.recv(&mut buffer).unwrap_or_else(|why| panic!("flow {flow}, {due} of {sent}: {why}"));
         assert_eq!(numbers(&buffer), [flow, due], "in order");
-        assert_eq!(length, octets_of(due));
+        assert_eq!(length, bytes_of(due));
         due += 1;
     }
 }
 
 /// Flows from inside to servers at an address, all at once; both ends see each in order.
-fn flows_pass(site: &Site, server_at: &str, octets: Range<usize>) {
+fn flows_pass(site: &Site, server_at: &str, bytes: Range<usize>) {
     for host in [OFFICE, GUEST] {
         // Who is not known yet is waited for, but not with many packets.
-        eventually("stations are known", || site.pings(host, server_at).then_some(()));
+        eventually("neighbors are known", || site.pings(host, server_at).then_some(()));
     }
     let bind = |host: Host, at: (&str, u16)| {
         site.within(&site.namespace(host), || UdpSocket::bind(at).expect("a port"))
@@ -116,16 +116,16 @@ fn flows_pass(site: &Site, server_at: &str, octets: Range<usize>) {
     let servers: Vec<UdpSocket> = ports.map(|port| bind(OUTSIDE, (server_at, port))).collect();
     let any = if server_at.contains(':') { "::" } else { "0.0.0.0" };
     // Two hosts behind one address number what they cut alike now and then: only one has such.
-    let host_of = |flow| if flow % 2 == 0 || octets == CUT { OFFICE } else { GUEST };
+    let host_of = |flow| if flow % 2 == 0 || bytes == CUT { OFFICE } else { GUEST };
     let clients: Vec<UdpSocket> = (0..FLOWS).map(|flow| bind(host_of(flow), (any, 0))).collect();
     let stop = AtomicBool::new(false);
     let flows: Vec<_> = thread::scope(|scope| {
         let servers: Vec<_> = servers.iter().map(|server| scope.spawn(|| answer(server, &stop))).collect();
         let client = |(flow, client): (u64, UdpSocket)| {
-            let octets = octets.clone();
+            let bytes = bytes.clone();
             scope.spawn(move || {
                 let port = PORT + (flow as usize / PER_SERVER) as u16;
-                converse(&client, (server_at, port), flow, octets);
+                converse(&client, (server_at, port), flow, bytes);
             })
         };
         let clients: Vec<_> = (0..).zip(clients).map(client).collect();

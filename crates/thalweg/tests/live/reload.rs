@@ -4,6 +4,7 @@
 //! gateway to one behind it, and between inside networks. A client has few datagrams on their way at a time, so that no
 //! ring and no socket buffer can overflow, however slow the machine: what does not come back was lost by the router.
 
+mod ports;
 mod steady;
 mod with_bgp;
 
@@ -79,8 +80,8 @@ fn configurations(site: &Site) -> Vec<(&'static str, Settings)> {
                    [qos.classes.policer]\nkind = \"trtcm\"\ncir = \"900 Mbit/s\"\ncbs = \"1 MiB\"\npir = \"1 Gbit/s\"\npbs = \"1 MiB\"\n\n";
     let acl = "[[acl]]\nname = \"out\"\ndefault = \"permit\"\n\n[[acl.rules]]\naction = \"deny\"\ndestination = \"192.0.2.0/24\"\n";
     let mac = site.said(&site.namespace(OUTSIDE), "cat", &["/sys/class/net/eth0/address"]);
-    let station =
-        format!("[[neighbours]]\nport = \"wan\"\naddress = \"{}\"\nmac = \"{}\"\n", OUTSIDE.v4, mac.trim());
+    let neighbor =
+        format!("[[neighbors]]\nport = \"wan\"\naddress = \"{}\"\nmac = \"{}\"\n", OUTSIDE.v4, mac.trim());
     let both = "addresses = [\"198.51.100.9\", \"198.51.100.1\"]\n".to_owned();
     vec![
         ("other gateway", Settings { gateway: GATEWAYS[1], ..base() }),
@@ -105,7 +106,7 @@ fn configurations(site: &Site) -> Vec<(&'static str, Settings)> {
             },
         ),
         ("mtu", Settings { lan: "mtu = 1400\n".to_owned(), ..base() }),
-        ("station", Settings { rest: station, ..base() }),
+        ("neighbor", Settings { rest: neighbor, ..base() }),
         ("slower", Settings { qos: base().qos.replace("200", "100"), gateway: GATEWAYS[1], ..base() }),
         ("as it was", base()),
     ]
@@ -124,26 +125,38 @@ struct Traffic {
     seen: Seen,
 }
 
+/// Who speaks, to whom, and to which of its addresses.
+type Flow = (Host, Host, &'static str);
+
+const FLOWS: [Flow; 5] = [
+    (OFFICE, OUTSIDE, OUTSIDE.v4),
+    (OFFICE, OUTSIDE, OUTSIDE.v4),
+    (OFFICE, OUTSIDE, BEYOND),
+    (GUEST, OUTSIDE, BEYOND),
+    (GUEST, OFFICE, OFFICE.v4),
+];
+
 impl Traffic {
     fn start(site: &Site) -> Self {
-        let flows = [
-            (OFFICE, OUTSIDE, OUTSIDE.v4),
-            (OFFICE, OUTSIDE, OUTSIDE.v4),
-            (OFFICE, OUTSIDE, BEYOND),
-            (GUEST, OUTSIDE, BEYOND),
-            (GUEST, OFFICE, OFFICE.v4),
-        ];
+        Self::among(site, &FLOWS)
+    }
+
+    fn among(site: &Site, flows: &[Flow]) -> Self {
         let stop = Arc::<AtomicBool>::default();
         let seen = Seen::default();
         let back: Arc<[AtomicU64]> = flows.iter().map(|_| AtomicU64::new(0)).collect();
         let mut servers = Vec::new();
-        for (host, address) in [(OUTSIDE, OUTSIDE.v4), (OUTSIDE, BEYOND), (OFFICE, OFFICE.v4)] {
+        let mut places: Vec<(Host, &str)> =
+            flows.iter().map(|(_, host, address)| (*host, *address)).collect();
+        places.sort_unstable_by_key(|(_, address)| *address);
+        places.dedup();
+        for (host, address) in places {
             let socket =
                 site.within(&site.namespace(host), || UdpSocket::bind((address, 7)).expect("a port"));
             let (stop, seen) = (stop.clone(), seen.clone());
             servers.push(thread::spawn(move || answer(&socket, &stop, &seen)));
         }
-        let clients = (0u64..).zip(flows).map(|(number, (from, _, to))| {
+        let clients = (0u64..).zip(flows).map(|(number, &(from, _, to))| {
             let socket =
                 site.within(&site.namespace(from), || UdpSocket::bind(("0.0.0.0", 0)).expect("a port"));
             let (stop, back) = (stop.clone(), back.clone());
@@ -183,7 +196,7 @@ fn answer(socket: &UdpSocket, stop: &AtomicBool, seen: &Seen) {
     let mut buffer = [0; 2048];
     while !stop.load(Ordering::Acquire) || socket.peek_from(&mut buffer).is_ok() {
         let Ok((length, sender)) = socket.recv_from(&mut buffer) else { continue };
-        let client = u64::from_be_bytes(buffer[..8].try_into().expect("eight octets"));
+        let client = u64::from_be_bytes(buffer[..8].try_into().expect("eight bytes"));
         let mut seen = seen.lock().expect("no test panics with it");
         let of_client = seen.entry(client).or_default();
         if !of_client.contains(&sender) {
@@ -201,7 +214,7 @@ fn converse(socket: &UdpSocket, client: u64, stop: &AtomicBool, back: &AtomicU64
     let (mut sent, mut waiting) = (0u64, Vec::new());
     loop {
         while waiting.len() < WINDOW as usize && !stop.load(Ordering::Acquire) {
-            // Of all sizes up to a thousand octets.
+            // Of all sizes up to a thousand bytes.
             let mut datagram = vec![0; 16 + (sent as usize * 37) % 984];
             datagram[..8].copy_from_slice(&client.to_be_bytes());
             datagram[8..16].copy_from_slice(&sent.to_be_bytes());
@@ -216,7 +229,7 @@ fn converse(socket: &UdpSocket, client: u64, stop: &AtomicBool, back: &AtomicU64
             let Ok(length) = socket.recv(&mut buffer) else {
                 panic!("client {client}: of {sent} datagrams these are lost: {waiting:?}");
             };
-            let number = u64::from_be_bytes(buffer[8..16].try_into().expect("eight octets"));
+            let number = u64::from_be_bytes(buffer[8..16].try_into().expect("eight bytes"));
             assert_eq!(length, 16 + (number as usize * 37) % 984);
             let place = waiting.iter().position(|waiting| *waiting == number);
             waiting.swap_remove(place.expect("each comes back once"));
@@ -250,10 +263,9 @@ fn nothing_is_lost(driver: &str, arguments: &[&str]) {
     let refused = |text: &str| router.reload(text).expect_err("it is refused");
     let good = config(driver, &base());
     assert!(refused("[ports.lan\n").contains("router.toml:1"), "no TOML");
-    let moved = refused(&good.replace("interface = \"guest\"", "interface = \"lo\""));
-    assert!(moved.contains("`interface` of [ports.guest]") && moved.contains("needs a restart"), "{moved}");
-    let fewer = refused("[ports.lan]\ninterface = \"lan\"\naddresses = [\"10.1.0.1/24\"]\n");
-    assert!(fewer.contains("[ports]") && fewer.contains("needs a restart"), "{fewer}");
+    let of_guest = format!("interface = \"guest\"\ndriver = \"{driver}\"");
+    let driven = refused(&good.replace(&of_guest, "interface = \"guest\"\ndriver = \"tap\""));
+    assert!(driven.contains("`driver` of [ports.guest]") && driven.contains("needs a restart"), "{driven}");
     traffic.passes(PER_CONFIGURATION);
     assert_eq!(router.reload(&good).as_deref(), Ok("nothing changed\n"));
 
@@ -288,7 +300,7 @@ fn lost(counters: &Value) -> Vec<(String, Value)> {
         "queue-managed",
         "nat-table-full",
         "policed",
-        "neighbour-unresolved",
+        "neighbor-unresolved",
     ];
     let dropped = counters["dropped"].as_object().expect("reasons").clone().into_iter();
     dropped.filter(|(reason, _)| reasons.contains(&reason.as_str())).collect()

@@ -1,4 +1,4 @@
-//! A small network: hosts around a router, each in a namespace of its own, joined to it by a cable.
+//! A small network: hosts around a router, each in a namespace of its own, joined to it by a veth.
 //!
 //! ```text
 //! office 10.1.0.2 ──┐                         ┌── outside 198.51.100.2, 2001:db8:9::2
@@ -71,7 +71,7 @@ pub(crate) const OUTSIDE: Host = Host {
 const HOSTS: [Host; 3] = [OFFICE, GUEST, OUTSIDE];
 
 impl Host {
-    /// Its number, from 1: the last octet of addresses made up for it.
+    /// Its number, from 1: the last byte of addresses made up for it.
     pub(crate) fn number(self) -> u8 {
         HOSTS.iter().position(|host| *host == self).map_or(0, |place| place as u8 + 1)
     }
@@ -135,7 +135,7 @@ impl Site {
         Ok(())
     }
 
-    /// A cable between a host and the router.
+    /// A veth between a host and the router.
     fn join(&self, host: Host) -> Result<(), String> {
         let (router, namespace) = (self.router(), self.namespace(host));
         ip(&format!("-n {namespace} link add eth0 type veth peer name {} netns {router}", host.port))?;
@@ -154,8 +154,8 @@ impl Site {
         can
     }
 
-    /// A new cable for a host whose cable is gone.
-    pub(crate) fn cable(&self, host: Host) {
+    /// A new veth for a host whose veth is gone.
+    pub(crate) fn veth(&self, host: Host) {
         self.join(host).expect("ip does it");
     }
 
@@ -259,8 +259,8 @@ impl Site {
     /// The MAC address of an interface.
     pub(crate) fn mac_of(&self, namespace: &str, interface: &str) -> [u8; 6] {
         let text = self.said(namespace, "cat", &[&format!("/sys/class/net/{interface}/address")]);
-        let octet = |text: &str| u8::from_str_radix(text, 16).expect("an octet");
-        text.trim().split(':').map(octet).collect::<Vec<_>>().try_into().expect("six octets")
+        let byte = |text: &str| u8::from_str_radix(text, 16).expect("a byte");
+        text.trim().split(':').map(byte).collect::<Vec<_>>().try_into().expect("six bytes")
     }
 
     /// Whether a host answers another's echo request.
@@ -306,9 +306,18 @@ impl Process {
 
     /// Asks it to end and waits; whether it ended well.
     pub(crate) fn end(&mut self) -> bool {
-        let killed = Command::new("kill").arg(self.0.id().to_string()).status();
-        killed.is_ok_and(|status| status.success())
-            && eventually("it ends", || self.0.try_wait().expect("it is ours")).success()
+        self.end_code() == Some(0)
+    }
+
+    /// Asks it to end and waits; its exit code.
+    pub(crate) fn end_code(&mut self) -> Option<i32> {
+        self.signal("TERM");
+        eventually("it ends", || self.0.try_wait().expect("it is ours")).code()
+    }
+
+    /// A path as it has it, where file systems may be mounted that others do not see.
+    pub(crate) fn inside(&self, path: &Path) -> PathBuf {
+        Path::new(&format!("/proc/{}/root", self.0.id())).join(path.strip_prefix("/").expect("a whole path"))
     }
 }
 
@@ -362,8 +371,17 @@ impl Router<'_> {
 
     /// Gives it another configuration and has it read; what it says, or why it refuses.
     pub(crate) fn reload(&self, config: &str) -> Result<String, String> {
+        self.ask_to_reload(config, &[])
+    }
+
+    /// The same, but it only says what it would do.
+    pub(crate) fn compare(&self, config: &str) -> Result<String, String> {
+        self.ask_to_reload(config, &["--dry-run"])
+    }
+
+    fn ask_to_reload(&self, config: &str, more: &[&str]) -> Result<String, String> {
         fs::write(self.site.file("router.toml"), beside_others(config)).expect("the folder is writable");
-        let arguments = ["reload", "--socket", &self.socket];
+        let arguments = [&["reload", "--socket", &self.socket], more].concat();
         let output = self.site.output(&self.site.router(), env!("CARGO_BIN_EXE_thalweg"), &arguments);
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
@@ -385,6 +403,26 @@ impl Router<'_> {
     /// router itself made is what went out, waits, was for the router, or was dropped by name. The drivers' counters
     /// must say the same as the router's.
     pub(crate) fn counters_add_up(&self) -> Value {
+        let (counters, ports) = self.packets_add_up();
+        let number = |value: &Value| value.as_u64().expect("a number");
+        // What a VLAN's port has received and sent is among what its parent's driver has.
+        let has_driver = |port: &&Value| !port["mode"].as_str().is_some_and(|mode| mode.contains(", VLAN "));
+        let of_ports =
+            |field: &str| ports.iter().filter(has_driver).map(|port| number(&port[field])).sum::<u64>();
+        let came = number(&counters["received"]) - number(&counters["own"]);
+        assert_eq!(of_ports("received"), came, "received: {counters} {ports:?}");
+        for port in ports.iter().filter(has_driver) {
+            let queues = port["queues"].as_array().expect("a list").iter();
+            let by_queues: u64 = queues.map(|queue| number(&queue["received"])).sum();
+            assert_eq!(by_queues + number(&port["offloaded"]), number(&port["received"]), "{port}");
+        }
+        let went = of_ports("sent") + of_ports("failed");
+        assert_eq!(went, number(&counters["sent"]), "sent: {counters} {ports:?}");
+        counters
+    }
+
+    /// The same but for the drivers, which a port that is gone has no more. The counters, and the ports.
+    pub(crate) fn packets_add_up(&self) -> (Value, Vec<Value>) {
         let mut last = Value::Null;
         let (counters, ports) = eventually("the counters stand still", || {
             let mut now = (self.one("counters"), self.show(&["ports"]).expect("the router answers"));
@@ -405,24 +443,11 @@ impl Router<'_> {
             |reasons: &Value| -> u64 { reasons.as_object().expect("reasons").values().map(number).sum() };
         let places = number(&counters["sent"])
             + number(&counters["queued"])
-            + number(&counters["waiting_for_neighbour"])
+            + number(&counters["waiting_for_neighbor"])
             + sum(&counters["to_host"])
             + sum(&counters["dropped"]);
-        assert_eq!(number(&counters["received"]), places, "the books do not add up: {counters}");
-        // What a VLAN's port has received and sent is among what its parent's driver has.
-        let has_driver = |port: &&Value| !port["mode"].as_str().is_some_and(|mode| mode.contains(", VLAN "));
-        let of_ports =
-            |field: &str| ports.iter().filter(has_driver).map(|port| number(&port[field])).sum::<u64>();
-        let came = number(&counters["received"]) - number(&counters["own"]);
-        assert_eq!(of_ports("received"), came, "received: {counters} {ports:?}");
-        for port in ports.iter().filter(has_driver) {
-            let queues = port["queues"].as_array().expect("a list").iter();
-            let by_queues: u64 = queues.map(|queue| number(&queue["received"])).sum();
-            assert_eq!(by_queues + number(&port["offloaded"]), number(&port["received"]), "{port}");
-        }
-        let went = of_ports("sent") + of_ports("failed");
-        assert_eq!(went, number(&counters["sent"]), "sent: {counters} {ports:?}");
-        counters
+        assert_eq!(number(&counters["received"]), places, "the counters do not add up: {counters}");
+        (counters, ports)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The system as a neighbour of the router, on an interface that the router makes.
+//! The system as a neighbor of the router, on an interface that the router makes.
 
 use crate::site::{OUTSIDE, Site, eventually};
 
@@ -13,9 +13,9 @@ interface = "wan"
 addresses = ["198.51.100.1/24", "2001:db8:9::1/64"]
 "#;
 
-/// Without `mac` the router has another address on the cable than the system has, so that they hear each other.
+/// Without `mac` the router has another address on the veth than the system has, so that they hear each other.
 #[test]
-fn the_system_is_a_neighbour() {
+fn the_system_is_a_neighbor() {
     let Some(site) = Site::new() else { return };
     let (system, outside) = (site.router(), site.namespace(OUTSIDE));
     site.ip(&outside, "route add default via 198.51.100.1");

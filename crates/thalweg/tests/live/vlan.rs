@@ -1,4 +1,4 @@
-//! A router on a stick: two hosts in VLANs of their own, one cable to the router, which passes between them.
+//! A router on a stick: two hosts in VLANs of their own, one veth to the router, which passes between them.
 //!
 //! ```text
 //! office ── lan ──┐                             ┌ office.10
@@ -10,7 +10,7 @@
 //! it writes lies in the frame when it reaches the router's interface: XDP finds it there, and AF_PACKET beside the
 //! frame, where the kernel has put it. Both hosts have one MAC address, so that one address is the switch's.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const HOSTS_MAC: [u8; 6] = [2, 0, 0, 0, 0x56, 1];
 const ROUTERS_MAC: [u8; 6] = [2, 0, 0, 0, 0x56, 2];
 const VLANS: [(Host, u16); 2] = [(OFFICE, 10), (GUEST, 20)];
 
-/// The router's end of the cable, and the switch's.
+/// The router's end of the veth, and the switch's.
 const UPLINK: &str = "uplink";
 const TRUNK: &str = "trunk";
 
@@ -66,7 +66,7 @@ rate = "500 Mbit/s"
 }
 
 fn mac_text(mac: [u8; 6]) -> String {
-    mac.map(|octet| format!("{octet:02x}")).join(":")
+    mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 /// Tags and untags frames until it is told to stop.
@@ -93,20 +93,21 @@ impl Switch {
         Self { source: source.expect("a source"), tx }
     }
 
-    fn run(mut self, stop: &AtomicBool, guests_are_lost: &AtomicBool) {
+    fn run(mut self, stop: &AtomicBool, guests_vlan: &AtomicU16) {
         while !stop.load(Ordering::Acquire) {
             let Some(chunk) = self.source.next_chunk(Duration::from_millis(50)).expect("it waits") else {
                 continue;
             };
+            let guests_vlan = guests_vlan.load(Ordering::Acquire);
+            let vlans = VLANS.map(|(host, vlan)| if host == GUEST { guests_vlan } else { vlan });
             for (i, packet) in chunk.packets().iter().enumerate() {
                 let frame = chunk.frame(i);
                 let to = match usize::from(packet.port_in) {
-                    from if from == VLANS.len() => self.to_host(frame),
+                    from if from == VLANS.len() => to_host(frame, vlans),
                     from => {
-                        let lost = guests_are_lost.load(Ordering::Acquire) && VLANS[from].0 == GUEST;
-                        let tci = if lost { 99 } else { VLANS[from].1 };
                         let mut tagged = vec![0; frame.len() + 4];
-                        EgressTag { parent: 0, tci }.write(frame, &mut tagged).map(|_| (VLANS.len(), tagged))
+                        let tag = EgressTag { parent: 0, tci: vlans[from] };
+                        tag.write(frame, &mut tagged).map(|_| (VLANS.len(), tagged))
                     }
                 };
                 let Some((to, frame)) = to else { continue };
@@ -116,18 +117,18 @@ impl Switch {
             self.tx.iter_mut().for_each(|tx| drop(tx.flush()));
         }
     }
-
-    /// The access port that a tag stands for, and the frame without it.
-    fn to_host(&self, frame: &[u8]) -> Option<(usize, Vec<u8>)> {
-        let [0x81, 0x00, tag @ ..] = frame.get(12..16)? else { return None };
-        let vlan = u16::from_be_bytes([tag[0], tag[1]]);
-        let port = VLANS.iter().position(|(_, each)| *each == vlan)?;
-        Some((port, [&frame[..12], &frame[16..]].concat()))
-    }
 }
 
-fn on_a_stick(driver: &str, mode: &str) {
-    let Some(site) = Site::new() else { return };
+/// The access port that a tag stands for, and the frame without it.
+fn to_host(frame: &[u8], vlans: [u16; 2]) -> Option<(usize, Vec<u8>)> {
+    let [0x81, 0x00, tag @ ..] = frame.get(12..16)? else { return None };
+    let vlan = u16::from_be_bytes([tag[0], tag[1]]);
+    let port = vlans.iter().position(|each| *each == vlan)?;
+    Some((port, [&frame[..12], &frame[16..]].concat()))
+}
+
+/// Does something while office and guests are behind the switch; what it is given is the guests' VLAN, for it to change.
+pub(crate) fn behind_a_switch(site: &Site, act: impl FnOnce(&AtomicU16)) {
     let router_namespace = site.router();
     site.ip(&router_namespace, &format!("link add {UPLINK} type veth peer name {TRUNK}"));
     site.ip(&router_namespace, &format!("link set {UPLINK} address {}", mac_text(ROUTERS_MAC)));
@@ -140,11 +141,18 @@ fn on_a_stick(driver: &str, mode: &str) {
         let namespace = site.namespace(host);
         site.ip(&namespace, &format!("link set eth0 address {}", mac_text(HOSTS_MAC)));
     }
-    let switch = Switch::open(&site);
-    let (stop, guests_are_lost) = (AtomicBool::new(false), AtomicBool::new(false));
+    let switch = Switch::open(site);
+    let (stop, guests_vlan) = (AtomicBool::new(false), AtomicU16::new(VLANS[1].1));
     thread::scope(|scope| {
         let _stops = StopsAtEnd(&stop);
-        scope.spawn(|| switch.run(&stop, &guests_are_lost));
+        scope.spawn(|| switch.run(&stop, &guests_vlan));
+        act(&guests_vlan);
+    });
+}
+
+fn on_a_stick(driver: &str, mode: &str) {
+    let Some(site) = Site::new() else { return };
+    behind_a_switch(&site, |guests_vlan| {
         let router = site.run_alone(&config(driver), &[]);
         site.ip(&site.namespace(OUTSIDE), "route add default via 198.51.100.1");
         let ports = router.show(&["ports"]).expect("the router answers");
@@ -172,20 +180,20 @@ fn on_a_stick(driver: &str, mode: &str) {
         // The mirror of a VLAN is the system's way into it.
         eventually("the system is in the VLAN", || {
             let arguments = ["-c", "1", "-W", "1", "-I", "tw-office", OFFICE.v4];
-            site.output(&router_namespace, "ping", &arguments).status.success().then_some(())
+            site.output(&site.router(), "ping", &arguments).status.success().then_some(())
         });
 
         let before = dropped(&router.counters_add_up(), "unknown-vlan");
-        guests_are_lost.store(true, Ordering::Release);
+        guests_vlan.store(99, Ordering::Release);
         assert!(!site.pings(GUEST, OFFICE.v4), "a VLAN that the router does not have leads nowhere");
-        guests_are_lost.store(false, Ordering::Release);
+        guests_vlan.store(VLANS[1].1, Ordering::Release);
         eventually("the guest is back", || site.pings(GUEST, OFFICE.v4).then_some(()));
         let counters = router.counters_add_up();
         assert!(dropped(&counters, "unknown-vlan") > before, "{counters}");
         accounts_for_everything(&counters);
-        let neighbours = router.show(&["arp"]).expect("the router answers");
-        let of = |port: &str| neighbours.iter().filter(|each| each["port"] == port).count();
-        assert!(of("office.10") >= 2 && of("guest.20") >= 2 && of("uplink") == 0, "{neighbours:?}");
+        let neighbors = router.show(&["arp"]).expect("the router answers");
+        let of = |port: &str| neighbors.iter().filter(|each| each["port"] == port).count();
+        assert!(of("office.10") >= 2 && of("guest.20") >= 2 && of("uplink") == 0, "{neighbors:?}");
     });
 }
 
@@ -254,7 +262,7 @@ fn vlans_by_whatever_sees_tags() {
     on_a_stick("auto", "af_packet");
 }
 
-/// A cable whose port has no VLANs: frames of one are others', a priority alone is none, and what has no tag passes.
+/// A veth whose port has no VLANs: frames of one are others', a priority alone is none, and what has no tag passes.
 fn without_vlans(driver: &str) {
     const STRANGER: [u8; 6] = [2, 0, 0, 0, 0x56, 9];
     const FRAMES: u64 = 20;

@@ -1,4 +1,4 @@
-//! The far end of a port's cable without a host behind it: any frame goes in, every frame is seen.
+//! The far end of a port's veth without a host behind it: any frame goes in, every frame is seen.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use thalweg_ports::live::{LiveClock, LiveSource, NotTaken, PortTx, SourceOptions
 use crate::site::Site;
 
 /// Long enough for anything that comes at all.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// What has not come so long after the last frame does not come.
 const SILENCE: Duration = Duration::from_millis(400);
 
-/// An interface at the end of a cable.
+/// An interface at the end of a veth.
 pub(crate) struct Wire {
     source: LiveSource,
     tx: Box<dyn PortTx>,
@@ -45,13 +45,13 @@ impl Wire {
         for frame in frames {
             let began = Instant::now();
             while self.tx.push(frame) == Err(NotTaken::Full) {
-                assert!(began.elapsed() < PATIENCE, "the interface takes no more");
+                assert!(began.elapsed() < TIMEOUT, "the interface takes no more");
                 let _ = self.tx.flush();
             }
         }
         let began = Instant::now();
         while self.tx.flush().is_ok() && self.tx.pending() > 0 {
-            assert!(began.elapsed() < PATIENCE, "frames are stuck");
+            assert!(began.elapsed() < TIMEOUT, "frames are stuck");
         }
         (self.tx.counters().frames - before.frames) as usize
     }
@@ -70,7 +70,7 @@ impl Wire {
         let began = Instant::now();
         let mut frames: Vec<Vec<u8>> = Vec::new();
         loop {
-            let wait = if frames.len() < enough { PATIENCE.saturating_sub(began.elapsed()) } else { SILENCE };
+            let wait = if frames.len() < enough { TIMEOUT.saturating_sub(began.elapsed()) } else { SILENCE };
             let chunk = self.source.next_chunk(wait).expect("the interface is there");
             match chunk {
                 Some(chunk) => {
@@ -92,10 +92,10 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Whether a frame is IP that somebody sent to somebody: no ARP, no Neighbour Discovery, nothing to all.
+/// Whether a frame is IP that somebody sent to somebody: no ARP, no Neighbor Discovery, nothing to all.
 pub(crate) fn is_traffic(frame: &[u8]) -> bool {
     match frame.get(12..14) {
-        _ if frame.first().is_some_and(|octet| octet & 1 == 1) => false,
+        _ if frame.first().is_some_and(|byte| byte & 1 == 1) => false,
         Some([0x08, 0x00]) => true,
         Some([0x86, 0xdd]) => {
             !(frame.get(20) == Some(&58) && frame.get(54).is_some_and(|kind| (133..=137).contains(kind)))

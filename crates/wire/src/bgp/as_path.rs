@@ -1,7 +1,7 @@
-//! AS_PATH between two and four octets (RFC 6793), and whether one is well-formed.
+//! AS_PATH between two and four bytes (RFC 6793), and whether one is well-formed.
 //!
 //! ```text
-//! segments, each: type | number of ASes | ASes of two or four octets
+//! segments, each: type | number of ASes | ASes of two or four bytes
 //! ```
 //!
 //! RFC 4271 4.3, RFC 5065 (confederations), RFC 6793 (AS_TRANS, AS4_PATH), RFC 7606 7.2, RFC 7607 (AS 0).
@@ -12,7 +12,7 @@ use super::open::AS_TRANS;
 use super::view::{AsPath, SegmentKind};
 
 /// ASes that an AS_PATH may have. No route in use comes near it; a path of a thousand does not fit into a
-/// message of 4096 octets any more, so a longer one could hardly be sent on. Routes with more are treated as
+/// message of 4096 bytes any more, so a longer one could hardly be sent on. Routes with more are treated as
 /// withdrawn.
 pub const AS_PATH_ASNS_MAX: usize = 2000;
 
@@ -25,7 +25,7 @@ pub enum AsPathError {
     EmptySegment,
     /// A segment is longer than what is left.
     Overrun,
-    /// One octet is left after the last segment.
+    /// One byte is left after the last segment.
     Underrun,
     /// AS 0 (RFC 7607).
     AsZero,
@@ -43,7 +43,7 @@ impl fmt::Display for AsPathError {
             Self::SegmentType(kind) => write!(f, "segment of type {kind}"),
             Self::EmptySegment => f.write_str("segment without an AS"),
             Self::Overrun => f.write_str("segment longer than the path"),
-            Self::Underrun => f.write_str("an octet after the last segment"),
+            Self::Underrun => f.write_str("a byte after the last segment"),
             Self::AsZero => f.write_str("AS 0"),
             Self::Confederation => f.write_str("confederation segment from outside a confederation"),
             Self::NoConfederationFirst => f.write_str("no confederation segment first"),
@@ -68,7 +68,7 @@ pub(super) fn check<const WIDTH: usize>(value: &[u8]) -> Result<PathFacts, AsPat
     let mut rest = value;
     let mut total = 0;
     while let Some((&[kind, count], after)) = rest.split_first_chunk::<2>() {
-        let Some(segment) = SegmentKind::from_octet(kind) else { return Err(AsPathError::SegmentType(kind)) };
+        let Some(segment) = SegmentKind::from_byte(kind) else { return Err(AsPathError::SegmentType(kind)) };
         if count == 0 {
             return Err(AsPathError::EmptySegment);
         }
@@ -94,7 +94,7 @@ pub(super) fn check<const WIDTH: usize>(value: &[u8]) -> Result<PathFacts, AsPat
     Ok(facts)
 }
 
-/// Appends a checked path of two octets as one of four.
+/// Appends a checked path of two bytes as one of four.
 pub(super) fn widen(two_octet: &[u8], out: &mut Vec<u8>) {
     for (kind, asns) in segments::<2>(two_octet) {
         out.extend_from_slice(&[kind, asns.len() as u8]);
@@ -104,7 +104,7 @@ pub(super) fn widen(two_octet: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Puts together the path that a neighbour with AS numbers of two octets meant (RFC 6793 4.2.3): as much of
+/// Puts together the path that a neighbor with AS numbers of two bytes meant (RFC 6793 4.2.3): as much of
 /// AS_PATH as AS4_PATH lacks, then AS4_PATH. Both are checked.
 pub(super) fn merge(two_octet: &[u8], as4_path: &[u8], out: &mut Vec<u8>) {
     let (have, real) = (counted::<2>(two_octet), counted::<4>(as4_path));
@@ -113,7 +113,7 @@ pub(super) fn merge(two_octet: &[u8], as4_path: &[u8], out: &mut Vec<u8>) {
     }
     let mut lacking = have - real;
     for (kind, asns) in segments::<2>(two_octet) {
-        let confederation = SegmentKind::from_octet(kind).is_some_and(SegmentKind::is_confederation);
+        let confederation = SegmentKind::from_byte(kind).is_some_and(SegmentKind::is_confederation);
         // Confederation segments count nothing: those before and between what is taken come along.
         let take = match kind {
             _ if confederation => asns.len(),
@@ -134,7 +134,7 @@ pub(super) fn merge(two_octet: &[u8], as4_path: &[u8], out: &mut Vec<u8>) {
     }
     for (kind, asns) in segments::<4>(as4_path) {
         // They do not belong there and are left out (RFC 6793 6).
-        if SegmentKind::from_octet(kind).is_some_and(|kind| !kind.is_confederation()) {
+        if SegmentKind::from_byte(kind).is_some_and(|kind| !kind.is_confederation()) {
             out.extend_from_slice(&[kind, asns.len() as u8]);
             out.extend_from_slice(asns.as_flattened());
         }
@@ -146,7 +146,7 @@ const SET: u8 = SegmentKind::Set as u8;
 /// Length of a path as decisions count it: a set is one, confederation segments are nothing.
 fn counted<const WIDTH: usize>(value: &[u8]) -> usize {
     segments::<WIDTH>(value)
-        .map(|(kind, asns)| match SegmentKind::from_octet(kind) {
+        .map(|(kind, asns)| match SegmentKind::from_byte(kind) {
             Some(SegmentKind::Sequence) => asns.len(),
             Some(SegmentKind::Set) => 1,
             _ => 0,
@@ -165,7 +165,7 @@ fn segments<const WIDTH: usize>(value: &[u8]) -> impl Iterator<Item = (u8, &[[u8
     })
 }
 
-/// What a neighbour with AS numbers of two octets gets (RFC 6793 4.2.2): appends to `two_octet` the path with
+/// What a neighbor with AS numbers of two bytes gets (RFC 6793 4.2.2): appends to `two_octet` the path with
 /// AS_TRANS for what does not fit and, only if something did not, to `as4_path` the real one without
 /// confederation segments. Says whether AS4_PATH is to be sent.
 pub fn narrow_as_path(path: AsPath<'_>, two_octet: &mut Vec<u8>, as4_path: &mut Vec<u8>) -> bool {

@@ -17,13 +17,13 @@ pub mod capability {
     pub const ROUTE_REFRESH: u8 = 2;
     /// IPv6 next hops of IPv4 routes (RFC 8950).
     pub const EXTENDED_NEXT_HOP: u8 = 5;
-    /// Messages of more than 4096 octets (RFC 8654).
+    /// Messages of more than 4096 bytes (RFC 8654).
     pub const EXTENDED_MESSAGE: u8 = 6;
     /// Roles (RFC 9234).
     pub const ROLE: u8 = 9;
     /// Graceful restart (RFC 4724, 8538).
     pub const GRACEFUL_RESTART: u8 = 64;
-    /// AS numbers of four octets (RFC 6793).
+    /// AS numbers of four bytes (RFC 6793).
     pub const FOUR_OCTET_AS: u8 = 65;
     /// Several paths of a prefix (RFC 7911).
     pub const ADD_PATH: u8 = 69;
@@ -51,7 +51,7 @@ pub struct AddPath {
 /// A kind of next hop that routes of a family may have (RFC 8950).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExtendedNextHop {
-    /// The routes. The subsequent identifier takes two octets here.
+    /// The routes. The subsequent identifier takes two bytes here.
     pub afi: u16,
     /// The routes' subsequent identifier.
     pub safi: u16,
@@ -106,7 +106,7 @@ pub struct HostName {
 pub struct UnknownCapability {
     /// Its code.
     pub code: u8,
-    /// Its value, at most 255 octets.
+    /// Its value, at most 255 bytes.
     pub value: Vec<u8>,
 }
 
@@ -119,9 +119,9 @@ pub struct Capabilities {
     pub route_refresh: bool,
     /// It marks beginning and end of that.
     pub enhanced_refresh: bool,
-    /// It takes messages of up to 65,535 octets.
+    /// It takes messages of up to 65,535 bytes.
     pub extended_message: bool,
-    /// Its AS number, if it knows those of four octets.
+    /// Its AS number, if it knows those of four bytes.
     pub four_octet_as: Option<u32>,
     /// Several paths of a prefix.
     pub add_path: Vec<AddPath>,
@@ -238,7 +238,7 @@ impl Capabilities {
         Ok(())
     }
 
-    /// Appends all of them. A value beyond 255 octets is cut at a whole record: it has no longer form.
+    /// Appends all of them. A value beyond 255 bytes is cut at a whole record: it has no longer form.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         for family in &self.families {
             let [high, low] = family.afi.to_be_bytes();
@@ -280,14 +280,14 @@ impl Capabilities {
         write_records(out, capability::LONG_LIVED_GRACEFUL_RESTART, long_lived);
         if let Some(HostName { host, domain }) = &self.host_name {
             let mut value = Vec::new();
-            push_counted(&mut value, host, VALUE_OCTETS_MAX - 2);
-            let room = VALUE_OCTETS_MAX - 1 - value.len();
+            push_counted(&mut value, host, VALUE_BYTES_MAX - 2);
+            let room = VALUE_BYTES_MAX - 1 - value.len();
             push_counted(&mut value, domain, room);
             write_one(out, capability::FQDN, &value);
         }
         if let Some(version) = &self.software_version {
             let mut value = Vec::new();
-            push_counted(&mut value, version, VALUE_OCTETS_MAX - 1);
+            push_counted(&mut value, version, VALUE_BYTES_MAX - 1);
             write_one(out, capability::SOFTWARE_VERSION, &value);
         }
         for each in &self.unknown {
@@ -296,11 +296,11 @@ impl Capabilities {
     }
 }
 
-/// Octets of one value at most.
-const VALUE_OCTETS_MAX: usize = 255;
+/// Bytes of one value at most.
+const VALUE_BYTES_MAX: usize = 255;
 
 fn write_one(out: &mut Vec<u8>, code: u8, value: &[u8]) {
-    let value = value.get(..VALUE_OCTETS_MAX).unwrap_or(value);
+    let value = value.get(..VALUE_BYTES_MAX).unwrap_or(value);
     out.extend_from_slice(&[code, value.len() as u8]);
     out.extend_from_slice(value);
 }
@@ -308,7 +308,7 @@ fn write_one(out: &mut Vec<u8>, code: u8, value: &[u8]) {
 /// As many capabilities of the code as the records need; none for no record.
 fn write_records<const N: usize>(out: &mut Vec<u8>, code: u8, records: impl Iterator<Item = [u8; N]>) {
     let records: Vec<[u8; N]> = records.collect();
-    for some in records.chunks(VALUE_OCTETS_MAX / N) {
+    for some in records.chunks(VALUE_BYTES_MAX / N) {
         write_one(out, code, some.as_flattened());
     }
 }
@@ -317,7 +317,7 @@ fn restart_value(restart: &GracefulRestart) -> Vec<u8> {
     let bits = u16::from(restart.restarting) << 15 | u16::from(restart.notification) << 14;
     let mut value = (bits | restart.time_s & 0x0fff).to_be_bytes().to_vec();
     // 63 families are all that fit.
-    for each in restart.families.iter().take((VALUE_OCTETS_MAX - 2) / 4) {
+    for each in restart.families.iter().take((VALUE_BYTES_MAX - 2) / 4) {
         value.extend_from_slice(&each.family.afi.to_be_bytes());
         value.extend_from_slice(&[each.family.safi, u8::from(each.forwarding) << 7]);
     }
@@ -353,7 +353,7 @@ fn host_name(value: &[u8]) -> Option<HostName> {
     Some(HostName { host: host.to_vec(), domain: domain.to_vec() })
 }
 
-/// A text behind an octet with its length, and what follows.
+/// A text behind a byte with its length, and what follows.
 fn counted(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&length, rest) = value.split_first()?;
     rest.split_at_checked(usize::from(length))

@@ -1,7 +1,7 @@
 //! The header that every message begins with, and cutting a stream of bytes into messages.
 //!
 //! ```text
-//! marker: 16 octets of ones | length: 2 octets, header included | type: 1 octet | body
+//! marker: 16 bytes of ones | length: 2 bytes, header included | type: 1 byte | body
 //! ```
 //!
 //! RFC 4271 4.1 and 6.1, RFC 8654 (longer messages once both ends said so; OPEN and KEEPALIVE stay short).
@@ -10,7 +10,7 @@ use std::fmt;
 
 use super::notification::{Notification, error, header_error};
 
-/// Octets of the header.
+/// Bytes of the header.
 pub const HEADER_LENGTH: usize = 19;
 /// The longest message without RFC 8654.
 pub const MESSAGE_LENGTH_MAX: usize = 4096;
@@ -36,9 +36,9 @@ pub enum MessageKind {
 }
 
 impl MessageKind {
-    /// The kind of this type octet.
-    pub const fn from_octet(octet: u8) -> Option<Self> {
-        match octet {
+    /// The kind of this type byte.
+    pub const fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
             1 => Some(Self::Open),
             2 => Some(Self::Update),
             3 => Some(Self::Notification),
@@ -48,7 +48,7 @@ impl MessageKind {
         }
     }
 
-    /// Octets a message of the kind has at least, header included. That of ROUTE-REFRESH is left to
+    /// Bytes a message of the kind has at least, header included. That of ROUTE-REFRESH is left to
     /// [`RouteRefresh::parse`](super::RouteRefresh::parse), because RFC 7313 gives it an error of its own.
     const fn length_min(self) -> usize {
         match self {
@@ -59,7 +59,7 @@ impl MessageKind {
         }
     }
 
-    /// Octets it has at most where messages of up to `max` were agreed on.
+    /// Bytes it has at most where messages of up to `max` were agreed on.
     const fn length_max(self, max: usize) -> usize {
         match self {
             Self::Keepalive => HEADER_LENGTH,
@@ -88,7 +88,7 @@ pub struct Frame<'a> {
     pub kind: MessageKind,
     /// What follows the header.
     pub body: &'a [u8],
-    /// Octets of the message, header included: the next one begins there.
+    /// Bytes of the message, header included: the next one begins there.
     pub length: usize,
 }
 
@@ -104,18 +104,18 @@ pub enum HeaderError {
     },
     /// There is no such kind of message.
     Kind {
-        /// The type octet.
-        octet: u8,
+        /// The type byte.
+        byte: u8,
     },
 }
 
 impl HeaderError {
-    /// What the neighbour is told.
+    /// What the neighbor is told.
     pub fn notification(self) -> Notification {
         let (subcode, data) = match self {
             Self::NotSynchronized => (header_error::NOT_SYNCHRONIZED, Vec::new()),
             Self::Length { length } => (header_error::BAD_LENGTH, length.to_be_bytes().to_vec()),
-            Self::Kind { octet } => (header_error::BAD_TYPE, vec![octet]),
+            Self::Kind { byte } => (header_error::BAD_TYPE, vec![byte]),
         };
         Notification { code: error::HEADER, subcode, data }
     }
@@ -126,7 +126,7 @@ impl fmt::Display for HeaderError {
         match self {
             Self::NotSynchronized => f.write_str("expected a marker of ones"),
             Self::Length { length } => write!(f, "no message of its kind has length {length}"),
-            Self::Kind { octet } => write!(f, "there is no message of type {octet}"),
+            Self::Kind { byte } => write!(f, "there is no message of type {byte}"),
         }
     }
 }
@@ -143,10 +143,10 @@ pub fn frame(bytes: &[u8], length_max: usize) -> Result<Option<Frame<'_>>, Heade
     }
     let claimed = u16::from_be_bytes([header[16], header[17]]);
     let length = usize::from(claimed);
-    let Some(kind) = MessageKind::from_octet(header[18]) else {
+    let Some(kind) = MessageKind::from_byte(header[18]) else {
         // The length is looked at first (RFC 4271 6.1).
         return Err(match length {
-            HEADER_LENGTH.. if length <= length_max => HeaderError::Kind { octet: header[18] },
+            HEADER_LENGTH.. if length <= length_max => HeaderError::Kind { byte: header[18] },
             _ => HeaderError::Length { length: claimed },
         });
     };
@@ -183,13 +183,13 @@ pub fn finish_message(out: &mut Vec<u8>, start: usize) -> Result<usize, MessageT
 /// A message was put together that is longer than any may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageTooLong {
-    /// Octets it would have.
+    /// Bytes it would have.
     pub length: usize,
 }
 
 impl fmt::Display for MessageTooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a message of {} octets; the most is {EXTENDED_MESSAGE_LENGTH_MAX}", self.length)
+        write!(f, "a message of {} bytes; the most is {EXTENDED_MESSAGE_LENGTH_MAX}", self.length)
     }
 }
 

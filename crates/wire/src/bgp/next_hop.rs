@@ -1,4 +1,4 @@
-//! Next hops as they stand in messages: 4, 16 or 32 octets.
+//! Next hops as they stand in messages: 4, 16 or 32 bytes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,7 +12,7 @@ pub enum NextHop {
     V6 {
         /// The global address.
         global: Ipv6Addr,
-        /// The link-local address, where the neighbour sent one.
+        /// The link-local address, where the neighbor sent one.
         link_local: Option<Ipv6Addr>,
     },
 }
@@ -26,13 +26,13 @@ impl NextHop {
         }
     }
 
-    /// Of 4, 16 or 32 octets; there is no other. A second address that is not link-local says nothing and is
+    /// Of 4, 16 or 32 bytes; there is no other. A second address that is not link-local says nothing and is
     /// left out (RFC 2545 3).
-    pub fn from_octets(octets: &[u8]) -> Option<Self> {
-        if let Ok(four) = <[u8; 4]>::try_from(octets) {
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        if let Ok(four) = <[u8; 4]>::try_from(bytes) {
             return Some(Self::V4(four.into()));
         }
-        let (global, rest) = octets.split_first_chunk::<16>()?;
+        let (global, rest) = bytes.split_first_chunk::<16>()?;
         let global = Ipv6Addr::from(*global);
         if rest.is_empty() {
             return Some(Self::V6 { global, link_local: None });

@@ -1,4 +1,4 @@
-//! Prefixes as they stand in messages: a length in bits, then as many octets as that takes; before each, where
+//! Prefixes as they stand in messages: a length in bits, then as many bytes as that takes; before each, where
 //! it was agreed on, the identifier of the path (RFC 7911).
 //!
 //! A [`Nlri`] is made only of bytes that were checked from end to end (RFC 7606 5.3), so that going through it
@@ -38,8 +38,8 @@ pub enum NlriError {
 impl fmt::Display for NlriError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PrefixLength { length, at } => write!(f, "prefix of {length} bits at octet {at}"),
-            Self::Cut { at } => write!(f, "the prefix at octet {at} is cut short"),
+            Self::PrefixLength { length, at } => write!(f, "prefix of {length} bits at byte {at}"),
+            Self::Cut { at } => write!(f, "the prefix at byte {at} is cut short"),
         }
     }
 }
@@ -53,14 +53,14 @@ impl<'a, A: Address> Nlri<'a, A> {
     /// Checks a field.
     #[inline]
     pub fn parse(bytes: &'a [u8], with_path_ids: bool) -> Result<Self, NlriError> {
-        let path_id_octets = if with_path_ids { 4 } else { 0 };
+        let path_id_bytes = if with_path_ids { 4 } else { 0 };
         let (mut at, mut count) = (0, 0);
         while at < bytes.len() {
-            let Some(&length) = bytes.get(at + path_id_octets) else { return Err(NlriError::Cut { at }) };
+            let Some(&length) = bytes.get(at + path_id_bytes) else { return Err(NlriError::Cut { at }) };
             if length > A::BITS {
                 return Err(NlriError::PrefixLength { length, at });
             }
-            let next = at + path_id_octets + 1 + usize::from(length).div_ceil(8);
+            let next = at + path_id_bytes + 1 + usize::from(length).div_ceil(8);
             if next > bytes.len() {
                 return Err(NlriError::Cut { at });
             }
@@ -157,7 +157,7 @@ impl<A: Address> Iterator for NlriIter<'_, A> {
             rest = after;
         }
         let (&length, rest) = rest.split_first()?;
-        let address = leading_octets::<A>(rest, length);
+        let address = leading_bytes::<A>(rest, length);
         self.rest = rest.get(usize::from(length).div_ceil(8)..)?;
         self.left = self.left.saturating_sub(1);
         Some((path_id, Prefix::new(address, length).ok()?))
@@ -171,9 +171,9 @@ impl<A: Address> Iterator for NlriIter<'_, A> {
 
 impl<A: Address> ExactSizeIterator for NlriIter<'_, A> {}
 
-/// The address whose first octets these are; what lies behind `length` bits may be anything.
+/// The address whose first bytes these are; what lies behind `length` bits may be anything.
 #[inline]
-fn leading_octets<A: Address>(bytes: &[u8], length: u8) -> A {
+fn leading_bytes<A: Address>(bytes: &[u8], length: u8) -> A {
     if A::BITS == 32 {
         if let Some(four) = bytes.first_chunk::<4>() {
             return A::from_u128(u128::from(u32::from_be_bytes(*four)));
@@ -199,7 +199,7 @@ fn copy_leading(bytes: &[u8], length: u8, into: &mut [u8]) {
     }
 }
 
-/// Octets the prefix takes in a message, without a path identifier.
+/// Bytes the prefix takes in a message, without a path identifier.
 #[inline]
 pub fn nlri_length<A: Address>(prefix: Prefix<A>) -> usize {
     1 + usize::from(prefix.length()).div_ceil(8)
@@ -211,10 +211,10 @@ pub fn write_nlri<A: Address>(out: &mut Vec<u8>, path_id: Option<u32>, prefix: P
     if let Some(path_id) = path_id {
         out.extend_from_slice(&path_id.to_be_bytes());
     }
-    // The address, left-aligned in 17 octets behind its length: one copy of a fixed size, then cut.
-    let mut octets = [0; 17];
-    octets[0] = prefix.length();
+    // The address, left-aligned in 17 bytes behind its length: one copy of a fixed size, then cut.
+    let mut bytes = [0; 17];
+    bytes[0] = prefix.length();
     let left = prefix.address().to_u128() << (128 - u32::from(A::BITS));
-    octets[1..].copy_from_slice(&left.to_be_bytes());
-    out.extend_from_slice(&octets[..nlri_length(prefix)]);
+    bytes[1..].copy_from_slice(&left.to_be_bytes());
+    out.extend_from_slice(&bytes[..nlri_length(prefix)]);
 }

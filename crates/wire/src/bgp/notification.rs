@@ -24,7 +24,7 @@ pub mod error {
     pub const CEASE: u8 = 6;
     /// ROUTE-REFRESH message error (RFC 7313).
     pub const ROUTE_REFRESH: u8 = 7;
-    /// The neighbour does not read (RFC 9687).
+    /// The neighbor does not read (RFC 9687).
     pub const SEND_HOLD_TIMER: u8 = 8;
 }
 
@@ -52,7 +52,7 @@ pub mod open_error {
     pub const UNSUPPORTED_PARAMETER: u8 = 4;
     /// The hold time is 1 or 2 seconds, or too short for us.
     pub const UNACCEPTABLE_HOLD_TIME: u8 = 6;
-    /// A capability is needed that the neighbour lacks; the data is the capability.
+    /// A capability is needed that the neighbor lacks; the data is the capability.
     pub const UNSUPPORTED_CAPABILITY: u8 = 7;
     /// The roles do not fit (RFC 9234).
     pub const ROLE_MISMATCH: u8 = 11;
@@ -100,7 +100,7 @@ pub mod cease {
     pub const MAXIMUM_PREFIXES: u8 = 1;
     /// Someone shut the session down; the data may be a text.
     pub const ADMINISTRATIVE_SHUTDOWN: u8 = 2;
-    /// The neighbour was taken out of the configuration.
+    /// The neighbor was taken out of the configuration.
     pub const PEER_DECONFIGURED: u8 = 3;
     /// Someone reset the session; the data may be a text.
     pub const ADMINISTRATIVE_RESET: u8 = 4;
@@ -114,15 +114,15 @@ pub mod cease {
     pub const OUT_OF_RESOURCES: u8 = 8;
     /// No graceful restart, whatever was agreed on; the data is the real notification (RFC 8538).
     pub const HARD_RESET: u8 = 9;
-    /// BFD says that the neighbour is gone (RFC 9384).
+    /// BFD says that the neighbor is gone (RFC 9384).
     pub const BFD_DOWN: u8 = 10;
 }
 
-/// Octets the text of a shutdown may have (RFC 9003).
-pub const SHUTDOWN_TEXT_OCTETS_MAX: usize = 255;
+/// Bytes the text of a shutdown may have (RFC 9003).
+pub const SHUTDOWN_TEXT_BYTES_MAX: usize = 255;
 
-/// Octets of data that fit into a message that every neighbour takes.
-const DATA_OCTETS_MAX: usize = MESSAGE_LENGTH_MAX - 21;
+/// Bytes of data that fit into a message that every neighbor takes.
+const DATA_BYTES_MAX: usize = MESSAGE_LENGTH_MAX - 21;
 
 /// Why a session ends, or ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -147,15 +147,15 @@ impl Notification {
     }
 
     /// A shutdown or reset by someone who says why (RFC 9003). What is longer than
-    /// [`SHUTDOWN_TEXT_OCTETS_MAX`] is cut between characters.
+    /// [`SHUTDOWN_TEXT_BYTES_MAX`] is cut between characters.
     pub fn with_text(subcode: u8, text: &str) -> Self {
-        let text = &text[..text.floor_char_boundary(SHUTDOWN_TEXT_OCTETS_MAX)];
+        let text = &text[..text.floor_char_boundary(SHUTDOWN_TEXT_BYTES_MAX)];
         let mut data = vec![text.len() as u8];
         data.extend_from_slice(text.as_bytes());
         Self { code: error::CEASE, subcode, data }
     }
 
-    /// This one, wrapped so that the neighbour does not keep our routes (RFC 8538).
+    /// This one, wrapped so that the neighbor does not keep our routes (RFC 8538).
     pub fn into_hard_reset(self) -> Self {
         let mut data = vec![self.code, self.subcode];
         data.extend_from_slice(&self.data);
@@ -190,17 +190,17 @@ impl Notification {
         (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
     }
 
-    /// Reads the body of a message; `None` if it is shorter than two octets, which framing excludes.
+    /// Reads the body of a message; `None` if it is shorter than two bytes, which framing excludes.
     pub fn parse(body: &[u8]) -> Option<Self> {
         let (&[code, subcode], data) = body.split_first_chunk::<2>()?;
         Some(Self::with_data(code, subcode, data))
     }
 
-    /// Appends the message. Data beyond what a message of 4096 octets holds is left out.
+    /// Appends the message. Data beyond what a message of 4096 bytes holds is left out.
     pub fn write(&self, out: &mut Vec<u8>) {
         let start = begin_message(out, MessageKind::Notification);
         out.extend_from_slice(&[self.code, self.subcode]);
-        out.extend_from_slice(self.data.get(..DATA_OCTETS_MAX).unwrap_or(&self.data));
+        out.extend_from_slice(self.data.get(..DATA_BYTES_MAX).unwrap_or(&self.data));
         // Cannot be too long: the data was cut.
         let _ = finish_message(out, start);
     }
@@ -284,8 +284,8 @@ impl fmt::Display for Notification {
             None if self.data.is_empty() => Ok(()),
             None => {
                 f.write_str(": ")?;
-                self.data.iter().take(32).try_for_each(|octet| write!(f, "{octet:02x}"))?;
-                if self.data.len() > 32 { write!(f, ".. ({} octets)", self.data.len()) } else { Ok(()) }
+                self.data.iter().take(32).try_for_each(|byte| write!(f, "{byte:02x}"))?;
+                if self.data.len() > 32 { write!(f, ".. ({} bytes)", self.data.len()) } else { Ok(()) }
             }
         }
     }

@@ -1,11 +1,11 @@
-//! OPEN: who the neighbour is and what it can do.
+//! OPEN: who the neighbor is and what it can do.
 //!
 //! ```text
 //! version | AS (2) | hold time (2) | identifier (4) | length of parameters | parameters
 //! ```
 //!
 //! RFC 4271 4.2 and 6.2, RFC 5492, RFC 6286 (any identifier but 0), RFC 6793 (AS_TRANS), RFC 7607 (no AS 0),
-//! RFC 9072 (parameters of more than 255 octets). Whether the AS is the one expected, and whether identifiers
+//! RFC 9072 (parameters of more than 255 bytes). Whether the AS is the one expected, and whether identifiers
 //! collide, is for the session to say.
 
 use std::fmt;
@@ -18,17 +18,17 @@ use super::notification::{Notification, error, open_error};
 /// The version of the protocol.
 pub const VERSION: u8 = 4;
 
-/// Stands for an AS number that two octets cannot hold (RFC 6793).
+/// Stands for an AS number that two bytes cannot hold (RFC 6793).
 pub const AS_TRANS: u16 = 23456;
 
 const PARAMETER_CAPABILITIES: u8 = 2;
-/// In the place of the first parameter's type: lengths take two octets (RFC 9072).
+/// In the place of the first parameter's type: lengths take two bytes (RFC 9072).
 const PARAMETER_EXTENDED_LENGTH: u8 = 255;
 
 /// An OPEN.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Open {
-    /// The AS in two octets; see [`Self::asn`].
+    /// The AS in two bytes; see [`Self::asn`].
     pub my_as: u16,
     /// The hold time it proposes; 0 or at least 3.
     pub hold_time_s: u16,
@@ -91,8 +91,8 @@ impl Open {
         out.extend_from_slice(&self.router_id.octets());
         let mut capabilities = Vec::new();
         self.capabilities.write(&mut capabilities);
-        // The message stays within 4096 octets; capabilities at the end go first.
-        capabilities.truncate(whole_capabilities(&capabilities, CAPABILITY_OCTETS_MAX));
+        // The message stays within 4096 bytes; capabilities at the end go first.
+        capabilities.truncate(whole_capabilities(&capabilities, CAPABILITY_BYTES_MAX));
         match (u8::try_from(capabilities.len()), u8::try_from(capabilities.len() + 2)) {
             (Ok(0), _) => out.push(0),
             // 255 would announce the longer form.
@@ -112,10 +112,10 @@ impl Open {
     }
 }
 
-/// Room for capabilities in 4096 octets: less header, fixed fields and the longer form's lengths.
-const CAPABILITY_OCTETS_MAX: usize = super::MESSAGE_LENGTH_MAX - 19 - 9 - 7;
+/// Room for capabilities in 4096 bytes: less header, fixed fields and the longer form's lengths.
+const CAPABILITY_BYTES_MAX: usize = super::MESSAGE_LENGTH_MAX - 19 - 9 - 7;
 
-/// Octets of the capabilities that lie within `max` as a whole.
+/// Bytes of the capabilities that lie within `max` as a whole.
 fn whole_capabilities(bytes: &[u8], max: usize) -> usize {
     let mut at = 0;
     while let Some(&length) = bytes.get(at + 1) {
@@ -131,7 +131,7 @@ fn whole_capabilities(bytes: &[u8], max: usize) -> usize {
 fn parse_parameters(field: &[u8], capabilities: &mut Capabilities) -> Result<(), Notification> {
     let malformed = || Notification::new(error::OPEN, open_error::UNSPECIFIC);
     let Some((&length, rest)) = field.split_first() else { return Err(malformed()) };
-    // RFC 9072 2: whatever the first length is, if not 0, the second octet decides.
+    // RFC 9072 2: whatever the first length is, if not 0, the second byte decides.
     let extended = length != 0 && rest.first() == Some(&PARAMETER_EXTENDED_LENGTH);
     let (length, mut rest) = match rest {
         [_, high, low, after @ ..] if extended => (usize::from(u16::from_be_bytes([*high, *low])), after),

@@ -61,7 +61,7 @@ impl RouteRefresh {
         let start = begin_message(out, MessageKind::RouteRefresh);
         out.extend_from_slice(&self.family.afi.to_be_bytes());
         out.extend_from_slice(&[self.kind as u8, self.family.safi]);
-        // 23 octets are not too long.
+        // 23 bytes are not too long.
         let _ = finish_message(out, start);
     }
 }

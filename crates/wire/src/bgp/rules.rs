@@ -25,7 +25,7 @@ pub enum LengthRule {
     Multiple(u16),
     /// This one or more.
     AtLeast(u16),
-    /// 6 with AS numbers of two octets, 8 with four.
+    /// 6 with AS numbers of two bytes, 8 with four.
     Aggregator,
 }
 

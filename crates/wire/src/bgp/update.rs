@@ -24,7 +24,7 @@ use super::notification::{Notification, error, update_error};
 use super::view::{Attribute, Attributes};
 use super::{AfiSafi, Codec, Family, NextHop, Nlri, Origin, as_path};
 
-/// Where a neighbour is, as far as it decides what its attributes may be.
+/// Where a neighbor is, as far as it decides what its attributes may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PeerSide {
     /// In another AS, and not in our confederation.
@@ -66,7 +66,7 @@ impl CodeSet {
     }
 }
 
-/// What is known of a neighbour when its messages are read.
+/// What is known of a neighbor when its messages are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PeerFacts {
     /// Where it is.
@@ -130,7 +130,7 @@ pub struct MpReach<'a> {
     pub routes: MpNlri<'a>,
 }
 
-/// AGGREGATOR with an AS number of four octets.
+/// AGGREGATOR with an AS number of four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Aggregator {
     /// The AS that made the aggregate.
@@ -140,8 +140,8 @@ pub struct Aggregator {
 }
 
 impl Aggregator {
-    /// The value of the attribute with four octets.
-    pub fn to_octets(self) -> [u8; 8] {
+    /// The value of the attribute with four bytes.
+    pub fn to_bytes(self) -> [u8; 8] {
         let ([a, b, c, d], [e, f, g, h]) = (self.asn.to_be_bytes(), self.address.octets());
         [a, b, c, d, e, f, g, h]
     }

@@ -7,7 +7,7 @@ use super::attribute::FLAG_EXTENDED;
 /// One attribute in its wire form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attribute<'a> {
-    /// The flags octet.
+    /// The flags byte.
     pub flags: u8,
     /// The type code.
     pub code: u8,
@@ -69,9 +69,9 @@ pub enum SegmentKind {
 }
 
 impl SegmentKind {
-    /// The kind of this type octet.
-    pub const fn from_octet(octet: u8) -> Option<Self> {
-        match octet {
+    /// The kind of this type byte.
+    pub const fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
             1 => Some(Self::Set),
             2 => Some(Self::Sequence),
             3 => Some(Self::ConfederationSequence),
@@ -131,7 +131,7 @@ impl<'a> AsPath<'a> {
             let (&[kind, count], after) = rest.split_first_chunk::<2>()?;
             let (members, after) = after.split_at_checked(usize::from(count) * 4)?;
             rest = after;
-            Some(AsSegment { kind: SegmentKind::from_octet(kind)?, members: members.as_chunks::<4>().0 })
+            Some(AsSegment { kind: SegmentKind::from_byte(kind)?, members: members.as_chunks::<4>().0 })
         })
     }
 }

@@ -36,7 +36,7 @@ pub fn finish_attributes(out: &mut [u8], start: usize) {
     put_length(out, start);
 }
 
-/// Appends an attribute. Whether the length takes two octets follows from the value, which has at most 65,535.
+/// Appends an attribute. Whether the length takes two bytes follows from the value, which has at most 65,535.
 pub fn write_attribute(out: &mut Vec<u8>, flags: u8, code: u8, value: &[u8]) {
     let flags = flags & !attribute::FLAG_EXTENDED;
     match u8::try_from(value.len()) {
@@ -98,11 +98,11 @@ pub fn write_end_of_rib(out: &mut Vec<u8>, family: Family) {
         write_attribute(out, attribute::FLAG_OPTIONAL, attribute::MP_UNREACH_NLRI, &[high, low, safi]);
     }
     finish_attributes(out, attributes);
-    // A few octets are not too long.
+    // A few bytes are not too long.
     let _ = finish_message(out, message);
 }
 
-/// Puts into the field at `at` how many octets follow it.
+/// Puts into the field at `at` how many bytes follow it.
 fn put_length(out: &mut [u8], at: usize) {
     let length = out.len().saturating_sub(at + 2);
     debug_assert!(length <= usize::from(u16::MAX));

@@ -2,7 +2,7 @@
 //!
 //! A kernel that sends through an interface with checksum offload writes into the field only the sum of the pseudo
 //! header, folded and not inverted, and marks the packet; the hardware adds the rest and inverts. Between two virtual
-//! interfaces there is no hardware: the packet arrives as it was, and the mark is lost on whoever sees octets only.
+//! interfaces there is no hardware: the packet arrives as it was, and the mark is lost on whoever sees bytes only.
 //!
 //! So it is told by the field itself: it is unfinished if it equals the folded sum of the pseudo header *and* is not
 //! the right checksum. This never changes a packet whose checksum is right. It completes every unfinished one, but
@@ -145,8 +145,8 @@ mod tests {
     }
 
     fn made() -> impl Strategy<Value = Made> {
-        let octets = |range| prop::collection::vec(any::<u8>(), range);
-        (any::<bool>(), any::<bool>(), 0usize..4, octets(20..200), octets(32..33), octets(0..20)).prop_map(
+        let bytes = |range| prop::collection::vec(any::<u8>(), range);
+        (any::<bool>(), any::<bool>(), 0usize..4, bytes(20..200), bytes(32..33), bytes(0..20)).prop_map(
             |(v6, udp, options, mut segment, addresses, padding)| {
                 let protocol = if udp { UDP } else { TCP };
                 let offset = if udp { 6 } else { 16 };
@@ -261,12 +261,12 @@ mod tests {
         }
 
         #[test]
-        fn nothing_makes_it_panic(mut octets in prop::collection::vec(any::<u8>(), 0..120), kind in 0usize..3) {
-            if let Some(field) = octets.get_mut(12..14) {
+        fn nothing_makes_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0usize..3) {
+            if let Some(field) = bytes.get_mut(12..14) {
                 field.copy_from_slice(&[[8, 0], [0x86, 0xdd], [0x81, 0]][kind]);
             }
-            complete_frame(&mut octets);
-            complete_packet(&mut octets);
+            complete_frame(&mut bytes);
+            complete_packet(&mut bytes);
         }
     }
 }

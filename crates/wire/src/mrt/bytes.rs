@@ -3,7 +3,7 @@
 use super::{Expected, Fault};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Octets that are still to be read.
+/// Bytes that are still to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bytes<'a> {
     rest: &'a [u8],
@@ -33,7 +33,7 @@ impl<'a> Bytes<'a> {
 
     #[cold]
     fn missing(self, what: &'static str, wanted: usize) -> Fault {
-        Fault { at: self.at, expected: Expected::Octets { what, wanted, left: self.rest.len() } }
+        Fault { at: self.at, expected: Expected::Bytes { what, wanted, left: self.rest.len() } }
     }
 
     #[inline]
@@ -47,19 +47,19 @@ impl<'a> Bytes<'a> {
     }
 
     #[inline]
-    pub(super) fn take(&mut self, octets: usize, what: &'static str) -> Result<Bytes<'a>, Fault> {
-        let Some((first, rest)) = self.rest.split_at_checked(octets) else {
-            return Err(self.missing(what, octets));
+    pub(super) fn take(&mut self, bytes: usize, what: &'static str) -> Result<Bytes<'a>, Fault> {
+        let Some((first, rest)) = self.rest.split_at_checked(bytes) else {
+            return Err(self.missing(what, bytes));
         };
         let taken = Bytes { rest: first, at: self.at };
         self.rest = rest;
-        self.at += octets;
+        self.at += bytes;
         Ok(taken)
     }
 
     #[inline]
     pub(super) fn u8(&mut self, what: &'static str) -> Result<u8, Fault> {
-        self.array::<1>(what).map(|[octet]| octet)
+        self.array::<1>(what).map(|[byte]| byte)
     }
 
     #[inline]
@@ -80,9 +80,9 @@ impl<'a> Bytes<'a> {
     #[inline]
     pub(super) fn address(&mut self, six: bool, what: &'static str) -> Result<IpAddr, Fault> {
         if six {
-            self.array::<16>(what).map(|octets| Ipv6Addr::from(octets).into())
+            self.array::<16>(what).map(|bytes| Ipv6Addr::from(bytes).into())
         } else {
-            self.array::<4>(what).map(|octets| Ipv4Addr::from(octets).into())
+            self.array::<4>(what).map(|bytes| Ipv4Addr::from(bytes).into())
         }
     }
 }

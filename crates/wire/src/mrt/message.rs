@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Octets of marker, length and type before a BGP message's body.
+/// Bytes of marker, length and type before a BGP message's body.
 const BGP_HEADER_BYTES: usize = 19;
 const MARKER: [u8; 16] = [0xff; 16];
 
@@ -147,7 +147,7 @@ impl<'a> UpdateParts<'a> {
             && holds(self.announced.rest(), 32)
             && Attributes::new(self.attributes.rest()).all(|each| {
                 let nlri_at = match each.code {
-                    // AFI, SAFI, next hop with its length, a reserved octet.
+                    // AFI, SAFI, next hop with its length, a reserved byte.
                     attribute::MP_REACH_NLRI => 5 + each.value.get(3).copied().map_or(0, usize::from),
                     attribute::MP_UNREACH_NLRI => 3,
                     _ => return true,
@@ -230,7 +230,7 @@ fn ends(mut body: Bytes<'_>, as_size: AsSize) -> Result<(Endpoint, Endpoint, u16
     Ok((peer, local, interface, body))
 }
 
-/// Type, whole and body of a BGP message. Octets behind it are nobody's.
+/// Type, whole and body of a BGP message. Bytes behind it are nobody's.
 fn bgp_message(message: Bytes<'_>) -> Result<(u8, &[u8], Bytes<'_>), Fault> {
     let mut rest = message;
     let at = rest.at();

@@ -18,7 +18,7 @@ impl<'a> Prefixes<'a> {
         Self { rest, six, add_path }
     }
 
-    /// The octets that are still to be read.
+    /// The bytes that are still to be read.
     pub fn rest(&self) -> &'a [u8] {
         self.rest.rest()
     }
@@ -74,11 +74,11 @@ fn prefix_of<A: Address>(bytes: &mut Bytes<'_>) -> Result<Prefix<A>, Fault> {
     if length > A::BITS {
         return Err(out_of_range);
     }
-    let octets = bytes.take(usize::from(length.div_ceil(8)), "a prefix")?;
+    let bytes = bytes.take(usize::from(length.div_ceil(8)), "a prefix")?;
     let mut wide = [0; 16];
     let first = 16 - usize::from(A::BITS / 8);
-    for (slot, octet) in wide[first..].iter_mut().zip(octets.rest()) {
-        *slot = *octet;
+    for (slot, byte) in wide[first..].iter_mut().zip(bytes.rest()) {
+        *slot = *byte;
     }
     Prefix::new(A::from_u128(u128::from_be_bytes(wide)), length).map_err(|_| out_of_range)
 }

@@ -9,7 +9,7 @@ use super::{AsSize, Expected, Fault};
 use crate::bgp::attribute;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The AS that stands where a four-octet number did not fit (RFC 6793).
+/// The AS that stands where a four-byte number did not fit (RFC 6793).
 const AS_TRANS: u32 = 23456;
 
 /// The attributes of a route or message, found once.
@@ -33,11 +33,11 @@ pub struct PathView<'a> {
     pub atomic_aggregate: bool,
     /// AGGREGATOR, from AS4_AGGREGATOR where that counts.
     pub aggregator: Option<(u32, Ipv4Addr)>,
-    /// COMMUNITIES as they stand, four octets each.
+    /// COMMUNITIES as they stand, four bytes each.
     pub communities: &'a [u8],
-    /// EXTENDED COMMUNITIES as they stand, eight octets each.
+    /// EXTENDED COMMUNITIES as they stand, eight bytes each.
     pub extended_communities: &'a [u8],
-    /// LARGE_COMMUNITY as it stands, twelve octets each.
+    /// LARGE_COMMUNITY as it stands, twelve bytes each.
     pub large_communities: &'a [u8],
     /// MP_REACH_NLRI.
     pub mp_reach: Option<MpReach<'a>>,
@@ -62,7 +62,7 @@ impl<'a> MpReach<'a> {
     pub fn next_hop_address(&self) -> Option<IpAddr> {
         match *self.next_hop {
             [a, b, c, d] => Some(Ipv4Addr::new(a, b, c, d).into()),
-            _ => self.next_hop.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets).into()),
+            _ => self.next_hop.first_chunk::<16>().map(|bytes| Ipv6Addr::from(*bytes).into()),
         }
     }
 
@@ -230,9 +230,9 @@ impl<'a> PathView<'a> {
 
     /// Whether AS_PATH is segments up to its end.
     pub fn is_path_whole(&self) -> bool {
-        let octets = self.as_size.octets();
+        let bytes = self.as_size.octets();
         let path = self.as_path.unwrap_or_default();
-        segments(path, octets).map(|(_, asns)| 2 + asns.len()).sum::<usize>() == path.len()
+        segments(path, bytes).map(|(_, asns)| 2 + asns.len()).sum::<usize>() == path.len()
     }
 }
 
@@ -241,11 +241,11 @@ fn is_set(kind: u8) -> bool {
 }
 
 /// Segments as type and AS numbers; ends where it cannot go on.
-pub(super) fn segments(path: &[u8], octets: usize) -> impl Iterator<Item = (u8, &[u8])> {
+pub(super) fn segments(path: &[u8], bytes: usize) -> impl Iterator<Item = (u8, &[u8])> {
     let mut rest = path;
     std::iter::from_fn(move || {
         let (&[kind, count], after) = rest.split_first_chunk::<2>()?;
-        let (asns, after) = after.split_at_checked(usize::from(count) * octets)?;
+        let (asns, after) = after.split_at_checked(usize::from(count) * bytes)?;
         if !(1..=4).contains(&kind) {
             return None;
         }
@@ -280,7 +280,7 @@ fn attribute_of<'a>(rest: &mut Bytes<'a>) -> Result<(u8, Bytes<'a>), Fault> {
 
 fn mp_reach(mut value: Bytes<'_>) -> Result<MpReach<'_>, Fault> {
     const WHAT: &str = "MP_REACH_NLRI";
-    // No AFI is above 255 here, and no next hop is empty: the first octet tells the forms apart.
+    // No AFI is above 255 here, and no next hop is empty: the first byte tells the forms apart.
     if value.rest().first().is_some_and(|length| *length != 0) {
         let length = value.u8(WHAT)?;
         let next_hop = value.take(usize::from(length), "a next hop")?.rest();
@@ -289,16 +289,16 @@ fn mp_reach(mut value: Bytes<'_>) -> Result<MpReach<'_>, Fault> {
     let family = (value.u16(WHAT)?, value.u8(WHAT)?);
     let length = value.u8(WHAT)?;
     let next_hop = value.take(usize::from(length), "a next hop")?.rest();
-    // Attachment points were never used; RFC 4760 made their number a reserved octet.
+    // Attachment points were never used; RFC 4760 made their number a reserved byte.
     let at = value.at();
     for _ in 0..value.u8(WHAT)? {
         let length = value.u8(WHAT)?;
-        let octets = usize::from(length).div_ceil(2);
-        if octets > value.len() {
-            let expected = Expected::Octets { what: WHAT, wanted: octets, left: value.len() };
+        let bytes = usize::from(length).div_ceil(2);
+        if bytes > value.len() {
+            let expected = Expected::Bytes { what: WHAT, wanted: bytes, left: value.len() };
             return Err(Fault { at, expected });
         }
-        value.take(octets, WHAT)?;
+        value.take(bytes, WHAT)?;
     }
     Ok(MpReach { family: Some(family), next_hop, nlri: value })
 }

@@ -103,7 +103,7 @@ pub(super) fn peer_index_table(mut body: Bytes<'_>) -> Result<PeerIndex, Fault> 
     let view = body.take(usize::from(length), "the view's name")?;
     let view = String::from_utf8_lossy(view.rest()).into_owned();
     let count = body.u16("the number of peers")?;
-    // A peer takes 11 octets at least: no more memory than the record can fill.
+    // A peer takes 11 bytes at least: no more memory than the record can fill.
     let mut peers = Vec::with_capacity(usize::from(count).min(body.len() / 11));
     for _ in 0..count {
         let flags = body.u8("a peer's type")?;

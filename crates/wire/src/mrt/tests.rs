@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use std::net::Ipv6Addr;
 use thalweg_base::{IpPrefix, Prefix};
 
-/// Octets from hexadecimal; blanks are free.
+/// Bytes from hexadecimal; blanks are free.
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
     digits.chunks(2).map(|two| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap()).collect()
@@ -39,7 +39,7 @@ fn clean_lines(bytes: &[u8]) -> String {
     text
 }
 
-/// ORIGIN, AS_PATH 64496 64497 of two octets each, NEXT_HOP 192.0.2.1.
+/// ORIGIN, AS_PATH 64496 64497 of two bytes each, NEXT_HOP 192.0.2.1.
 const TWO_OCTET_ATTRIBUTES: &str = "40010100 4002060202fbf0fbf1 400304c0000201";
 /// The same with four.
 const FOUR_OCTET_ATTRIBUTES: &str = "40010100 40020a02020000fbf00000fbf1 400304c0000201";
@@ -67,14 +67,14 @@ fn table_dump_is_read_in_all_its_layouts() {
         file.extend(record(12, 1, &single, None));
         assert_eq!(clean_lines(&file), format!("{both}{0}{0}", line("10.0.0.0/8")));
     }
-    // Four octets more do not make this one right: it is broken, and the next follows.
+    // Four bytes more do not make this one right: it is broken, and the next follows.
     let mut file = record(12, 1, &batch[..batch.len() - 1], None);
     file.extend(record(12, 1, &single, None));
     let (text, faults) = lines(&file);
     assert_eq!(text, line("10.0.0.0/8"));
-    let expected = Expected::Octets { what: "attributes", wanted: 20, left: 19 };
+    let expected = Expected::Bytes { what: "attributes", wanted: 20, left: 19 };
     assert_eq!(faults, [Fault { at: 12 + 4 + 38 + 18, expected }]);
-    // Two octets of AS make four in the later subtypes.
+    // Two octet of AS make four in the later subtypes.
     let body = hex(&format!(
         "00000000 20010db8{zero} 20 01 00000000 20010db8{zero} 00030d40 0018 {FOUR_OCTET_ATTRIBUTES}",
         zero = "00".repeat(12)
@@ -178,7 +178,7 @@ fn update(withdrawn: &str, attributes: &str, announced: &str) -> Vec<u8> {
     out
 }
 
-/// BGP4MP from 198.18.0.1, AS 64496, to 198.18.0.2, AS 64499, AS numbers of two octets.
+/// BGP4MP from 198.18.0.1, AS 64496, to 198.18.0.2, AS 64499, AS numbers of two bytes.
 fn bgp4mp(subtype: u16, message: &[u8]) -> Vec<u8> {
     let body = [&hex("fbf0fbf3 0000 0001 c6120001 c6120002")[..], message].concat();
     record(16, subtype, &body, None)
@@ -405,7 +405,7 @@ fn broken_records_say_what_was_expected_and_where() {
     // What comes before the fault is printed.
     let (text, faults) = lines(&bgp4mp(1, &update("", TWO_OCTET_ATTRIBUTES, "0d0b0d 0b")));
     assert_eq!(text.matches("11.8.0.0/13").count(), 1);
-    let expected = Expected::Octets { what: "a prefix", wanted: 2, left: 0 };
+    let expected = Expected::Bytes { what: "a prefix", wanted: 2, left: 0 };
     assert_eq!(faults, [Fault { at: 28 + 23 + 20 + 4, expected }]);
     let too_long = record(13, 2, &[], Some(RECORD_BYTES_MAX + 1));
     assert_eq!(frame(&too_long).unwrap_err().length as usize, RECORD_BYTES_MAX + 1);
@@ -416,7 +416,7 @@ fn records_that_would_not_fit_leave_nothing_behind() {
     let mut out = Vec::new();
     let mut rib = RibRecord::begin(&mut out, 0, 0, v4("10.0.0.0/8"), false);
     let error = rib.push(0, 0, 0, &vec![0; 70_000]).unwrap_err();
-    assert_eq!(error, WriteError::TooMany { what: "octets of attributes", found: 70_000, max: 65_535 });
+    assert_eq!(error, WriteError::TooMany { what: "bytes of attributes", found: 70_000, max: 65_535 });
     assert_eq!(rib.finish(), 0);
     assert_eq!(out.len(), 0);
     let mut rib = RibRecord::begin(&mut out, 0, 0, v4("10.0.0.0/8"), true);
@@ -465,7 +465,7 @@ fn any_prefix() -> impl Strategy<Value = IpPrefix> {
     ]
 }
 
-fn any_octets(max: usize) -> impl Strategy<Value = Vec<u8>> {
+fn any_bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..max)
 }
 
@@ -477,7 +477,7 @@ proptest! {
         peers in proptest::collection::vec((any::<u32>(), any_address(), any::<u32>()), 1..20),
         prefix in any_prefix(),
         add_path: bool,
-        routes in proptest::collection::vec((any::<u16>(), any::<u32>(), any::<u32>(), any_octets(60)), 1..20),
+        routes in proptest::collection::vec((any::<u16>(), any::<u32>(), any::<u32>(), any_bytes(60)), 1..20),
         sequence: u32,
     ) {
         let peers: Vec<_> =
@@ -514,7 +514,7 @@ proptest! {
     #[test]
     fn sessions_read_are_sessions_written(
         seconds: u32, microseconds in 0..1_000_000u32, six: bool, sent: bool, add_path: bool, two: bool,
-        asn: u32, body in any_octets(100), message_type in 1..=5u8, states: (u16, u16),
+        asn: u32, body in any_bytes(100), message_type in 1..=5u8, states: (u16, u16),
     ) {
         let (mut peer, local) = endpoints(six);
         peer.asn = asn;
@@ -534,7 +534,7 @@ proptest! {
         let (record, length) = frame(&file).unwrap().unwrap();
         prop_assert_eq!((length, record.time_s, record.microseconds), (first, seconds, Some(microseconds)));
         let Ok(Content::Message(read)) = decoder.decode(&record) else { panic!("a message") };
-        // AS_TRANS stands for what two octets cannot hold.
+        // AS_TRANS stands for what two bytes cannot hold.
         let shown = if two && asn > 0xffff { 23456 } else { asn };
         prop_assert_eq!((read.peer.asn, read.as_size), (shown, as_size));
         prop_assert_eq!((read.peer.address, read.local, read.direction), (peer.address, local, direction));
@@ -550,7 +550,7 @@ proptest! {
     fn any_body_is_read_or_refused(
         kind in prop_oneof![Just(5u16), Just(12), Just(13), Just(16), Just(17), any::<u16>()],
         subtype in 0..14u16,
-        mut body in any_octets(300),
+        mut body in any_bytes(300),
         marker: bool,
     ) {
         if marker && kind >= 16 && body.len() > 60 {
@@ -582,7 +582,7 @@ proptest! {
     }
 
     #[test]
-    fn a_record_is_whole_or_not_yet(body in any_octets(40), cut in 0..60usize) {
+    fn a_record_is_whole_or_not_yet(body in any_bytes(40), cut in 0..60usize) {
         let file = record(13, 2, &body, None);
         let cut = cut.min(file.len());
         let framed = frame(&file[..cut]).unwrap();

@@ -209,7 +209,7 @@ impl Lines {
         Self { style, format: format_name(content), time, old_bgp, scratch: Vec::new() }
     }
 
-    /// Appends a line, at most about 300 KiB: attributes are at most 64 KiB, and no octet becomes more than five.
+    /// Appends a line, at most about 300 KiB: attributes are at most 64 KiB, and no byte becomes more than five.
     pub fn push(&mut self, out: &mut Vec<u8>, change: &Change<'_, '_>) {
         if self.style == Style::Json {
             return json::push(out, self, change);
@@ -376,11 +376,11 @@ fn push_number(out: &mut Vec<u8>, number: u32) {
 }
 
 fn push_ipv4(out: &mut Vec<u8>, address: Ipv4Addr) {
-    for (place, octet) in address.octets().into_iter().enumerate() {
+    for (place, byte) in address.octets().into_iter().enumerate() {
         if place > 0 {
             out.push(b'.');
         }
-        push_number(out, octet.into());
+        push_number(out, byte.into());
     }
 }
 

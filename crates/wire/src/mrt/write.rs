@@ -73,10 +73,10 @@ fn push_address(out: &mut Vec<u8>, address: IpAddr) {
 
 fn push_prefix(out: &mut Vec<u8>, prefix: IpPrefix) {
     out.push(prefix.length());
-    let octets = usize::from(prefix.length().div_ceil(8));
+    let bytes = usize::from(prefix.length().div_ceil(8));
     match prefix.address() {
-        IpAddr::V4(v4) => out.extend_from_slice(&v4.octets()[..octets]),
-        IpAddr::V6(v6) => out.extend_from_slice(&v6.octets()[..octets]),
+        IpAddr::V4(v4) => out.extend_from_slice(&v4.octets()[..bytes]),
+        IpAddr::V6(v6) => out.extend_from_slice(&v6.octets()[..bytes]),
     }
 }
 
@@ -85,7 +85,7 @@ pub fn write_peer_index_table(out: &mut Vec<u8>, time_s: u32, table: &PeerIndex)
     const SIX: u8 = 1;
     const FOUR_OCTET_AS: u8 = 2;
     const MAX: usize = u16::MAX as usize;
-    within("octets of view name", table.view.len(), MAX)?;
+    within("bytes of view name", table.view.len(), MAX)?;
     within("peers", table.peers.len(), MAX)?;
     let start = begin(out, time_s, RecordType::TABLE_DUMP_V2, 1);
     out.extend_from_slice(&table.collector.octets());
@@ -141,10 +141,10 @@ impl<'o> RibRecord<'o> {
         path_id: u32,
         attributes: &[u8],
     ) -> Result<(), WriteError> {
-        within("octets of attributes", attributes.len(), u16::MAX.into())?;
+        within("bytes of attributes", attributes.len(), u16::MAX.into())?;
         within("routes of a prefix", usize::from(self.count) + 1, u16::MAX.into())?;
         let length = self.out.len() - self.start + 12 + attributes.len();
-        within("octets of a record", length, RECORD_BYTES_MAX)?;
+        within("bytes of a record", length, RECORD_BYTES_MAX)?;
         self.out.extend_from_slice(&peer_index.to_be_bytes());
         self.out.extend_from_slice(&originated_s.to_be_bytes());
         if self.add_path {
@@ -205,7 +205,7 @@ fn begin_session(
     Ok(start)
 }
 
-/// Stands for an AS number that two octets cannot hold (RFC 6793).
+/// Stands for an AS number that two bytes cannot hold (RFC 6793).
 const AS_TRANS: u16 = 23456;
 
 /// How a session's messages are to be read.
@@ -228,7 +228,7 @@ pub fn write_message(
     form: MessageForm,
     message: &[u8],
 ) -> Result<(), WriteError> {
-    within("octets of a message", message.len(), u16::MAX.into())?;
+    within("bytes of a message", message.len(), u16::MAX.into())?;
     let subtype = match (form.as_size, form.direction, form.add_path) {
         (AsSize::Two, Direction::Received, false) => 1,
         (AsSize::Two, Direction::Sent, false) => 6,

@@ -1,8 +1,8 @@
 //! Decoder of received NetFlow 5, NetFlow 9 (RFC 3954) and IPFIX (RFC 7011) messages. No socket and no clock: whoever has the
-//! octets gives them with the exporter they are from and the time they came.
+//! bytes gives them with the exporter they are from and the time they came.
 //!
 //! ```text
-//! octets --Header--> NetFlow 5 ----------------------> fixed layout \
+//! bytes --Header--> NetFlow 5 ----------------------> fixed layout \
 //!               \--> NetFlow 9, IPFIX --sets--> templates --known?--> Record --> visitor
 //!                                          \--> data -----^   \-- not yet: kept back until it comes
 //! ```
@@ -21,18 +21,18 @@
 //! the message, because where the next begins is not known. What was read before stays.
 //!
 //! # Quirks that are read without complaint
-//! - Zeros behind the last set (Cisco ACI), and octets of padding in any set.
+//! - Zeros behind the last set (Cisco ACI), and bytes of padding in any set.
 //! - NetFlow 9 record counts that count sets, templates or flows only: not used.
 //! - NetFlow 9 fields longer than the registry's type, and elements above 127 by their IPFIX numbers.
 //! - Data in front of its template, also within one message.
-//! - Options templates without scopes, and fields of no octets (up to 16, so that a record's cost is bounded by its octets).
+//! - Options templates without scopes, and fields of no bytes (up to 16, so that a record's cost is bounded by its bytes).
 //!
 //! Missing: NetFlow 1, 7 and 8; what is inside of lists (RFC 6313).
 
+mod bytes;
 mod counters;
 mod fault;
 mod header;
-mod octets;
 mod record;
 mod sequence;
 mod template;
@@ -44,14 +44,14 @@ use std::sync::Arc;
 
 use thalweg_base::Aged;
 
-use header::V5_RECORD_OCTETS;
-use octets::u16_at;
+use bytes::u16_at;
+use header::V5_RECORD_BYTES;
 use sequence::Sequence;
 use template::{Definition, Definitions};
 
 pub use counters::{Counters, SequenceCounters};
 pub use fault::{Fault, FaultKind};
-pub use header::{Header, Version, first_message_octets, stream_message_octets};
+pub use header::{Header, Version, first_message_bytes, stream_message_bytes};
 pub use record::{Field, Fields, Record, Value};
 pub use sequence::Order;
 pub use template::{FieldName, FieldSpecifier, Template, TemplateKind, VARIABLE};
@@ -85,11 +85,11 @@ pub struct Limits {
     /// Templates of all sessions.
     pub templates_max: usize,
     /// Their memory.
-    pub template_octets_max: usize,
+    pub template_bytes_max: usize,
     /// Sets that wait for their template.
     pub waiting_sets_max: usize,
-    /// Their octets.
-    pub waiting_octets_max: usize,
+    /// Their bytes.
+    pub waiting_bytes_max: usize,
     /// After so long without being repeated a template that came over datagrams is not used any more (RFC 7011, 8.4). `None`
     /// keeps it.
     pub template_lifetime_ns: Option<u64>,
@@ -102,9 +102,9 @@ impl Default for Limits {
         Self {
             sessions_max: 16_384,
             templates_max: 65_536,
-            template_octets_max: 16 << 20,
+            template_bytes_max: 16 << 20,
             waiting_sets_max: 4_096,
-            waiting_octets_max: 1 << 20,
+            waiting_bytes_max: 1 << 20,
             template_lifetime_ns: None,
         }
     }
@@ -132,8 +132,8 @@ struct KnownTemplate {
 
 struct WaitingSet {
     header: Header,
-    octets: Box<[u8]>,
-    /// Of the octets in their message.
+    bytes: Box<[u8]>,
+    /// Of the bytes in their message.
     offset: usize,
 }
 
@@ -200,8 +200,8 @@ impl Decoder {
         Self {
             limits,
             sessions: Aged::new(limits.sessions_max, usize::MAX),
-            templates: Aged::new(limits.templates_max, limits.template_octets_max),
-            waiting: Aged::new(limits.waiting_sets_max, limits.waiting_octets_max),
+            templates: Aged::new(limits.templates_max, limits.template_bytes_max),
+            waiting: Aged::new(limits.waiting_sets_max, limits.waiting_bytes_max),
             sets_numbered: 0,
             netflow5: Arc::new(Template::netflow5()),
             counters: Counters::default(),
@@ -213,7 +213,7 @@ impl Decoder {
         &self.counters
     }
 
-    /// Sets that wait for their template, and their octets.
+    /// Sets that wait for their template, and their bytes.
     pub fn waiting(&self) -> (usize, usize) {
         (self.waiting.len(), self.waiting.octets())
     }
@@ -223,7 +223,7 @@ impl Decoder {
         self.templates.iter().map(|(key, known)| (key.0, known.template.as_ref()))
     }
 
-    /// Reads one message: a datagram, or what [`stream_message_octets`] cut from a stream. Every record is shown to `visit`, those
+    /// Reads one message: a datagram, or what [`stream_message_bytes`] cut from a stream. Every record is shown to `visit`, those
     /// of earlier messages that waited for a template of this one included.
     ///
     /// `received_ns` is only used for the lifetime of templates.
@@ -238,7 +238,7 @@ impl Decoder {
         received_ns: u64,
         mut visit: impl FnMut(&Record<'_>),
     ) -> Result<Report, Fault> {
-        let (header, octets) = Header::parse(message).inspect_err(|_| self.counters.messages_refused += 1)?;
+        let (header, bytes) = Header::parse(message).inspect_err(|_| self.counters.messages_refused += 1)?;
         self.counters.messages[header.version as usize] += 1;
         let session =
             SessionKey { exporter: source.exporter, version: header.version, domain: header.domain };
@@ -256,12 +256,12 @@ impl Decoder {
         };
         let mut reading =
             Reading { session, is_stream: source.is_stream, received_ns, report, units: Some(0) };
-        if octets.len() < message.len() {
-            reading.fault(Fault::new(octets.len(), FaultKind::Trailing(message.len() - octets.len())));
+        if bytes.len() < message.len() {
+            reading.fault(Fault::new(bytes.len(), FaultKind::Trailing(message.len() - bytes.len())));
         }
         match header.version {
-            Version::NetFlow5 => self.read_netflow5(&mut reading, octets, &mut visit),
-            Version::NetFlow9 | Version::Ipfix => self.read_sets(&mut reading, octets, &mut visit),
+            Version::NetFlow5 => self.read_netflow5(&mut reading, bytes, &mut visit),
+            Version::NetFlow9 | Version::Ipfix => self.read_sets(&mut reading, bytes, &mut visit),
         }
         self.count(&reading);
         Ok(reading.report)
@@ -338,28 +338,28 @@ impl Decoder {
     }
 
     fn read_netflow5(&self, reading: &mut Reading, message: &[u8], visit: &mut dyn FnMut(&Record<'_>)) {
-        let offset = Version::NetFlow5.header_octets();
+        let offset = Version::NetFlow5.header_bytes();
         let body = &message[offset..];
         let says = usize::from(reading.report.header.count);
-        let has = body.len() / V5_RECORD_OCTETS;
-        let octets = says.min(has) * V5_RECORD_OCTETS;
+        let has = body.len() / V5_RECORD_BYTES;
+        let bytes = says.min(has) * V5_RECORD_BYTES;
         if says > has {
             reading.fault(Fault::new(2, FaultKind::RecordCount { says, has }));
-        } else if octets < body.len() {
-            reading.fault(Fault::new(offset + octets, FaultKind::Trailing(body.len() - octets)));
+        } else if bytes < body.len() {
+            reading.fault(Fault::new(offset + bytes, FaultKind::Trailing(body.len() - bytes)));
         }
-        let cut = record::cut(&reading.report.header, &self.netflow5, &body[..octets], offset, visit);
+        let cut = record::cut(&reading.report.header, &self.netflow5, &body[..bytes], offset, visit);
         reading.report.records += cut.records;
     }
 
     /// Walks the sets of a NetFlow 9 or IPFIX message.
     fn read_sets(&mut self, reading: &mut Reading, message: &[u8], visit: &mut dyn FnMut(&Record<'_>)) {
-        let mut at = reading.session.version.header_octets();
+        let mut at = reading.session.version.header_bytes();
         while let Some(rest) = message.get(at..).filter(|rest| !rest.is_empty()) {
             let (id, says) = (u16_at(rest, 0), usize::from(u16_at(rest, 2)));
             if says < 4 || says > rest.len() {
                 // Zeros to the end are padding, which some exporters put behind the last set.
-                if rest.iter().any(|octet| *octet != 0) {
+                if rest.iter().any(|byte| *byte != 0) {
                     let has = rest.len();
                     let kind =
                         if has < 4 { FaultKind::Trailing(has) } else { FaultKind::SetLength { says, has } };
@@ -409,7 +409,7 @@ impl Decoder {
             self.counters.sets_unknown += 1;
             reading.report.sets_unknown += 1;
             reading.units = None;
-            let waiting = WaitingSet { header: reading.report.header, octets: set.into(), offset };
+            let waiting = WaitingSet { header: reading.report.header, bytes: set.into(), offset };
             // An empty set costs something too.
             let cost = set.len() + size_of::<WaitingSet>();
             self.counters.sets_given_up += self.waiting.insert((key, self.sets_numbered), waiting, cost);
@@ -456,13 +456,13 @@ impl Decoder {
             }
             self.counters.templates_changed += 1;
         }
-        let octets = template.memory_octets();
+        let bytes = template.memory_bytes();
         let template = Arc::new(template);
         let known = KnownTemplate { template: Arc::clone(&template), renewed_ns: reading.received_ns };
-        self.counters.templates_evicted += self.templates.insert(key, known, octets);
+        self.counters.templates_evicted += self.templates.insert(key, known, bytes);
         for waiting_key in self.waiting.keys_in((key, 0)..=(key, u64::MAX)) {
             let Some(waiting) = self.waiting.remove(&waiting_key) else { continue };
-            let cut = record::cut(&waiting.header, &template, &waiting.octets, waiting.offset, visit);
+            let cut = record::cut(&waiting.header, &template, &waiting.bytes, waiting.offset, visit);
             reading.report.records_recovered += cut.records;
             self.counters.sets_recovered += 1;
             self.counters.sets_with_tail += u64::from(cut.has_tail);

@@ -4,7 +4,7 @@
 //! One row gives the number, the constant, the registry's name, the abstract data type and with it the length that a
 //! template names unless it is encoded shorter (RFC 7011, 6.2).
 //!
-//! Lists (RFC 6313) are rows of type [`DataType::Octets`]: nothing here looks into them. Numbers that the registry keeps for
+//! Lists (RFC 6313) are rows of type [`DataType::Bytes`]: nothing here looks into them. Numbers that the registry keeps for
 //! NetFlow 9 without defining them (65 to 69, 97, 105 to 127) and those above 502 are missing.
 
 /// Private enterprise number under which elements of the opposite direction go (RFC 5103).
@@ -13,40 +13,40 @@ pub const REVERSE_ENTERPRISE: u32 = 29_305;
 /// Abstract data types (RFC 7012, 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataType {
-    /// Unsigned integer of so many octets; fewer may be sent.
+    /// Unsigned integer of so many bytes; fewer may be sent.
     Unsigned(u8),
-    /// Signed integer of so many octets; fewer may be sent.
+    /// Signed integer of so many bytes; fewer may be sent.
     Signed(u8),
-    /// Octets without a meaning of their own; usually of variable length.
-    Octets,
+    /// Bytes without a meaning of their own; usually of variable length.
+    Bytes,
     /// UTF-8; usually of variable length.
     String,
     /// 1 is true, 2 is false.
     Boolean,
-    /// Six octets.
+    /// Six bytes.
     MacAddress,
-    /// Four octets.
+    /// Four bytes.
     Ipv4Address,
-    /// Sixteen octets.
+    /// Sixteen bytes.
     Ipv6Address,
-    /// Seconds since the Unix epoch, four octets.
+    /// Seconds since the Unix epoch, four bytes.
     Seconds,
-    /// Milliseconds since the Unix epoch, eight octets.
+    /// Milliseconds since the Unix epoch, eight bytes.
     Milliseconds,
-    /// An NTP time stamp (seconds since 1900 and fraction) of microsecond precision, eight octets.
+    /// An NTP time stamp (seconds since 1900 and fraction) of microsecond precision, eight bytes.
     Microseconds,
-    /// An NTP time stamp of nanosecond precision, eight octets.
+    /// An NTP time stamp of nanosecond precision, eight bytes.
     Nanoseconds,
-    /// IEEE 754, eight octets; four may be sent.
+    /// IEEE 754, eight bytes; four may be sent.
     Float64,
 }
 
 impl DataType {
-    /// Octets of an unshortened value; `None` where any number will do.
+    /// Bytes of an unshortened value; `None` where any number will do.
     pub fn octets(self) -> Option<u16> {
         match self {
-            Self::Unsigned(octets) | Self::Signed(octets) => Some(u16::from(octets)),
-            Self::Octets | Self::String => None,
+            Self::Unsigned(bytes) | Self::Signed(bytes) => Some(u16::from(bytes)),
+            Self::Bytes | Self::String => None,
             Self::Boolean => Some(1),
             Self::MacAddress => Some(6),
             Self::Ipv4Address | Self::Seconds => Some(4),
@@ -144,16 +144,16 @@ elements! {
     62 IP_NEXT_HOP_IPV6_ADDRESS "ipNextHopIPv6Address" Ipv6Address;
     63 BGP_NEXT_HOP_IPV6_ADDRESS "bgpNextHopIPv6Address" Ipv6Address;
     64 IPV6_EXTENSION_HEADERS "ipv6ExtensionHeaders" Unsigned(4);
-    70 MPLS_TOP_LABEL_STACK_SECTION "mplsTopLabelStackSection" Octets;
-    71 MPLS_LABEL_STACK_SECTION2 "mplsLabelStackSection2" Octets;
-    72 MPLS_LABEL_STACK_SECTION3 "mplsLabelStackSection3" Octets;
-    73 MPLS_LABEL_STACK_SECTION4 "mplsLabelStackSection4" Octets;
-    74 MPLS_LABEL_STACK_SECTION5 "mplsLabelStackSection5" Octets;
-    75 MPLS_LABEL_STACK_SECTION6 "mplsLabelStackSection6" Octets;
-    76 MPLS_LABEL_STACK_SECTION7 "mplsLabelStackSection7" Octets;
-    77 MPLS_LABEL_STACK_SECTION8 "mplsLabelStackSection8" Octets;
-    78 MPLS_LABEL_STACK_SECTION9 "mplsLabelStackSection9" Octets;
-    79 MPLS_LABEL_STACK_SECTION10 "mplsLabelStackSection10" Octets;
+    70 MPLS_TOP_LABEL_STACK_SECTION "mplsTopLabelStackSection" Bytes;
+    71 MPLS_LABEL_STACK_SECTION2 "mplsLabelStackSection2" Bytes;
+    72 MPLS_LABEL_STACK_SECTION3 "mplsLabelStackSection3" Bytes;
+    73 MPLS_LABEL_STACK_SECTION4 "mplsLabelStackSection4" Bytes;
+    74 MPLS_LABEL_STACK_SECTION5 "mplsLabelStackSection5" Bytes;
+    75 MPLS_LABEL_STACK_SECTION6 "mplsLabelStackSection6" Bytes;
+    76 MPLS_LABEL_STACK_SECTION7 "mplsLabelStackSection7" Bytes;
+    77 MPLS_LABEL_STACK_SECTION8 "mplsLabelStackSection8" Bytes;
+    78 MPLS_LABEL_STACK_SECTION9 "mplsLabelStackSection9" Bytes;
+    79 MPLS_LABEL_STACK_SECTION10 "mplsLabelStackSection10" Bytes;
     80 DESTINATION_MAC_ADDRESS "destinationMacAddress" MacAddress;
     81 POST_SOURCE_MAC_ADDRESS "postSourceMacAddress" MacAddress;
     82 INTERFACE_NAME "interfaceName" String;
@@ -164,12 +164,12 @@ elements! {
     87 FLAGS_AND_SAMPLER_ID "flagsAndSamplerId" Unsigned(4);
     88 FRAGMENT_OFFSET "fragmentOffset" Unsigned(2);
     89 FORWARDING_STATUS "forwardingStatus" Unsigned(4);
-    90 MPLS_VPN_ROUTE_DISTINGUISHER "mplsVpnRouteDistinguisher" Octets;
+    90 MPLS_VPN_ROUTE_DISTINGUISHER "mplsVpnRouteDistinguisher" Bytes;
     91 MPLS_TOP_LABEL_PREFIX_LENGTH "mplsTopLabelPrefixLength" Unsigned(1);
     92 SRC_TRAFFIC_INDEX "srcTrafficIndex" Unsigned(4);
     93 DST_TRAFFIC_INDEX "dstTrafficIndex" Unsigned(4);
     94 APPLICATION_DESCRIPTION "applicationDescription" String;
-    95 APPLICATION_ID "applicationId" Octets;
+    95 APPLICATION_ID "applicationId" Bytes;
     96 APPLICATION_NAME "applicationName" String;
     98 POST_IP_DIFF_SERV_CODE_POINT "postIpDiffServCodePoint" Unsigned(1);
     99 MULTICAST_REPLICATION_FACTOR "multicastReplicationFactor" Unsigned(4);
@@ -177,7 +177,7 @@ elements! {
     101 CLASSIFICATION_ENGINE_ID "classificationEngineId" Unsigned(1);
     102 LAYER2PACKET_SECTION_OFFSET "layer2packetSectionOffset" Unsigned(2);
     103 LAYER2PACKET_SECTION_SIZE "layer2packetSectionSize" Unsigned(2);
-    104 LAYER2PACKET_SECTION_DATA "layer2packetSectionData" Octets;
+    104 LAYER2PACKET_SECTION_DATA "layer2packetSectionData" Bytes;
     128 BGP_NEXT_ADJACENT_AS_NUMBER "bgpNextAdjacentAsNumber" Unsigned(4);
     129 BGP_PREV_ADJACENT_AS_NUMBER "bgpPrevAdjacentAsNumber" Unsigned(4);
     130 EXPORTER_IPV4_ADDRESS "exporterIPv4Address" Ipv4Address;
@@ -260,7 +260,7 @@ elements! {
     207 IPV4_IHL "ipv4IHL" Unsigned(1);
     208 IPV4_OPTIONS "ipv4Options" Unsigned(4);
     209 TCP_OPTIONS "tcpOptions" Unsigned(8);
-    210 PADDING_OCTETS "paddingOctets" Octets;
+    210 PADDING_OCTETS "paddingOctets" Bytes;
     211 COLLECTOR_IPV4_ADDRESS "collectorIPv4Address" Ipv4Address;
     212 COLLECTOR_IPV6_ADDRESS "collectorIPv6Address" Ipv6Address;
     213 EXPORT_INTERFACE "exportInterface" Unsigned(4);
@@ -312,11 +312,11 @@ elements! {
     259 EXPORT_SCTP_STREAM_ID "exportSctpStreamId" Unsigned(2);
     260 MAX_EXPORT_SECONDS "maxExportSeconds" Seconds;
     261 MAX_FLOW_END_SECONDS "maxFlowEndSeconds" Seconds;
-    262 MESSAGE_MD5_CHECKSUM "messageMD5Checksum" Octets;
+    262 MESSAGE_MD5_CHECKSUM "messageMD5Checksum" Bytes;
     263 MESSAGE_SCOPE "messageScope" Unsigned(1);
     264 MIN_EXPORT_SECONDS "minExportSeconds" Seconds;
     265 MIN_FLOW_START_SECONDS "minFlowStartSeconds" Seconds;
-    266 OPAQUE_OCTETS "opaqueOctets" Octets;
+    266 OPAQUE_OCTETS "opaqueOctets" Bytes;
     267 SESSION_SCOPE "sessionScope" Unsigned(1);
     268 MAX_FLOW_END_MICROSECONDS "maxFlowEndMicroseconds" Microseconds;
     269 MAX_FLOW_END_MILLISECONDS "maxFlowEndMilliseconds" Milliseconds;
@@ -324,8 +324,8 @@ elements! {
     271 MIN_FLOW_START_MICROSECONDS "minFlowStartMicroseconds" Microseconds;
     272 MIN_FLOW_START_MILLISECONDS "minFlowStartMilliseconds" Milliseconds;
     273 MIN_FLOW_START_NANOSECONDS "minFlowStartNanoseconds" Nanoseconds;
-    274 COLLECTOR_CERTIFICATE "collectorCertificate" Octets;
-    275 EXPORTER_CERTIFICATE "exporterCertificate" Octets;
+    274 COLLECTOR_CERTIFICATE "collectorCertificate" Bytes;
+    275 EXPORTER_CERTIFICATE "exporterCertificate" Bytes;
     276 DATA_RECORDS_RELIABILITY "dataRecordsReliability" Boolean;
     277 OBSERVATION_POINT_TYPE "observationPointType" Unsigned(1);
     278 CONNECTION_COUNT_NEW "connectionCountNew" Unsigned(4);
@@ -360,11 +360,11 @@ elements! {
     310 SAMPLING_POPULATION "samplingPopulation" Unsigned(4);
     311 SAMPLING_PROBABILITY "samplingProbability" Float64;
     312 DATA_LINK_FRAME_SIZE "dataLinkFrameSize" Unsigned(2);
-    313 IP_HEADER_PACKET_SECTION "ipHeaderPacketSection" Octets;
-    314 IP_PAYLOAD_PACKET_SECTION "ipPayloadPacketSection" Octets;
-    315 DATA_LINK_FRAME_SECTION "dataLinkFrameSection" Octets;
-    316 MPLS_LABEL_STACK_SECTION "mplsLabelStackSection" Octets;
-    317 MPLS_PAYLOAD_PACKET_SECTION "mplsPayloadPacketSection" Octets;
+    313 IP_HEADER_PACKET_SECTION "ipHeaderPacketSection" Bytes;
+    314 IP_PAYLOAD_PACKET_SECTION "ipPayloadPacketSection" Bytes;
+    315 DATA_LINK_FRAME_SECTION "dataLinkFrameSection" Bytes;
+    316 MPLS_LABEL_STACK_SECTION "mplsLabelStackSection" Bytes;
+    317 MPLS_PAYLOAD_PACKET_SECTION "mplsPayloadPacketSection" Bytes;
     318 SELECTOR_ID_TOTAL_PKTS_OBSERVED "selectorIdTotalPktsObserved" Unsigned(8);
     319 SELECTOR_ID_TOTAL_PKTS_SELECTED "selectorIdTotalPktsSelected" Unsigned(8);
     320 ABSOLUTE_ERROR "absoluteError" Float64;
@@ -394,9 +394,9 @@ elements! {
     344 INFORMATION_ELEMENT_SEMANTICS "informationElementSemantics" Unsigned(1);
     345 INFORMATION_ELEMENT_UNITS "informationElementUnits" Unsigned(2);
     346 PRIVATE_ENTERPRISE_NUMBER "privateEnterpriseNumber" Unsigned(4);
-    347 VIRTUAL_STATION_INTERFACE_ID "virtualStationInterfaceId" Octets;
+    347 VIRTUAL_STATION_INTERFACE_ID "virtualStationInterfaceId" Bytes;
     348 VIRTUAL_STATION_INTERFACE_NAME "virtualStationInterfaceName" String;
-    349 VIRTUAL_STATION_UUID "virtualStationUUID" Octets;
+    349 VIRTUAL_STATION_UUID "virtualStationUUID" Bytes;
     350 VIRTUAL_STATION_NAME "virtualStationName" String;
     351 LAYER2_SEGMENT_ID "layer2SegmentId" Unsigned(8);
     352 LAYER2_OCTET_DELTA_COUNT "layer2OctetDeltaCount" Unsigned(8);
@@ -458,7 +458,7 @@ elements! {
     408 DATA_LINK_FRAME_TYPE "dataLinkFrameType" Unsigned(2);
     409 SECTION_OFFSET "sectionOffset" Unsigned(2);
     410 SECTION_EXPORTED_OCTETS "sectionExportedOctets" Unsigned(2);
-    411 DOT1Q_SERVICE_INSTANCE_TAG "dot1qServiceInstanceTag" Octets;
+    411 DOT1Q_SERVICE_INSTANCE_TAG "dot1qServiceInstanceTag" Bytes;
     412 DOT1Q_SERVICE_INSTANCE_ID "dot1qServiceInstanceId" Unsigned(4);
     413 DOT1Q_SERVICE_INSTANCE_PRIORITY "dot1qServiceInstancePriority" Unsigned(1);
     414 DOT1Q_CUSTOMER_SOURCE_MAC_ADDRESS "dot1qCustomerSourceMacAddress" MacAddress;
@@ -480,21 +480,21 @@ elements! {
     432 PSEUDO_WIRE_DESTINATION_IPV4_ADDRESS "pseudoWireDestinationIPv4Address" Ipv4Address;
     433 IGNORED_LAYER2_FRAME_TOTAL_COUNT "ignoredLayer2FrameTotalCount" Unsigned(8);
     434 MIB_OBJECT_VALUE_INTEGER "mibObjectValueInteger" Signed(4);
-    435 MIB_OBJECT_VALUE_OCTET_STRING "mibObjectValueOctetString" Octets;
-    436 MIB_OBJECT_VALUE_OID "mibObjectValueOID" Octets;
-    437 MIB_OBJECT_VALUE_BITS "mibObjectValueBits" Octets;
+    435 MIB_OBJECT_VALUE_OCTET_STRING "mibObjectValueOctetString" Bytes;
+    436 MIB_OBJECT_VALUE_OID "mibObjectValueOID" Bytes;
+    437 MIB_OBJECT_VALUE_BITS "mibObjectValueBits" Bytes;
     438 MIB_OBJECT_VALUE_IP_ADDRESS "mibObjectValueIPAddress" Ipv4Address;
     439 MIB_OBJECT_VALUE_COUNTER "mibObjectValueCounter" Unsigned(8);
     440 MIB_OBJECT_VALUE_GAUGE "mibObjectValueGauge" Unsigned(4);
     441 MIB_OBJECT_VALUE_TIME_TICKS "mibObjectValueTimeTicks" Unsigned(4);
     442 MIB_OBJECT_VALUE_UNSIGNED "mibObjectValueUnsigned" Unsigned(4);
-    443 MIB_OBJECT_VALUE_TABLE "mibObjectValueTable" Octets;
-    444 MIB_OBJECT_VALUE_ROW "mibObjectValueRow" Octets;
-    445 MIB_OBJECT_IDENTIFIER "mibObjectIdentifier" Octets;
+    443 MIB_OBJECT_VALUE_TABLE "mibObjectValueTable" Bytes;
+    444 MIB_OBJECT_VALUE_ROW "mibObjectValueRow" Bytes;
+    445 MIB_OBJECT_IDENTIFIER "mibObjectIdentifier" Bytes;
     446 MIB_SUB_IDENTIFIER "mibSubIdentifier" Unsigned(4);
     447 MIB_INDEX_INDICATOR "mibIndexIndicator" Unsigned(8);
     448 MIB_CAPTURE_TIME_SEMANTICS "mibCaptureTimeSemantics" Unsigned(1);
-    449 MIB_CONTEXT_ENGINE_ID "mibContextEngineID" Octets;
+    449 MIB_CONTEXT_ENGINE_ID "mibContextEngineID" Bytes;
     450 MIB_CONTEXT_NAME "mibContextName" String;
     451 MIB_OBJECT_NAME "mibObjectName" String;
     452 MIB_OBJECT_DESCRIPTION "mibObjectDescription" String;
@@ -509,8 +509,8 @@ elements! {
     461 HTTP_REQUEST_TARGET "httpRequestTarget" String;
     462 HTTP_MESSAGE_VERSION "httpMessageVersion" String;
     463 NAT_INSTANCE_ID "natInstanceID" Unsigned(4);
-    464 INTERNAL_ADDRESS_REALM "internalAddressRealm" Octets;
-    465 EXTERNAL_ADDRESS_REALM "externalAddressRealm" Octets;
+    464 INTERNAL_ADDRESS_REALM "internalAddressRealm" Bytes;
+    465 EXTERNAL_ADDRESS_REALM "externalAddressRealm" Bytes;
     466 NAT_QUOTA_EXCEEDED_EVENT "natQuotaExceededEvent" Unsigned(4);
     467 NAT_THRESHOLD_EVENT "natThresholdEvent" Unsigned(4);
     468 HTTP_USER_AGENT "httpUserAgent" String;
@@ -527,24 +527,24 @@ elements! {
     479 ADDRESS_PORT_MAPPING_LOW_THRESHOLD "addressPortMappingLowThreshold" Unsigned(4);
     480 ADDRESS_PORT_MAPPING_PER_USER_HIGH_THRESHOLD "addressPortMappingPerUserHighThreshold" Unsigned(4);
     481 GLOBAL_ADDRESS_MAPPING_HIGH_THRESHOLD "globalAddressMappingHighThreshold" Unsigned(4);
-    482 VPN_IDENTIFIER "vpnIdentifier" Octets;
+    482 VPN_IDENTIFIER "vpnIdentifier" Bytes;
     483 BGP_COMMUNITY "bgpCommunity" Unsigned(4);
-    484 BGP_SOURCE_COMMUNITY_LIST "bgpSourceCommunityList" Octets;
-    485 BGP_DESTINATION_COMMUNITY_LIST "bgpDestinationCommunityList" Octets;
-    486 BGP_EXTENDED_COMMUNITY "bgpExtendedCommunity" Octets;
-    487 BGP_SOURCE_EXTENDED_COMMUNITY_LIST "bgpSourceExtendedCommunityList" Octets;
-    488 BGP_DESTINATION_EXTENDED_COMMUNITY_LIST "bgpDestinationExtendedCommunityList" Octets;
-    489 BGP_LARGE_COMMUNITY "bgpLargeCommunity" Octets;
-    490 BGP_SOURCE_LARGE_COMMUNITY_LIST "bgpSourceLargeCommunityList" Octets;
-    491 BGP_DESTINATION_LARGE_COMMUNITY_LIST "bgpDestinationLargeCommunityList" Octets;
+    484 BGP_SOURCE_COMMUNITY_LIST "bgpSourceCommunityList" Bytes;
+    485 BGP_DESTINATION_COMMUNITY_LIST "bgpDestinationCommunityList" Bytes;
+    486 BGP_EXTENDED_COMMUNITY "bgpExtendedCommunity" Bytes;
+    487 BGP_SOURCE_EXTENDED_COMMUNITY_LIST "bgpSourceExtendedCommunityList" Bytes;
+    488 BGP_DESTINATION_EXTENDED_COMMUNITY_LIST "bgpDestinationExtendedCommunityList" Bytes;
+    489 BGP_LARGE_COMMUNITY "bgpLargeCommunity" Bytes;
+    490 BGP_SOURCE_LARGE_COMMUNITY_LIST "bgpSourceLargeCommunityList" Bytes;
+    491 BGP_DESTINATION_LARGE_COMMUNITY_LIST "bgpDestinationLargeCommunityList" Bytes;
     492 SRH_FLAGS_IPV6 "srhFlagsIPv6" Unsigned(1);
     493 SRH_TAG_IPV6 "srhTagIPv6" Unsigned(2);
     494 SRH_SEGMENT_IPV6 "srhSegmentIPv6" Ipv6Address;
     495 SRH_ACTIVE_SEGMENT_IPV6 "srhActiveSegmentIPv6" Ipv6Address;
-    496 SRH_SEGMENT_IPV6_BASIC_LIST "srhSegmentIPv6BasicList" Octets;
-    497 SRH_SEGMENT_IPV6_LIST_SECTION "srhSegmentIPv6ListSection" Octets;
+    496 SRH_SEGMENT_IPV6_BASIC_LIST "srhSegmentIPv6BasicList" Bytes;
+    497 SRH_SEGMENT_IPV6_LIST_SECTION "srhSegmentIPv6ListSection" Bytes;
     498 SRH_SEGMENTS_IPV6_LEFT "srhSegmentsIPv6Left" Unsigned(1);
-    499 SRH_IPV6_SECTION "srhIPv6Section" Octets;
+    499 SRH_IPV6_SECTION "srhIPv6Section" Bytes;
     500 SRH_IPV6_ACTIVE_SEGMENT_TYPE "srhIPv6ActiveSegmentType" Unsigned(1);
     501 SRH_SEGMENT_IPV6_LOCATOR_LENGTH "srhSegmentIPv6LocatorLength" Unsigned(1);
     502 SRH_SEGMENT_IPV6_ENDPOINT_BEHAVIOR "srhSegmentIPv6EndpointBehavior" Unsigned(2);

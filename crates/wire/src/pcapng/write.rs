@@ -35,7 +35,7 @@ pub struct PacketBlock<'a> {
     pub interface: u32,
     /// Nanoseconds since the epoch.
     pub time_ns: u64,
-    /// Octets it had; those at hand may be fewer.
+    /// Bytes it had; those at hand may be fewer.
     pub wire_len: u32,
     /// The frame, as far as it is at hand.
     pub frame: &'a [u8],
@@ -102,7 +102,7 @@ pub fn packet(out: &mut Vec<u8>, packet: &PacketBlock<'_>) {
     });
 }
 
-/// A block around what `body` appends, a multiple of four octets.
+/// A block around what `body` appends, a multiple of four bytes.
 fn block(out: &mut Vec<u8>, block_type: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend(block_type.to_le_bytes());
@@ -113,7 +113,7 @@ fn block(out: &mut Vec<u8>, block_type: u32, body: impl FnOnce(&mut Vec<u8>)) {
     out[start + 4..start + 8].copy_from_slice(&length);
 }
 
-/// Options hold 65,535 octets at most; more is cut.
+/// Options hold 65,535 bytes at most; more is cut.
 fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     let value = &value[..value.len().min(usize::from(u16::MAX))];
     out.extend(code.to_le_bytes());

@@ -131,21 +131,21 @@ fn ipv4(window: &[u8; WINDOW + REACH], masks: &Masks, (from, to): (usize, usize)
     if d3 >= WINDOW || fourth_dot != 0 || (masks.dot | masks.digit) & here != here {
         return None;
     }
-    // Lengths less one: 0, 1 or 2; an empty octet wraps to a large number.
+    // Lengths less one: 0, 1 or 2; an empty byte wraps to a large number.
     let lens = [d1 - from, d2 - d1 - 1, d3 - d2 - 1, to - d3 - 1].map(|n| n.wrapping_sub(1));
     if lens.iter().fold(0, |all, &n| all | usize::from(n > 2)) != 0 {
         return None;
     }
-    let a = octet(window, from, lens[0]);
-    let b = octet(window, d1 + 1, lens[1]);
-    let c = octet(window, d2 + 1, lens[2]);
-    let d = octet(window, d3 + 1, lens[3]);
+    let a = byte(window, from, lens[0]);
+    let b = byte(window, d1 + 1, lens[1]);
+    let c = byte(window, d2 + 1, lens[2]);
+    let d = byte(window, d3 + 1, lens[3]);
     (a | b | c | d <= 255).then_some(a << 24 | b << 16 | c << 8 | d)
 }
 
 /// The value of one to three digits; `more` is how many follow the first.
 #[inline(always)]
-fn octet(window: &[u8; WINDOW + REACH], at: usize, more: usize) -> u32 {
+fn byte(window: &[u8; WINDOW + REACH], at: usize, more: usize) -> u32 {
     let at = at & (WINDOW - 1);
     let raw = u32::from_le_bytes([window[at], window[at + 1], window[at + 2], window[at + 3]]);
     // Digits to the top of the word, zero bytes below: byte 3 is ones, byte 2 tens, byte 1 hundreds.
@@ -231,7 +231,7 @@ impl Masks {
     }
 }
 
-/// The twin for other architectures: eight bytes at a time in a word.
+/// The reference for other architectures: eight bytes at a time in a word.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 fn portable_masks(window: &[u8; WINDOW + REACH]) -> Masks {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;

@@ -46,9 +46,9 @@ fn in_order<T>(order: FieldOrder, source: T, destination: T) -> (T, T) {
 }
 
 fn push_ipv4(address: u32, out: &mut Vec<u8>) {
-    for (i, octet) in address.to_be_bytes().into_iter().enumerate() {
+    for (i, byte) in address.to_be_bytes().into_iter().enumerate() {
         out.push(if i == 0 { b' ' } else { b'.' });
-        push_decimal(u32::from(octet), out);
+        push_decimal(u32::from(byte), out);
     }
 }
 

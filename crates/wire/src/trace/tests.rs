@@ -3,7 +3,7 @@ use crate::checksum;
 use proptest::prelude::*;
 use std::net::Ipv4Addr;
 
-/// The obvious twin: split at white space, one rule a line, everything through the standard library.
+/// The obvious reference: split at white space, one rule a line, everything through the standard library.
 fn obvious(line: &[u8], order: FieldOrder) -> Option<Vec<String>> {
     let fields: Vec<&[u8]> = line.split(|&b| b <= b' ').filter(|f| !f.is_empty()).collect();
     let until = fields.iter().position(|f| f[0] == b'#').filter(|&i| i == 0 || i == 6);
@@ -19,7 +19,7 @@ fn obvious(line: &[u8], order: FieldOrder) -> Option<Vec<String>> {
         if f.contains(':') {
             return f.parse::<Ipv6Addr>().ok().map(|a| a.to_string());
         }
-        let octets: Option<Vec<u8>> = f
+        let bytes: Option<Vec<u8>> = f
             .split('.')
             .map(|o| {
                 (!o.is_empty() && o.len() <= 3 && o.bytes().all(|b| b.is_ascii_digit()))
@@ -27,7 +27,7 @@ fn obvious(line: &[u8], order: FieldOrder) -> Option<Vec<String>> {
                     .flatten()
             })
             .collect();
-        <[u8; 4]>::try_from(octets?).ok().map(|o| Ipv4Addr::from(o).to_string())
+        <[u8; 4]>::try_from(bytes?).ok().map(|o| Ipv4Addr::from(o).to_string())
     };
     let number = |f: &[u8]| {
         let f = text(f)?;
@@ -172,9 +172,9 @@ fn errors_say_where_and_what() {
 }
 
 fn field_text() -> impl Strategy<Value = String> {
-    let octet =
+    let byte =
         || prop_oneof![(0u32..256).prop_map(|n| n.to_string()), (0u32..400).prop_map(|n| format!("{n:03}"))];
-    let v4 = || (octet(), octet(), octet(), octet()).prop_map(|(a, b, c, d)| format!("{a}.{b}.{c}.{d}"));
+    let v4 = || (byte(), byte(), byte(), byte()).prop_map(|(a, b, c, d)| format!("{a}.{b}.{c}.{d}"));
     let v6 = || any::<u128>().prop_map(|n| Ipv6Addr::from_bits(n).to_string());
     let address = || prop_oneof![8 => v4(), 1 => v6()];
     let port = || {

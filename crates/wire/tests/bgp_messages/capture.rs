@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use thalweg_wire::pcap::{FILE_HEADER_LEN, FileHeader, RecordHeader};
 
-/// One direction of a connection: addresses and ports as they stand, and its octets without holes.
+/// One direction of a connection: addresses and ports as they stand, and its bytes without holes.
 pub(crate) struct Stream {
     pub(crate) key: Key,
     next_sequence: u32,
@@ -57,7 +57,7 @@ impl Stream {
     }
 }
 
-/// Link type and octets of each frame.
+/// Link type and bytes of each frame.
 fn frames(file: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let mut found = Vec::new();
     if file.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]) {
@@ -100,7 +100,7 @@ fn ip(link: u32, frame: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Ends, sequence number (that of the first octet) and payload of a TCP packet.
+/// Ends, sequence number (that of the first byte) and payload of a TCP packet.
 fn tcp(packet: &[u8]) -> Option<(Key, u32, &[u8])> {
     let (from, to, segment) = match packet.first()? >> 4 {
         4 if packet.get(9) == Some(&6) => {

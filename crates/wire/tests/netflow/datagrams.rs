@@ -1,13 +1,13 @@
 //! The collection that the Logstash project keeps of what exporters send.
 //!
-//! Counts and sums are those of `tshark -d udp.port==2055,cflow -T json` (4.0) on the same octets in one capture per exporter:
-//! flows, `cflow.octets`, `cflow.packets`. Where tshark and we differ, it is said beside the row.
+//! Counts and sums are those of `tshark -d udp.port==2055,cflow -T json` (4.0) on the same bytes in one capture per exporter:
+//! flows, `cflow.bytes`, `cflow.packets`. Where tshark and we differ, it is said beside the row.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use thalweg_wire::netflow::decode::{
-    Decoder, FaultKind, Field, FieldName, Report, Source, TemplateKind, Value, Version, stream_message_octets,
+    Decoder, FaultKind, Field, FieldName, Report, Source, TemplateKind, Value, Version, stream_message_bytes,
 };
 use thalweg_wire::netflow::element::*;
 
@@ -15,22 +15,22 @@ struct Exporter {
     files: &'static [&'static str],
     records: u64,
     options_records: u64,
-    octets: u64,
+    bytes: u64,
     packets: u64,
     /// Sets whose template nobody sent.
     unknown: u64,
-    /// Sets with octets behind their last record that are not zeros.
+    /// Sets with bytes behind their last record that are not zeros.
     tails: u64,
 }
 
-const fn exporter(files: &'static [&'static str], records: u64, octets: u64, packets: u64) -> Exporter {
-    Exporter { files, records, options_records: 0, octets, packets, unknown: 0, tails: 0 }
+const fn exporter(files: &'static [&'static str], records: u64, bytes: u64, packets: u64) -> Exporter {
+    Exporter { files, records, options_records: 0, bytes, packets, unknown: 0, tails: 0 }
 }
 
 #[rustfmt::skip]
 const EXPORTERS: &[Exporter] = &[
     Exporter { options_records: 1, ..exporter(&["ipfix_test_juniper_mx240_junos151r6s3_opttpl512", "ipfix_test_juniper_mx240_junos151r6s3_data512"], 0, 0, 0) },
-    // RouterOS leaves old octets in its padding.
+    // RouterOS leaves old bytes in its padding.
     Exporter { tails: 1, ..exporter(&["ipfix_test_mikrotik_tpl", "ipfix_test_mikrotik_data258", "ipfix_test_mikrotik_data259"], 46, 103_235, 253) },
     exporter(&["ipfix_test_openbsd_pflow_tpl", "ipfix_test_openbsd_pflow_data"], 26, 99_323, 209),
     exporter(&["ipfix_test_vmware_vds_tpl", "ipfix_test_vmware_vds_data264", "ipfix_test_vmware_vds_data266", "ipfix_test_vmware_vds_data266_267"], 5, 806, 8),
@@ -41,7 +41,7 @@ const EXPORTERS: &[Exporter] = &[
     exporter(&["netflow9_cisco_asr1001x_tpl259"], 25, 38_255, 124),
     exporter(&["netflow9_test_cisco_1941K9"], 29, 70_258, 370),
     exporter(&["netflow9_test_cisco_aci_tpl256-258", "netflow9_test_cisco_aci_data256"], 3, 297, 6),
-    // ASA: octets of initiator and responder (231, 232) only.
+    // ASA: bytes of initiator and responder (231, 232) only.
     exporter(&["netflow9_test_cisco_asa_1_tpl", "netflow9_test_cisco_asa_1_data"], 14, 0, 0),
     exporter(&["netflow9_test_cisco_asa_2_tpl_26x", "netflow9_test_cisco_asa_2_tpl_27x", "netflow9_test_cisco_asa_2_data"], 19, 0, 0),
     Exporter { options_records: 19, ..exporter(&["netflow9_test_cisco_asr9k_opttpl256", "netflow9_test_cisco_asr9k_data256"], 0, 0, 0) },
@@ -103,10 +103,10 @@ fn every_exporter_is_understood() {
         let messages: Vec<Vec<u8>> = exporter.files.iter().map(|file| read(&root, file)).collect();
         let messages: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
         let mut decoder = Decoder::default();
-        let (mut octets, mut packets) = (0, 0);
+        let (mut bytes, mut packets) = (0, 0);
         let reports = decoded(&mut decoder, &messages, |kind, fields| {
             if kind == TemplateKind::Data {
-                octets += sum(fields, OCTET_DELTA_COUNT);
+                bytes += sum(fields, OCTET_DELTA_COUNT);
                 packets += sum(fields, PACKET_DELTA_COUNT);
             }
         });
@@ -114,20 +114,20 @@ fn every_exporter_is_understood() {
         let counters = decoder.counters();
         assert_eq!(counters.records, exporter.records, "{name}: records");
         assert_eq!(counters.options_records, exporter.options_records, "{name}: options records");
-        assert_eq!((octets, packets), (exporter.octets, exporter.packets), "{name}: octets, packets");
+        assert_eq!((bytes, packets), (exporter.bytes, exporter.packets), "{name}: bytes, packets");
         assert_eq!(counters.sets_unknown, exporter.unknown, "{name}: unknown sets");
         assert_eq!(counters.sets_with_tail, exporter.tails, "{name}: sets with tails");
         // In the opposite order the data waits for the templates, and nothing changes but the order.
         let mut backwards = Decoder::default();
-        let (mut octets, mut packets) = (0, 0);
+        let (mut bytes, mut packets) = (0, 0);
         let messages: Vec<&[u8]> = messages.iter().rev().copied().collect();
         decoded(&mut backwards, &messages, |kind, fields| {
             if kind == TemplateKind::Data {
-                octets += sum(fields, OCTET_DELTA_COUNT);
+                bytes += sum(fields, OCTET_DELTA_COUNT);
                 packets += sum(fields, PACKET_DELTA_COUNT);
             }
         });
-        assert_eq!((octets, packets), (exporter.octets, exporter.packets), "{name}, templates last");
+        assert_eq!((bytes, packets), (exporter.bytes, exporter.packets), "{name}, templates last");
         assert_eq!(backwards.counters().records, exporter.records, "{name}, templates last");
         assert_eq!(backwards.waiting().0 as u64, exporter.unknown, "{name}, templates last");
     }
@@ -150,7 +150,7 @@ fn no_datagram_is_left_out() {
 fn values_of_an_ipfix_file_of_two_messages() {
     let Some(root) = thalweg_testdata::shared("flow-export/datagrams") else { return };
     let file = read(&root, "ipfix");
-    let first = stream_message_octets(&file).unwrap().unwrap();
+    let first = stream_message_bytes(&file).unwrap().unwrap();
     let messages = [&file[..first], &file[first..first + 64], &file[first + 64..]];
     let mut decoder = Decoder::default();
     let mut flows = Vec::new();
@@ -159,7 +159,7 @@ fn values_of_an_ipfix_file_of_two_messages() {
     });
     assert_eq!(reports.iter().map(|report| report.templates).collect::<Vec<_>>(), [3, 0, 0]);
     assert_eq!(flows[0], (TemplateKind::Options, 0, 1_431_516_013_506));
-    // 266, 44 and 220 octets of data, 44 each.
+    // 266, 44 and 220 bytes of data, 44 each.
     assert_eq!(reports.iter().map(|report| report.records).collect::<Vec<_>>(), [6, 1, 5]);
     assert!(reports.iter().all(|report| report.first_fault.is_none()), "{reports:?}");
 
@@ -228,7 +228,7 @@ fn text(value: &Value<'_>) -> String {
         Value::Address(address) => address.to_string(),
         Value::TimeNs(ns) => format!("{ns} ns"),
         Value::Text(text) => format!("{text:?}"),
-        Value::Octets(octets) => format!("{octets:?}"),
+        Value::Bytes(bytes) => format!("{bytes:?}"),
         other => format!("{other:?}"),
     }
 }
@@ -248,14 +248,14 @@ fn values_of_some_exporters() {
     let nbar = ["netflow9_test_cisco_nbar_opttpl260"];
     assert_eq!(said(&nbar, TemplateKind::Options, "applicationName"), "\"egp\"");
     assert_eq!(said(&nbar, TemplateKind::Options, "applicationId"), "[1, 0, 0, 8]");
-    // A scope of no octets.
+    // A scope of no bytes.
     let srx = ["netflow9_test_juniper_srx_tplopt"];
     assert_eq!(said(&srx, TemplateKind::Options, "Scope(1)"), "[]");
     assert_eq!(said(&srx, TemplateKind::Options, "samplingAlgorithm"), "2");
     let asr = ["netflow9_cisco_asr1001x_tpl259"];
     assert_eq!(said(&asr, TemplateKind::Data, "flowStartMilliseconds"), "1507580540637000000 ns");
     assert_eq!(said(&asr, TemplateKind::Data, "ipNextHopIPv4Address"), "10.10.5.100");
-    // tcpOptions in four octets instead of eight.
+    // tcpOptions in four bytes instead of eight.
     let ipt = ["netflow9_test_iptnetflow_reduced_size_encoding_tpldata260"];
     assert_eq!(said(&ipt, TemplateKind::Data, "tcpOptions"), "4026531840");
     // Enterprise numbers and variable length.

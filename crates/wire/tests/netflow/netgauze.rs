@@ -112,7 +112,7 @@ fn is_same(field: &Field<'_>, ours: &Value<'_>, element: &str, theirs: &Json) ->
             let names = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
             bits.len() == 8 && (0..8).all(|bit| bits[names[bit]].as_bool() == Some(flags >> bit & 1 == 1))
         }
-        // Two bits of status, six of reason: in the lowest octet.
+        // Two bits of status, six of reason: in the lowest byte.
         (Value::Unsigned(status), Json::Object(_)) if element == "forwardingStatus" => match text.as_str() {
             "{\"Consumed\":\"Forus\"}" => *status & 0xff == 0xc3,
             "{\"Forwarded\":\"Unknown\"}" => *status & 0xff == 0x40,
@@ -122,12 +122,12 @@ fn is_same(field: &Field<'_>, ours: &Value<'_>, element: &str, theirs: &Json) ->
         (Value::Address(ours), Json::String(theirs)) => theirs.parse::<IpAddr>().ok() == Some(*ours),
         (Value::Text(ours), Json::String(theirs)) => ours == theirs,
         (Value::TimeNs(ours), Json::String(theirs)) => rfc3339_ns(theirs) == Some(*ours),
-        (Value::Octets(ours), Json::Array(theirs)) => {
+        (Value::Bytes(ours), Json::Array(theirs)) => {
             let theirs: Vec<u64> = theirs.iter().filter_map(Json::as_u64).collect();
-            theirs == ours.iter().map(|octet| u64::from(*octet)).collect::<Vec<_>>()
+            theirs == ours.iter().map(|byte| u64::from(*byte)).collect::<Vec<_>>()
         }
-        // Elements that the registry gives octets, NetGauze a number of so many octets.
-        (Value::Octets(_), Json::Number(theirs)) => theirs.as_u64() == number,
+        // Elements that the registry gives bytes, NetGauze a number of so many bytes.
+        (Value::Bytes(_), Json::Number(theirs)) => theirs.as_u64() == number,
         _ => field.name == FieldName::Element(0),
     }
 }

@@ -1,4 +1,4 @@
-//! Known answers: what the attributes of a route become on the way to each kind of neighbour.
+//! Known answers: what the attributes of a route become on the way to each kind of neighbor.
 
 use std::net::Ipv4Addr;
 
@@ -38,7 +38,7 @@ fn sent(view: &ExportView, origins: Origins, attrs: &AttrRef) -> String {
 const EXTERNAL: PeerKind = PeerKind::External;
 
 #[test]
-fn an_external_neighbour_sees_our_as_and_address_and_no_med() {
+fn an_external_neighbor_sees_our_as_and_address_and_no_med() {
     assert_eq!(
         sent(&external(), from(EXTERNAL), &route(|_| {})),
         "40010100 40020a02020000fde80000fc58 400304c0000264"
@@ -46,7 +46,7 @@ fn an_external_neighbour_sees_our_as_and_address_and_no_med() {
 }
 
 #[test]
-fn an_internal_neighbour_sees_everything() {
+fn an_internal_neighbor_sees_everything() {
     let view = ExportView { kind: PeerKind::Internal, next_hop: NextHopRule::Keep, ..external() };
     assert_eq!(
         sent(&view, from(EXTERNAL), &route(|_| {})),
@@ -81,7 +81,7 @@ fn confederation_segments_come_and_go() {
 }
 
 #[test]
-fn two_octets_come_with_what_they_cannot_say() {
+fn two_bytes_come_with_what_they_cannot_say() {
     let view = ExportView { codec: Codec::default(), ..external() };
     let attrs = route(|builder| {
         builder.prepend(70_000, 1, SegmentKind::Sequence).unwrap();
@@ -126,7 +126,7 @@ fn a_route_server_leaves_path_next_hop_and_med_and_takes_its_communities_out() {
 }
 
 #[test]
-fn private_numbers_go_and_the_neighbours_own_is_overridden() {
+fn private_numbers_go_and_the_neighbors_own_is_overridden() {
     let private = route(|builder| builder.prepend(4_200_000_001, 2, SegmentKind::Sequence).unwrap());
     let view = ExportView { private_as: PrivateAs::Remove, ..external() };
     // 64600 is private too.

@@ -17,7 +17,7 @@ fn joined(view: &ExportView) -> World {
     world
 }
 
-/// Both families, longest messages of 4096 and of 65,535 octets. A /24 takes four octets, a /48 seven.
+/// Both families, longest messages of 4096 and of 65,535 bytes. A /24 takes four bytes, a /48 seven.
 #[test]
 fn messages_are_as_long_as_they_may_be() {
     for (view, family, messages) in [

@@ -1,9 +1,9 @@
-//! The last attribute fields of a neighbour and what they came to.
+//! The last attribute fields of a neighbor and what they came to.
 //!
-//! Direct-mapped by a hash of the octets: a slot holds one field, a new one takes its place. A hit compares all
-//! octets, so that the hash decides only about speed. What a slot remembers holds only for one configuration and
-//! one policy; whoever changes them clears the cache. A neighbour costs at most [`CACHE_SLOTS`] times
-//! [`KEY_OCTETS_MAX`] octets, and usually about 3 kB.
+//! Direct-mapped by a hash of the bytes: a slot holds one field, a new one takes its place. A hit compares all
+//! bytes, so that the hash decides only about speed. What a slot remembers holds only for one configuration and
+//! one policy; whoever changes them clears the cache. A neighbor costs at most [`CACHE_SLOTS`] times
+//! [`KEY_BYTES_MAX`] bytes, and usually about 3 kB.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -16,12 +16,12 @@ use super::Judged;
 pub const CACHE_SLOTS: usize = 16;
 
 /// Longer fields are not remembered.
-const KEY_OCTETS_MAX: usize = 512;
+const KEY_BYTES_MAX: usize = 512;
 
-/// Octets of a key's tail at most.
-const TAIL_OCTETS_MAX: usize = 33;
+/// Bytes of a key's tail at most.
+const TAIL_BYTES_MAX: usize = 33;
 
-/// Says in a key that the next hop stands in the attributes. No next hop has so many octets.
+/// Says in a key that the next hop stands in the attributes. No next hop has so many bytes.
 const NEXT_HOP_WITHIN: u8 = 0x3f;
 
 /// All that decides what attributes come to: the attributes without the prefixes among them, the next hop and
@@ -36,7 +36,7 @@ pub(super) struct Key<'a> {
 /// The end of a key: the next hop where it does not stand in the attributes, then its length and the family,
 /// so that no other key can end alike.
 struct Tail {
-    octets: [u8; TAIL_OCTETS_MAX],
+    bytes: [u8; TAIL_BYTES_MAX],
     length: usize,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Key<'a> {
 impl Tail {
     #[inline]
     fn new(next_hop: Option<NextHop>, family: Family) -> Self {
-        let mut tail = Self { octets: [0; TAIL_OCTETS_MAX], length: 0 };
+        let mut tail = Self { bytes: [0; TAIL_BYTES_MAX], length: 0 };
         match next_hop {
             None => {}
             Some(NextHop::V4(address)) => tail.push(&address.octets()),
@@ -104,17 +104,17 @@ impl Tail {
     }
 
     #[inline]
-    fn push(&mut self, octets: &[u8]) {
-        let end = self.length + octets.len();
-        if let Some(room) = self.octets.get_mut(self.length..end) {
-            room.copy_from_slice(octets);
+    fn push(&mut self, bytes: &[u8]) {
+        let end = self.length + bytes.len();
+        if let Some(room) = self.bytes.get_mut(self.length..end) {
+            room.copy_from_slice(bytes);
             self.length = end;
         }
     }
 
     #[inline]
     fn octets(&self) -> &[u8] {
-        self.octets.get(..self.length).unwrap_or(&[])
+        self.bytes.get(..self.length).unwrap_or(&[])
     }
 }
 
@@ -134,7 +134,7 @@ fn without_prefixes(field: &[u8]) -> [&[u8]; 3] {
     parts
 }
 
-/// The memory of one neighbour.
+/// The memory of one neighbor.
 #[derive(Default)]
 pub(super) struct Cache {
     /// Empty until something is remembered, then [`CACHE_SLOTS`].
@@ -159,7 +159,7 @@ impl Cache {
 
     /// Remembers what they came to.
     pub(super) fn put(&mut self, key: &Key<'_>, judged: Judged) {
-        if key.len() > KEY_OCTETS_MAX {
+        if key.len() > KEY_BYTES_MAX {
             return;
         }
         if self.slots.is_empty() {
@@ -213,12 +213,12 @@ mod tests {
         let mut last = Vec::new();
         for (hop, family) in hops.into_iter().flat_map(|hop| Family::ALL.map(|family| (hop, family))) {
             let tail = Tail::new(hop, family);
-            assert!(tail.length <= TAIL_OCTETS_MAX);
+            assert!(tail.length <= TAIL_BYTES_MAX);
             last.push(*tail.octets().last().unwrap());
         }
         let count = last.len();
         last.sort_unstable();
         last.dedup();
-        assert_eq!(last.len(), count, "the last octet tells them apart");
+        assert_eq!(last.len(), count, "the last byte tells them apart");
     }
 }

@@ -1,4 +1,4 @@
-//! Which routes of a neighbour are no use here whatever the policy says.
+//! Which routes of a neighbor are no use here whatever the policy says.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,15 +16,15 @@ pub enum Rejection {
     AsLoop,
     /// We are its ORIGINATOR_ID, or our cluster is in its CLUSTER_LIST (RFC 4456).
     ReflectionLoop,
-    /// The AS_PATH does not begin with the neighbour's AS.
+    /// The AS_PATH does not begin with the neighbor's AS.
     FirstAs,
     /// The AS_PATH has a set (RFC 9774).
     AsSet,
     /// The next hop is our own address.
     NextHop,
-    /// It was sent to us against the roles of the neighbours on its way (RFC 9234).
+    /// It was sent to us against the roles of the neighbors on its way (RFC 9234).
     RouteLeak,
-    /// The neighbour is external and no policy is configured (RFC 8212).
+    /// The neighbor is external and no policy is configured (RFC 8212).
     NoPolicy,
     /// Policy.
     Policy,
@@ -86,7 +86,7 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// What is looked at, made ready for one neighbour.
+/// What is looked at, made ready for one neighbor.
 #[derive(Clone, Debug)]
 pub(super) struct Checks {
     /// Our AS, and the confederation's or ours again.
@@ -143,7 +143,7 @@ impl Checks {
         }
     }
 
-    /// The AS_PATH, with four octets.
+    /// The AS_PATH, with four bytes.
     #[inline]
     pub(super) fn path(&self, path: &[u8]) -> Result<(), Rejection> {
         let (mut own, mut set, mut first) = (0, false, None);
@@ -201,7 +201,7 @@ impl Checks {
             (Role::Peer, Some(asn)) if asn != self.remote_as => Err(Rejection::RouteLeak),
             (Role::Provider | Role::Peer | Role::RouteServer, None) => {
                 let flags = attribute::FLAG_OPTIONAL | attribute::FLAG_TRANSITIVE;
-                // Four octets are not too long.
+                // Four bytes are not too long.
                 let _ = builder.set(flags, attribute::ONLY_TO_CUSTOMER, &self.remote_as.to_be_bytes());
                 Ok(())
             }

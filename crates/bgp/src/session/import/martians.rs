@@ -17,7 +17,7 @@ pub fn is_martian(prefix: IpPrefix) -> bool {
 
 #[inline]
 pub(super) fn is_martian_v4(prefix: Prefix<u32>) -> bool {
-    // One look at the first octet lets nearly all pass.
+    // One look at the first byte lets nearly all pass.
     let first = prefix.address() >> 24;
     match first {
         1..=126 | 128..=223 => false,

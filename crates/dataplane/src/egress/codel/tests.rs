@@ -18,7 +18,7 @@ fn fast(aqm: Aqm, steps: &[Step]) -> Vec<bool> {
     steps.iter().map(|s| codel.signal(s.now_ns, s.sojourn_ns, s.behind, LARGE)).collect()
 }
 
-/// The signals of a series, told as episodes: a stretch in which the queue stands, its first packet signalled,
+/// The signals of a series, told as episodes: a stretch in which the queue stands, its first packet signaled,
 /// and then every packet that finds a signal due.
 fn slow(aqm: Aqm, steps: &[Step]) -> Vec<bool> {
     let interval = u64::from(aqm.interval_ms) * MS;

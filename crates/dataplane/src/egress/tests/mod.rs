@@ -65,6 +65,48 @@ fn what_arrives_later_with_priority_leaves_first() {
 }
 
 #[test]
+fn urgent_packets_go_before_every_class_at_the_ports_rate() {
+    let mut queue = EgressQueue::new(EgressConfig {
+        rate_bps: Some(8_000_000),
+        burst_bytes: 1000,
+        overhead_bytes: 0,
+        ..port(vec![strict(0), weighted(1)])
+    });
+    put(&mut queue, 0, 0..2);
+    put(&mut queue, 1, 10..12);
+    assert_eq!(queue.enqueue_urgent(1, 20, 1000, 0), Ok(()));
+    assert_eq!(queue.enqueue_urgent(9, 21, 1000, 0), Ok(()));
+    let mut order = Vec::new();
+    let mut now_ns = 0;
+    loop {
+        match next(&mut queue, now_ns) {
+            Next::Packet { item, .. } => order.push((now_ns / MS, item)),
+            Next::Wait { until_ns } => now_ns = until_ns,
+            Next::Empty => break,
+        }
+    }
+    assert_eq!(order, [(0, 20), (1, 21), (2, 0), (3, 1), (4, 10), (5, 11)]);
+    let sent: Vec<_> = queue.counters().map(|counters| counters.sent).collect();
+    assert_eq!(sent, [3, 3], "an unknown class is the default one");
+
+    for item in 0..URGENT_MAX as u32 {
+        assert_eq!(queue.enqueue_urgent(1, item, 100, now_ns), Ok(()));
+    }
+    assert_eq!(queue.enqueue_urgent(1, 99, 100, now_ns), Err((99, DropReason::QueueFull)));
+    // What waited before stays before what is in its class.
+    put(&mut queue, 1, 100..101);
+    queue.set_config(port(vec![weighted(1)]), now_ns);
+    let left: Vec<_> = drain(&mut queue);
+    assert_eq!(left, (0..URGENT_MAX as u32).chain([100]).collect::<Vec<_>>());
+    assert!(queue.counters().all(ClassCounters::is_conserved));
+    assert_eq!(queue.enqueue_urgent(0, 1, 100, now_ns), Ok(()));
+    let mut purged = Vec::new();
+    queue.purge(&mut |item, class| purged.push((item, class)));
+    assert_eq!((purged, queue.waiting()), (vec![(1, 0)], 0));
+    assert!(queue.counters().all(ClassCounters::is_conserved));
+}
+
+#[test]
 fn classes_of_one_level_take_turns() {
     let mut queue = EgressQueue::new(port(vec![strict(3), strict(3)]));
     put(&mut queue, 0, 0..4);
@@ -165,7 +207,7 @@ fn a_full_queue_hands_the_packet_back() {
     assert_eq!(queue.enqueue(0, 'd', 0, 0), Err(('d', DropReason::QueueFull)));
     let counters = queue.counters().next().expect("one class");
     assert_eq!((counters.enqueued, counters.dropped_full, counters.waiting_packets), (4, 2, 2));
-    assert_eq!((counters.highest_packets, counters.highest_octets), (2, 2_500));
+    assert_eq!((counters.highest_packets, counters.highest_bytes), (2, 2_500));
     assert!(counters.is_conserved());
 }
 
@@ -197,8 +239,8 @@ fn a_shaped_port_tells_the_first_nanosecond_at_which_something_may_leave() {
     assert_eq!(next(&mut queue, MS), Next::Wait { until_ns: MS + MS / 10 });
     assert_eq!(next(&mut queue, MS + MS / 10), Next::Packet { item: 9, class: 0, sojourn_ns: MS / 10 });
     assert_eq!(next(&mut queue, 2 * MS), Next::Wait { until_ns: 2 * MS + MS / 10 });
-    let octets: Vec<u64> = queue.counters().map(|counters| counters.octets).collect();
-    assert_eq!(octets, [76, 2 * 976]);
+    let bytes: Vec<u64> = queue.counters().map(|counters| counters.bytes).collect();
+    assert_eq!(bytes, [76, 2 * 976]);
 }
 
 #[test]
@@ -241,9 +283,9 @@ fn a_new_configuration_finds_its_classes_by_name() {
     assert_eq!(queue.waiting(), 5);
     assert_eq!(queue.enqueue(0, 99, 1000, 100), Err((99, DropReason::QueueFull)));
     assert_eq!(drain(&mut queue), [0, 10, 20, 11, 21]);
-    let books: Vec<(u64, u64, u64)> =
+    let counters: Vec<(u64, u64, u64)> =
         queue.counters().map(|c| (c.enqueued, c.sent, c.dropped_full)).collect();
-    assert_eq!(books, [(5, 4, 1), (1, 1, 0)]);
+    assert_eq!(counters, [(5, 4, 1), (1, 1, 0)]);
 }
 
 #[test]
@@ -255,7 +297,7 @@ fn purging_is_booked() {
     queue.purge(&mut |item, class| taken.push((item, class)));
     assert_eq!(taken, [(0, 0), (1, 0), (10, 1), (11, 1), (12, 1)]);
     assert!(matches!(next(&mut queue, 0), Next::Empty));
-    assert!(queue.counters().all(|c| c.is_conserved() && c.purged > 0 && c.waiting_octets == 0));
+    assert!(queue.counters().all(|c| c.is_conserved() && c.purged > 0 && c.waiting_bytes == 0));
     put(&mut queue, 1, 20..21);
     assert_eq!(drain(&mut queue), [20]);
 }

@@ -82,13 +82,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// What should be in the queues, kept the plain way.
-struct Twin {
+struct Reference {
     /// (name, packets) in class order; a packet is its number, which is also its order of arrival.
     classes: Vec<(String, VecDeque<u64>)>,
     default_class: usize,
 }
 
-impl Twin {
+impl Reference {
     fn reload(&mut self, config: &EgressConfig) {
         let mut old = std::mem::take(&mut self.classes);
         self.default_class = usize::from(config.default_class);
@@ -107,8 +107,8 @@ impl Twin {
     }
 }
 
-fn check(queue: &EgressQueue<u64>, twin: &Twin) {
-    for (counters, (name, packets)) in queue.counters().zip(&twin.classes) {
+fn check(queue: &EgressQueue<u64>, reference: &Reference) {
+    for (counters, (name, packets)) in queue.counters().zip(&reference.classes) {
         assert!(counters.is_conserved(), "{name}: {counters:?}");
         assert_eq!(counters.waiting_packets, packets.len() as u64, "{name}");
         assert!(counters.highest_packets >= counters.waiting_packets);
@@ -116,22 +116,22 @@ fn check(queue: &EgressQueue<u64>, twin: &Twin) {
 }
 
 /// Takes a packet; answers how long to wait if there is none.
-fn take(queue: &mut EgressQueue<u64>, twin: &mut Twin, now_ns: u64) -> Option<u64> {
+fn take(queue: &mut EgressQueue<u64>, reference: &mut Reference, now_ns: u64) -> Option<u64> {
     let mut gone = Vec::new();
     let next = queue.dequeue(now_ns, &mut |number| *number % 3 == 0, &mut |number, class, reason| {
         assert_eq!(reason, DropReason::QueueManaged);
         gone.push((class, number));
     });
     for (class, number) in gone {
-        twin.take_first(class, number);
+        reference.take_first(class, number);
     }
     match next {
-        Next::Packet { item, class, .. } => twin.take_first(class, item),
+        Next::Packet { item, class, .. } => reference.take_first(class, item),
         Next::Wait { until_ns } => {
             assert!(until_ns > now_ns);
             return Some(until_ns);
         }
-        Next::Empty => assert!(twin.classes.iter().all(|(_, packets)| packets.is_empty())),
+        Next::Empty => assert!(reference.classes.iter().all(|(_, packets)| packets.is_empty())),
     }
     None
 }
@@ -139,12 +139,12 @@ fn take(queue: &mut EgressQueue<u64>, twin: &mut Twin, now_ns: u64) -> Option<u6
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// Each class is a queue in order, whatever else happens; each packet ends in one way; the books
+    /// Each class is a queue in order, whatever else happens; each packet ends in one way; the counters
     /// say so at every moment; and what waits leaves in the end.
     #[test]
     fn every_packet_is_accounted_for_at_every_moment(first in config(), steps in steps()) {
-        let mut twin = Twin { classes: Vec::new(), default_class: 0 };
-        twin.reload(&first);
+        let mut reference = Reference { classes: Vec::new(), default_class: 0 };
+        reference.reload(&first);
         let mut queue = EgressQueue::new(first);
         let (mut now_ns, mut number, mut until) = (0u64, 0u64, None);
         for step in steps {
@@ -153,33 +153,33 @@ proptest! {
                     now_ns += gap_ns + 1;
                     number += 1;
                     if queue.enqueue(class, number, len, now_ns).is_ok() {
-                        let known = usize::from(class) < twin.classes.len();
-                        let place = if known { usize::from(class) } else { twin.default_class };
-                        twin.classes[place].1.push_back(number);
+                        let known = usize::from(class) < reference.classes.len();
+                        let place = if known { usize::from(class) } else { reference.default_class };
+                        reference.classes[place].1.push_back(number);
                     }
                 }
                 Step::Dequeue { gap_ns } => {
                     now_ns += gap_ns;
-                    until = take(&mut queue, &mut twin, now_ns);
+                    until = take(&mut queue, &mut reference, now_ns);
                 }
                 Step::DequeueAtItsTime => {
                     now_ns = now_ns.max(until.unwrap_or(0));
-                    until = take(&mut queue, &mut twin, now_ns);
+                    until = take(&mut queue, &mut reference, now_ns);
                 }
                 Step::Reload(config) => {
-                    twin.reload(&config);
+                    reference.reload(&config);
                     queue.set_config(config, now_ns);
                 }
-                Step::Purge => queue.purge(&mut |number, class| twin.take_first(class, number)),
+                Step::Purge => queue.purge(&mut |number, class| reference.take_first(class, number)),
             }
-            check(&queue, &twin);
+            check(&queue, &reference);
         }
         for _ in 0..100_000 {
             if queue.waiting() == 0 { break; }
-            if let Some(until_ns) = take(&mut queue, &mut twin, now_ns) { now_ns = until_ns; }
+            if let Some(until_ns) = take(&mut queue, &mut reference, now_ns) { now_ns = until_ns; }
         }
         prop_assert_eq!(queue.waiting(), 0);
-        check(&queue, &twin);
+        check(&queue, &reference);
     }
 
     /// Deficit round robin against the fluid ideal: classes that always have something to send differ in
@@ -231,23 +231,23 @@ proptest! {
         config.strict_share_percent = share;
         let mut queue = EgressQueue::new(config);
         let mut waiting = [0u32; 4];
-        let (mut strict_octets, mut weighted_octets) = (0u64, 0u64);
+        let (mut strict_bytes, mut weighted_bytes) = (0u64, 0u64);
         for (class, len, takes) in arrivals {
             if queue.enqueue(class, len, len, 0).is_ok() { waiting[usize::from(class)] += 1; }
             for _ in 0..takes {
                 let Next::Packet { item, class, .. } = next(&mut queue, 0) else { break };
                 let weighted_waits = waiting[2] + waiting[3] > 0;
                 match class {
-                    0 | 1 if weighted_waits => strict_octets += u64::from(item),
-                    2 | 3 => weighted_octets += u64::from(item),
+                    0 | 1 if weighted_waits => strict_bytes += u64::from(item),
+                    2 | 3 => weighted_bytes += u64::from(item),
                     _ => {}
                 }
                 if class == 1 { prop_assert_eq!(waiting[0], 0); }
                 if class >= 2 && share == 100 { prop_assert_eq!(waiting[0] + waiting[1], 0); }
                 waiting[usize::from(class)] -= 1;
                 let rest = 100 - u64::from(share);
-                let may = u64::from(share) * weighted_octets + (65_536 + 1_514) * rest;
-                prop_assert!(strict_octets * rest <= may);
+                let may = u64::from(share) * weighted_bytes + (65_536 + 1_514) * rest;
+                prop_assert!(strict_bytes * rest <= may);
             }
         }
     }

@@ -23,8 +23,8 @@ fn with_aqm(class: EgressClass) -> EgressClass {
     EgressClass { aqm: Some(Aqm::default()), ..class }
 }
 
-/// Packets of 200 octets every 20 ms from each of `calls`, and `bulk_bps` of full frames at random times for
-/// each bulk class: (time, class, octets) in order.
+/// Packets of 200 bytes every 20 ms from each of `calls`, and `bulk_bps` of full frames at random times for
+/// each bulk class: (time, class, bytes) in order.
 fn load(calls: u64, bulk_bps: &[u64], end_ns: u64) -> Vec<(u64, u8, u32)> {
     let mut rng = XorShift64Star::new(7);
     let mut arrivals = Vec::new();
@@ -56,9 +56,9 @@ fn run(queue: &mut EgressQueue<u32>, arrivals: &[(u64, u8, u32)]) -> u64 {
             Next::Empty => u64::MAX,
         };
         match arrivals.peek() {
-            Some((at, class, octets)) if *at <= until_ns => {
+            Some((at, class, bytes)) if *at <= until_ns => {
                 now_ns = *at;
-                let _ = queue.enqueue(*class, *octets, *octets, now_ns);
+                let _ = queue.enqueue(*class, *bytes, *bytes, now_ns);
                 arrivals.next();
             }
             None => return now_ns,
@@ -79,8 +79,8 @@ fn run_late(queue: &mut EgressQueue<u32>, arrivals: &[(u64, u8, u32)], late_ns: 
             Next::Empty => arrivals.peek().map_or(now_ns, |arrival| arrival.0),
         };
         now_ns = alarm_ns + rng.next_u64() % late_ns;
-        while let Some((at, class, octets)) = arrivals.next_if(|arrival| arrival.0 <= now_ns) {
-            let _ = queue.enqueue(*class, *octets, *octets, *at);
+        while let Some((at, class, bytes)) = arrivals.next_if(|arrival| arrival.0 <= now_ns) {
+            let _ = queue.enqueue(*class, *bytes, *bytes, *at);
         }
         if arrivals.peek().is_none() {
             return now_ns;
@@ -89,8 +89,8 @@ fn run_late(queue: &mut EgressQueue<u32>, arrivals: &[(u64, u8, u32)], late_ns: 
 }
 
 fn megabits(counters: &ClassCounters, time_ns: u64) -> f64 {
-    let octets = counters.octets + u64::from(OVERHEAD) * counters.sent;
-    octets as f64 * 8_000.0 / time_ns as f64
+    let bytes = counters.bytes + u64::from(OVERHEAD) * counters.sent;
+    bytes as f64 * 8_000.0 / time_ns as f64
 }
 
 /// The promise of the whole: at twice what the port carries, voice waits less than a millisecond, and bulk has
@@ -104,20 +104,20 @@ fn voice_waits_less_than_a_millisecond_at_twice_the_load() {
     let offered: u64 = arrivals.iter().map(|a| u64::from(a.2) * 8).sum();
     assert!(offered > 195 * 3_000_000, "{offered}");
     let time_ns = run(&mut queue, &arrivals);
-    let books: Vec<&ClassCounters> = queue.counters().collect();
-    let voice = books[0];
+    let counters: Vec<&ClassCounters> = queue.counters().collect();
+    let voice = counters[0];
     assert_eq!((voice.dropped_full, voice.dropped_managed), (0, 0));
     let (p99, most) = (voice.sojourn_ns.value_at_quantile(0.99), voice.sojourn_ns.max());
     assert!(p99 < MS && most < MS, "p99 {p99} ns, longest {most} ns");
     // The port is full from the first moment to the last: rate times time, and the burst.
-    let total: f64 = books.iter().map(|counters| megabits(counters, time_ns)).sum();
+    let total: f64 = counters.iter().map(|counters| megabits(counters, time_ns)).sum();
     assert!((99.9..=100.1).contains(&total), "{total} Mbit/s");
     let voice = megabits(voice, time_ns);
     assert!((8.9..9.0).contains(&voice), "{voice} Mbit/s");
     // The heavy class gets 4 of 5 parts; the light one what that leaves.
-    let (work, rest) = (megabits(books[1], time_ns), megabits(books[2], time_ns));
+    let (work, rest) = (megabits(counters[1], time_ns), megabits(counters[2], time_ns));
     assert!((3.9..4.1).contains(&(work / rest)), "{work} and {rest} Mbit/s");
-    assert!(books.iter().all(|counters| counters.is_conserved()));
+    assert!(counters.iter().all(|counters| counters.is_conserved()));
 }
 
 /// What the default burst is for: a thread that oversleeps by most of a millisecond each time loses no rate,
@@ -163,7 +163,7 @@ enum Answer {
 }
 
 /// Twenty senders with 40 ms of round trip beside the queue's wait, for ten seconds: the waits of the last
-/// five, and the octets sent in them.
+/// five, and the bytes sent in them.
 fn listeners(aqm: Option<Aqm>, understands_marks: bool) -> (Histogram<u64>, ClassCounters) {
     const ROUND_TRIP_NS: u64 = 40 * MS;
     let mut queue: EgressQueue<(usize, bool)> =

@@ -3,7 +3,7 @@
 use super::super::bare::{BareRefusal, BareSession, PublicKey};
 use super::super::layout::End;
 use super::super::rewrite::{self, Quote};
-use super::{NatShard, at_hand};
+use super::{EndedBy, NatShard, at_hand};
 use std::net::Ipv4Addr;
 use thalweg_base::{DropReason, Packet, PacketFlags};
 
@@ -133,7 +133,7 @@ impl NatShard {
     }
 
     /// Ends those that `which` admits; how many.
-    pub(crate) fn end_bare(&mut self, which: impl Fn(&BareInfo) -> bool) -> u64 {
+    pub(crate) fn end_bare(&mut self, why: EndedBy, which: impl Fn(&BareInfo) -> bool) -> u64 {
         let chosen: Vec<PublicKey> = self
             .bare
             .all()
@@ -143,7 +143,7 @@ impl NatShard {
             .map(|(key, _)| key)
             .collect();
         let ended = chosen.iter().filter_map(|key| self.bare.remove(*key)).count() as u64;
-        self.counters.sessions_cleared += ended;
+        self.count_ended(why, ended);
         ended
     }
 

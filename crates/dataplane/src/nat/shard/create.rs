@@ -39,7 +39,7 @@ impl NatShard {
             debug_assert_eq!(
                 self.layout.port_shard(packet.dst_port),
                 self.shard,
-                "labelled for another shard"
+                "labeled for another shard"
             );
             self.counters.no_mapping += 1;
             return Err(DropReason::NatNoMapping);
@@ -93,7 +93,7 @@ impl NatShard {
         debug_assert_eq!(
             self.layout.session_shard(protocol, inside_address, inside_port),
             self.shard,
-            "packet labelled for another shard"
+            "packet labeled for another shard"
         );
         if let Err(refusal) = self.hosts.admit(&self.layout, inside_address, self.now_s) {
             return Err(self.refuse_host(refusal, inside_address));
@@ -113,6 +113,7 @@ impl NatShard {
             public_index: address as u8,
             protocol,
             state,
+            life: Life::Alone,
             ..Session::EMPTY
         });
         self.file(at);

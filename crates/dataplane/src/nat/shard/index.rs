@@ -1,7 +1,7 @@
 //! The index of a shard: where the session of an endpoint is. Open addressing, 8 bytes an endpoint, two thirds full.
 
 use super::super::layout::End;
-use super::super::session::{Life, Session};
+use super::super::session::Session;
 use super::{NatShard, Sought};
 
 impl NatShard {
@@ -29,7 +29,7 @@ impl NatShard {
     pub(super) fn recall(&self, end: End, sought: Sought) -> Option<usize> {
         let at = (sought.session as usize).wrapping_sub(1);
         let session = self.sessions.get(at)?;
-        ((session.life == Life::Alone) & (session.key(end) == sought.key)).then_some(at)
+        (session.life.is_of_nat_alone() & (session.key(end) == sought.key)).then_some(at)
     }
 
     pub(super) fn find(&self, end: End, key: u64, hash: u64) -> Option<usize> {
@@ -50,7 +50,7 @@ impl NatShard {
     /// Puts a session into a free record and both indexes. There is one: the caller has counted.
     pub(super) fn insert(&mut self, session: Session) -> usize {
         let at = if let Some(at) = self.free.checked_sub(1) {
-            self.free = self.sessions[at as usize].next;
+            self.free = self.links[at as usize].next;
             at
         } else {
             self.fresh += 1;
@@ -65,7 +65,7 @@ impl NatShard {
             }
             self.index[place] = (hash >> 32) << 32 | u64::from(at + 1);
         }
-        self.sessions[at as usize] = Session { life: Life::Alone, next: 0, ..session };
+        self.sessions[at as usize] = session;
         at as usize
     }
 

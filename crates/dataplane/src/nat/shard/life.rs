@@ -4,8 +4,8 @@
 //! seconds, others when somebody ends them, or when the table is full.
 
 use super::super::layout::End;
-use super::super::session::{Session, SessionState};
-use super::{NatShard, SessionInfo, WHEEL_S};
+use super::super::session::{Life, Session, SessionState, TcpFlags};
+use super::{EndedBy, NatShard, SessionInfo, WHEEL_S};
 
 /// In a session's link to the one before it: it is the first of the bucket that the other bits name.
 const FIRST: u32 = 1 << 31;
@@ -17,38 +17,76 @@ const HALF_OPEN_SHORT_S: u32 = 30;
 /// Records looked at to find a half-open session. When none is found, there is no other look in that second.
 const LOOKS: u32 = 64;
 
+/// Where a session is in its bucket's list.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Link {
+    /// The session after it plus one, or 0; of a free record, the next free one.
+    pub(super) next: u32,
+    /// The session before it plus one, or [`FIRST`] and the bucket.
+    before: u32,
+}
+
 impl NatShard {
     /// Files a session under the second it has to be looked at: its end, or sooner.
     pub(super) fn file(&mut self, at: usize) {
-        let session = &mut self.sessions[at];
+        let session = &self.sessions[at];
         let horizon_s = self.now_s + self.horizons_s[session.protocol as usize];
         let bucket = session.expires_s.saturating_add(1).min(horizon_s) % WHEEL_S;
         let first = &mut self.wheel[bucket as usize];
-        session.next = *first;
+        self.links[at] = Link { next: *first, before: FIRST | bucket };
         if let Some(next) = first.checked_sub(1) {
-            self.before[next as usize] = at as u32 + 1;
+            self.links[next as usize].before = at as u32 + 1;
         }
-        self.before[at] = FIRST | bucket;
         *first = at as u32 + 1;
     }
 
     /// Takes a session out of its bucket.
     fn unfile(&mut self, at: usize) {
-        let (before, next) = (self.before[at], self.sessions[at].next);
+        let Link { next, before } = self.links[at];
         if before & FIRST != 0 {
             self.wheel[(before & !FIRST) as usize] = next;
         } else if let Some(before) = before.checked_sub(1) {
-            self.sessions[before as usize].next = next;
+            self.links[before as usize].next = next;
         }
         if let Some(next) = next.checked_sub(1) {
-            self.before[next as usize] = before;
+            self.links[next as usize].before = before;
+        }
+    }
+
+    /// A TCP segment with SYN or RST, by its sequence and acknowledgement numbers; `before` is the session's state before
+    /// it. See [`super::super::session`].
+    #[cold]
+    #[inline(never)]
+    pub(super) fn heed_syn_or_rst(
+        &mut self,
+        at: usize,
+        end: End,
+        flags: TcpFlags,
+        before: SessionState,
+        [sequence, acknowledged]: [u32; 2],
+    ) {
+        let session = &mut self.sessions[at];
+        if !flags.has(TcpFlags::RST) {
+            if end == End::Source && !flags.has(TcpFlags::ACK) {
+                session.awaited = sequence.wrapping_add(1);
+            }
+            if before.has_connection() && session.life == Life::Alone {
+                session.life = Life::Several;
+            }
+            return;
+        }
+        let named = if before == SessionState::SynSent { acknowledged } else { sequence };
+        let is_proven = session.life == Life::Alone && (end == End::Source || named == session.awaited);
+        let state = before.after_reset(is_proven);
+        if state != before {
+            session.state = state;
+            session.expires_s = self.now_s.saturating_add(self.timeouts_s[state as usize]);
+            self.refile_one(at);
         }
     }
 
     /// A session's life has become shorter than what it is filed for.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn refile_one(&mut self, at: usize) {
+    fn refile_one(&mut self, at: usize) {
         self.unfile(at);
         self.file(at);
     }
@@ -63,7 +101,7 @@ impl NatShard {
             let mut list = std::mem::take(&mut self.wheel[(second % WHEEL_S) as usize]);
             while let Some(at) = list.checked_sub(1) {
                 let at = at as usize;
-                list = self.sessions[at].next;
+                list = self.links[at].next;
                 if self.sessions[at].expires_s < now_s {
                     let ended_s = self.sessions[at].expires_s.saturating_add(1);
                     self.remove(at, Some(ended_s));
@@ -109,7 +147,8 @@ impl NatShard {
             }
         }
         self.hosts.ended(&self.layout, session.addresses[0]);
-        self.sessions[at] = Session { next: self.free, ..Session::EMPTY };
+        self.sessions[at] = Session::EMPTY;
+        self.links[at].next = self.free;
         self.free = at as u32 + 1;
         self.counters.sessions_active -= 1;
         self.leave_port_to_router(&session);
@@ -168,6 +207,7 @@ impl NatShard {
         &mut self,
         from: usize,
         count: usize,
+        why: EndedBy,
         which: impl Fn(&SessionInfo) -> bool,
     ) -> (u64, Option<usize>) {
         let fresh = self.fresh as usize;
@@ -181,7 +221,14 @@ impl NatShard {
                 ended += 1;
             }
         }
-        self.counters.sessions_cleared += ended;
+        self.count_ended(why, ended);
         (ended, (end < fresh).then_some(end))
+    }
+
+    pub(super) fn count_ended(&mut self, why: EndedBy, ended: u64) {
+        match why {
+            EndedBy::Request => self.counters.sessions_cleared += ended,
+            EndedBy::Configuration => self.counters.sessions_displaced += ended,
+        }
     }
 }

@@ -106,7 +106,7 @@ impl NatShard {
             } else if let Some(at) = self.session_on(&port)
                 && self.sessions[at].life == Life::Shared
             {
-                self.sessions[at].life = Life::Alone;
+                self.sessions[at].life = Life::Several;
             }
         }
     }

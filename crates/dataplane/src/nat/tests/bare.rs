@@ -51,7 +51,7 @@ fn sessions_without_ports_end_and_go_on_in_another_table() {
     let public = at([198, 51, 100, 1], 0);
     router.leave(&packet(GRE, host(1, 0), remote(1, 0))).unwrap();
     let next = Router { now_ns: router.now_ns, ..Router::new(&NatConfig { shards: 16, ..config(1) }) };
-    assert_eq!(next.nat.inherit(&router.nat).kept, 1);
+    assert_eq!(next.nat.migrate_from(&router.nat).kept, 1);
     assert!(next.arrive(&packet(GRE, remote(1, 0), public)).is_ok());
     for _ in 0..3 {
         router.wait_s(500);
@@ -63,14 +63,9 @@ fn sessions_without_ports_end_and_go_on_in_another_table() {
     let mut shown = Vec::new();
     router.nat.bare_sessions(router.now_ns, |_| true, &mut shown);
     assert_eq!((shown.len(), shown[0].inside), (1, *host(2, 0).ip()));
-    let (ended, _) = router.nat.end_sessions(Cursor::default(), router.now_ns, |_| false, |_| true);
-    let mut more = Some(Cursor::default());
-    let mut all = ended;
-    while let Some(from) = more {
-        let (of_slice, next) = router.nat.end_sessions(from, router.now_ns, |_| false, |_| true);
-        (all, more) = (all + of_slice, next);
-    }
-    assert_eq!((all, router.nat.counters().bare_active), (1, 0));
+    let ended = router.nat.end_sessions(router.now_ns, EndedBy::Configuration, |_| false, |_| true);
+    let counters = router.nat.counters();
+    assert_eq!((ended, counters.bare_active, counters.sessions_displaced), (1, 0, 1));
 }
 
 #[test]

@@ -37,7 +37,7 @@ struct Ledger {
 }
 
 impl Ledger {
-    fn book(&mut self, event: &NatEvent, now_ns: u64) {
+    fn count(&mut self, event: &NatEvent, now_ns: u64) {
         assert!(event.time_ns <= now_ns, "nothing is told before it happens");
         match event.what {
             Happening::Session { created: true, protocol, inside, public, remote } => {
@@ -64,8 +64,8 @@ impl Ledger {
         }
     }
 
-    fn book_all(&mut self, router: &Router) {
-        drained(router).iter().for_each(|event| self.book(event, router.now_ns));
+    fn count_all(&mut self, router: &Router) {
+        drained(router).iter().for_each(|event| self.count(event, router.now_ns));
     }
 }
 
@@ -215,17 +215,17 @@ fn another_configuration_ends_what_has_no_place_in_it() {
         }
         let new = NatConfig { public_addresses: vec![old.public_addresses[0]], ..old.clone() };
         let next = Router { now_ns: router.now_ns, ..logged(&new, logging) };
-        let inherited = next.nat.inherit(&router.nat);
+        let inherited = next.nat.migrate_from(&router.nat);
         assert!(inherited.displaced > 0);
         // What the old one had not handed out comes from the new one.
-        ledger.book_all(&next);
+        ledger.count_all(&next);
         if logging == NatLogging::Blocks {
             assert!(ledger.blocks.is_empty(), "blocks are given out anew");
         } else {
             assert_eq!(ledger.sessions.len() as u64, inherited.kept);
         }
         next.nat.tell_end_of_all();
-        ledger.book_all(&next);
+        ledger.count_all(&next);
         assert!(ledger.sessions.is_empty() && ledger.blocks.is_empty());
     }
 }
@@ -269,10 +269,10 @@ proptest! {
             let protocol = NatProtocol::from_code(protocol);
             let packet = testing::any(protocol, host(h, 4000 + port), remote(1 + h % 3, 80), flags[flag]);
             let _ = router.leave(&packet);
-            ledger.book_all(&router);
+            ledger.count_all(&router);
         }
         router.nat.advance(router.now_ns);
-        ledger.book_all(&router);
+        ledger.count_all(&router);
         if logging == NatLogging::Blocks {
             let told: HashMap<_, _> = ledger.blocks.iter().map(|(at, (owner, _))| (*at, *owner)).collect();
             prop_assert_eq!(told, if kind == 3 { HashMap::new() } else { held_blocks(&router) });
@@ -289,7 +289,7 @@ proptest! {
         router.nat.tell_end_of_all();
         for event in drained(&router) {
             // It may end with a second that is not over.
-            ledger.book(&event, router.now_ns);
+            ledger.count(&event, router.now_ns);
         }
         prop_assert!(ledger.sessions.is_empty() && ledger.blocks.is_empty());
     }

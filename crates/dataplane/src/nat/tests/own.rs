@@ -123,7 +123,7 @@ fn what_the_router_has_goes_on_in_another_table() {
     router.nat.claim(shared, router.now_ns);
     for shards in [16, 64] {
         let next = Router::new(&NatConfig { shards, sessions_max: 5000, ..config(1) });
-        next.nat.inherit(&router.nat);
+        next.nat.migrate_from(&router.nat);
         let counters = next.nat.counters();
         assert_eq!((counters.router_ports, counters.router_flows), (2, 2), "{shards} shards");
         assert_ne!(udp_open(&next, host(1, 51_820)).port(), 51_820);
@@ -139,7 +139,7 @@ fn a_hairpin_to_nobody_is_the_routers_and_as_it_was() {
     let router = Router::new(&config(1));
     let asked = tcp(host(1, 4000), at(PUBLIC, 22), SYN);
     let mut chunk = testing::chunk(&[(INSIDE, &asked, asked.len() as u32)], router.now_ns);
-    testing::label(&router.labeller, &mut chunk, router.nat.shard_count() as u16);
+    testing::label(&router.labeler, &mut chunk, router.nat.shard_count() as u16);
     let shards = router.nat.shard_count();
     router.nat.run_groups(&mut chunk, 0..shards, shards);
     router.nat.run_crossing(&mut chunk, &mut |_, _, _| panic!("there is nobody to be kept away from"));
@@ -159,7 +159,7 @@ fn a_hairpin_is_judged_by_what_it_really_is() {
     for admitted in [false, true] {
         let mut chunk = testing::chunk(&[(INSIDE, &asked, asked.len() as u32)], router.now_ns);
         let shards = router.nat.shard_count();
-        testing::label(&router.labeller, &mut chunk, shards as u16);
+        testing::label(&router.labeler, &mut chunk, shards as u16);
         router.nat.run_groups(&mut chunk, 0..shards, shards);
         let mut judged = 0;
         router.nat.run_crossing(&mut chunk, &mut |packet, l3, inside| {

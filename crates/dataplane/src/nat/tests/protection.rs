@@ -1,8 +1,8 @@
 //! What one host can take, what forged sources get, and who leaves early.
 
-use super::super::HostLimits;
+use super::super::{Filtering, HostLimits};
 use super::*;
-use crate::nat::testing::{config, tcp};
+use crate::nat::testing::{config, tcp, tcp_numbered};
 
 fn limited(hosts: HostLimits) -> NatConfig {
     NatConfig { shards: 1, sessions_max: 4000, hosts, ..config(1) }
@@ -37,18 +37,48 @@ fn a_flood_of_one_host_leaves_others_their_sessions() {
     assert_eq!(flood(&router, 1, 2000..9000), 300);
 }
 
+/// By default, at a large site and at small ones: everybody browses while one host floods with all its ports.
+#[test]
+fn by_default_a_flood_costs_no_ordinary_host_a_session() {
+    for (sessions_max, hosts, sessions_each) in [(65_536, 1000, 40), (4096, 60, 30), (1024, 8, 30)] {
+        let limits = HostLimits::fair(sessions_max);
+        let mut router = Router::new(&NatConfig { sessions_max, hosts: limits, ..config(1) });
+        let (mut refused, flooder) = (Vec::new(), [192, 168, 255, 1]);
+        for second in 0..4u16 {
+            for port in 0..5000 {
+                let _ =
+                    router.open(NatProtocol::Tcp, at(flooder, 1024 + 5000 * second + port), remote(1, 80));
+            }
+            for n in (0..hosts * sessions_each).filter(|n| n % 4 == second) {
+                let (host, session) = (n % hosts, n / hosts);
+                let port =
+                    1024 + (thalweg_base::mix64(u64::from(host) << 16 | u64::from(session)) % 60_000) as u16;
+                let from = at([192, 168, (host >> 8) as u8, host as u8], port);
+                refused.extend(router.open(NatProtocol::Udp, from, remote(2, 443)).err());
+            }
+            router.wait_s(1);
+        }
+        assert_eq!(refused, [], "of {sessions_max}");
+        let taken =
+            router.sessions().iter().filter(|session| session.inside.ip().octets() == flooder).count();
+        let limit = limits.sessions_max.unwrap() as usize;
+        assert!((limit..=limit * 5).contains(&taken), "{taken} of {limit}");
+        assert!(taken * 3 < sessions_max as usize, "{taken} of {sessions_max}");
+    }
+}
+
 #[test]
 fn the_limits_of_hosts_change_while_sessions_go_on() {
     let none = limited(HostLimits::default());
     let router = Router::new(&none);
     assert_eq!(flood(&router, 1, 2000..3000), 1000);
     let hosts = HostLimits { sessions_max: Some(500), ..HostLimits::default() };
-    router.nat.set_behaviour(&limited(hosts));
+    router.nat.set_behavior(&limited(hosts));
     assert_eq!(flood(&router, 1, 3000..3100), 0);
     assert_eq!(flood(&router, 2, 3000..3100), 100);
     // Another table counts what it takes over.
     let next = Router::new(&NatConfig { sessions_max: 5000, ..limited(hosts) });
-    next.nat.inherit(&router.nat);
+    next.nat.migrate_from(&router.nat);
     assert_eq!((flood(&next, 1, 4000..4100), flood(&next, 2, 4000..5000)), (0, 400));
 }
 
@@ -57,7 +87,7 @@ fn refused_connections_leave_within_ten_seconds() {
     let mut router = Router::new(&config(1));
     for port in 2000..2100 {
         let public = router.open(NatProtocol::Tcp, host(1, port), remote(1, 80)).unwrap();
-        router.arrive(&tcp(remote(1, 80), public, RST | 16)).unwrap();
+        router.arrive(&tcp_numbered(remote(1, 80), public, RST | 16, [0, 1])).unwrap();
     }
     // One that is open, and one that its host has reset: the other connections of the wheel's buckets stay whole.
     let open = router.open(NatProtocol::Tcp, host(2, 2000), remote(1, 80)).unwrap();
@@ -76,6 +106,81 @@ fn refused_connections_leave_within_ten_seconds() {
     router.nat.advance(router.now_ns);
     assert_eq!(router.nat.counters().sessions_active, 1, "the open one alone");
     assert!(router.enter(NatProtocol::Tcp, remote(1, 80), open).is_ok());
+}
+
+/// An open connection of host 1 from this port: the host waits for number 1001. Its public endpoint.
+fn open(router: &Router, port: u16) -> SocketAddrV4 {
+    let syn = router.leave(&tcp_numbered(host(1, port), remote(1, 80), SYN, [500, 0])).unwrap();
+    let public = source(&syn);
+    router.arrive(&tcp_numbered(remote(1, 80), public, SYN_ACK, [1000, 501])).unwrap();
+    router.leave(&tcp_numbered(host(1, port), remote(1, 80), ACK, [501, 1001])).unwrap();
+    public
+}
+
+/// A RST from outside; how many sessions are left eleven seconds later.
+fn left_after_reset(router: &mut Router, public: SocketAddrV4, flags: u8, numbers: [u32; 2]) -> u64 {
+    router.arrive(&tcp_numbered(remote(1, 80), public, flags, numbers)).unwrap();
+    router.wait_s(11);
+    router.nat.advance(router.now_ns);
+    router.nat.counters().sessions_active
+}
+
+#[test]
+fn a_connection_reset_from_outside_leaves_within_ten_seconds_if_the_reset_is_proven() {
+    for filtering in [Filtering::EndpointIndependent, Filtering::AddressDependent] {
+        let config = NatConfig { filtering, ..config(1) };
+        // Number, and whether the connection is over: only the exact one, be it the host idle or not.
+        for (sequence, left) in [(1001, 0), (1000, 1), (1002, 1), (0, 1), (501, 1)] {
+            let mut router = Router::new(&config);
+            let public = open(&router, 4000);
+            router.wait_s(3000);
+            assert_eq!(left_after_reset(&mut router, public, RST, [sequence, 0]), left, "{sequence}");
+            router.wait_s(231);
+            router.nat.advance(router.now_ns);
+            assert_eq!(router.nat.counters().sessions_active, 0, "four minutes after the others");
+        }
+    }
+    // Data that the host acknowledges moves the number; a connection that both have closed can be reset too.
+    let mut router = Router::new(&config(1));
+    let public = open(&router, 4000);
+    router.leave(&tcp_numbered(host(1, 4000), remote(1, 80), FIN, [501, 3001])).unwrap();
+    router.arrive(&tcp_numbered(remote(1, 80), public, FIN, [3001, 502])).unwrap();
+    router.leave(&tcp_numbered(host(1, 4000), remote(1, 80), ACK, [502, 3002])).unwrap();
+    assert_eq!(left_after_reset(&mut router, public, RST, [3001, 0]), 1);
+    assert_eq!(left_after_reset(&mut router, public, RST, [3002, 0]), 0);
+}
+
+#[test]
+fn a_reset_that_the_host_survives_does_no_harm() {
+    let mut router = Router::new(&config(1));
+    let public = open(&router, 4000);
+    router.arrive(&tcp_numbered(remote(1, 80), public, RST, [1001, 0])).unwrap();
+    router.wait_s(9);
+    router.leave(&tcp_numbered(host(1, 4000), remote(1, 80), ACK, [501, 1001])).unwrap();
+    router.arrive(&tcp_numbered(remote(1, 80), public, ACK, [1001, 501])).unwrap();
+    router.wait_s(7000);
+    router.nat.advance(router.now_ns);
+    assert_eq!(router.sessions()[0].state, crate::nat::SessionState::Established);
+}
+
+#[test]
+fn a_refusal_has_to_answer_the_syn() {
+    for (numbers, left) in [([0, 501], 0), ([0, 500], 1), ([501, 0], 1)] {
+        let mut router = Router::new(&config(1));
+        let syn = router.leave(&tcp_numbered(host(1, 4000), remote(1, 80), SYN, [500, 0])).unwrap();
+        assert_eq!(left_after_reset(&mut router, source(&syn), RST | ACK, numbers), left, "{numbers:?}");
+    }
+}
+
+#[test]
+fn a_reset_of_one_connection_leaves_another_of_the_same_endpoint() {
+    let mut router = Router::new(&config(1));
+    let public = open(&router, 4000);
+    assert_eq!(open(&router, 4000), public, "the same mapping carries both");
+    assert_eq!(left_after_reset(&mut router, public, RST, [1001, 0]), 1);
+    router.leave(&tcp_numbered(host(1, 4000), remote(2, 80), RST, [501, 0])).unwrap();
+    router.wait_s(200);
+    assert!(router.enter(NatProtocol::Tcp, remote(2, 80), public).is_ok());
 }
 
 #[test]
@@ -121,13 +226,7 @@ fn sessions_can_be_ended() {
     }
     router.wait_s(3);
     let end = |which: &dyn Fn(&SessionInfo) -> bool| {
-        let (mut ended, mut next) = (0, Some(Cursor::default()));
-        while let Some(from) = next {
-            let (of_slice, rest) = router.nat.end_sessions(from, router.now_ns, which, |_| false);
-            ended += of_slice;
-            next = rest;
-        }
-        ended
+        router.nat.end_sessions(router.now_ns, EndedBy::Request, which, |_| false)
     };
     assert_eq!(end(&|session| session.inside.ip() == host(2, 0).ip()), 50);
     assert_eq!(end(&|session| session.inside == host(1, 2007)), 1);

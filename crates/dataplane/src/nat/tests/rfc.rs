@@ -1,8 +1,10 @@
-//! Behaviour by RFC requirement: 4787 (UDP), 5382 and 7857 (TCP), and the limits of the tables.
+//! Behavior by RFC requirement: 4787 (UDP), 5382 and 7857 (TCP), and the limits of the tables.
 
 use super::*;
 use crate::nat::testing::{config, ipv4, tcp, udp};
-use crate::nat::{Filtering, NatConfigError, PortForward, PortSelection, SessionState};
+use crate::nat::{
+    BlockAllocation, Filtering, NatConfigError, PortForward, PortSelection, SessionState, SubscriberConfig,
+};
 use NatProtocol::{Icmp, Tcp, Udp};
 
 fn both_selections() -> [NatConfig; 2] {
@@ -258,8 +260,12 @@ fn a_port_forward_works_both_ways_and_never_expires() {
 
 #[test]
 fn without_a_public_address_nobody_gets_a_session() {
-    let with_blocks = NatConfig { subscribers: Some(Default::default()), ..config(0) };
-    for config in [config(0), with_blocks] {
+    let with = |allocation| {
+        let subscribers = SubscriberConfig { allocation, ..SubscriberConfig::default() };
+        NatConfig { subscribers: Some(subscribers), ..config(0) }
+    };
+    let deterministic = BlockAllocation::Deterministic(vec!["192.168.0.0/27".parse().unwrap()]);
+    for config in [config(0), with(BlockAllocation::Dynamic), with(deterministic)] {
         let router = Router::new(&config);
         for protocol in [Udp, Tcp] {
             let opened = router.open(protocol, host(1, 3000), remote(1, 80));

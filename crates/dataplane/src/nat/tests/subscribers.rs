@@ -1,4 +1,4 @@
-//! Blocks of ports and limits for each subscriber (RFC 6888, RFC 7422), also against a slow twin that keeps a list
+//! Blocks of ports and limits for each subscriber (RFC 6888, RFC 7422), also against a slow reference that keeps a list
 //! of sessions and works out from it who has which block.
 
 use super::*;
@@ -142,7 +142,7 @@ fn wrong_subscribers_are_refused() {
     );
 }
 
-/// What the twin knows of a session.
+/// What the reference knows of a session.
 struct Known {
     protocol: NatProtocol,
     inside: SocketAddrV4,
@@ -150,9 +150,9 @@ struct Known {
     ends_s: u64,
 }
 
-/// The twin: sessions in a list; blocks are worked out from it.
+/// The reference: sessions in a list; blocks are worked out from it.
 #[derive(Default)]
-struct Twin {
+struct Reference {
     sessions: Vec<Known>,
     /// When a block that was given back may be had again.
     held: HashMap<(std::net::Ipv4Addr, u16), u64>,
@@ -166,7 +166,7 @@ fn block_of(public: SocketAddrV4) -> (std::net::Ipv4Addr, u16) {
     (*public.ip(), public.port() / SIZE)
 }
 
-impl Twin {
+impl Reference {
     fn expire(&mut self, now_s: u64) {
         let ended: Vec<_> = self
             .sessions
@@ -259,42 +259,42 @@ proptest! {
             ..with(subscribers)
         };
         let mut router = Router::new(&config);
-        let mut twin = Twin::default();
+        let mut reference = Reference::default();
         for (n, &(wait, h, protocol, port)) in events.iter().enumerate() {
             if n % 8 == 0 {
                 router.wait_s(wait);
             }
             let now_s = router.now_ns / SECOND_NS;
-            twin.expire(now_s);
+            reference.expire(now_s);
             let (protocol, inside) = (NatProtocol::from_code(protocol), host(h, 4000 + port));
             let opened = router.open(protocol, inside, remote(1, 80));
-            if let Some(at) = twin.sessions.iter().position(|s| s.protocol == protocol && s.inside == inside) {
-                prop_assert_eq!(opened, Ok(twin.sessions[at].public));
-                twin.sessions[at].ends_s = now_s + LIFE_S;
+            if let Some(at) = reference.sessions.iter().position(|s| s.protocol == protocol && s.inside == inside) {
+                prop_assert_eq!(opened, Ok(reference.sessions[at].public));
+                reference.sessions[at].ends_s = now_s + LIFE_S;
                 continue;
             }
-            match (opened, twin.judge(&config, protocol, inside, now_s)) {
+            match (opened, reference.judge(&config, protocol, inside, now_s)) {
                 (Err(reason), expected) => prop_assert_eq!(Some(reason), expected),
                 (Ok(public), expected) => {
                     prop_assert_eq!(expected, None);
                     let mine = |s: &&Known| s.inside.ip() == inside.ip();
-                    let strangers = twin.sessions.iter().filter(|s| !mine(s));
+                    let strangers = reference.sessions.iter().filter(|s| !mine(s));
                     prop_assert!(strangers.clone().all(|s| block_of(s.public) != block_of(public)), "a block of two");
-                    prop_assert!(twin.sessions.iter().all(|s| (s.protocol, s.public) != (protocol, public)));
+                    prop_assert!(reference.sessions.iter().all(|s| (s.protocol, s.public) != (protocol, public)));
                     prop_assert!(config.port_range.contains(&public.port()));
                     if is_deterministic {
                         prop_assert_eq!(config.subscriber_of(*public.ip(), public.port()), Some(*inside.ip()));
-                    } else if !twin.blocks_of(*inside.ip()).contains(&block_of(public)) {
-                        prop_assert!(twin.held.get(&block_of(public)).is_none_or(|&held| held <= now_s), "held");
+                    } else if !reference.blocks_of(*inside.ip()).contains(&block_of(public)) {
+                        prop_assert!(reference.held.get(&block_of(public)).is_none_or(|&held| held <= now_s), "held");
                     }
-                    twin.sessions.push(Known { protocol, inside, public, ends_s: now_s + LIFE_S });
+                    reference.sessions.push(Known { protocol, inside, public, ends_s: now_s + LIFE_S });
                 }
             }
         }
         router.nat.advance(router.now_ns);
-        twin.expire(router.now_ns / SECOND_NS);
+        reference.expire(router.now_ns / SECOND_NS);
         let mut expected = HashMap::new();
-        for s in &twin.sessions {
+        for s in &reference.sessions {
             let (_, used) = expected.entry(block_of(s.public)).or_insert((*s.inside.ip(), [0; 3]));
             used[s.protocol as usize] += 1;
         }
@@ -303,7 +303,7 @@ proptest! {
         let expected: Vec<_> = expected.into_iter().map(|(_, owner, first, used)| (owner, first, used)).collect();
         prop_assert_eq!(blocks(&router), expected);
         let counters = router.nat.counters();
-        prop_assert_eq!(counters.sessions_active, twin.sessions.len() as u64);
+        prop_assert_eq!(counters.sessions_active, reference.sessions.len() as u64);
         prop_assert_eq!(counters.blocks_active, blocks(&router).len() as u64);
     }
 }

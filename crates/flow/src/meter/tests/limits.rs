@@ -22,10 +22,10 @@ fn a_flood_is_bounded_evicted_and_counted() {
         assert_eq!(totals.flows_created, 40_000);
         assert_eq!(totals.evicted(), 40_000 - totals.flows_cached);
         assert_eq!(totals.records(EndReason::LackOfResources), 40_000 - totals.flows_cached);
-        let octets_a_flow = totals.memory_octets / totals.flows_cached;
+        let bytes_a_flow = totals.memory_bytes / totals.flows_cached;
         assert!(
-            octets_a_flow <= if biflow { 128 } else { 96 } + 12,
-            "{octets_a_flow}: small shards have wheels too"
+            bytes_a_flow <= if biflow { 128 } else { 96 } + 12,
+            "{bytes_a_flow}: small shards have wheels too"
         );
         run.flush();
         assert_eq!(run.records.len(), 40_000, "every flow has its one record");
@@ -98,7 +98,7 @@ fn memory_of_a_million_flows_is_within_its_bound() {
     let totals = meter.totals();
     assert_eq!(totals.evicted_bucket_full, 0);
     assert!(totals.flows_cached > 990_000);
-    assert!(totals.memory_octets <= 96 * totals.flows_cached, "{totals:?}");
+    assert!(totals.memory_bytes <= 96 * totals.flows_cached, "{totals:?}");
 }
 
 /// An attacker who knows everything but the key makes flows that would all share a bucket under another key.
@@ -139,7 +139,7 @@ fn flows_made_to_collide_do_not_under_another_key() {
 }
 
 #[test]
-fn neighbouring_keys_spread_evenly() {
+fn neighboring_keys_spread_evenly() {
     let matching = crate::key::Matching::new(&options());
     let mut halves = [[0u32; 256]; 2];
     let count = 1 << 20;

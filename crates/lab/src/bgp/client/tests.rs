@@ -1,9 +1,9 @@
-//! The client against a neighbour of a few lines that copies every UPDATE to the last session, as it comes.
+//! The client against a neighbor of a few lines that copies every UPDATE to the last session, as it comes.
 
 use super::super::message::{NextHops, Said, path_hash, read_update};
 use super::super::monitor::Goal;
 use super::super::order::{Arrival, Way, order};
-use super::super::table::{Neighbours, Packing, PathKind, Table};
+use super::super::table::{Neighbors, Packing, PathKind, Table};
 use super::*;
 use std::net::TcpListener;
 use thalweg_base::IpPrefix;
@@ -66,11 +66,11 @@ fn greeting() -> &'static [u8] {
     Vec::leak(bytes)
 }
 
-fn config(daemon: SocketAddr, neighbours: Neighbours) -> ClientConfig {
+fn config(daemon: SocketAddr, neighbors: Neighbors) -> ClientConfig {
     let speaker =
         |source: Ipv4Addr, as_number| Speaker { source: source.into(), as_number, router_id: source };
     let mut speakers: Vec<Speaker> =
-        (0..neighbours.count).map(|n| speaker(neighbours.address_of(n), neighbours.as_of(n))).collect();
+        (0..neighbors.count).map(|n| speaker(neighbors.address_of(n), neighbors.as_of(n))).collect();
     speakers.push(speaker(MONITOR, 64_599));
     ClientConfig {
         daemon,
@@ -104,12 +104,12 @@ fn reflected(streams: &[Stream]) -> Vec<(IpPrefix, u64)> {
 
 #[test]
 fn every_way_of_sending_brings_every_message() {
-    let neighbours = Neighbours { count: 6, address: Ipv4Addr::new(127, 0, 98, 1), as_number: 64_600 };
-    let table = Table::made(4000, Packing::Real, neighbours, 5);
+    let neighbors = Neighbors { count: 6, address: Ipv4Addr::new(127, 0, 98, 1), as_number: 64_600 };
+    let table = Table::made(4000, Packing::Real, neighbors, 5);
     let streams: Vec<Stream> = (0..6).map(|n| table.announce(n, PathKind::Any, false)).collect();
     let messages: usize = streams.iter().map(Stream::messages).sum();
     for way in [Way::FileOrder, Way::RoundRobin(3), Way::ThreadPerPeer, Way::AtATime(2)] {
-        let client = Client::connect(&config(mirror(greeting()), neighbours)).unwrap();
+        let client = Client::connect(&config(mirror(greeting()), neighbors)).unwrap();
         assert_eq!(client.sessions(), 7);
         client.monitor().expect(reflected(&streams).into_iter(), 0, Goal::Table);
         if way == Way::ThreadPerPeer {
@@ -128,8 +128,8 @@ fn every_way_of_sending_brings_every_message() {
 
 #[test]
 fn many_sessions_come_up_and_each_has_its_address() {
-    let neighbours = Neighbours { count: 300, address: Ipv4Addr::new(127, 0, 97, 1), as_number: 64_600 };
-    let client = Client::connect(&config(mirror(greeting()), neighbours)).unwrap();
+    let neighbors = Neighbors { count: 300, address: Ipv4Addr::new(127, 0, 97, 1), as_number: 64_600 };
+    let client = Client::connect(&config(mirror(greeting()), neighbors)).unwrap();
     assert_eq!(client.sessions(), 301);
     assert!(client.established_in() > Duration::ZERO);
     let mut stream = Stream::default();
@@ -143,10 +143,10 @@ fn many_sessions_come_up_and_each_has_its_address() {
 
 #[test]
 fn whoever_does_not_answer_is_named() {
-    let neighbours = Neighbours { count: 1, address: Ipv4Addr::new(127, 0, 96, 1), as_number: 64_600 };
+    let neighbors = Neighbors { count: 1, address: Ipv4Addr::new(127, 0, 96, 1), as_number: 64_600 };
     // A port that nobody listens on: bound, then let go.
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut config = config(nobody, neighbours);
+    let mut config = config(nobody, neighbors);
     config.connect_timeout = Duration::from_millis(100);
     let error = Client::connect(&config).unwrap_err().to_string();
     assert!(error.starts_with("0 of 2 sessions") && error.contains("127.0.96.1"), "{error}");
@@ -160,10 +160,10 @@ fn whoever_does_not_answer_is_named() {
 
 #[test]
 fn a_session_that_goes_down_is_named() {
-    let neighbours = Neighbours { count: 1, address: Ipv4Addr::new(127, 0, 95, 1), as_number: 64_600 };
+    let neighbors = Neighbors { count: 1, address: Ipv4Addr::new(127, 0, 95, 1), as_number: 64_600 };
     let mut bytes = greeting().to_vec();
     message::message(&mut bytes, kind::NOTIFICATION, |out| out.extend([6, 2]));
-    let client = Client::connect(&config(mirror(Vec::leak(bytes)), neighbours)).unwrap();
+    let client = Client::connect(&config(mirror(Vec::leak(bytes)), neighbors)).unwrap();
     let prefix: IpPrefix = "198.51.100.0/24".parse().unwrap();
     client.monitor().expect(std::iter::once((prefix, 1)), 0, Goal::Table);
     let error = client.wait(Duration::from_secs(60)).unwrap_err().to_string();

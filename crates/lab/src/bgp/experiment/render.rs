@@ -137,7 +137,8 @@ fn functions(outcome: &Outcome, cells: &[&CellResult]) -> Option<Table> {
         outcome.runs
     );
     if names.iter().any(|(key, _)| [HEADER_READ_SHARE, PAYLOAD_READ_SHARE].contains(key)) {
-        caption += "; share: one read brings headers and payloads of many messages, its time is shared out by octets";
+        caption +=
+            "; share: one read brings headers and payloads of many messages, its time is shared out by bytes";
     }
     let mut table = Table::new(caption, columns);
     for (key, name) in names {
@@ -223,7 +224,7 @@ fn receive(outcome: &Outcome) -> Table {
             Unit::Plain.format(row.calls_per_message),
             Unit::Nanoseconds.format(row.cpu_ns.median),
             percent(row.cpu_ns.spread()),
-            format!("{}/s", Unit::Bytes.format(row.octets_per_second.median)),
+            format!("{}/s", Unit::Bytes.format(row.bytes_per_second.median)),
         ]);
     }
     table
@@ -246,10 +247,10 @@ pub fn report(outcome: &Outcome, lead: impl Into<String>, origin: Origin) -> Rep
         [
             "Every cell was run once to warm up and then in rounds, each with all cells in an order of its own, so \
              that a disturbance touches all cells alike. Two cells whose ranges overlap are not told apart.",
-            "Each run starts a daemon of its own. Time runs until the monitor, a neighbour that only listens, holds \
+            "Each run starts a daemon of its own. Time runs until the monitor, a neighbor that only listens, holds \
              exactly the expected best route for every prefix: a scheduling that gave another answer would have no \
              number here.",
-            "Neighbours connect over loopback, each from an address of its own. Only the monitor is announced to, as \
+            "Neighbors connect over loopback, each from an address of its own. Only the monitor is announced to, as \
              in the thesis, which switched advertisements off.",
             "CPU is the daemon's processor time over all threads, as the kernel counts it: a scheduling can be faster \
              and cost more.",
@@ -284,7 +285,7 @@ fn explanation(part: Part) -> &'static str {
             "What one UPDATE costs where, as the daemon counts it itself; counting costs a little, so these runs are \
              not those of the other tables. Compare with table 4.2, whose unit is another: proportions can be compared, \
              cycles cannot. The thesis's daemon read each header and each payload by itself. This one reads many \
-             messages at once: header read and payload read are that one read's time, shared out by octets, and have one \
+             messages at once: header read and payload read are that one read's time, shared out by bytes, and have one \
              speed-up. What two reads for each message cost stands under receiving. Framing is too short to be timed message by \
              message: header parse is the time to frame the same messages once more, all together, and is taken \
              off payload parse, which is all else that a session does with them: decoding, policy, interning. \
@@ -292,11 +293,11 @@ fn explanation(part: Part) -> &'static str {
              new connections. Export and writing, to the monitor only, have no line in the thesis."
         }
         Part::Mixes => {
-            "How many neighbours send at a time: all of them in turns of one message (best), all in a realistic order \
+            "How many neighbors send at a time: all of them in turns of one message (best), all in a realistic order \
              (mix1), four, two, one (worst). Compare with table 4.3 and figure 4.7."
         }
         Part::Ways => {
-            "The same load in file order, in turns of N messages, and with a sending thread for each neighbour \
+            "The same load in file order, in turns of N messages, and with a sending thread for each neighbor \
              (section 4.1.2)."
         }
         Part::Blocks => "Whether UPDATEs cost more when the table has grown. Compare with figure 4.8.",
@@ -312,7 +313,7 @@ fn explanation(part: Part) -> &'static str {
     }
 }
 
-/// Schedulings in the order they were first run; the place of one is its colour in every plot.
+/// Schedulings in the order they were first run; the place of one is its color in every plot.
 fn schedulings(outcome: &Outcome) -> Vec<&str> {
     let mut found: Vec<&str> = Vec::new();
     for cell in &outcome.cells {
@@ -338,7 +339,7 @@ fn plots(outcome: &Outcome, part: Part) -> Vec<(String, String)> {
         }
         Part::Blocks => vec![(
             along(outcome).svg(),
-            "Time of each block, mean over sixteen neighbouring ones, median of the runs.".to_owned(),
+            "Time of each block, mean over sixteen neighboring ones, median of the runs.".to_owned(),
         )],
         Part::Receive => vec![(
             by_strategy(outcome).svg(),
@@ -351,7 +352,7 @@ fn plots(outcome: &Outcome, part: Part) -> Vec<(String, String)> {
 fn speed_up(outcome: &Outcome) -> LineChart {
     let serial = outcome.of(Part::SpeedUp).find(|c| c.cell.scheduling == SERIAL);
     let mut series = Vec::new();
-    for (colour, scheduling) in schedulings(outcome).into_iter().enumerate() {
+    for (color, scheduling) in schedulings(outcome).into_iter().enumerate() {
         let of = outcome.of(Part::SpeedUp).filter(|c| c.cell.scheduling == scheduling);
         let mut points: Vec<Point> = of
             .filter_map(|c| {
@@ -361,7 +362,7 @@ fn speed_up(outcome: &Outcome) -> LineChart {
             })
             .collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        series.push(Series { name: scheduling.to_owned(), kind: SeriesKind::Measured(colour), points });
+        series.push(Series { name: scheduling.to_owned(), kind: SeriesKind::Measured(color), points });
     }
     let mut threads: Vec<f64> = series.iter().flat_map(|s| s.points.iter().map(|p| p.x)).collect();
     threads.sort_unstable_by(f64::total_cmp);

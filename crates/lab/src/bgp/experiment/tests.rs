@@ -1,6 +1,6 @@
 //! With made-up numbers: what is compared with what, and what is shown of it.
 
-use super::super::functions::{FunctionTime, FunctionTimes, MessageOctets};
+use super::super::functions::{FunctionTime, FunctionTimes, MessageBytes};
 use super::*;
 use crate::report::{Machine, Origin};
 
@@ -18,7 +18,7 @@ fn made(cell: &Cell) -> Run {
     let functions = [("table_update", time(270e3)), ("read", time(4e6)), ("lock", time(1e3))];
     let functions = FunctionTimes {
         functions: functions.map(|(name, time)| (name.to_owned(), time)).into(),
-        octets: MessageOctets { headers: 19_000, payloads: 57_000 },
+        bytes: MessageBytes { headers: 19_000, payloads: 57_000 },
     };
     Run {
         updates: 1000,
@@ -62,7 +62,7 @@ fn everything() -> Outcome {
     let received = |calls, cpu_s| Received {
         messages: 10_000,
         updates: 10_000,
-        octets: 1 << 20,
+        bytes: 1 << 20,
         system_calls: calls,
         elapsed_s: 0.1,
         cpu_s,
@@ -103,7 +103,7 @@ fn every_part_is_in_the_tables_and_in_the_report() {
     for word in ["table update", "270 ns", "lock", "10.4", "large buffered reads", "sharded", "2.00"] {
         assert!(text.contains(word), "{word} in {text}");
     }
-    // 4 microseconds, a quarter of the octets are headers; on two threads a fifth and a half less in all, so 2.5
+    // 4 microseconds, a quarter of the bytes are headers; on two threads a fifth and a half less in all, so 2.5
     // and 4 times less on each; two loads.
     let row = |name: &str| text.lines().find(|line| line.contains(name)).unwrap_or_default().to_owned();
     let cells = |name: &str| row(name).split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
@@ -113,7 +113,7 @@ fn every_part_is_in_the_tables_and_in_the_report() {
     ] {
         assert!(cells(name).ends_with(numbers), "{} has no {numbers}", cells(name));
     }
-    assert!(text.contains("shared out by octets") && row("read (").contains("share"), "{text}");
+    assert!(text.contains("shared out by bytes") && row("read (").contains("share"), "{text}");
     let origin = Origin {
         machine: Machine::unknown(),
         commit: "abc".into(),

@@ -12,7 +12,7 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
-/// Buffers given to the kernel, and the octets of each: 1 MiB in all, as much as the socket itself holds.
+/// Buffers given to the kernel, and the bytes of each: 1 MiB in all, as much as the socket itself holds.
 const BUFFERS: u16 = 32;
 const BUFFER: usize = 32 << 10;
 const GROUP: u16 = 7;

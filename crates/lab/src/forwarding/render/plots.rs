@@ -73,7 +73,7 @@ pub(super) fn plots(outcome: &Outcome) -> Vec<(String, String)> {
     plots
 }
 
-/// Names of all routers; the place of one is its colour in every plot.
+/// Names of all routers; the place of one is its color in every plot.
 fn routers(outcome: &Outcome) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for name in outcome.cells.iter().map(|cell| cell.label.to_string()) {
@@ -84,7 +84,7 @@ fn routers(outcome: &Outcome) -> Vec<String> {
     found
 }
 
-fn colour(routers: &[String], cell: &CellResult) -> usize {
+fn color(routers: &[String], cell: &CellResult) -> usize {
     let name = cell.label.to_string();
     routers.iter().position(|router| *router == name).unwrap_or(0)
 }
@@ -113,7 +113,7 @@ fn by_frame(
         let mut bars: Vec<Bar> = here
             .filter_map(|cell| {
                 let (value, range) = value(cell)?;
-                Some(Bar { series: colour(routers, cell), value, range, mark: None })
+                Some(Bar { series: color(routers, cell), value, range, mark: None })
             })
             .collect();
         bars.sort_by_key(|bar| bar.series);
@@ -146,7 +146,7 @@ fn smallest(
             .filter_map(|cell| {
                 let summary = value(cell)?;
                 let range = Some((summary.min, summary.max));
-                Some(Bar { series: colour(routers, cell), value: summary.median, range, mark: None })
+                Some(Bar { series: color(routers, cell), value: summary.median, range, mark: None })
             })
             .collect();
         bars.sort_by_key(|bar| bar.series);
@@ -203,7 +203,7 @@ fn loss(cells: &[&CellResult], scenario: &str, routers: &[String], plots: &mut V
                 .map(|p| Point { x: p.intended_pps, y: p.loss * 100.0, range: None })
                 .collect();
             points.sort_by(|a, b| a.x.total_cmp(&b.x));
-            Series { name: cell.label.to_string(), kind: SeriesKind::Measured(colour(routers, cell)), points }
+            Series { name: cell.label.to_string(), kind: SeriesKind::Measured(color(routers, cell)), points }
         })
         .collect();
     if series.is_empty() {

@@ -1,15 +1,14 @@
 //! The kernel's own forwarding, and its masquerading by nftables: the native baseline.
 //!
 //! The whole table goes in by netlink, in batches; as routes of one protocol number, so that it is seen where they
-//! are from. Neighbours are permanent entries. Reverse path filtering is off: it costs a look-up that the other
+//! are from. Neighbors are permanent entries. Reverse path filtering is off: it costs a look-up that the other
 //! subjects do not make.
 
 use super::{Label, Subject, Task, has_program};
 use crate::forwarding::ForwardingError;
 use crate::forwarding::load::ONE_ROUTE;
 use crate::forwarding::topology::{
-    ROUTER_ADDRESSES, ROUTER_PORTS, SINK_ADDRESS, SINK_MAC, TESTER_ADDRESSES, TESTER_MACS, Topology,
-    neighbour,
+    ROUTER_ADDRESSES, ROUTER_PORTS, SINK_ADDRESS, SINK_MAC, TESTER_ADDRESSES, TESTER_MACS, Topology, neighbor,
 };
 use ipnet::Ipv4Net;
 use std::io;
@@ -67,17 +66,17 @@ impl Subject for Linux {
     fn tear_down(&mut self) {}
 }
 
-/// Addresses, neighbours, settings and routes of a kernel that forwards.
+/// Addresses, neighbors, settings and routes of a kernel that forwards.
 pub(crate) fn forward(topology: &Topology, table: &[Ipv4Net]) -> Result<(), ForwardingError> {
     let router = &topology.router;
     for (i, port) in ROUTER_PORTS.into_iter().enumerate() {
         router.ip(&format!("address add {}/24 dev {port}", ROUTER_ADDRESSES[i]))?;
-        neighbour(router, TESTER_ADDRESSES[i], TESTER_MACS[i], port)?;
+        neighbor(router, TESTER_ADDRESSES[i], TESTER_MACS[i], port)?;
         router.set(&format!("ipv4/conf/{port}/rp_filter"), "0")?;
     }
     router.set("ipv4/conf/all/rp_filter", "0")?;
     router.set("ipv4/ip_forward", "1")?;
-    neighbour(router, SINK_ADDRESS, SINK_MAC, ROUTER_PORTS[1])?;
+    neighbor(router, SINK_ADDRESS, SINK_MAC, ROUTER_PORTS[1])?;
     let (network, length) = ONE_ROUTE;
     router.ip(&format!("route add {network}/{length} via {SINK_ADDRESS} dev {}", ROUTER_PORTS[1]))?;
     if table.is_empty() { Ok(()) } else { router.inside(|| install(table)) }

@@ -1,7 +1,7 @@
 //! Our own router: `thalweg run` with a configuration written here, in the router's namespace.
 //!
 //! How it is configured and called is in two functions, `configuration` and `arguments`; nothing else knows.
-//! The kernel of the namespace has no addresses, so that it does not answer beside the router. Neighbours are listed in
+//! The kernel of the namespace has no addresses, so that it does not answer beside the router. Neighbors are listed in
 //! the configuration, as they are permanent entries in the kernel's case.
 //!
 //! Its processor time is that of all its threads, by the scheduler's statistics: threads that look for packets
@@ -122,14 +122,14 @@ pub fn configuration(driver: &str, task: &Task<'_>) -> String {
             PORTS[i], ROUTER_PORTS[i], ROUTER_ADDRESSES[i], task.mtu
         );
     }
-    let neighbours = [
+    let neighbors = [
         (PORTS[0], TESTER_ADDRESSES[0], TESTER_MACS[0]),
         (PORTS[1], TESTER_ADDRESSES[1], TESTER_MACS[1]),
         (PORTS[1], SINK_ADDRESS, SINK_MAC),
     ];
-    for (port, address, mac) in neighbours {
+    for (port, address, mac) in neighbors {
         let mac = mac_text(mac);
-        text += &format!("\n[[neighbours]]\nport = \"{port}\"\naddress = \"{address}\"\nmac = \"{mac}\"\n");
+        text += &format!("\n[[neighbors]]\nport = \"{port}\"\naddress = \"{address}\"\nmac = \"{mac}\"\n");
     }
     let (network, length) = ONE_ROUTE;
     text += &format!("\n[[routes]]\nprefix = \"{network}/{length}\"\nvia = \"{SINK_ADDRESS}\"\n");

@@ -18,7 +18,7 @@ prefix = "20.0.0.0/8"
 via = "10.1.0.9"
 "#;
 
-/// Where routes are put: behind a configured one, alone, as default route, where a neighbour is.
+/// Where routes are put: behind a configured one, alone, as default route, where a neighbor is.
 const PREFIXES: [&str; 4] = ["20.0.0.0/8", "30.0.0.0/8", "0.0.0.0/0", "10.1.0.5/32"];
 const ADDRESSES: [[u8; 4]; 4] = [[20, 1, 1, 1], [30, 1, 1, 1], [99, 1, 1, 1], [10, 1, 0, 5]];
 
@@ -26,7 +26,7 @@ const ADDRESSES: [[u8; 4]; 4] = [[20, 1, 1, 1], [30, 1, 1, 1], [99, 1, 1, 1], [1
 enum Step {
     Others(Vec<(usize, Option<Vec<OtherWay>>)>),
     Bgp(usize, bool),
-    Neighbour(bool),
+    Neighbor(bool),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -40,18 +40,18 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => prop::collection::vec(change, 1..5).prop_map(Step::Others),
         1 => (0usize..3, any::<bool>()).prop_map(|(prefix, there)| Step::Bgp(prefix, there)),
-        1 => any::<bool>().prop_map(Step::Neighbour),
+        1 => any::<bool>().prop_map(Step::Neighbor),
     ]
 }
 
 proptest! {
-    /// Configured routes and neighbours stand before others', these before BGP's, in whatever order they come and go.
+    /// Configured routes and neighbors stand before others', these before BGP's, in whatever order they come and go.
     #[test]
     fn the_nearest_source_counts(steps in prop::collection::vec(step(), 1..24)) {
         let config = RouterConfig::from_text("test.toml", CONFIG, std::path::Path::new(".")).unwrap();
         let mut tables = LiveTables::new(&config).unwrap();
         let hop = tables.first_hop();
-        let neighbour: IpAddr = [10, 1, 0, 5].into();
+        let neighbor: IpAddr = [10, 1, 0, 5].into();
         tables.set_hop(hop, Way::Discard, None);
         let (mut others, mut bgp, mut resolved) = (vec![None; 4], [false; 4], false);
         for step in steps {
@@ -69,10 +69,10 @@ proptest! {
                     tables.finish();
                     bgp[at] = there;
                 }
-                Step::Neighbour(there) => {
+                Step::Neighbor(there) => {
                     match there {
-                        true => drop(tables.resolved(0, neighbour, [2, 0, 0, 0, 9, 5])),
-                        false => tables.lost(0, neighbour),
+                        true => drop(tables.resolved(0, neighbor, [2, 0, 0, 0, 9, 5])),
+                        false => tables.lost(0, neighbor),
                     }
                     resolved = there;
                 }

@@ -43,11 +43,13 @@ pub struct RouteDifference {
     v6: Vec<Item<u128>>,
 }
 
-/// How many routes are set and taken out.
+/// How many routes are different.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteCounts {
-    /// New, or lead elsewhere.
-    pub set: usize,
+    /// New.
+    pub added: usize,
+    /// Lead elsewhere.
+    pub changed: usize,
     /// Gone.
     pub removed: usize,
 }
@@ -78,11 +80,19 @@ impl RouteDifference {
 
     /// How much it is.
     pub fn counts(&self) -> RouteCounts {
-        fn set<A>(items: &[Item<A>]) -> usize {
-            items.partition_point(|item| item.after.is_some())
+        let kinds = (0..self.len()).map(|place| {
+            let (_, before, after) = self.item(place);
+            (before.is_some(), after.is_some())
+        });
+        let mut counts = RouteCounts::default();
+        for kind in kinds {
+            match kind {
+                (false, _) => counts.added += 1,
+                (true, true) => counts.changed += 1,
+                (true, false) => counts.removed += 1,
+            }
         }
-        let set = set(&self.v4) + set(&self.v6);
-        RouteCounts { set, removed: self.len() - set }
+        counts
     }
 
     /// Prefixes that change.
@@ -198,6 +208,7 @@ impl LiveTables {
             change.done = place;
         }
         if change.done == 0 {
+            self.settle_networks();
             self.release(&only_in(&change.after, &change.before));
         }
         change.done == 0
@@ -207,6 +218,7 @@ impl LiveTables {
     pub fn finish_routes(&mut self, change: RouteChange) {
         self.release(&only_in(&change.before, &change.after));
         self.targets = change.after;
+        self.settle_networks();
     }
 
     fn number_of_target(&self, numbers: &[NextHopId], target: Option<TargetIndex>) -> Option<NextHopId> {
@@ -236,17 +248,20 @@ impl LiveTables {
         }
     }
 
-    /// Puts the route in force that a single address has: the configured one, or else that of the station that has the
-    /// address. Network and broadcast addresses are stations' where somebody really uses them.
+    /// Puts the route in force that a single address has: the configured one, or else that of the neighbor that has the
+    /// address. Network and broadcast addresses are neighbors' where somebody really uses them.
     pub(super) fn settle(&mut self, address: IpAddr) -> bool {
         let configured = self.configured_hosts.get(&address).copied();
-        let station = self.station_hosts.get(&address).copied();
-        let number = configured.filter(|number| *number != self.nobody).or(station).or(configured);
+        let neighbor = self.neighbor_hosts.get(&address).copied();
+        let number = configured.filter(|number| *number != self.nobody).or(neighbor).or(configured);
         self.put(IpPrefix::host(address), number)
     }
 
     /// Puts a route of the router's own in force, or takes it out: those of others stand behind it.
     fn put(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
+        if let Some(had_room) = self.replace_aside(prefix, number) {
+            return had_room;
+        }
         let before = self.base_route(prefix);
         let others = before.filter(|before| self.others.has(*before));
         let number = match (number, others) {

@@ -5,6 +5,8 @@ use std::path::Path as FilePath;
 use proptest::prelude::*;
 use thalweg_dataplane::route::Adjacency;
 
+use crate::live::OtherWay;
+
 /// Routes by a gateway, by two, and by a third that the default route also has.
 const CONFIG: &str = r#"
 [ports.a]
@@ -29,16 +31,16 @@ prefix = "0.0.0.0/0"
 via = "10.2.0.3"
 "#;
 
-/// Neighbours: port, address.
-const NEIGHBOURS: [(u16, [u8; 4]); 4] =
+/// Neighbors: port, address.
+const NEIGHBORS: [(u16, [u8; 4]); 4] =
     [(0, [10, 1, 0, 2]), (1, [10, 2, 0, 2]), (1, [10, 2, 0, 3]), (0, [10, 1, 0, 77])];
 
 fn tables() -> LiveTables {
     LiveTables::new(&RouterConfig::from_text("test.toml", CONFIG, FilePath::new(".")).unwrap()).unwrap()
 }
 
-fn neighbour(index: usize) -> (u16, IpAddr) {
-    let (port, address) = NEIGHBOURS[index];
+fn neighbor(index: usize) -> (u16, IpAddr) {
+    let (port, address) = NEIGHBORS[index];
     (port, address.into())
 }
 
@@ -50,10 +52,10 @@ fn meets(tables: &LiveTables, address: [u8; 4]) -> Vec<Adjacency> {
 }
 
 proptest! {
-    /// Whatever becomes of neighbours and ports, one after the other or several at once, packets meet what follows from
+    /// Whatever becomes of neighbors and ports, one after the other or several at once, packets meet what follows from
     /// what is known then.
     #[test]
-    fn every_route_follows_its_neighbours(
+    fn every_route_follows_its_neighbors(
         steps in prop::collection::vec(
             prop_oneof![
                 4 => prop::collection::vec((0usize..4, prop::option::of(1u8..4)), 1..5).prop_map(Ok),
@@ -67,11 +69,11 @@ proptest! {
         for step in steps {
             match step {
                 Ok(news) => {
-                    let mac = |octet: u8| [2, 0, 0, 0, 9, octet];
+                    let mac = |byte: u8| [2, 0, 0, 0, 9, byte];
                     let told: Vec<_> =
-                        news.iter().map(|(index, octet)| (neighbour(*index), octet.map(mac))).collect();
-                    prop_assert_eq!(tables.set_neighbours(&told), 0);
-                    news.iter().for_each(|(index, octet)| macs[*index] = octet.map(mac));
+                        news.iter().map(|(index, byte)| (neighbor(*index), byte.map(mac))).collect();
+                    prop_assert_eq!(tables.set_neighbors(&told), 0);
+                    news.iter().for_each(|(index, byte)| macs[*index] = byte.map(mac));
                 }
                 Err((port, is_up)) => {
                     let before = tables.port(port).unwrap();
@@ -80,7 +82,7 @@ proptest! {
                 }
             }
             let to = |index: usize| {
-                let (port, _) = NEIGHBOURS[index];
+                let (port, _) = NEIGHBORS[index];
                 match (up[usize::from(port)], macs[index]) {
                     (false, _) => Adjacency::Drop(DropReason::TransmitFailed),
                     (true, None) => Adjacency::Glean { port },
@@ -104,8 +106,10 @@ proptest! {
             prop_assert_eq!(meets(&tables, [30, 1, 1, 1]), expected);
             prop_assert_eq!(meets(&tables, [40, 1, 1, 1]), [to(2)]);
             prop_assert_eq!(meets(&tables, [99, 1, 1, 1]), [to(2)]);
-            for (index, (_, address)) in NEIGHBOURS.into_iter().enumerate() {
-                prop_assert_eq!(meets(&tables, address), [to(index)]);
+            for (index, (port, address)) in NEIGHBORS.into_iter().enumerate() {
+                // Of a network that is down only neighbors stay, and those go as soon as they are told to be lost.
+                let is_gone = !up[usize::from(port)] && macs[index].is_none();
+                prop_assert_eq!(meets(&tables, address), [to(if is_gone { 2 } else { index })]);
             }
         }
     }
@@ -124,7 +128,7 @@ fn default_routes_have_numbers_of_their_own() {
     assert!(!leads(&tables, [99, 1, 1, 1], false), "it is reached by the default route only");
     assert_eq!(
         tables.next_of(u32::from(number(&tables, [99, 1, 1, 1])), 0, [99, 1, 1, 1].into()),
-        Some(neighbour(2))
+        Some(neighbor(2))
     );
     assert_eq!(
         tables.fib().lookup([99, 1, 1, 1].into()).1.map(|prefix| prefix.to_string()).as_deref(),
@@ -162,11 +166,11 @@ fn number(tables: &LiveTables, address: [u8; 4]) -> NextHopId {
     thalweg_dataplane::lpm::Lpm::lookup(&*tables.router().fib4, u32::from_be_bytes(address))
 }
 
-/// Gateways are those of routes. Neighbours that are gone leave nothing behind.
+/// Gateways are those of routes. Neighbors that are gone leave nothing behind.
 #[test]
 fn only_gateways_are_wanted() {
     let mut tables = tables();
-    let expected = vec![neighbour(0), neighbour(1), neighbour(2)];
+    let expected = vec![neighbor(0), neighbor(1), neighbor(2)];
     for round in 0..3u8 {
         for host in 10..200 {
             assert!(tables.resolved(0, [10, 1, 0, host].into(), [2, 0, 0, 0, round, host]));
@@ -194,38 +198,86 @@ fn metrics_decide_among_what_is_usable() {
         [Adjacency::Drop(DropReason::Blackhole)] => None,
         ref other => panic!("{other:?}"),
     };
-    assert_eq!(tables.gateways(), [neighbour(0), neighbour(1), neighbour(2)]);
+    assert_eq!(tables.gateways(), [neighbor(0), neighbor(1), neighbor(2)]);
     assert_eq!(by(&tables), None, "nobody is known");
     let mac = [2, 0, 0, 0, 9, 9];
-    tables.set_neighbours(&[(neighbour(0), Some(mac)), (neighbour(2), Some(mac))]);
+    tables.set_neighbors(&[(neighbor(0), Some(mac)), (neighbor(2), Some(mac))]);
     assert_eq!(by(&tables), Some(0));
     let before = tables.life_changes();
-    tables.set_neighbours(&[(neighbour(0), None)]);
-    assert_eq!((by(&tables), tables.silent()), (Some(1), vec![neighbour(0)]));
-    assert!(tables.life_changes() > before && tables.is_dead(0, Some(neighbour(0).1)));
+    tables.set_neighbors(&[(neighbor(0), None)]);
+    assert_eq!((by(&tables), tables.silent()), (Some(1), vec![neighbor(0)]));
+    assert!(tables.life_changes() > before && tables.is_dead(0, Some(neighbor(0).1)));
     assert!(!tables.is_dead(1, Some([10, 2, 0, 77].into())), "it was not asked for");
     let up = tables.port(1).unwrap();
     tables.set_port(1, PortLink { is_up: false, ..up });
     assert_eq!(by(&tables), None);
-    assert!(tables.is_dead(1, Some(neighbour(2).1)));
+    assert!(tables.is_dead(1, Some(neighbor(2).1)));
     tables.set_port(1, up);
     assert_eq!(by(&tables), Some(1), "its neighbor is still known to the tables");
-    tables.set_neighbours(&[(neighbour(0), Some(mac))]);
+    tables.set_neighbors(&[(neighbor(0), Some(mac))]);
     assert_eq!((by(&tables), tables.silent()), (Some(0), vec![]));
     // Whoever is no gateway is nobody's concern.
-    tables.resolved(0, neighbour(3).1, mac);
-    tables.lost(0, neighbour(3).1);
+    tables.resolved(0, neighbor(3).1, mac);
+    tables.lost(0, neighbor(3).1);
     assert_eq!(tables.silent(), []);
+}
+
+/// While a port is down, its network and the addresses in it that are no host's are reached another way, if there is one.
+#[test]
+fn the_network_of_a_port_that_is_down_is_left_to_others() {
+    let mut tables = tables();
+    let (hop, mac) = (tables.first_hop(), [2, 0, 0, 0, 9, 3]);
+    tables.resolved(1, neighbor(2).1, mac);
+    tables.set_hop(hop, Way::Neighbor { address: neighbor(2).1, link: 1 }, None);
+    let network = Prefix::new(u32::from_be_bytes([10, 1, 0, 0]), 24).unwrap();
+    tables.install_v4(&[Install { prefix: network, hop: Some(hop) }]);
+    tables.finish();
+    let glean = [Adjacency::Glean { port: 0 }];
+    let source_mac = tables.port(1).unwrap().mac;
+    let other = [Adjacency::Forward { port: 1, destination_mac: mac, source_mac, mtu_bytes: 1500 }];
+    let own = [Adjacency::Local { port: 0 }];
+    let (up, hosts) = (tables.port(0).unwrap(), [[10, 1, 0, 9], [10, 1, 0, 0], [10, 1, 0, 255]]);
+    for round in 0..2 {
+        assert_eq!(meets(&tables, hosts[0]), glean, "{round}");
+        assert_eq!(meets(&tables, hosts[2]), [Adjacency::Drop(DropReason::NotUnicast)]);
+        tables.set_port(0, PortLink { is_up: false, ..up });
+        for host in hosts {
+            assert_eq!(meets(&tables, host), other, "{host:?}");
+        }
+        assert_eq!(meets(&tables, [10, 1, 0, 1]), own, "its own address stays");
+        assert_eq!(tables.source_of(number(&tables, hosts[0])), "bgp");
+        tables.set_port(0, up);
+    }
+
+    // A route of another program comes before BGP's, unless it is the shadow of the network itself.
+    let shadow = |port| Some(vec![vec![OtherWay::Connected { port }]]);
+    tables.set_port(0, PortLink { is_up: false, ..up });
+    assert_eq!(tables.set_others(&[(network.into(), shadow(0))]), 0);
+    assert_eq!(meets(&tables, hosts[0]), other);
+    assert_eq!(tables.set_others(&[(network.into(), shadow(1))]), 0);
+    assert_eq!(meets(&tables, hosts[0]), [Adjacency::Glean { port: 1 }]);
+    assert_eq!(tables.others(), (1, 1));
+    tables.set_port(0, up);
+    assert_eq!(meets(&tables, hosts[0]), glean);
+    tables.set_port(0, PortLink { is_up: false, ..up });
+    assert_eq!(meets(&tables, hosts[0]), [Adjacency::Glean { port: 1 }]);
+    assert_eq!(tables.set_others(&[(network.into(), None)]), 0);
+    assert_eq!((meets(&tables, hosts[0]), tables.others()), (other.to_vec(), (0, 0)));
+    tables.install_v4(&[Install { prefix: network, hop: None }]);
+    tables.finish();
+    assert_eq!(meets(&tables, hosts[0]), other, "by the default route");
+    tables.set_port(0, up);
+    assert_eq!(meets(&tables, hosts[0]), glean);
 }
 
 /// A packet that a group's member refused is told the neighbor of that member, not of one that is dead.
 #[test]
 fn the_next_of_a_group_is_one_in_use() {
     let mut tables = tables();
-    tables.resolved(1, neighbour(1).1, [2, 0, 0, 0, 9, 1]);
+    tables.resolved(1, neighbor(1).1, [2, 0, 0, 0, 9, 1]);
     let number = u32::from(number(&tables, [30, 1, 1, 1]));
     for hash in [0, u32::MAX / 3, u32::MAX] {
-        assert_eq!(tables.next_of(number, hash, [30, 1, 1, 1].into()), Some(neighbour(1)));
+        assert_eq!(tables.next_of(number, hash, [30, 1, 1, 1].into()), Some(neighbor(1)));
     }
     // A source behind the dead way is still one of the route's.
     let hops = tables.router().next_hops.load();

@@ -3,7 +3,7 @@ use super::*;
 use std::path::Path;
 
 use crate::live::{LiveTables, PortLink};
-use crate::trace::Station;
+use crate::trace::NextNeighbor;
 
 const CONFIG: &str = r#"
 [ports.lan]
@@ -21,7 +21,7 @@ parent = "wan"
 vlan = 7
 addresses = ["203.0.113.1/24"]
 
-[[neighbours]]
+[[neighbors]]
 port = "wan"
 address = "198.51.100.2"
 mac = "02:00:00:00:00:99"
@@ -86,9 +86,9 @@ impl Surroundings for Tables<'_> {
         self.0.port(port)
     }
 
-    fn station(&self, _: u16, address: IpAddr) -> Option<Station> {
+    fn neighbor(&self, _: u16, address: IpAddr) -> Option<NextNeighbor> {
         let known = address == IpAddr::from([198, 51, 100, 2]);
-        known.then(|| Station { state: "reachable".to_owned(), mac: Some([2, 0, 0, 0, 0, 0x99]) })
+        known.then(|| NextNeighbor { state: "reachable".to_owned(), mac: Some([2, 0, 0, 0, 0, 0x99]) })
     }
 
     fn waiting(&self, _: u16, _: u8) -> Option<u64> {
@@ -133,7 +133,7 @@ fn every_stage_says_what_it_does() {
             ("policer", "pass"),
             ("nat", "translate"),
             ("route", "pass"),
-            ("neighbour", "reachable"),
+            ("neighbor", "reachable"),
             ("mtu", "fits"),
             ("access list out", "pass"),
             ("queue", "voice"),
@@ -144,7 +144,7 @@ fn every_stage_says_what_it_does() {
     assert_eq!(why(&view, "access list in"), "list from-lan, no rule matches, default: permit");
     assert!(why(&view, "nat").contains("new session: source 10.1.0.7 becomes 198.51.100.1:5000"));
     assert!(why(&view, "route").contains("0.0.0.0/0, via 198.51.100.2 on wan"));
-    assert!(why(&view, "neighbour").contains("02:00:00:00:00:99"));
+    assert!(why(&view, "neighbor").contains("02:00:00:00:00:99"));
     assert!(
         why(&view, "queue").contains("wan: 100 Mbit/s") && why(&view, "queue").contains("3 packets waiting")
     );
@@ -180,7 +180,7 @@ fn drops_end_the_way_and_say_why() {
         (
             "lan ip 10.1.0.7 -> 198.51.100.66 udp 53",
             "route",
-            "neighbour-unresolved",
+            "neighbor-unresolved",
             "on the link of wan",
             "held until the neighbor answers",
         ),
@@ -224,9 +224,9 @@ fn drops_end_the_way_and_say_why() {
 fn forwards_vlans_and_sixes() {
     let forwarded = trace("wan ip 8.8.8.8 -> 198.51.100.1 tcp 8080");
     assert!(why(&forwarded, "nat").contains("198.51.100.1 becomes 10.1.0.80:80"), "{forwarded:#?}");
-    assert_eq!(forwarded.reason.as_deref(), Some("neighbour-unresolved"));
+    assert_eq!(forwarded.reason.as_deref(), Some("neighbor-unresolved"));
     assert!(
-        why(&forwarded, "neighbour")
+        why(&forwarded, "neighbor")
             .contains("10.1.0.80 on lan is not resolved: the router asks for it by ARP")
     );
     let tagged = trace("wan.7 ip 203.0.113.9 -> 8.8.8.8 udp 53");
@@ -234,7 +234,7 @@ fn forwards_vlans_and_sixes() {
     assert!(why(&tagged, "nat").contains("not translated"));
     assert_eq!(tagged.outcome, "sent");
     let six = trace("lan ip 2001:db8:1::7 -> 2001:db8:9::9 udp 53");
-    assert_eq!(six.reason.as_deref(), Some("neighbour-unresolved"), "{six:#?}");
+    assert_eq!(six.reason.as_deref(), Some("neighbor-unresolved"), "{six:#?}");
     let hairpin = trace("lan ip 10.1.0.7 -> 198.51.100.1 tcp 8080");
     assert!(why(&hairpin, "nat").contains("hairpin"), "{hairpin:#?}");
 }
@@ -258,7 +258,7 @@ fn nothing_is_left_behind() {
         assert_eq!(explain(&config, &plan, &Tables(&tables), &spec, 5 + n).expect("a port"), first);
     }
     assert_eq!(plan.nat_counters().map(|counters| counters.sessions_created), Some(0));
-    assert!(plan.colour_counts().iter().flatten().all(|counts| counts.green + counts.red == 0));
+    assert!(plan.color_counts().iter().flatten().all(|counts| counts.green + counts.red == 0));
 }
 
 /// What happens is said, not what may happen; who has a mirror is known.

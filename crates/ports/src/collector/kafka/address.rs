@@ -10,7 +10,7 @@ const SCHEME: &str = "kafka://";
 /// The port that brokers listen on by habit.
 const BROKER_PORT: u16 = 9092;
 /// No topic's name is longer.
-const TOPIC_OCTETS_MAX: usize = 249;
+const TOPIC_BYTES_MAX: usize = 249;
 /// Milliseconds that messages wait for others in their batch, unless told otherwise.
 const LINGER_MS: u32 = 50;
 const LINGER_MS_MAX: u32 = 10_000;
@@ -170,7 +170,7 @@ fn one_of<T: Copy>(value: &str, words: &[(&str, T)]) -> Option<T> {
 /// Kafka's own rule.
 fn is_topic(topic: &str) -> bool {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    (1..=TOPIC_OCTETS_MAX).contains(&topic.len())
+    (1..=TOPIC_BYTES_MAX).contains(&topic.len())
         && topic.chars().all(is_legal)
         && topic != "."
         && topic != ".."

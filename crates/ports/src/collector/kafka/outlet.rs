@@ -5,8 +5,8 @@
 
 use super::{Acks, Compression, Encode, KafkaAddress, KafkaOptions};
 use crate::collector::report::{CollectorReport, Connection, Loss, Shared};
-use crate::collector::spool::Spool;
-use crate::collector::{CollectorError, Input, PATIENCE};
+use crate::collector::spool::{Lost, Spool};
+use crate::collector::{CollectorError, Input, TIMEOUT};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use rdkafka::ClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
@@ -21,7 +21,7 @@ use thalweg_flow::export::{Amount, Unsayable, flow_hash};
 /// Records given to the client and not acknowledged: some 20 MB here, as much again there.
 const FLIGHT_RECORDS_MAX: usize = 1 << 16;
 /// What their messages may come to, before compression.
-const FLIGHT_KILOOCTETS_MAX: usize = 64 << 10;
+const FLIGHT_KILOBYTES_MAX: usize = 64 << 10;
 /// Records that are put back at a time.
 const BATCH_RECORDS: usize = 1024;
 /// The first pause before what was refused for now is sent again.
@@ -147,7 +147,7 @@ impl Outlet {
             }
             if !self.take_input(inputs, state) {
                 // Nobody is left to say when; what there is is still sent, or kept.
-                self.end.get_or_insert_with(|| Instant::now() + PATIENCE);
+                self.end.get_or_insert_with(|| Instant::now() + TIMEOUT);
             }
         }
         self.leave(inputs);
@@ -243,7 +243,7 @@ impl Outlet {
 
     /// Whether nothing was acknowledged for so long that nothing is to be expected.
     fn is_down(&self) -> bool {
-        (!self.flight.is_empty() || !self.again.is_empty()) && self.moved.elapsed() >= PATIENCE
+        (!self.flight.is_empty() || !self.again.is_empty()) && self.moved.elapsed() >= TIMEOUT
     }
 
     /// Hands over a batch of what had to wait.
@@ -263,13 +263,12 @@ impl Outlet {
         let spool = self.spool.as_mut().filter(|spool| !spool.is_empty())?;
         match spool.read() {
             Ok(read) => {
-                self.report.lose(Loss::SpoolFailed, read.lost);
+                self.report.lose_in_spool(read.lost);
                 Some(read.records)
             }
             Err(error) => {
                 // A folder that cannot be read any more: what is in it is lost to this session.
-                self.report.lose(Loss::SpoolFailed, spool.amount());
-                self.report.connection = Connection::Down(format!("spool: {error}"));
+                self.report.lose_in_spool(Lost { amount: spool.amount(), error: Some(error) });
                 self.spool = None;
                 None
             }
@@ -368,7 +367,7 @@ impl Outlet {
             return;
         }
         match &mut self.spool {
-            Some(_) => self.keep(&batch, Spool::append),
+            Some(_) => self.keep(&batch),
             None => self.report.lose(Loss::CollectorDown, amount),
         }
     }
@@ -385,27 +384,30 @@ impl Outlet {
     fn leave(mut self, inputs: &Receiver<Input>) {
         let mut left = self.give_up();
         left.extend(self.again.drain(..).flatten());
-        self.keep(&left, |spool, records| spool.put_back(records).map(|()| true));
+        match &mut self.spool {
+            Some(spool) => self.report.lose_in_spool(spool.put_back(&left)),
+            None => self.report.lose(Loss::Ended, amount_of(&left)),
+        }
         for input in inputs.try_iter() {
             if let Input::Records(batch) = input {
                 self.report.accepted += amount_of(&batch);
-                self.keep(&batch, Spool::append);
+                self.keep(&batch);
             }
         }
         self.tell();
     }
 
     /// Keeps records on disk, or counts them as lost.
-    fn keep(&mut self, records: &[FlowRecord], keep: fn(&mut Spool, &[FlowRecord]) -> std::io::Result<bool>) {
-        let lost = match &mut self.spool {
-            Some(spool) => match keep(spool, records) {
-                Ok(true) => return,
-                Ok(false) => Loss::SpoolFull,
-                Err(_) => Loss::SpoolFailed,
+    fn keep(&mut self, records: &[FlowRecord]) {
+        let amount = amount_of(records);
+        match &mut self.spool {
+            Some(spool) => match spool.append(records) {
+                Ok(true) => {}
+                Ok(false) => self.report.lose(Loss::SpoolFull, amount),
+                Err(error) => self.report.lose_in_spool(Lost { amount, error: Some(error) }),
             },
-            None => Loss::Ended,
-        };
-        self.report.lose(lost, amount_of(records));
+            None => self.report.lose(Loss::Ended, amount),
+        }
     }
 
     fn tell(&mut self) {
@@ -459,7 +461,7 @@ fn client_config(address: &KafkaAddress, retry_max: Duration) -> ClientConfig {
         // Without an end: who gives up is here, where it is counted.
         .set("message.timeout.ms", "0")
         .set("queue.buffering.max.messages", FLIGHT_RECORDS_MAX.to_string())
-        .set("queue.buffering.max.kbytes", FLIGHT_KILOOCTETS_MAX.to_string())
+        .set("queue.buffering.max.kbytes", FLIGHT_KILOBYTES_MAX.to_string())
         .set("reconnect.backoff.max.ms", retry_max.max(RETRY_MIN).as_millis().to_string())
         .set("socket.keepalive.enable", "true");
     client

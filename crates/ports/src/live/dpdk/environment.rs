@@ -122,7 +122,7 @@ pub(super) fn with_what_was_said(error: &str) -> String {
 
 const LINES_SHOWN: usize = 3;
 
-/// The largest packet, and how many octets of a frame lie in one piece, so that it fits.
+/// The largest packet, and how many bytes of a frame lie in one piece, so that it fits.
 pub(super) fn frame_sizes(options: &DpdkOptions) -> (u16, u16) {
     let mtu = u32::from(options.mtu).min(ROOM_MAX - FRAME_OVERHEAD);
     let room = (mtu + FRAME_OVERHEAD).next_multiple_of(64).clamp(ROOM_MIN, ROOM_MAX);
@@ -152,11 +152,11 @@ fn is_pci(name: &str) -> bool {
 
 /// Memory for all frames of all devices.
 fn memory_mib(devices: &[DpdkOptions]) -> u64 {
-    let octets = |device: &DpdkOptions| {
+    let bytes = |device: &DpdkOptions| {
         2 * u64::from(device.mbufs) * (u64::from(frame_sizes(device).1) + MBUF_OVERHEAD)
     };
     // A quarter more, for what is lost between pieces.
-    let all: u64 = devices.iter().map(octets).sum();
+    let all: u64 = devices.iter().map(bytes).sum();
     MEMORY_BASE_MIB + (all + all / 4).div_ceil(1 << 20)
 }
 
@@ -180,7 +180,7 @@ mod tests {
         for wanted in ["--no-pci", "--no-huge", "--no-shconf", "--no-telemetry"] {
             assert!(arguments.iter().any(|argument| argument == wanted), "{arguments:?}");
         }
-        // 8192 frames of 2,560 octets and as many of 9,536, a quarter more, and what DPDK takes.
+        // 8192 frames of 2,560 bytes and as many of 9,536, a quarter more, and what DPDK takes.
         assert_eq!(memory_mib(&devices), 64 + (8192 * (2560 + 9536) * 5 / 4_u64).div_ceil(1 << 20));
         assert_eq!(arguments.last(), Some(&memory_mib(&devices).to_string()));
     }

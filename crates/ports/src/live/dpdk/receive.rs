@@ -81,7 +81,7 @@ impl PortRx for DpdkRx {
             }
             into.push(at, bytes, bytes as u32, now_ns, LinkType::Ethernet, port, 0);
             self.counters.frames += 1;
-            self.counters.octets += bytes as u64;
+            self.counters.bytes += bytes as u64;
             taken += 1;
         }
         if seen == 0 && now_ns.saturating_sub(self.looked_ns) >= LOOK_EVERY.as_nanos() as u64 {

@@ -45,7 +45,7 @@ static ssize_t hear(void *cookie, const char *text, size_t bytes)
 	return (ssize_t)bytes;
 }
 
-/* Moves what was said since the last call into `text`, at most `room` octets of it; how many. */
+/* Moves what was said since the last call into `text`, at most `room` bytes of it; how many. */
 size_t tw_dpdk_said(char *text, size_t room)
 {
 	size_t bytes;
@@ -153,7 +153,7 @@ int tw_dpdk_facts(uint16_t port, struct tw_facts *facts)
 }
 
 /*
- * Gives the port one queue each way, for packets of `mtu` octets where it can take them. What is received lies in
+ * Gives the port one queue each way, for packets of `mtu` bytes where it can take them. What is received lies in
  * `pool`. 0, or a positive errno.
  */
 int tw_dpdk_configure(uint16_t port, uint16_t mtu, uint32_t room, struct rte_mempool *pool)
@@ -220,7 +220,7 @@ void tw_dpdk_counters(uint16_t port, struct tw_counters *counters)
 	counters->unsent = stats.oerrors;
 }
 
-/* `count` buffers with room for `room` octets each; NULL where memory does not suffice. */
+/* `count` buffers with room for `room` bytes each; NULL where memory does not suffice. */
 struct rte_mempool *tw_dpdk_pool(const char *name, unsigned int count, uint16_t room)
 {
 	/* Kept at hand for each thread, where there are so many that no other thread misses them. */
@@ -242,7 +242,7 @@ uint16_t tw_dpdk_receive(uint16_t port, struct rte_mbuf **frames, uint16_t most)
 
 /*
  * Copies a frame, however many pieces it is in, to `to`, with the VLAN tag that the device may have taken off. Its
- * length; 0 if it has more than `room` octets, or is no frame.
+ * length; 0 if it has more than `room` bytes, or is no frame.
  */
 uint32_t tw_dpdk_copy(const struct rte_mbuf *frame, uint8_t *to, uint32_t room)
 {

@@ -154,7 +154,7 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// Room for `count` frames of up to `room` octets.
+    /// Room for `count` frames of up to `room` bytes.
     fn new(count: u32, room: u16) -> io::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // DPDK knows pools by name.
@@ -179,11 +179,11 @@ impl Drop for Pool {
 pub(super) struct Wish {
     /// Largest IP packet; a device that cannot takes less.
     pub(super) mtu: u16,
-    /// Octets of a frame that lie in one piece.
+    /// Bytes of a frame that lie in one piece.
     pub(super) room: u16,
     /// Frames that there is memory for, each way.
     pub(super) frames: u32,
-    /// Frames for other stations are to come, too.
+    /// Frames for other neighbors are to come, too.
     pub(super) everything: bool,
 }
 
@@ -311,7 +311,7 @@ impl Receiver {
         let frame = *self.frames[..self.end].get(self.next)?;
         self.next += 1;
         let room = u32::try_from(to.len()).unwrap_or(u32::MAX);
-        // SAFETY: the frame was received and not given back; at most `room` octets are written, which the slice has.
+        // SAFETY: the frame was received and not given back; at most `room` bytes are written, which the slice has.
         let bytes = unsafe { tw_dpdk_copy(frame, to.as_mut_ptr(), room) };
         (bytes > 0).then_some(bytes as usize)
     }
@@ -345,7 +345,7 @@ impl Sender {
     pub(super) fn push(&mut self, frame: &[u8]) -> bool {
         enter();
         let (Some(pool), Ok(length)) = (&self.device.sent, u16::try_from(frame.len())) else { return false };
-        // SAFETY: the pool is there as long as the device, and as many octets are read as the slice has.
+        // SAFETY: the pool is there as long as the device, and as many bytes are read as the slice has.
         let frame = unsafe { tw_dpdk_frame(pool.0.as_ptr(), frame.as_ptr(), length) };
         if !frame.is_null() {
             self.frames.push(frame);

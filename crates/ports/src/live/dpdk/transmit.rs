@@ -38,7 +38,7 @@ impl DpdkTx {
         while self.sender.len() > 0 {
             let taken = self.sender.transmit();
             self.taken.frames += taken as u64;
-            self.taken.octets += self.lengths.drain(..taken).map(u64::from).sum::<u64>();
+            self.taken.bytes += self.lengths.drain(..taken).map(u64::from).sum::<u64>();
             if taken == 0 {
                 return;
             }
@@ -110,7 +110,7 @@ impl PortTx for DpdkTx {
         let unsent = self.shared.device.counters().unsent.min(self.taken.frames);
         TxCounters {
             frames: self.taken.frames - unsent,
-            octets: self.taken.octets,
+            bytes: self.taken.bytes,
             failed: self.taken.failed + unsent,
         }
     }

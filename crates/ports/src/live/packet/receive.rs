@@ -21,7 +21,7 @@ pub const QUEUES_MAX: usize = 64;
 /// What a socket may hold of frames longer than a slot, which are merged segments of up to 64 KiB: about a hundred.
 pub const RECEIVE_QUEUE_BYTES: usize = 8 << 20;
 
-/// Octets of the longest merged segment, with Ethernet header and two tags. Longer ones ("big TCP", off unless
+/// Bytes of the longest merged segment, with Ethernet header and two tags. Longer ones ("big TCP", off unless
 /// configured) are refused.
 const LARGE_BYTES: usize = (64 << 10) + 22;
 /// Frames not handed up that one call looks at beyond its limit.
@@ -284,7 +284,7 @@ impl PacketRx {
         match pushed {
             Pushed::Yes => {
                 self.counters.frames += 1;
-                self.counters.octets += bytes as u64;
+                self.counters.bytes += bytes as u64;
             }
             Pushed::NoRoom => {}
             Pushed::Damaged | Pushed::TooLong => self.counters.refused += 1,

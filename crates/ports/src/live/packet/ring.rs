@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::live::segment::OFFLOAD_BYTES;
 use crate::socket_option;
 
-/// Octets in front of a frame in its slot: headers, the link address, and alignment; rounded up generously.
+/// Bytes in front of a frame in its slot: headers, the link address, and alignment; rounded up generously.
 const SLOT_OVERHEAD: usize = 128;
 const SLOT_BYTES_MIN: usize = 2048;
 /// The kernel allocates blocks one by one, each in one piece if it can.
@@ -50,7 +50,7 @@ unsafe impl Send for Ring {}
 pub(super) struct Slot<'a> {
     /// `TP_STATUS_*`.
     pub(super) status: u32,
-    /// Octets of the frame; more than are here if it did not fit.
+    /// Bytes of the frame; more than are here if it did not fit.
     pub(super) frame_bytes: usize,
     /// VLAN tag taken off: identifier and priority, protocol.
     pub(super) vlan: Option<(u16, u16)>,

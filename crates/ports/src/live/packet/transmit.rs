@@ -12,7 +12,7 @@ use crate::live::{LiveError, NotTaken, PortTx, TxCounters, segment};
 use crate::socket_option;
 
 /// What the interface may hold of frames it has not sent yet, the kernel's own overhead included: some 340 small
-/// frames or 110 of 1,500 octets. More would only wait where no queue of ours can put it in order.
+/// frames or 110 of 1,500 bytes. More would only wait where no queue of ours can put it in order.
 pub const SEND_BUFFER_BYTES: usize = 256 << 10;
 /// Frames pushed and not yet taken by the kernel: room for one batch while another is under way.
 pub const PENDING_FRAMES_MAX: usize = 4 * SEND_FRAMES_MAX;
@@ -82,12 +82,12 @@ impl PacketTx {
         while self.done < self.spans.len() {
             match system::send_frames(self.socket.as_fd(), &self.bytes, &self.spans[self.done..]) {
                 Ok(sent) => {
-                    let octets: u64 = self.spans[self.done..self.done + sent]
+                    let bytes: u64 = self.spans[self.done..self.done + sent]
                         .iter()
                         .map(|(_, length)| u64::from(*length))
                         .sum();
                     self.counters.frames += sent as u64;
-                    self.counters.octets += octets;
+                    self.counters.bytes += bytes;
                     self.done += sent;
                 }
                 Err(error) => match error.raw_os_error() {

@@ -186,7 +186,7 @@ proptest! {
             }
             for at in 0..merged.headers() {
                 if !changed.iter().any(|range| range.contains(&at)) {
-                    prop_assert_eq!(segment[at], frame[at], "octet {}", at);
+                    prop_assert_eq!(segment[at], frame[at], "byte {}", at);
                 }
             }
             together.extend(payload);

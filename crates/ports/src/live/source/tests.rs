@@ -212,3 +212,20 @@ fn the_rate_is_that_of_the_last_window() {
     rate.add(50, start + 3 * window);
     assert!(!rate.is_high(start + 3 * window), "25 in a millisecond");
 }
+
+#[test]
+fn halves_come_and_go() {
+    let [first, second, third] = [0, 1, 2].map(|tag| Scripted::new(tag, 3));
+    let mut source = source(&[&first, &second], 64);
+    let chunk = source.next_chunk(NOW).unwrap().expect("there are frames");
+    assert_eq!(per_port(&chunk, 3), [3, 3, 0]);
+    second.frames.lock().unwrap().push_back(vec![1, 9]);
+    // Longer frames than before find room, too.
+    third.frames.lock().unwrap().push_back(vec![2; 9000]);
+    let back = source.exchange(&[1], vec![third.half(2)], 9018);
+    assert_eq!((back.len(), source.counters().map(|(port, _)| port).collect::<Vec<_>>()), (1, vec![0, 2]));
+    let next = source.next_chunk(NOW).unwrap().expect("there are frames");
+    assert_eq!(per_port(&next, 3), [0, 0, 4], "nothing by the one that is gone");
+    assert_eq!(next.frame(3).len(), 9000);
+    assert_eq!((next.sequence, next.first_packet_number), (1, 7), "numbers go on");
+}

@@ -232,17 +232,17 @@ impl Assembler {
         self.emit_jump(code::JUMP_IF_GREATER_REGISTER, register, than as u8, 0, to);
     }
 
-    /// Jumps unless `octets` octets from `base` on lie before `end`. `scratch` is lost.
+    /// Jumps unless `bytes` bytes from `base` on lie before `end`. `scratch` is lost.
     pub(super) fn jump_unless_present(
         &mut self,
         base: Register,
-        octets: i32,
+        bytes: i32,
         end: Register,
         scratch: Register,
         to: Label,
     ) {
         self.copy(scratch, base);
-        self.add(scratch, octets);
+        self.add(scratch, bytes);
         self.jump_if_greater(scratch, end, to);
     }
 

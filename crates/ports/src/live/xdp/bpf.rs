@@ -90,17 +90,17 @@ pub(super) enum MapKind {
 #[derive(Debug)]
 pub(super) struct Map {
     descriptor: OwnedFd,
-    key_octets: usize,
+    key_bytes: usize,
     /// Of a look-up's answer: an array by processor answers with the values of all.
-    answer_octets: usize,
-    value_octets: usize,
+    answer_bytes: usize,
+    value_bytes: usize,
 }
 
 impl Map {
     pub(super) fn create(
         kind: MapKind,
-        key_octets: u32,
-        value_octets: u32,
+        key_bytes: u32,
+        value_bytes: u32,
         entries: u32,
         called: &str,
     ) -> io::Result<Self> {
@@ -117,22 +117,22 @@ impl Map {
         }
         let mut attributes = Attributes {
             map_type: kind as u32,
-            key_size: key_octets,
-            value_size: value_octets,
+            key_size: key_bytes,
+            value_size: value_bytes,
             max_entries: entries,
             map_flags: 0,
             inner_map_fd: 0,
             numa_node: 0,
             map_name: name(called),
         };
-        let value_octets = value_octets as usize;
-        let answer_octets = match kind {
-            MapKind::ArrayByProcessor => value_octets.next_multiple_of(8) * processors()?,
-            _ => value_octets,
+        let value_bytes = value_bytes as usize;
+        let answer_bytes = match kind {
+            MapKind::ArrayByProcessor => value_bytes.next_multiple_of(8) * processors()?,
+            _ => value_bytes,
         };
-        // SAFETY: the command's member, of 44 octets without padding; no pointers. It returns a new descriptor.
+        // SAFETY: the command's member, of 44 bytes without padding; no pointers. It returns a new descriptor.
         let descriptor = unsafe { bpf(MAP_CREATE, &mut attributes).map(|map| owned(map))? };
-        Ok(Self { descriptor, key_octets: key_octets as usize, answer_octets, value_octets })
+        Ok(Self { descriptor, key_bytes: key_bytes as usize, answer_bytes, value_bytes })
     }
 
     pub(super) fn descriptor(&self) -> RawFd {
@@ -141,7 +141,7 @@ impl Map {
 
     /// Sets the value of a key.
     pub(super) fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
-        if key.len() != self.key_octets || value.len() != self.value_octets {
+        if key.len() != self.key_bytes || value.len() != self.value_bytes {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
         self.access(MAP_UPDATE_ELEM, key, address_of(value))
@@ -149,7 +149,7 @@ impl Map {
 
     /// Reads the value of a key.
     pub(super) fn look_up(&self, key: &[u8], value: &mut [u8]) -> io::Result<()> {
-        if key.len() != self.key_octets || value.len() != self.answer_octets {
+        if key.len() != self.key_bytes || value.len() != self.answer_bytes {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
         self.access(MAP_LOOKUP_ELEM, key, value.as_mut_ptr().expose_provenance() as u64)
@@ -252,7 +252,7 @@ impl Program {
             expected_attach_type: ATTACH_TYPE_XDP,
         };
         // SAFETY: the command's member, without padding; the instructions are `insn_cnt` of the kernel's layout,
-        // the licence ends with a zero, the log is writable for `log_size`. It returns a new descriptor.
+        // the license ends with a zero, the log is writable for `log_size`. It returns a new descriptor.
         unsafe { bpf(PROG_LOAD, &mut attributes).map(|program| Self(owned(program))) }
     }
 
@@ -282,7 +282,7 @@ pub(super) struct Link(#[allow(dead_code, reason = "held for its end")] OwnedFd)
 
 /// An error that also says what the verifier said last, of more than its statistics.
 fn with_last_line(error: io::Error, log: &[u8]) -> io::Error {
-    let text = String::from_utf8_lossy(log.split(|&octet| octet == 0).next().unwrap_or(&[]));
+    let text = String::from_utf8_lossy(log.split(|&byte| byte == 0).next().unwrap_or(&[]));
     match text.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed ")) {
         Some(line) => io::Error::new(error.kind(), format!("{error} (the verifier: {line})")),
         None => error,
@@ -302,21 +302,21 @@ fn by_id(command: libc::c_int, id: u32) -> io::Result<OwnedFd> {
     unsafe { bpf(command, &mut attributes).map(|found| owned(found)) }
 }
 
-/// The first octets of what the kernel tells about a program or link.
-fn info<const OCTETS: usize>(descriptor: &OwnedFd) -> io::Result<[u8; OCTETS]> {
+/// The first bytes of what the kernel tells about a program or link.
+fn info<const BYTES: usize>(descriptor: &OwnedFd) -> io::Result<[u8; BYTES]> {
     #[repr(C)]
     struct Attributes {
         bpf_fd: u32,
         info_len: u32,
         info: u64,
     }
-    let mut info = [0; OCTETS];
+    let mut info = [0; BYTES];
     let mut attributes = Attributes {
         bpf_fd: descriptor.as_raw_fd() as u32,
-        info_len: OCTETS as u32,
+        info_len: BYTES as u32,
         info: info.as_mut_ptr().expose_provenance() as u64,
     };
-    // SAFETY: the command's member; the kernel writes `info_len` octets at most to `info`, which is that long.
+    // SAFETY: the command's member; the kernel writes `info_len` bytes at most to `info`, which is that long.
     unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attributes)? };
     Ok(info)
 }
@@ -326,7 +326,7 @@ pub(super) fn program_name(id: u32) -> Option<String> {
     // struct bpf_prog_info has the name at 64.
     const NAME: usize = 64;
     let info: [u8; NAME + 16] = info(&by_id(PROG_GET_FD_BY_ID, id).ok()?).ok()?;
-    let name = info[NAME..].split(|&octet| octet == 0).next().filter(|name| !name.is_empty())?;
+    let name = info[NAME..].split(|&byte| byte == 0).next().filter(|name| !name.is_empty())?;
     Some(String::from_utf8_lossy(name).into_owned())
 }
 

@@ -74,14 +74,14 @@ impl Interface {
 
     /// Whether frames may arrive whose transport checksum is unfinished.
     pub(super) fn has_unfinished_checksums(&self) -> bool {
-        // struct ethtool_drvinfo: command, driver 32, version 32 and so on: 196 octets.
+        // struct ethtool_drvinfo: command, driver 32, version 32 and so on: 196 bytes.
         let mut info = [0; 49];
         info[0] = GET_DRIVER;
         if self.ethtool(&mut info).is_err() {
             return true;
         }
-        let octets: Vec<u8> = info[1..9].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect();
-        let driver = octets.split(|&octet| octet == 0).next().unwrap_or(&[]);
+        let bytes: Vec<u8> = info[1..9].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect();
+        let driver = bytes.split(|&byte| byte == 0).next().unwrap_or(&[]);
         WITHOUT_A_WIRE.iter().any(|name| name.as_bytes() == driver)
     }
 

@@ -27,7 +27,7 @@
 //! - **Generations.** [`Offload::invalidate`] ends all leases at once. A decision made before is installed under
 //!   the old generation and therefore never used: who installs says under which it decided.
 //! - **Bounded.** The table is a least-recently-used hash of fixed size in the kernel.
-//! - **Counted.** Packets by the port they leave by, one counter for each processor ([`Offload::forwarded`]); octets
+//! - **Counted.** Packets by the port they leave by, one counter for each processor ([`Offload::forwarded`]); bytes
 //!   are those of the Ethernet header and the IP packet, without padding.
 //!
 //! Local senders at the other end of a veth leave transport checksums unfinished, and XDP cannot see it. Untranslated
@@ -46,12 +46,12 @@ mod flow;
 
 pub(super) use emit::forward;
 pub use flow::{Egress, FlowAction, FlowKey};
-use flow::{KEY_V4_OCTETS, KEY_V6_OCTETS, VALUE_V4_OCTETS, VALUE_V6_OCTETS};
+use flow::{KEY_V4_BYTES, KEY_V6_BYTES, VALUE_V4_BYTES, VALUE_V6_BYTES};
 
 /// `state`: generation, epoch, the port's address.
-const STATE_OCTETS: u32 = 16;
-/// `counts`: packets, octets.
-const COUNT_OCTETS: u32 = 16;
+const STATE_BYTES: u32 = 16;
+/// `counts`: packets, bytes.
+const COUNT_BYTES: u32 = 16;
 
 /// How large the tables are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,12 +95,12 @@ struct State {
 }
 
 impl State {
-    fn octets(self) -> [u8; STATE_OCTETS as usize] {
-        let mut octets = [0; STATE_OCTETS as usize];
-        octets[..4].copy_from_slice(&self.generation.to_ne_bytes());
-        octets[4..8].copy_from_slice(&self.epoch.to_ne_bytes());
-        octets[8..14].copy_from_slice(&self.mac);
-        octets
+    fn octets(self) -> [u8; STATE_BYTES as usize] {
+        let mut bytes = [0; STATE_BYTES as usize];
+        bytes[..4].copy_from_slice(&self.generation.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&self.epoch.to_ne_bytes());
+        bytes[8..14].copy_from_slice(&self.mac);
+        bytes
     }
 }
 
@@ -113,13 +113,13 @@ impl Offload {
     pub fn create(options: &OffloadOptions) -> io::Result<Self> {
         let flows = |name, key, value| Map::create(MapKind::RecentlyUsed, key, value, options.flows, name);
         let offload = Self {
-            flows_v4: flows("thalweg_flows", KEY_V4_OCTETS, VALUE_V4_OCTETS)?,
-            flows_v6: flows("thalweg_flows6", KEY_V6_OCTETS, VALUE_V6_OCTETS)?,
-            state: Map::create(MapKind::Array, 4, STATE_OCTETS, 1, "thalweg_state")?,
+            flows_v4: flows("thalweg_flows", KEY_V4_BYTES, VALUE_V4_BYTES)?,
+            flows_v6: flows("thalweg_flows6", KEY_V6_BYTES, VALUE_V6_BYTES)?,
+            state: Map::create(MapKind::Array, 4, STATE_BYTES, 1, "thalweg_state")?,
             counts: Map::create(
                 MapKind::ArrayByProcessor,
                 4,
-                COUNT_OCTETS,
+                COUNT_BYTES,
                 options.ports.max(1),
                 "thalweg_counts",
             )?,
@@ -164,8 +164,8 @@ impl Offload {
         }
         let value = action.value(generation, epoch.saturating_add(self.lease_epochs.load(Ordering::Relaxed)));
         match key {
-            FlowKey::V4(octets) => self.flows_v4.update(octets, &value),
-            FlowKey::V6(octets) => self.flows_v6.update(octets, &value[..VALUE_V6_OCTETS as usize]),
+            FlowKey::V4(bytes) => self.flows_v4.update(bytes, &value),
+            FlowKey::V6(bytes) => self.flows_v6.update(bytes, &value[..VALUE_V6_BYTES as usize]),
         }
     }
 
@@ -196,17 +196,17 @@ impl Offload {
         self.publish(&now)
     }
 
-    /// Packets and octets forwarded by the kernel so far, by the port they left by.
+    /// Packets and bytes forwarded by the kernel so far, by the port they left by.
     pub fn forwarded(&self) -> io::Result<Vec<(u64, u64)>> {
-        let mut values = vec![0; self.processors * COUNT_OCTETS as usize];
-        let word = |octets: &[u8]| octets.iter().rev().fold(0, |word, octet| word << 8 | u64::from(*octet));
+        let mut values = vec![0; self.processors * COUNT_BYTES as usize];
+        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
         (0..self.ports)
             .map(|port| {
                 self.counts.look_up(&port.to_ne_bytes(), &mut values)?;
-                let counts = values.chunks_exact(COUNT_OCTETS as usize);
-                Ok(counts.fold((0, 0), |(packets, octets), count| {
+                let counts = values.chunks_exact(COUNT_BYTES as usize);
+                Ok(counts.fold((0, 0), |(packets, bytes), count| {
                     let (first, second) = count.split_at(8);
-                    (packets + word(first), octets + word(second))
+                    (packets + word(first), bytes + word(second))
                 }))
             })
             .collect()

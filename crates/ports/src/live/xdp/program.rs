@@ -32,7 +32,7 @@ pub enum LeaveToKernel {
     None,
     /// What is neither IPv4 nor IPv6, ARP above all.
     NonIp,
-    /// That, frames to group addresses (broadcasts; multicasts, with them neighbour discovery), and packets to these
+    /// That, frames to group addresses (broadcasts; multicasts, with them neighbor discovery), and packets to these
     /// addresses; at most [`ADDRESSES_MAX`].
     NonIpAndTo(Vec<IpAddr>),
 }
@@ -83,7 +83,7 @@ fn conditions(a: &mut Assembler, leave: &LeaveToKernel, take: Label, pass: Label
     a.jump_unless_present(R2, ETHERNET, R3, R4, pass);
     let addresses = match leave {
         LeaveToKernel::NonIpAndTo(addresses) => {
-            // The group bit is the lowest of the first octet of the destination.
+            // The group bit is the lowest of the first byte of the destination.
             a.load(Width::U8, R5, R2, 0);
             a.and(R5, 1);
             a.jump_if_equal(R5, 1, pass);
@@ -127,9 +127,9 @@ fn ipv6_addresses(a: &mut Assembler, addresses: &[IpAddr], take: Label, pass: La
     for address in addresses {
         if let IpAddr::V6(address) = address {
             let next = a.label();
-            for (octets, offset) in address.octets().chunks_exact(4).zip([24i16, 28, 32, 36]) {
+            for (bytes, offset) in address.octets().chunks_exact(4).zip([24i16, 28, 32, 36]) {
                 a.load(Width::U32, R5, R2, offset);
-                let word = u32::from_ne_bytes([octets[0], octets[1], octets[2], octets[3]]);
+                let word = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
                 a.jump_unless_equal(R5, word, next);
             }
             a.jump(pass);

@@ -18,7 +18,7 @@ use crate::live::{PortRx, RxCounters};
 
 /// How often an idle port asks whether its interface is still there.
 const IDLE_CHECK_NS: u64 = 10_000_000;
-/// Frames ahead of the one being copied whose octets the cache is asked for.
+/// Frames ahead of the one being copied whose bytes the cache is asked for.
 const PREFETCH_AHEAD: u32 = 4;
 
 /// One receive queue.
@@ -150,17 +150,17 @@ impl Queue {
         }
         let mut taken = 0;
         while taken < limit && into.len() < ChunkBuilder::PACKETS_MAX {
-            let Some((pieces, octets)) = self.next_frame() else { break };
+            let Some((pieces, bytes)) = self.next_frame() else { break };
             if let Some(ahead) = self.receive.peek(PREFETCH_AHEAD) {
                 umem.prefetch(ahead.address);
             }
             let offset = into.next_frame_offset();
             let room = into.buffer_mut().len().saturating_sub(offset);
-            if octets > room && !into.is_empty() {
+            if bytes > room && !into.is_empty() {
                 break;
             }
             // One that fits no chunk, or that nobody should have sent, is taken from the ring all the same.
-            let mut good = octets <= room && octets <= arrival.longest;
+            let mut good = bytes <= room && bytes <= arrival.longest;
             let mut end = offset;
             for _ in 0..pieces {
                 let Some(piece) = self.receive.peek(0) else { break };
@@ -169,7 +169,7 @@ impl Queue {
                     continue;
                 };
                 if good {
-                    let to = end + piece.octets as usize;
+                    let to = end + piece.bytes as usize;
                     good = umem.copy_out(&frame, piece.address, &mut into.buffer_mut()[end..to]);
                     end = to;
                 }
@@ -186,9 +186,9 @@ impl Queue {
             if shared.has_unfinished_checksums {
                 checksum::complete_frame(&mut into.buffer_mut()[offset..end]);
             }
-            into.push(offset, octets, octets as u32, arrival.now_ns, LinkType::Ethernet, arrival.port, 0);
+            into.push(offset, bytes, bytes as u32, arrival.now_ns, LinkType::Ethernet, arrival.port, 0);
             counters.frames += 1;
-            counters.octets += octets as u64;
+            counters.bytes += bytes as u64;
             taken += 1;
         }
         self.receive.release();
@@ -200,13 +200,13 @@ impl Queue {
     /// How many pieces the next Ethernet frame has and how long it is; `None` if it is not there, or not all of it.
     #[inline]
     fn next_frame(&self) -> Option<(u32, usize)> {
-        let (mut pieces, mut octets) = (0, 0);
+        let (mut pieces, mut bytes) = (0, 0);
         loop {
             let piece = self.receive.peek(pieces)?;
             pieces += 1;
-            octets += piece.octets as usize;
+            bytes += piece.bytes as usize;
             if !piece.more {
-                return Some((pieces, octets));
+                return Some((pieces, bytes));
             }
         }
     }

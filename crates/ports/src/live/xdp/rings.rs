@@ -31,7 +31,7 @@ use super::umem::{Frame, Mapping, Umem};
 /// What a ring may hold: an address or a descriptor, as the kernel lays them out.
 ///
 /// # Safety
-/// Any octets are a value, and the kernel reads and writes it as it is.
+/// Any bytes are a value, and the kernel reads and writes it as it is.
 unsafe trait Entry: Copy {}
 
 // SAFETY: an address in the region.
@@ -67,15 +67,15 @@ unsafe impl<E: Entry> Send for Ring<E> {}
 
 impl<E: Entry> Ring<E> {
     fn map(socket: BorrowedFd<'_>, layout: Layout, size: u32) -> io::Result<Self> {
-        let octets = layout.entries as usize + size as usize * size_of::<E>();
+        let bytes = layout.entries as usize + size as usize * size_of::<E>();
         let counters_end =
             [layout.producer, layout.consumer, layout.flags].map(|offset| offset as usize + size_of::<u32>());
         let aligned = [layout.producer, layout.consumer, layout.flags].iter().all(|offset| offset % 4 == 0)
             && layout.entries.is_multiple_of(align_of::<E>() as u64);
-        if !aligned || counters_end.iter().any(|&end| end > octets) || !size.is_power_of_two() {
+        if !aligned || counters_end.iter().any(|&end| end > bytes) || !size.is_power_of_two() {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the ring's layout makes no sense"));
         }
-        let mapping = Mapping::shared(octets, socket.as_raw_fd(), layout.page_offset)?;
+        let mapping = Mapping::shared(bytes, socket.as_raw_fd(), layout.page_offset)?;
         // SAFETY: all four lie in the mapping, as was checked.
         let at = |offset: u64| unsafe { mapping.start().add(offset as usize) };
         Ok(Self {
@@ -255,11 +255,11 @@ impl FillRing {
     }
 }
 
-/// What has arrived in one frame: octets at an address in it.
+/// What has arrived in one frame: bytes at an address in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) address: u64,
-    pub(super) octets: u32,
+    pub(super) bytes: u32,
     /// The next piece belongs to the same Ethernet frame.
     pub(super) more: bool,
 }
@@ -292,7 +292,7 @@ impl ReceiveRing {
     pub(super) fn peek(&self, ahead: u32) -> Option<Piece> {
         self.ring.peek(ahead).map(|entry| Piece {
             address: entry.addr,
-            octets: entry.len,
+            bytes: entry.len,
             more: entry.options & libc::XDP_PKT_CONTD != 0,
         })
     }
@@ -326,12 +326,12 @@ impl TransmitRing {
         self.0.room()
     }
 
-    /// Gives away a frame with octets at its start, unless there is no room. With `more`, the next one belongs to the
+    /// Gives away a frame with bytes at its start, unless there is no room. With `more`, the next one belongs to the
     /// same Ethernet frame.
     #[inline]
-    pub(super) fn give(&mut self, frame: Frame, octets: u32, more: bool) -> Result<(), Frame> {
+    pub(super) fn give(&mut self, frame: Frame, bytes: u32, more: bool) -> Result<(), Frame> {
         let options = if more { libc::XDP_PKT_CONTD } else { 0 };
-        let entry = libc::xdp_desc { addr: frame.offset(), len: octets, options };
+        let entry = libc::xdp_desc { addr: frame.offset(), len: bytes, options };
         if self.0.push(entry) { Ok(()) } else { Err(frame) }
     }
 
@@ -345,7 +345,7 @@ impl TransmitRing {
         self.0.pending()
     }
 
-    /// Shows the octets of each frame that the kernel has looked at since the last call, and whether more belonged to
+    /// Shows the bytes of each frame that the kernel has looked at since the last call, and whether more belonged to
     /// it.
     pub(super) fn settle(&mut self, mut show: impl FnMut(u32, bool)) {
         self.0.settle(|entry| show(entry.len, entry.options & libc::XDP_PKT_CONTD != 0));

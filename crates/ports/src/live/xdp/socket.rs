@@ -14,7 +14,7 @@ use super::umem::Umem;
 use crate::socket_option;
 
 /// A queue stays taken for a moment after its last socket was closed: the kernel takes that apart later.
-const BUSY_PATIENCE: Duration = Duration::from_millis(20);
+const BUSY_TIMEOUT: Duration = Duration::from_millis(20);
 const BUSY_TRIES: u32 = 100;
 /// Frames that one call may send in copy mode (linux/if_xdp.h, since Linux 6.17); without it, 32.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
@@ -53,15 +53,15 @@ impl XdpSocket {
     /// Gives the kernel the region, whose pages it holds for as long as it uses them.
     pub(super) fn register(&self, umem: &Umem) -> io::Result<()> {
         let region = umem.mapping();
-        let mut octets = Vec::with_capacity(size_of::<libc::xdp_umem_reg>());
+        let mut bytes = Vec::with_capacity(size_of::<libc::xdp_umem_reg>());
         // struct xdp_umem_reg: address, length, frame size, headroom, flags, metadata length. The kernel writes only
         // into frames that the fill ring names.
-        octets.extend_from_slice(&(region.start().as_ptr().expose_provenance() as u64).to_ne_bytes());
-        octets.extend_from_slice(&(region.octets() as u64).to_ne_bytes());
-        for word in [umem.frame_octets(), 0, 0, 0] {
-            octets.extend_from_slice(&word.to_ne_bytes());
+        bytes.extend_from_slice(&(region.start().as_ptr().expose_provenance() as u64).to_ne_bytes());
+        bytes.extend_from_slice(&(region.octets() as u64).to_ne_bytes());
+        for word in [umem.frame_bytes(), 0, 0, 0] {
+            bytes.extend_from_slice(&word.to_ne_bytes());
         }
-        socket_option::set(self.as_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, &octets)
+        socket_option::set(self.as_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, &bytes)
     }
 
     fn create_ring(&self, option: libc::c_int, size: u32) -> io::Result<()> {
@@ -127,7 +127,7 @@ impl XdpSocket {
             if error.raw_os_error() != Some(libc::EBUSY) {
                 return Err(error);
             }
-            sleep(BUSY_PATIENCE);
+            sleep(BUSY_TIMEOUT);
         }
         Err(io::Error::from_raw_os_error(libc::EBUSY))
     }
@@ -158,7 +158,7 @@ impl XdpSocket {
         let mut value: T = unsafe { std::mem::zeroed() };
         let mut length = size_of::<T>() as libc::socklen_t;
         let pointer = std::ptr::from_mut(&mut value).cast();
-        // SAFETY: the kernel writes at most `length` octets to the value, which is that long, and any octets are one.
+        // SAFETY: the kernel writes at most `length` bytes to the value, which is that long, and any bytes are one.
         match unsafe { libc::getsockopt(self.descriptor(), level, option, pointer, &mut length) } {
             0 if length as usize == size_of::<T>() => Ok(value),
             0 => Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel's AF_XDP is too old")),
@@ -208,7 +208,7 @@ fn layout(offset: &libc::xdp_ring_offset, page_offset: libc::off_t) -> Layout {
     }
 }
 
-/// What the kernel may fill in: any octets are a value.
+/// What the kernel may fill in: any bytes are a value.
 ///
 /// # Safety
 /// So it is.

@@ -1,11 +1,11 @@
-//! The driver on virtual cables, in namespaces of their own.
+//! The driver on virtual veths, in namespaces of their own.
 //!
 //! What only a card can show (zero-copy, a driver that sleeps) is not tested here: a veth has none of it.
 
-mod cable;
 #[path = "../../../tests/common/mod.rs"]
 mod common;
 mod leases;
+mod veth;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -16,34 +16,34 @@ use thalweg_wire::checksum;
 
 use super::*;
 use crate::live::{NotTaken, PortRx};
-use cable::{FarEnd, cable, is_readable};
 use common::{in_namespace, ip};
+use veth::{FarEnd, is_readable, veth};
 
 /// The type of the tests' frames: for local experiments (IEEE 802, clause 9.2.3).
 const KIND: [u8; 2] = [0x88, 0xb5];
 
-/// A frame whose octets follow from its number.
-fn frame(number: u32, octets: usize) -> Vec<u8> {
+/// A frame whose bytes follow from its number.
+fn frame(number: u32, bytes: usize) -> Vec<u8> {
     // To a group, which every port takes.
     let mut frame = vec![3, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, KIND[0], KIND[1]];
     frame.extend(number.to_be_bytes());
-    frame.extend((frame.len()..octets.max(18)).map(|i| (i as u32 * 7 + number) as u8));
+    frame.extend((frame.len()..bytes.max(18)).map(|i| (i as u32 * 7 + number) as u8));
     frame
 }
 
 /// IPv4 and UDP between two addresses, with a right header checksum and no other.
-fn datagram(to: [u8; 4], source_port: u16, octets: usize) -> Vec<u8> {
+fn datagram(to: [u8; 4], source_port: u16, bytes: usize) -> Vec<u8> {
     let mut frame = vec![3, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
-    frame.extend((octets as u16 - 14).to_be_bytes());
+    frame.extend((bytes as u16 - 14).to_be_bytes());
     frame.extend([0, 0, 0, 0, 64, 17, 0, 0, 10, 9, 0, 77]);
     frame.extend(to);
     let sum = checksum::finish(checksum::sum(&frame[14..], 0));
     frame[24..26].copy_from_slice(&sum.to_be_bytes());
     frame.extend(source_port.to_be_bytes());
     frame.extend(7000u16.to_be_bytes());
-    frame.extend((octets as u16 - 34).to_be_bytes());
+    frame.extend((bytes as u16 - 34).to_be_bytes());
     frame.extend([0, 0]);
-    frame.resize(octets, 0x5a);
+    frame.resize(bytes, 0x5a);
     frame
 }
 
@@ -91,8 +91,8 @@ fn await_detached() {
 
 /// Frames of these lengths go both ways unchanged, in order, and are counted.
 fn both_ways(far: &FarEnd, port: &mut Port, lengths: &[usize]) {
-    let sent: Vec<_> = (0..).zip(lengths).map(|(i, &octets)| frame(i, octets)).collect();
-    let octets: u64 = sent.iter().map(|frame| frame.len() as u64).sum();
+    let sent: Vec<_> = (0..).zip(lengths).map(|(i, &bytes)| frame(i, bytes)).collect();
+    let bytes: u64 = sent.iter().map(|frame| frame.len() as u64).sum();
     for part in sent.chunks(200) {
         for frame in part {
             far.send(frame);
@@ -100,7 +100,7 @@ fn both_ways(far: &FarEnd, port: &mut Port, lengths: &[usize]) {
         assert_eq!(receive(&mut *port.rx[0], part.len()), part);
     }
     let counted = port.rx[0].counters();
-    assert_eq!((counted.frames, counted.octets), (sent.len() as u64, octets));
+    assert_eq!((counted.frames, counted.bytes), (sent.len() as u64, bytes));
     assert_eq!((counted.missed, counted.refused), (0, 0));
     for part in sent.chunks(50) {
         for frame in part {
@@ -112,14 +112,14 @@ fn both_ways(far: &FarEnd, port: &mut Port, lengths: &[usize]) {
         }
     }
     let counted = port.tx.counters();
-    assert_eq!((counted.frames, counted.octets, counted.failed), (sent.len() as u64, octets, 0));
+    assert_eq!((counted.frames, counted.bytes, counted.failed), (sent.len() as u64, bytes, 0));
 }
 
 /// A switch that floods brings frames for others; they are not the router's business.
 #[test]
-fn frames_for_other_stations_are_left_alone() {
-    in_namespace("live::xdp::tests::frames_for_other_stations_are_left_alone", || {
-        let far = cable(1500, "");
+fn frames_for_other_neighbors_are_left_alone() {
+    in_namespace("live::xdp::tests::frames_for_other_neighbors_are_left_alone", || {
+        let far = veth(1500, "");
         let mut port = open(&options(XdpMode::NativeCopy)).unwrap();
         let to = |mac: [u8; 6], number| {
             let mut frame = frame(number, 100);
@@ -139,7 +139,7 @@ fn frames_for_other_stations_are_left_alone() {
 #[test]
 fn frames_pass_both_ways_in_every_mode() {
     in_namespace("live::xdp::tests::frames_pass_both_ways_in_every_mode", || {
-        let far = cable(1500, "");
+        let far = veth(1500, "");
         let lengths: Vec<usize> = (60..1514).step_by(3).chain([18, 1514, 1514]).collect();
         for mode in [XdpMode::NativeCopy, XdpMode::GenericCopy] {
             let mut port = open(&options(mode)).unwrap();
@@ -158,7 +158,7 @@ fn frames_pass_both_ways_in_every_mode() {
 #[test]
 fn the_best_mode_there_is_and_why_not_a_better_one() {
     in_namespace("live::xdp::tests::the_best_mode_there_is_and_why_not_a_better_one", || {
-        let _far = cable(1500, "");
+        let _far = veth(1500, "");
         let port = open(&XdpOptions::new("v0")).unwrap();
         assert_eq!(port.facts.mode, "af_xdp native copy");
         let why = port.facts.why_not_better.clone().unwrap();
@@ -181,8 +181,8 @@ fn the_best_mode_there_is_and_why_not_a_better_one() {
 #[test]
 fn jumbo_frames_pass_in_pieces() {
     in_namespace("live::xdp::tests::jumbo_frames_pass_in_pieces", || {
-        let far = cable(9000, "");
-        // Around every number of pieces, received (3840 octets each) and sent (4096).
+        let far = veth(9000, "");
+        // Around every number of pieces, received (3840 bytes each) and sent (4096).
         let lengths =
             [60, 1514, 3839, 3840, 3841, 4095, 4096, 4097, 7680, 7681, 8192, 8193, 9013, 9014, 9014, 64];
         for mode in [XdpMode::NativeCopy, XdpMode::GenericCopy] {
@@ -201,7 +201,7 @@ fn jumbo_frames_pass_in_pieces() {
 #[test]
 fn every_queue_is_received_from() {
     in_namespace("live::xdp::tests::every_queue_is_received_from", || {
-        let far = cable(1500, "numrxqueues 4 numtxqueues 4");
+        let far = veth(1500, "numrxqueues 4 numtxqueues 4");
         let options = options(XdpMode::NativeCopy);
         let mut port = open(&options).unwrap();
         assert_eq!(port.facts.mode, "af_xdp native copy, 4 queues");
@@ -243,13 +243,13 @@ fn every_queue_is_received_from() {
 }
 
 fn is_readable_now(rx: &dyn PortRx) -> bool {
-    cable::poll(rx.fd(), 0)
+    veth::poll(rx.fd(), 0)
 }
 
 #[test]
 fn what_is_the_kernels_stays_with_it() {
     in_namespace("live::xdp::tests::what_is_the_kernels_stays_with_it", || {
-        let far = cable(1500, "");
+        let far = veth(1500, "");
         ip("address add 10.9.0.1/24 dev v0");
         let host = std::net::UdpSocket::bind("10.9.0.1:7000").unwrap();
         host.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -290,14 +290,14 @@ fn assert_right_checksum(frame: &[u8]) {
 #[test]
 fn checksums_left_to_hardware_are_completed() {
     in_namespace("live::xdp::tests::checksums_left_to_hardware_are_completed", || {
-        let _far = cable(1500, "");
+        let _far = veth(1500, "");
         ip("address add 10.8.0.1/24 dev v1");
         ip("neighbor add 10.8.0.2 lladdr 03:00:00:00:00:09 dev v1");
         for mode in [XdpMode::NativeCopy, XdpMode::GenericCopy] {
             let mut port = open(&options(mode)).unwrap();
             let sender = std::net::UdpSocket::bind("10.8.0.1:0").unwrap();
-            for octets in [0usize, 1, 2, 17, 1000, 1472] {
-                sender.send_to(&vec![0xa5; octets], "10.8.0.2:9").unwrap();
+            for bytes in [0usize, 1, 2, 17, 1000, 1472] {
+                sender.send_to(&vec![0xa5; bytes], "10.8.0.2:9").unwrap();
             }
             let connecting =
                 socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -319,7 +319,7 @@ fn merged_segments_are_cut_or_refused() {
     in_namespace("live::xdp::tests::merged_segments_are_cut_or_refused", || {
         const UDP_SEGMENT: i32 = 103;
         for mtu in [1500, 9000] {
-            let _far = cable(mtu, "");
+            let _far = veth(mtu, "");
             ip("address add 10.8.0.1/24 dev v1");
             ip("neighbor add 10.8.0.2 lladdr 03:00:00:00:00:09 dev v1");
             let sender = std::net::UdpSocket::bind("10.8.0.1:0").unwrap();
@@ -355,7 +355,7 @@ fn merged_segments_are_cut_or_refused() {
 #[test]
 fn received_segments_are_not_merged_meanwhile() {
     in_namespace("live::xdp::tests::received_segments_are_not_merged_meanwhile", || {
-        let _far = cable(1500, "");
+        let _far = veth(1500, "");
         let v0 = Interface::find("v0").unwrap();
         for (mode, meanwhile) in [(XdpMode::NativeCopy, true), (XdpMode::GenericCopy, false)] {
             for before in [true, false] {
@@ -394,7 +394,7 @@ fn generic_where_the_driver_cannot() {
 #[test]
 fn what_finds_no_room_is_counted() {
     in_namespace("live::xdp::tests::what_finds_no_room_is_counted", || {
-        let far = cable(1500, "");
+        let far = veth(1500, "");
         for mode in [XdpMode::NativeCopy, XdpMode::GenericCopy] {
             let small = XdpOptions { rx_frames: 64, tx_frames: 64, ..options(mode) };
             let mut port = open(&small).unwrap();
@@ -448,7 +448,7 @@ fn await_state(name: &str, state: interface::State) {
 #[test]
 fn an_interface_may_go_and_come_back() {
     in_namespace("live::xdp::tests::an_interface_may_go_and_come_back", || {
-        let far = cable(1500, "");
+        let far = veth(1500, "");
         for mode in [XdpMode::NativeCopy, XdpMode::GenericCopy] {
             let mut port = open(&options(mode)).unwrap();
             for down in ["v0", "v1"] {
@@ -484,7 +484,7 @@ fn an_interface_may_go_and_come_back() {
 fn an_interface_may_vanish() {
     in_namespace("live::xdp::tests::an_interface_may_vanish", || {
         for mode in [XdpMode::NativeCopy, XdpMode::GenericCopy] {
-            let _far = cable(1500, "");
+            let _far = veth(1500, "");
             let mut port = open(&options(mode)).unwrap();
             port.tx.push(&frame(1, 100)).unwrap();
             ip("link delete v0");
@@ -500,7 +500,7 @@ fn an_interface_may_vanish() {
             }
             // One of the same name is another one.
             drop(port);
-            let far = cable(1500, "");
+            let far = veth(1500, "");
             both_ways(&far, &mut open(&options(mode)).unwrap(), &[60, 61]);
             ip("link delete v0");
         }
@@ -510,7 +510,7 @@ fn an_interface_may_vanish() {
 #[test]
 fn a_port_comes_back_with_its_interface() {
     in_namespace("live::xdp::tests::a_port_comes_back_with_its_interface", || {
-        let far = cable(1500, "");
+        let far = veth(1500, "");
         let open = || open(&options(XdpMode::NativeCopy));
         let mut port = crate::live::reopen::open_again(Box::new(open)).unwrap();
         both_ways(&far, &mut port, &[60, 700]);
@@ -526,7 +526,7 @@ fn a_port_comes_back_with_its_interface() {
         };
         gone(&mut port);
         gone(&mut port);
-        let far = cable(1500, "");
+        let far = veth(1500, "");
         let start = Instant::now();
         // Whichever half asks first, the other one has its own.
         while port.tx.flush().is_err() && start.elapsed() < Duration::from_secs(5) {}
@@ -547,7 +547,7 @@ fn a_port_comes_back_with_its_interface() {
 #[test]
 fn what_another_one_holds_is_named_and_may_be_taken() {
     in_namespace("live::xdp::tests::what_another_one_holds_is_named_and_may_be_taken", || {
-        let far = cable(1500, "");
+        let far = veth(1500, "");
         let first = open(&options(XdpMode::NativeCopy)).unwrap();
         let number = program_of_v0().unwrap().program;
         for mode in [XdpMode::NativeCopy, XdpMode::GenericCopy] {
@@ -561,7 +561,7 @@ fn what_another_one_holds_is_named_and_may_be_taken() {
         let options = options(XdpMode::NativeCopy);
         let setup = Setup::new(&options).unwrap();
         let foreign = setup.attach(true).unwrap();
-        let mut port = open(&XdpOptions { take_over: true, ..options.clone() }).unwrap();
+        let mut port = open(&XdpOptions { migrate_state: true, ..options.clone() }).unwrap();
         both_ways(&far, &mut port, &[60, 1514]);
         drop(foreign);
         assert!(program_of_v0().is_some(), "the first one's end must not touch the second's program");
@@ -581,7 +581,7 @@ fn nothing_is_left_after_a_kill() {
             sleep(Duration::from_secs(60));
             return;
         }
-        let far = cable(1500, "");
+        let far = veth(1500, "");
         let mut victim = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name, "--nocapture", "--test-threads=1"])
             .env(VICTIM, "1")

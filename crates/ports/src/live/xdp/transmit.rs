@@ -33,10 +33,10 @@ pub(super) struct Sender {
     shared: Arc<Shared>,
     state: State,
     counters: TxCounters,
-    /// Octets of the frame of which the kernel has looked at some pieces.
-    partial_octets: u64,
-    /// Octets of the last frame that the kernel has looked at.
-    last_octets: u64,
+    /// Bytes of the frame of which the kernel has looked at some pieces.
+    partial_bytes: u64,
+    /// Bytes of the last frame that the kernel has looked at.
+    last_bytes: u64,
 }
 
 impl Sender {
@@ -57,20 +57,20 @@ impl Sender {
             shared,
             state: State::Up,
             counters: TxCounters::default(),
-            partial_octets: 0,
-            last_octets: 0,
+            partial_bytes: 0,
+            last_bytes: 0,
         }
     }
 
     /// Counts what the kernel has looked at as sent, and takes back the frames that it has done with.
     fn settle(&mut self) {
-        let (counters, partial, last) = (&mut self.counters, &mut self.partial_octets, &mut self.last_octets);
-        self.transmit.settle(|octets, more| {
-            *partial += u64::from(octets);
+        let (counters, partial, last) = (&mut self.counters, &mut self.partial_bytes, &mut self.last_bytes);
+        self.transmit.settle(|bytes, more| {
+            *partial += u64::from(bytes);
             if !more {
                 *last = std::mem::take(partial);
                 counters.frames += 1;
-                counters.octets += *last;
+                counters.bytes += *last;
             }
         });
         self.completion.take_all(&mut self.free);
@@ -79,9 +79,9 @@ impl Sender {
     /// The last frame that was counted as sent was not.
     fn last_was_refused(&mut self) {
         self.counters.frames = self.counters.frames.saturating_sub(1);
-        self.counters.octets = self.counters.octets.saturating_sub(self.last_octets);
+        self.counters.bytes = self.counters.bytes.saturating_sub(self.last_bytes);
         self.counters.failed += 1;
-        self.last_octets = 0;
+        self.last_bytes = 0;
     }
 
     /// The interface is down or gone: says so now and with every push until it is back.
@@ -100,7 +100,7 @@ impl PortTx for Sender {
         if self.state != State::Up {
             return Err(NotTaken::Down);
         }
-        let piece = self.umem.frame_octets() as usize;
+        let piece = self.umem.frame_bytes() as usize;
         if frame.len() < SHORTEST || frame.len() > self.shared.longest_sent() {
             return Err(NotTaken::TooLong);
         }

@@ -4,7 +4,7 @@
 //! made once with the region, moves into the fill or transmit ring when the kernel gets the frame, and comes out of
 //! the receive or completion ring when it gives the frame back. So no two of us have the same frame, and none has
 //! one that the kernel has. That the kernel does not hand out what it was not given is the one thing believed;
-//! numbers from it are checked against the region's size, so that a broken kernel costs wrong octets, not memory.
+//! numbers from it are checked against the region's size, so that a broken kernel costs wrong bytes, not memory.
 //!
 //! Unsafe because the region is raw memory: the kernel writes into parts of it while we read others, which no slice
 //! over the whole could say. What it pays is the whole of AF_XDP.
@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: NonNull<u8>,
-    octets: usize,
+    bytes: usize,
 }
 
 // SAFETY: a mapping is memory of the process, whichever thread uses it; who may access what is said by its users.
@@ -27,25 +27,24 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Memory of our own, zeroed.
-    pub(super) fn anonymous(octets: usize) -> io::Result<Self> {
-        Self::map(octets, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE, -1, 0)
+    pub(super) fn anonymous(bytes: usize) -> io::Result<Self> {
+        Self::map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE, -1, 0)
     }
 
     /// Memory that a descriptor offers at an offset.
-    pub(super) fn shared(octets: usize, descriptor: libc::c_int, offset: libc::off_t) -> io::Result<Self> {
-        Self::map(octets, libc::MAP_SHARED | libc::MAP_POPULATE, descriptor, offset)
+    pub(super) fn shared(bytes: usize, descriptor: libc::c_int, offset: libc::off_t) -> io::Result<Self> {
+        Self::map(bytes, libc::MAP_SHARED | libc::MAP_POPULATE, descriptor, offset)
     }
 
-    fn map(octets: usize, flags: i32, descriptor: i32, offset: libc::off_t) -> io::Result<Self> {
+    fn map(bytes: usize, flags: i32, descriptor: i32, offset: libc::off_t) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at a place of the kernel's choice touches no memory in use.
-        let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), octets, protection, flags, descriptor, offset) };
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, descriptor, offset) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast::<u8>());
-        start.map(|start| Self { start, octets }).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))
+        start.map(|start| Self { start, bytes }).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))
     }
 
     pub(super) fn start(&self) -> NonNull<u8> {
@@ -53,14 +52,14 @@ impl Mapping {
     }
 
     pub(super) fn octets(&self) -> usize {
-        self.octets
+        self.bytes
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped by `map` with this length, and whoever used it borrowed or owned this value.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.octets) };
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
@@ -79,19 +78,19 @@ impl Frame {
 #[derive(Debug)]
 pub(super) struct Umem {
     mapping: Mapping,
-    frame_octets: u32,
+    frame_bytes: u32,
 }
 
 impl Umem {
-    /// A region of so many frames, and the frames. `frame_octets` is 2048 or 4096.
-    pub(super) fn create(frames: u32, frame_octets: u32) -> io::Result<(Self, Vec<Frame>)> {
-        let mapping = Mapping::anonymous(frames as usize * frame_octets as usize)?;
-        let all = (0..frames).map(|i| Frame(u64::from(i) * u64::from(frame_octets))).collect();
-        Ok((Self { mapping, frame_octets }, all))
+    /// A region of so many frames, and the frames. `frame_bytes` is 2048 or 4096.
+    pub(super) fn create(frames: u32, frame_bytes: u32) -> io::Result<(Self, Vec<Frame>)> {
+        let mapping = Mapping::anonymous(frames as usize * frame_bytes as usize)?;
+        let all = (0..frames).map(|i| Frame(u64::from(i) * u64::from(frame_bytes))).collect();
+        Ok((Self { mapping, frame_bytes }, all))
     }
 
-    pub(super) fn frame_octets(&self) -> u32 {
-        self.frame_octets
+    pub(super) fn frame_bytes(&self) -> u32 {
+        self.frame_bytes
     }
 
     pub(super) fn mapping(&self) -> &Mapping {
@@ -104,19 +103,19 @@ impl Umem {
     /// The address is in an entry that the kernel put into a ring, and it is taken once.
     #[inline]
     pub(super) unsafe fn returned(&self, address: u64) -> Option<Frame> {
-        let start = address & !(u64::from(self.frame_octets) - 1);
+        let start = address & !(u64::from(self.frame_bytes) - 1);
         (start < self.mapping.octets() as u64).then_some(Frame(start))
     }
 
-    /// Copies octets of a frame out, from `address`, which lies in it; whether they lie in it.
+    /// Copies bytes of a frame out, from `address`, which lies in it; whether they lie in it.
     #[inline]
     pub(super) fn copy_out(&self, frame: &Frame, address: u64, into: &mut [u8]) -> bool {
         let within = address.wrapping_sub(frame.0);
-        let size = u64::from(self.frame_octets);
+        let size = u64::from(self.frame_bytes);
         if within > size || into.len() as u64 > size - within {
             return false;
         }
-        // SAFETY: the octets lie in the frame, which lies in the region. Its holder is the caller, so nobody writes
+        // SAFETY: the bytes lie in the frame, which lies in the region. Its holder is the caller, so nobody writes
         // to it now; `into` is not in the region, which no slice shows.
         unsafe {
             let from = self.mapping.start().as_ptr().add(address as usize);
@@ -125,17 +124,17 @@ impl Umem {
         true
     }
 
-    /// Copies octets to the start of a frame; whether there is room for them.
+    /// Copies bytes to the start of a frame; whether there is room for them.
     #[inline]
-    pub(super) fn copy_in(&self, frame: &mut Frame, octets: &[u8]) -> bool {
-        if octets.len() > self.frame_octets as usize {
+    pub(super) fn copy_in(&self, frame: &mut Frame, bytes: &[u8]) -> bool {
+        if bytes.len() > self.frame_bytes as usize {
             return false;
         }
-        // SAFETY: the octets fit the frame, which lies in the region and is the caller's alone; `octets` are not in
+        // SAFETY: the bytes fit the frame, which lies in the region and is the caller's alone; `bytes` are not in
         // the region, which no slice shows.
         unsafe {
             let to = self.mapping.start().as_ptr().add(frame.0 as usize);
-            std::ptr::copy_nonoverlapping(octets.as_ptr(), to, octets.len());
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
         }
         true
     }
@@ -162,14 +161,14 @@ mod tests {
     fn frames_hold_what_is_put_in_and_nothing_beyond() {
         let (umem, mut frames) = Umem::create(4, 2048).unwrap();
         assert_eq!(frames.iter().map(Frame::offset).collect::<Vec<_>>(), [0, 2048, 4096, 6144]);
-        let octets: Vec<u8> = (0..2048u32).map(|i| i as u8).collect();
-        assert!(umem.copy_in(&mut frames[1], &octets));
+        let bytes: Vec<u8> = (0..2048u32).map(|i| i as u8).collect();
+        assert!(umem.copy_in(&mut frames[1], &bytes));
         assert!(!umem.copy_in(&mut frames[1], &[0; 2049]));
         let mut out = [0; 2048];
         assert!(umem.copy_out(&frames[1], 2048, &mut out));
-        assert_eq!(out[..], octets);
+        assert_eq!(out[..], bytes);
         assert!(umem.copy_out(&frames[1], 2048 + 256, &mut out[..1792]));
-        assert_eq!(out[..1792], octets[256..]);
+        assert_eq!(out[..1792], bytes[256..]);
         // Behind its end, before its start, and far away.
         assert!(!umem.copy_out(&frames[1], 2048 + 256, &mut out[..1793]));
         assert!(!umem.copy_out(&frames[1], 2047, &mut out[..1]));

@@ -1,5 +1,5 @@
 //! Receiving by io_uring: one request per connection that stays (multishot), and buffers the kernel takes from a
-//! pool as octets arrive.
+//! pool as bytes arrive.
 //!
 //! ```text
 //! connection ── RecvMulti ──┐                         completion: connection, buffer, length
@@ -25,7 +25,7 @@ use super::{Receive, Received};
 use crate::tcp::error::TcpError;
 use crate::tcp::stream::Stream;
 
-/// Octets of a buffer: what a connection delivers at once at most.
+/// Bytes of a buffer: what a connection delivers at once at most.
 const BUFFER_BYTES: usize = 64 << 10;
 /// Buffers in the pool, of all connections together.
 const BUFFERS: u16 = 32;
@@ -62,7 +62,7 @@ impl Uring {
 
     fn buffer(&self, buffer: u16) -> *mut u8 {
         assert!(buffer < BUFFERS, "the kernel names a buffer that it was given");
-        // SAFETY: the pool has BUFFERS times BUFFER_BYTES octets and `buffer` is below BUFFERS.
+        // SAFETY: the pool has BUFFERS times BUFFER_BYTES bytes and `buffer` is below BUFFERS.
         unsafe { self.pool.add(usize::from(buffer) * BUFFER_BYTES) }
     }
 
@@ -110,7 +110,7 @@ impl Uring {
             Ok(length @ 1..) => {
                 if let Some(buffer) = buffer {
                     let at = self.buffer(buffer);
-                    // SAFETY: the kernel has filled `length` octets, at most the buffer's, and does not touch
+                    // SAFETY: the kernel has filled `length` bytes, at most the buffer's, and does not touch
                     // the buffer again before it is provided below, after the slice's last use.
                     let bytes = unsafe { std::slice::from_raw_parts(at, length.min(BUFFER_BYTES)) };
                     sink(number, Received::Bytes(bytes));
@@ -186,15 +186,15 @@ impl Receive for Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         let cancel = opcode::AsyncCancel2::new(types::CancelBuilder::any()).build().user_data(HOUSEKEEPING);
-        let mut cancelled = self.push(cancel).is_ok();
-        while cancelled && self.requests > 0 {
-            cancelled = self.wait(Some(Duration::from_secs(1))).is_ok();
+        let mut canceled = self.push(cancel).is_ok();
+        while canceled && self.requests > 0 {
+            canceled = self.wait(Some(Duration::from_secs(1))).is_ok();
             let ended = self.ring.completion().filter(|each| !cqueue::more(each.flags())).count();
-            // Everything cancelled ends at once; if nothing does, the kernel is not to be trusted with the pool.
-            cancelled &= ended > 0;
+            // Everything canceled ends at once; if nothing does, the kernel is not to be trusted with the pool.
+            canceled &= ended > 0;
             self.requests = self.requests.saturating_sub(ended);
         }
-        if cancelled {
+        if canceled {
             let pool = std::ptr::slice_from_raw_parts_mut(self.pool, usize::from(BUFFERS) * BUFFER_BYTES);
             // SAFETY: the pointer is what `into_raw` gave for a slice of this length, and no request is left
             // that writes to it.

@@ -21,6 +21,16 @@ pub(super) const COLUMNS: usize = ColumnId::IcmpType as usize;
 const NO_PORT_READ: u64 = u32::MAX as u64;
 const TCP: u32 = 6;
 
+/// What a column was called in files of any version before its name of today.
+pub(super) fn name(id: ColumnId) -> Option<&'static str> {
+    match id {
+        ColumnId::Bytes => Some("octets"),
+        ColumnId::ReverseBytes => Some("reverse_octets"),
+        ColumnId::DroppedBytes => Some("dropped_octets"),
+        _ => None,
+    }
+}
+
 /// Whether a column was never NULL, and may be now.
 pub(super) fn was_never_null(id: ColumnId) -> bool {
     use ColumnId as C;

@@ -1,13 +1,13 @@
-//! A load from outside the budget of cores: neighbours that are octets in memory.
+//! A load from outside the budget of cores: neighbors that are bytes in memory.
 //!
 //! A client process shares the machine's cores with the daemon, and so does the kernel's loopback, which copies on
-//! whatever core the writer is. Here the speaker runs in this process on a network without sockets. A neighbour is a
-//! prepared stream that is copied out when it is read; what is written to a neighbour is thrown away, what is written
+//! whatever core the writer is. Here the speaker runs in this process on a network without sockets. A neighbor is a
+//! prepared stream that is copied out when it is read; what is written to a neighbor is thrown away, what is written
 //! to the monitor is kept with the time at which it was written and looked at when the clock has stopped. All that
 //! runs meanwhile is the scheduling under test, and one thread that sleeps.
 //!
 //! Readiness is real all the same: each connection is registered with one end of a socket pair, on whose other
-//! end an octet is written when there is something to read.
+//! end a byte is written when there is something to read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice, Write};
@@ -72,7 +72,7 @@ pub(super) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, String> {
         profile_functions: false,
         restart: None,
     };
-    let speaker = Speaker::new(bgp, options).map_err(|error| format!("neighbours: {error}"))?;
+    let speaker = Speaker::new(bgp, options).map_err(|error| format!("neighbors: {error}"))?;
     let stop = Arc::new(AtomicBool::new(false));
     let options = SchedulingOptions { kind: spec.scheduling, threads: spec.threads };
     thread::scope(|scope| {
@@ -88,7 +88,7 @@ pub(super) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, String> {
 
 fn phases(spec: &Spec, scenario: &Scenario, world: &World, speaker: &Speaker) -> Result<Run, String> {
     let end = Instant::now() + spec.timeout;
-    while !all_up(speaker, scenario.neighbours.count + 1) {
+    while !all_up(speaker, scenario.neighbors.count + 1) {
         pause(end, || "sessions did not come up".to_owned())?;
     }
     let mut monitor = Monitor::new(DAEMON_AS);
@@ -153,7 +153,7 @@ fn all_up(speaker: &Speaker, wanted: usize) -> bool {
     matches!(speaker.answer(&Request::Neighbors, &mut count), Ok(Ok(()))) && up == wanted
 }
 
-/// All neighbours, the monitor last.
+/// All neighbors, the monitor last.
 struct World {
     peers: Vec<Peer>,
     /// Stands for the listening socket: readable from the beginning.
@@ -161,7 +161,7 @@ struct World {
     _knocking: UnixStream,
     /// Those that were not taken in yet.
     waiting: Mutex<VecDeque<usize>>,
-    /// Octets that were released and not read yet.
+    /// Bytes that were released and not read yet.
     unread: AtomicUsize,
     heard: Mutex<Heard>,
 }
@@ -176,21 +176,21 @@ struct Peer {
 
 #[derive(Default)]
 struct Said {
-    octets: Arc<Vec<u8>>,
+    bytes: Arc<Vec<u8>>,
     next: usize,
 }
 
 /// What the monitor was sent, and up to where it had come when.
 #[derive(Default)]
 struct Heard {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     told_at: Vec<(Instant, usize)>,
 }
 
 impl World {
     fn new(scenario: &Scenario) -> io::Result<Self> {
-        let neighbours = scenario.neighbours;
-        let announcing = (0..neighbours.count).map(|n| (neighbours.address_of(n), scenario.as_of(n)));
+        let neighbors = scenario.neighbors;
+        let announcing = (0..neighbors.count).map(|n| (neighbors.address_of(n), scenario.as_of(n)));
         let all = announcing.chain([MONITOR]);
         let peers: Vec<Peer> =
             all.map(|(address, number)| Peer::new(address, number)).collect::<Result<_, _>>()?;
@@ -213,12 +213,12 @@ impl World {
 
     /// Makes all streams of a phase readable at once; when.
     fn release(&self, phase: &Phase) -> Instant {
-        let octets = |stream: &thalweg_lab::bgp::message::Stream| Arc::new(stream.bytes.clone());
-        let streams: Vec<_> = phase.streams.iter().map(octets).collect();
-        self.unread.store(streams.iter().map(|octets| octets.len()).sum(), Ordering::Release);
+        let bytes = |stream: &thalweg_lab::bgp::message::Stream| Arc::new(stream.bytes.clone());
+        let streams: Vec<_> = phase.streams.iter().map(bytes).collect();
+        self.unread.store(streams.iter().map(|bytes| bytes.len()).sum(), Ordering::Release);
         let begun = Instant::now();
-        for (peer, octets) in self.peers.iter().zip(streams) {
-            *lock(&peer.said) = Said { octets, next: 0 };
+        for (peer, bytes) in self.peers.iter().zip(streams) {
+            *lock(&peer.said) = Said { bytes, next: 0 };
             peer.announce_readable();
         }
         begun
@@ -226,17 +226,17 @@ impl World {
 }
 
 impl Peer {
-    /// A neighbour that says who it is, and nothing more for the time being.
+    /// A neighbor that says who it is, and nothing more for the time being.
     fn new(address: Ipv4Addr, as_number: u32) -> io::Result<Self> {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         let families = vec![Family::Ipv4];
-        open(&mut octets, &OpenFields { as_number, hold_time_s: 240, router_id: address, families });
-        keepalive(&mut octets);
+        open(&mut bytes, &OpenFields { as_number, hold_time_s: 240, router_id: address, families });
+        keepalive(&mut bytes);
         let ends = UnixStream::pair()?;
         ends.1.set_nonblocking(true)?;
         let peer = Self {
             address: SocketAddr::new(address.into(), 40_000),
-            said: Mutex::new(Said { octets: Arc::new(octets), next: 0 }),
+            said: Mutex::new(Said { bytes: Arc::new(bytes), next: 0 }),
             ends,
         };
         peer.announce_readable();
@@ -244,27 +244,27 @@ impl Peer {
     }
 
     fn announce_readable(&self) {
-        // One octet a phase fits into any socket's buffer.
+        // One byte a phase fits into any socket's buffer.
         let _ = (&self.ends.1).write(&[0]);
     }
 }
 
 impl Heard {
     fn clear(&mut self) {
-        self.octets.clear();
+        self.bytes.clear();
         self.told_at.clear();
     }
 
     /// Lets the monitor hear what was written from `start` on, whole messages; up to where it has heard then.
     fn replay_to(&self, monitor: &mut Monitor, start: usize) -> Result<usize, String> {
-        let mut rest = self.octets.get(start..).unwrap_or_default();
+        let mut rest = self.bytes.get(start..).unwrap_or_default();
         let mut at = self.told_at.iter();
         let mut now = at.next();
         while !rest.is_empty() {
             let framed = frame(rest, MESSAGE_MAX).map_err(|error| format!("the speaker wrote: {error}"))?;
             let Some((kind, body, length)) = framed else { break };
-            let end = self.octets.len() - rest.len() + length;
-            // A message is heard when its last octet is.
+            let end = self.bytes.len() - rest.len() + length;
+            // A message is heard when its last byte is.
             while let Some((_, up_to)) = now
                 && *up_to < end
             {
@@ -276,11 +276,11 @@ impl Heard {
             }
             rest = &rest[length..];
         }
-        Ok(self.octets.len() - rest.len())
+        Ok(self.bytes.len() - rest.len())
     }
 }
 
-/// Connections that neighbours have opened already.
+/// Connections that neighbors have opened already.
 struct MemoryNetwork {
     world: Arc<World>,
 }
@@ -323,7 +323,7 @@ impl MemoryStream {
 impl ByteStream for MemoryStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut said = lock(&self.peer().said);
-        let rest = &said.octets[said.next..];
+        let rest = &said.bytes[said.next..];
         let length = rest.len().min(buffer.len());
         if length == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -340,11 +340,15 @@ impl ByteStream for MemoryStream {
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         if self.is_monitor() {
             let mut heard = self.world.lock_heard();
-            slices.iter().for_each(|slice| heard.octets.extend_from_slice(slice));
-            let up_to = heard.octets.len();
+            slices.iter().for_each(|slice| heard.bytes.extend_from_slice(slice));
+            let up_to = heard.bytes.len();
             heard.told_at.push((Instant::now(), up_to));
         }
         Ok(slices.iter().map(|slice| slice.len()).sum())
+    }
+
+    fn shut_down_write(&mut self) -> io::Result<()> {
+        Ok(())
     }
 
     fn connected(&mut self) -> Option<io::Result<()>> {

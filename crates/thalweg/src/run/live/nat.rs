@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use serde_json::Value;
-use thalweg_dataplane::nat::{BareInfo, BlockInfo, Cursor, NatProtocol, NatStage, SessionInfo};
+use thalweg_dataplane::nat::{BareInfo, BlockInfo, Cursor, EndedBy, NatProtocol, NatStage, SessionInfo};
 use thalweg_node::control::{
     NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView,
 };
@@ -57,13 +57,8 @@ pub(super) fn clear(nat: &NatStage, now_ns: u64, which: &NatClear) -> Result<Nat
         remote: (which.remote, which.remote_port),
         ..Wanted::new(which.protocol.as_deref())?
     };
-    let (mut ended, mut next) = (0, Some(Cursor::default()));
-    while let Some(from) = next {
-        let admits = |session: &SessionInfo| wanted.admits(session);
-        let (of_slice, rest) = nat.end_sessions(from, now_ns, admits, |session| wanted.admits_bare(session));
-        ended += of_slice;
-        next = rest;
-    }
+    let admits = |session: &SessionInfo| wanted.admits(session);
+    let ended = nat.end_sessions(now_ns, EndedBy::Request, admits, |bare| wanted.admits_bare(bare));
     Ok(NatCleared { ended })
 }
 

@@ -10,12 +10,12 @@ use crate::site::{GUEST, OFFICE, OUTSIDE};
 
 /// The link addresses of who sends and of the router's port.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cable {
+pub(super) struct VethPair {
     pub(super) from: [u8; 6],
     pub(super) to: [u8; 6],
 }
 
-impl Cable {
+impl VethPair {
     /// A packet in the language of the scenarios.
     fn line(self, line: &str) -> Vec<u8> {
         self.framed(&build::line(&format!("0 eth {line}")).frame[12..])
@@ -46,30 +46,30 @@ const GOOD: [&str; 10] = [
 ];
 
 /// All of them.
-pub(super) fn all(cable: Cable, corpus: &Path, seed: u64) -> Vec<Vec<u8>> {
-    let good: Vec<Vec<u8>> = GOOD.iter().map(|line| cable.line(line)).collect();
+pub(super) fn all(veth: VethPair, corpus: &Path, seed: u64) -> Vec<Vec<u8>> {
+    let good: Vec<Vec<u8>> = GOOD.iter().map(|line| veth.line(line)).collect();
     let mut frames = Vec::new();
     frames.extend(cut_off(&good));
-    frames.extend(bad_headers(cable, &good));
-    frames.extend(bad_options(cable));
-    frames.extend(bad_fragments(cable));
-    frames.extend(impossible_addresses(cable));
-    frames.extend(nonsense_errors(cable));
-    frames.extend(tags(cable, &good[0]));
-    frames.extend(header_chains(cable));
-    frames.extend(resolution(cable));
-    frames.extend(corpora(cable, corpus));
+    frames.extend(bad_headers(veth, &good));
+    frames.extend(bad_options(veth));
+    frames.extend(bad_fragments(veth));
+    frames.extend(impossible_addresses(veth));
+    frames.extend(nonsense_errors(veth));
+    frames.extend(tags(veth, &good[0]));
+    frames.extend(header_chains(veth));
+    frames.extend(resolution(veth));
+    frames.extend(corpora(veth, corpus));
     frames.extend(mutants(&good, seed));
     frames
 }
 
 /// Every beginning of good frames.
 fn cut_off(good: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    good.iter().flat_map(|frame| (14..frame.len()).map(|octets| frame[..octets].to_vec())).collect()
+    good.iter().flat_map(|frame| (14..frame.len()).map(|bytes| frame[..bytes].to_vec())).collect()
 }
 
 /// Every value of the fields that say how long things are, and wrong checksums.
-fn bad_headers(cable: Cable, good: &[Vec<u8>]) -> Vec<Vec<u8>> {
+fn bad_headers(veth: VethPair, good: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut with = |frame: &[u8], at: usize, value: &[u8], mend: bool| {
         let mut frame = frame.to_vec();
@@ -100,9 +100,9 @@ fn bad_headers(cable: Cable, good: &[Vec<u8>]) -> Vec<Vec<u8>> {
     for flags in [0x80u8, 0xc0, 0xe0, 0x1f, 0x3f, 0xff] {
         with(&good[0], 20, &[flags, 0xff], true);
     }
-    for octet in 0..64 {
+    for byte in 0..64 {
         // The data offset and flags of TCP.
-        with(&good[2], 46, &[octet << 2, octet.wrapping_mul(37)], true);
+        with(&good[2], 46, &[byte << 2, byte.wrapping_mul(37)], true);
     }
     // A header checksum that is wrong, and the kinds of frames that are no IP.
     with(&good[0], 24, &[0, 0], false);
@@ -112,8 +112,8 @@ fn bad_headers(cable: Cable, good: &[Vec<u8>]) -> Vec<Vec<u8>> {
         with(&good[6], 12, &kind.to_be_bytes(), false);
     }
     // Longer than any MTU here, whose sender may be told or not.
-    for octets in [1473, 1500] {
-        frames.push(cable.line(&format!("ip 10.2.0.66 > 198.51.100.2 udp 1 > 2 data {octets}")));
+    for bytes in [1473, 1500] {
+        frames.push(veth.line(&format!("ip 10.2.0.66 > 198.51.100.2 udp 1 > 2 data {bytes}")));
     }
     frames
 }
@@ -129,7 +129,7 @@ fn mend_header(frame: &mut [u8]) {
 }
 
 /// IPv4 options: lengths of nothing, too short, beyond the header; routes that the sender chooses; records without room.
-fn bad_options(cable: Cable) -> Vec<Vec<u8>> {
+fn bad_options(veth: VethPair) -> Vec<Vec<u8>> {
     let options = [
         "00000000",
         "07000000",
@@ -155,13 +155,13 @@ fn bad_options(cable: Cable) -> Vec<Vec<u8>> {
     options
         .iter()
         .flat_map(|text| {
-            to.map(|to| cable.line(&format!("ip 10.2.0.66 > {to} options {} udp 1 > 2 data 9", hex(text))))
+            to.map(|to| veth.line(&format!("ip 10.2.0.66 > {to} options {} udp 1 > 2 data 9", hex(text))))
         })
         .collect()
 }
 
 /// Fragments that overlap, are tiny, end beyond what a packet may have, or never have a first.
-fn bad_fragments(cable: Cable) -> Vec<Vec<u8>> {
+fn bad_fragments(veth: VethPair) -> Vec<Vec<u8>> {
     let mut lines = Vec::new();
     for to in [OUTSIDE.v4, OFFICE.v4, GUEST.gateway_v4] {
         // One inside the other; the same twice; the header overwritten.
@@ -179,20 +179,20 @@ fn bad_fragments(cable: Cable) -> Vec<Vec<u8>> {
         }
     }
     for to in [OUTSIDE.v6, GUEST.gateway_v6] {
-        for (offset, octets, more) in
+        for (offset, bytes, more) in
             [(0, 32, " more"), (8, 3, ""), (8, 32, " more"), (65528, 100, ""), (0, 7, " more")]
         {
-            lines.push(format!("ip 2001:db8:2::66 > {to} frag6 {offset} 7{more} proto 17 data {octets}"));
+            lines.push(format!("ip 2001:db8:2::66 > {to} frag6 {offset} 7{more} proto 17 data {bytes}"));
         }
         // Not a fragment at all, and a fragment of a fragment.
         lines.push(format!("ip 2001:db8:2::66 > {to} frag6 0 8 udp 1 > 2 data 8"));
         lines.push(format!("ip 2001:db8:2::66 > {to} frag6 0 8 more frag6 8 9 udp 1 > 2 data 8"));
     }
-    lines.iter().map(|line| cable.line(line)).collect()
+    lines.iter().map(|line| veth.line(line)).collect()
 }
 
 /// From and to addresses that nobody has, from the router itself, from the receiver.
-fn impossible_addresses(cable: Cable) -> Vec<Vec<u8>> {
+fn impossible_addresses(veth: VethPair) -> Vec<Vec<u8>> {
     let v4 = [
         "0.0.0.0",
         "0.1.2.3",
@@ -230,22 +230,22 @@ fn impossible_addresses(cable: Cable) -> Vec<Vec<u8>> {
         for source in addresses {
             for destination in addresses {
                 for upper in ["udp 53 > 53 data 4", "tcp 139 > 139 S", "echo 1 1 data 4"] {
-                    frames.push(cable.line(&format!("ip {source} > {destination} {upper}")));
+                    frames.push(veth.line(&format!("ip {source} > {destination} {upper}")));
                 }
             }
         }
     }
-    // To all stations what is for one, and from the router's own station and a group.
+    // To all neighbors what is for one, and from the router's own neighbor and a group.
     for mac in [[0xff; 6], [0x33, 0x33, 0, 0, 0, 1], [1, 0, 0x5e, 0, 0, 1]] {
-        frames.push(Cable { to: mac, ..cable }.line(GOOD[0]));
-        frames.push(Cable { from: mac, ..cable }.line(GOOD[0]));
+        frames.push(VethPair { to: mac, ..veth }.line(GOOD[0]));
+        frames.push(VethPair { from: mac, ..veth }.line(GOOD[0]));
     }
-    frames.push(Cable { from: cable.to, ..cable }.line(GOOD[0]));
+    frames.push(VethPair { from: veth.to, ..veth }.line(GOOD[0]));
     frames
 }
 
 /// ICMP errors about errors, about packets that were never sent, cut off, and all types and codes.
-fn nonsense_errors(cable: Cable) -> Vec<Vec<u8>> {
+fn nonsense_errors(veth: VethPair) -> Vec<Vec<u8>> {
     let mut lines = Vec::new();
     for to in ["198.51.100.1", "10.2.0.1", "10.1.0.2"] {
         let quote = format!("ip {to} > 10.2.0.66 udp 4000 > 9 data 8");
@@ -267,25 +267,25 @@ fn nonsense_errors(cable: Cable) -> Vec<Vec<u8>> {
         lines.push(format!("ip 2001:db8:2::66 > 2001:db8:2::1 error {kind} 0 1 {quote}"));
         lines.push(format!("ip 2001:db8:2::66 > 2001:db8:9::2 error {kind} 9 0 {quote}"));
     }
-    let mut frames: Vec<Vec<u8>> = lines.iter().map(|line| cable.line(line)).collect();
+    let mut frames: Vec<Vec<u8>> = lines.iter().map(|line| veth.line(line)).collect();
     // Each type, and quotes cut off anywhere.
-    let error = cable.line(&lines[1]);
+    let error = veth.line(&lines[1]);
     for kind in 0..=255 {
         let mut frame = error.clone();
         frame[34] = kind;
         frames.push(with_length(frame, error.len()));
     }
-    frames.extend((35..error.len()).map(|octets| with_length(error.clone(), octets)));
+    frames.extend((35..error.len()).map(|bytes| with_length(error.clone(), bytes)));
     frames
 }
 
 /// An IPv4 packet cut to a length that its header knows of; ICMP's checksum is right.
-fn with_length(mut frame: Vec<u8>, octets: usize) -> Vec<u8> {
-    frame.truncate(octets);
-    let length = (octets - 14) as u16;
+fn with_length(mut frame: Vec<u8>, bytes: usize) -> Vec<u8> {
+    frame.truncate(bytes);
+    let length = (bytes - 14) as u16;
     frame[16..18].copy_from_slice(&length.to_be_bytes());
     mend_header(&mut frame);
-    if octets >= 38 {
+    if bytes >= 38 {
         frame[36..38].fill(0);
         let checksum = finish(sum(&frame[34..], 0));
         frame[36..38].copy_from_slice(&checksum.to_be_bytes());
@@ -294,25 +294,25 @@ fn with_length(mut frame: Vec<u8>, octets: usize) -> Vec<u8> {
 }
 
 /// VLAN tags that are cut off, stacked, and of VLANs that nobody has.
-fn tags(cable: Cable, good: &[u8]) -> Vec<Vec<u8>> {
+fn tags(veth: VethPair, good: &[u8]) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for kind in [0x8100u16, 0x88a8, 0x9100] {
         for depth in 1..8 {
             let tags: Vec<u8> =
                 (0..depth).flat_map(|i| [(kind >> 8) as u8, kind as u8, i * 37, i * 11]).collect();
-            let frame = cable.framed(&[&tags, &good[12..]].concat());
-            frames.extend((14..20 + 4 * usize::from(depth)).map(|octets| frame[..octets].to_vec()));
+            let frame = veth.framed(&[&tags, &good[12..]].concat());
+            frames.extend((14..20 + 4 * usize::from(depth)).map(|bytes| frame[..bytes].to_vec()));
             frames.push(frame);
         }
         for vlan in [0u16, 1, 0xfff, 0x1fff, 0xffff] {
-            frames.push(cable.framed(&[&kind.to_be_bytes()[..], &vlan.to_be_bytes(), &good[12..]].concat()));
+            frames.push(veth.framed(&[&kind.to_be_bytes()[..], &vlan.to_be_bytes(), &good[12..]].concat()));
         }
     }
     frames
 }
 
 /// Chains of IPv6 extension headers: very long, in the wrong order, longer than the packet, without an end.
-fn header_chains(cable: Cable) -> Vec<Vec<u8>> {
+fn header_chains(veth: VethPair) -> Vec<Vec<u8>> {
     let chain = |headers: &[(u8, Vec<u8>)], last: u8, payload: &[u8]| {
         let mut content = Vec::new();
         for (i, (_, header)) in headers.iter().enumerate() {
@@ -329,7 +329,7 @@ fn header_chains(cable: Cable) -> Vec<Vec<u8>> {
             packet.extend(address.parse::<std::net::Ipv6Addr>().expect("an address").octets());
         }
         packet.extend(content);
-        cable.typed(0x86dd, &packet)
+        veth.typed(0x86dd, &packet)
     };
     let plain = |kind: u8| (kind, vec![0, 1, 4, 0, 0, 0, 0]);
     let mut frames = Vec::new();
@@ -363,16 +363,16 @@ fn header_chains(cable: Cable) -> Vec<Vec<u8>> {
     frames
 }
 
-/// ARP and Neighbour Discovery: malformed, unasked, for others, in the router's name and in the names of hosts.
-fn resolution(cable: Cable) -> Vec<Vec<u8>> {
+/// ARP and Neighbor Discovery: malformed, unasked, for others, in the router's name and in the names of hosts.
+fn resolution(veth: VethPair) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let arp = |operation: u16, sender_mac: [u8; 6], sender: [u8; 4], target: [u8; 4]| {
         let head = [&[0, 1, 8, 0, 6, 4][..], &operation.to_be_bytes()].concat();
-        cable.typed(0x0806, &[&head, &sender_mac[..], &sender, &[0; 6], &target].concat())
+        veth.typed(0x0806, &[&head, &sender_mac[..], &sender, &[0; 6], &target].concat())
     };
     let router = [10, 2, 0, 1];
-    let good = arp(1, cable.from, [10, 2, 0, 66], router);
-    frames.extend((14..good.len()).map(|octets| good[..octets].to_vec()));
+    let good = arp(1, veth.from, [10, 2, 0, 66], router);
+    frames.extend((14..good.len()).map(|bytes| good[..bytes].to_vec()));
     for at in 14..22 {
         for value in [0, 1, 2, 3, 7, 255] {
             let mut frame = good.clone();
@@ -384,13 +384,13 @@ fn resolution(cable: Cable) -> Vec<Vec<u8>> {
         for sender in
             [[10, 2, 0, 1], [10, 2, 0, 2], [0; 4], [255; 4], [127, 0, 0, 1], [224, 0, 0, 1], [10, 9, 9, 9]]
         {
-            for mac in [cable.from, cable.to, [0xff; 6], [0; 6], [1, 0, 0, 0, 0, 1]] {
+            for mac in [veth.from, veth.to, [0xff; 6], [0; 6], [1, 0, 0, 0, 0, 1]] {
                 frames.push(arp(operation, mac, sender, router));
                 frames.push(arp(operation, mac, sender, sender));
             }
         }
     }
-    // More stations than a port's table has room for, each asking for the router.
+    // More neighbors than a port's table has room for, each asking for the router.
     for i in 0..5000u16 {
         let [high, low] = i.to_be_bytes();
         frames.push(arp(1, [2, 9, 0, 0, high, low], [10, 2, 0, low.max(3)], router));
@@ -419,7 +419,7 @@ fn resolution(cable: Cable) -> Vec<Vec<u8>> {
                     let line = format!(
                         "ip {source} > {destination} ttl {hops} error {kind} 0 0 ip 0.0.0.0 > 0.0.0.0 proto 1"
                     );
-                    let mut frame = cable.line(&line);
+                    let mut frame = veth.line(&line);
                     frame.truncate(58);
                     frame.extend(&body);
                     frames.push(with_icmp6(frame));
@@ -441,7 +441,7 @@ fn with_icmp6(mut frame: Vec<u8>) -> Vec<u8> {
 }
 
 /// What fuzzing has found worth keeping, as frames and as the content of frames.
-fn corpora(cable: Cable, corpus: &Path) -> Vec<Vec<u8>> {
+fn corpora(veth: VethPair, corpus: &Path) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let folders = fs::read_dir(corpus)
         .map(|folders| folders.flatten().map(|folder| folder.path()))
@@ -450,22 +450,22 @@ fn corpora(cable: Cable, corpus: &Path) -> Vec<Vec<u8>> {
     let files = folders.flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten());
     let mut paths: Vec<_> = files.map(|file| file.path()).collect();
     paths.sort();
-    for octets in paths.iter().filter_map(|path| fs::read(path).ok()) {
+    for bytes in paths.iter().filter_map(|path| fs::read(path).ok()) {
         for kind in [0x0800, 0x86dd, 0x0806, 0x8100] {
-            frames.push(cable.typed(kind, &octets[..octets.len().min(1500)]));
+            frames.push(veth.typed(kind, &bytes[..bytes.len().min(1500)]));
         }
         // A router's input has lengths before its frames; anything from there on may be one.
         for at in [0, 2, 4, 8] {
-            if let Some(frame) = octets.get(at..).filter(|frame| frame.len() >= 14) {
+            if let Some(frame) = bytes.get(at..).filter(|frame| frame.len() >= 14) {
                 let frame = &frame[..frame.len().min(1514)];
-                frames.push([&cable.to[..], &frame[6..]].concat());
+                frames.push([&veth.to[..], &frame[6..]].concat());
             }
         }
     }
     frames
 }
 
-/// Good frames with a few octets changed, or cut off, or with something behind.
+/// Good frames with a few bytes changed, or cut off, or with something behind.
 fn mutants(good: &[Vec<u8>], seed: u64) -> Vec<Vec<u8>> {
     let mut state = seed | 1;
     let mut chance = move |below: usize| {

@@ -1,5 +1,5 @@
 //! A reload of everything at once: routes, NAT, an access list, and with them what BGP takes and announces. BIRD is the
-//! neighbour, by a mirror; its session stays, and no datagram is lost.
+//! neighbor, by a mirror; its session stays, and no datagram is lost.
 
 use std::fs;
 
@@ -98,19 +98,19 @@ default = "accept"
     )
 }
 
-/// BIRD outside: its arguments.
-fn bird(site: &Site) -> [String; 2] {
+/// BIRD at a host: its arguments.
+fn bird(site: &Site, host: Host) -> [String; 2] {
     let networks = ["203.0.113.0/24", "198.18.1.0/24", "198.18.2.0/24", "198.18.3.0/24"];
     let networks: String = networks.map(|network| format!("route {network} blackhole; ")).concat();
     let text = format!(
         "router id {0};\nprotocol device {{}}\nprotocol static {{ ipv4; {networks}}}\n\
          protocol bgp peer {{ local {0} as 65002; neighbor {1} as 65001; connect delay time 1;\n\
          ipv4 {{ import all; export all; }}; }}\n",
-        OUTSIDE.v4, OUTSIDE.gateway_v4
+        host.v4, host.gateway_v4
     );
-    let file = site.file("bird.conf");
+    let file = site.file(&format!("{}.conf", host.port));
     fs::write(&file, text).expect("the folder is writable");
-    [file, site.file("bird.ctl")].map(|path| path.display().to_string())
+    [file, site.file(&format!("{}.ctl", host.port))].map(|path| path.display().to_string())
 }
 
 fn fib(router: &Router<'_>, destination: &str) -> Value {
@@ -140,7 +140,7 @@ fn tables_are(site: &Site, router: &Router<'_>, control: &str, settings: &Settin
             ("no route".to_owned(), is_from_bgp(OUTSIDE.v4), is_from_bgp(settings.next_hop), own.clone());
         (now == wanted).then_some(())
     });
-    eventually("the neighbour has what is announced", || {
+    eventually("the neighbor has what is announced", || {
         let said =
             site.output(&site.router(), "birdc", &["-s", control, "show", "route", "protocol", "peer"]);
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
@@ -157,13 +157,13 @@ fn at_once(driver: &str) {
     site.ip(&outside, &format!("addr add {BEYOND}/32 dev lo"));
     site.ip(&outside, &format!("addr add {OTHER_GATEWAY}/24 dev eth0"));
     let mut router = site.run(&config(driver, &FIRST), &[]);
-    let [file, control] = bird(&site);
-    let mut neighbour = site.start(&outside, "bird", &["-f", "-c", &file, "-s", &control]);
+    let [file, control] = bird(&site, OUTSIDE);
+    let mut neighbor = site.start(&outside, "bird", &["-f", "-c", &file, "-s", &control]);
     tables_are(&site, &router, &control, &FIRST);
     eventually("the server beyond answers", || site.pings(OFFICE, BEYOND).then_some(()));
     eventually("guests are there", || site.pings(GUEST, OFFICE.v4).then_some(()));
     let session = || {
-        let one = router.show(&["neighbors"]).expect("the router answers").pop().expect("a neighbour");
+        let one = router.show(&["neighbors"]).expect("the router answers").pop().expect("a neighbor");
         let number = |key: &str| one[key].as_u64().unwrap_or_else(|| panic!("{key}: {one}"));
         (one["state"].as_str().map(str::to_owned), number("flaps"), number("uptime_s"))
     };
@@ -184,7 +184,7 @@ fn at_once(driver: &str) {
         uptime_s = now_s;
     }
 
-    // What BGP refuses, nothing else takes either: the neighbour's AS and a route at once, then one that is wrong.
+    // What BGP refuses, nothing else takes either: the neighbor's AS and a route at once, then one that is wrong.
     let before = router.one("counters")["dropped"].clone();
     let wrong = config(driver, &SECOND).replace("import = \"from-outside\"", "import = \"nobody\"");
     assert!(router.reload(&wrong).expect_err("there are no such rules").contains("nobody"));
@@ -202,7 +202,7 @@ fn at_once(driver: &str) {
     }
     let counters = router.counters_add_up();
     assert_eq!(super::lost(&counters), lost_at_first, "{counters}");
-    assert!(neighbour.end() && router.process.end(), "they end when asked to");
+    assert!(neighbor.end() && router.process.end(), "they end when asked to");
 }
 
 #[test]
@@ -213,4 +213,52 @@ fn with_bgp_by_af_packet() {
 #[test]
 fn with_bgp_by_af_xdp() {
     at_once("af_xdp");
+}
+
+/// A port comes with a BGP neighbor, and goes: the session by it comes and ends at once, that by another port goes on.
+#[test]
+fn a_port_with_a_neighbor_comes_and_goes() {
+    let Some(site) = Site::new() else { return };
+    if !has("bird") {
+        return;
+    }
+    let port = |host: Host| {
+        format!(
+            "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"af_packet\"\nmirror = true\naddresses = [\"{1}/24\"]\n",
+            host.port, host.gateway_v4
+        )
+    };
+    let neighbor = |host: Host| {
+        format!(
+            "[[bgp.neighbor]]\naddress = \"{}\"\nas = 65002\nimport = \"accept\"\nexport = \"accept\"\n",
+            host.v4
+        )
+    };
+    let bgp = "[bgp]\nas = 65001\nrouter_id = \"198.51.100.1\"\ninstall = \"fib\"\n";
+    let two = [port(OFFICE), port(OUTSIDE), bgp.to_owned(), neighbor(OUTSIDE)].concat();
+    let three = format!("{}{two}{}", port(GUEST), neighbor(GUEST));
+    let mut router = site.run_alone(&two, &[]);
+    let mut birds = Vec::new();
+    for host in [OUTSIDE, GUEST] {
+        let [file, control] = bird(&site, host);
+        birds.push(site.start(&site.namespace(host), "bird", &["-f", "-c", &file, "-s", &control]));
+    }
+    let session = |host: Host| {
+        let all = router.show(&["neighbors"])?;
+        let one = all.into_iter().find(|each| each["address"] == host.v4)?;
+        Some((one["state"].as_str()?.to_owned(), one["flaps"].as_u64()?))
+    };
+    let is_up = |host: Host| session(host).filter(|(state, _)| state == "Established");
+    eventually("the first session comes", || is_up(OUTSIDE));
+    for flaps in 1..=2 {
+        assert!(router.reload(&three).expect("it is taken over").contains("port guest: added"));
+        eventually("the session on the new port comes", || is_up(GUEST));
+        // The neighbor stays configured: its session ends with the port, long before its hold time.
+        let without = format!("{two}{}", neighbor(GUEST));
+        assert!(router.reload(&without).expect("it is taken over").contains("port guest: removed"));
+        eventually("it ends with the port", || session(GUEST).filter(|(_, ended)| *ended == flaps));
+        assert!(is_up(GUEST).is_none());
+        assert_eq!(is_up(OUTSIDE), Some(("Established".to_owned(), 0)), "the other goes on");
+    }
+    assert!(birds.iter_mut().all(|bird| bird.end()) && router.process.end(), "they end when asked to");
 }

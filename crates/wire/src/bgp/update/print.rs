@@ -87,8 +87,8 @@ impl Update<'_> {
                 a::ATOMIC_AGGREGATE => {}
                 _ => {
                     f.write_str(" 0x")?;
-                    each.value.iter().take(OCTETS_SHOWN).try_for_each(|octet| write!(f, "{octet:02x}"))?;
-                    f.write_str(if each.value.len() > OCTETS_SHOWN { ".." } else { "" })?;
+                    each.value.iter().take(BYTES_SHOWN).try_for_each(|byte| write!(f, "{byte:02x}"))?;
+                    f.write_str(if each.value.len() > BYTES_SHOWN { ".." } else { "" })?;
                 }
             }
         }
@@ -96,8 +96,8 @@ impl Update<'_> {
     }
 }
 
-/// Octets of a value nobody understands that a log line shows.
-const OCTETS_SHOWN: usize = 32;
+/// Bytes of a value nobody understands that a log line shows.
+const BYTES_SHOWN: usize = 32;
 
 impl fmt::Display for MpNlri<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

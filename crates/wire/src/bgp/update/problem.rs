@@ -30,7 +30,7 @@ pub enum Fault {
     Duplicate,
     /// It has no meaning from outside (RFC 7606 7.5, 7.9, 7.10).
     FromOutside,
-    /// AS4_PATH or AS4_AGGREGATOR from a neighbour with AS numbers of four octets (RFC 6793 3).
+    /// AS4_PATH or AS4_AGGREGATOR from a neighbor with AS numbers of four bytes (RFC 6793 3).
     FromFourOctetSpeaker,
     /// The operator does not want it.
     Unwanted,
@@ -46,7 +46,7 @@ pub struct AttributeProblem {
 }
 
 impl AttributeProblem {
-    /// What the neighbour is told where the problem ends the session. `whole` is the attribute as it stands.
+    /// What the neighbor is told where the problem ends the session. `whole` is the attribute as it stands.
     pub(super) fn notification(self, whole: &[u8]) -> Notification {
         let subcode = match self.fault {
             Fault::Flags(_) => update_error::ATTRIBUTE_FLAGS,
@@ -75,7 +75,7 @@ impl fmt::Display for AttributeProblem {
         };
         match self.fault {
             Fault::Flags(flags) => write!(f, "{name} with flags {flags:#04x}"),
-            Fault::Length(length) => write!(f, "{name} of {length} octets"),
+            Fault::Length(length) => write!(f, "{name} of {length} bytes"),
             Fault::Overrun => write!(f, "{name} beyond the length of all attributes"),
             Fault::Missing => write!(f, "no {name}"),
             Fault::Origin(value) => write!(f, "{name} {value}"),
@@ -84,7 +84,7 @@ impl fmt::Display for AttributeProblem {
             Fault::AsZero => write!(f, "{name} with AS 0"),
             Fault::Duplicate => write!(f, "{name} more than once"),
             Fault::FromOutside => write!(f, "{name} from outside the AS"),
-            Fault::FromFourOctetSpeaker => write!(f, "{name} from a neighbour with four-octet AS numbers"),
+            Fault::FromFourOctetSpeaker => write!(f, "{name} from a neighbor with four-octet AS numbers"),
             Fault::Unwanted => write!(f, "{name}, which the configuration discards"),
         }
     }

@@ -234,7 +234,7 @@ impl<'a> Reader<'a, '_> {
             return Err(reset());
         };
         let Some((next_hop, rest)) = rest.split_at_checked(usize::from(length)) else { return Err(reset()) };
-        // An octet that once counted attachments of the network and is ignored.
+        // A byte that once counted attachments of the network and is ignored.
         let Some((_, prefixes)) = rest.split_first() else { return Err(reset()) };
         let family = AfiSafi { afi: u16::from_be_bytes([high, low]), safi };
         let Some(family) = family.kept() else {
@@ -243,7 +243,7 @@ impl<'a> Reader<'a, '_> {
         };
         // RFC 7606 7.11: behind a next hop of the wrong length nothing is where it should be.
         let v6_allowed = family == Family::Ipv6 || self.codec.extended_next_hop;
-        let next_hop = match NextHop::from_octets(next_hop) {
+        let next_hop = match NextHop::from_bytes(next_hop) {
             Some(next_hop @ NextHop::V4(_)) if family == Family::Ipv4 => next_hop,
             Some(next_hop @ NextHop::V6 { .. }) if v6_allowed => next_hop,
             _ => return Err(reset()),
@@ -370,7 +370,7 @@ impl<'a> Reader<'a, '_> {
         Ok(self.update)
     }
 
-    /// RFC 6793 4.2.3: an AGGREGATOR that is not AS_TRANS says that what has four octets is out of date.
+    /// RFC 6793 4.2.3: an AGGREGATOR that is not AS_TRANS says that what has four bytes is out of date.
     #[cold]
     fn choose_aggregator(&mut self) {
         if self.update.aggregator.is_none() {
@@ -384,7 +384,7 @@ impl<'a> Reader<'a, '_> {
     }
 }
 
-/// The first four octets as a number; the length was checked.
+/// The first four bytes as a number; the length was checked.
 #[inline]
 fn number(value: &[u8]) -> u32 {
     value.first_chunk::<4>().map_or(0, |four| u32::from_be_bytes(*four))

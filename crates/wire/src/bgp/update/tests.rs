@@ -1,4 +1,4 @@
-//! RFC 7606 rule by rule, and what RFC 6793 puts together. The twin and the properties are in tests/.
+//! RFC 7606 rule by rule, and what RFC 6793 puts together. The reference and the properties are in tests/.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -102,7 +102,7 @@ fn flags_that_conflict_withdraw_and_others_do_not() {
     withdrawn(&[0xc0, 6, 0], &EXTERNAL, Fault::Flags(0xc0));
     withdrawn(&[0x80, 35, 4, 0, 0, 0, 1], &EXTERNAL, Fault::Flags(0x80));
     assert_eq!(exactly(&[&[0xc0, 1, 1, 0], AS_PATH, NEXT_HOP]), problem(1, Fault::Flags(0xc0)));
-    // PARTIAL, a length of two octets without need, and bits without meaning.
+    // PARTIAL, a length of two bytes without need, and bits without meaning.
     good(&[0xe0, 8, 4, 0, 0, 0, 1], &EXTERNAL);
     good(&[0x9f, 4, 0, 4, 0, 0, 0, 1], &EXTERNAL);
     reset(&[0x40, 14, 5, 0, 1, 1, 0, 0], e::ATTRIBUTE_FLAGS);
@@ -372,7 +372,7 @@ fn ends_of_ribs() {
     }
 }
 
-/// The path that a neighbour with two octets meant by AS_PATH and AS4_PATH.
+/// The path that a neighbor with two octet meant by AS_PATH and AS4_PATH.
 fn merged(two_octet: &[u8], as4_path: &[u8], extra: &[u8]) -> String {
     let path = [&[0x40, 2, two_octet.len() as u8], two_octet].concat();
     let real = [&[0xc0, 17, as4_path.len() as u8], as4_path].concat();
@@ -389,8 +389,8 @@ fn as4_path_takes_the_place_of_as_trans() {
     const T: [u8; 2] = [0x5b, 0xa0];
     let two = |asns: &[[u8; 2]]| [&[2, asns.len() as u8], asns.as_flattened()].concat();
     let four = |asns: &[u32]| {
-        let octets: Vec<u8> = asns.iter().flat_map(|asn| asn.to_be_bytes()).collect();
-        [&[2, asns.len() as u8], &octets[..]].concat()
+        let bytes: Vec<u8> = asns.iter().flat_map(|asn| asn.to_be_bytes()).collect();
+        [&[2, asns.len() as u8], &bytes[..]].concat()
     };
     assert_eq!(merged(&two(&[[0, 9], T, T]), &four(&[70000, 70001]), &[]), "9 70000 70001");
     assert_eq!(merged(&two(&[T, T]), &four(&[70000, 70001]), &[]), "70000 70001");
@@ -406,7 +406,7 @@ fn as4_path_takes_the_place_of_as_trans() {
     assert_eq!(merged(&path, &four(&[9, 70000]), &[]), "(65001) 9 70000");
     let with_confederation = [&[3, 1, 0, 0, 0xfd, 0xe9][..], &four(&[70000])].concat();
     assert_eq!(merged(&path, &with_confederation, &[]), "(65001) 9 70000");
-    // An AGGREGATOR that is not AS_TRANS beside AS4_AGGREGATOR: what has four octets is out of date.
+    // An AGGREGATOR that is not AS_TRANS beside AS4_AGGREGATOR: what has four bytes is out of date.
     let known: &[u8] = &[0xc0, 7, 6, 0, 9, 1, 2, 3, 4];
     let trans: &[u8] = &[0xc0, 7, 6, 0x5b, 0xa0, 1, 2, 3, 4];
     let real: &[u8] = &[0xc0, 18, 8, 0, 1, 0x11, 0x70, 5, 6, 7, 8];
@@ -417,7 +417,7 @@ fn as4_path_takes_the_place_of_as_trans() {
 }
 
 #[test]
-fn aggregators_of_two_octets() {
+fn aggregators_of_two_bytes() {
     let parse = |extra: &[&[u8]]| {
         let path: &[u8] = &[0x40, 2, 4, 2, 1, 0xfb, 0xf0];
         let body = body(&[&[ORIGIN, path, NEXT_HOP], extra].concat(), ROUTE);
@@ -431,11 +431,11 @@ fn aggregators_of_two_octets() {
     assert_eq!(parse(&[real, trans]), made(70000, [5, 6, 7, 8]));
     assert_eq!(parse(&[trans]), made(23456, [1, 2, 3, 4]));
     assert_eq!(parse(&[real]), None);
-    assert_eq!(made(70000, [5, 6, 7, 8]).unwrap().to_octets(), [0, 1, 0x11, 0x70, 5, 6, 7, 8]);
+    assert_eq!(made(70000, [5, 6, 7, 8]).unwrap().to_bytes(), [0, 1, 0x11, 0x70, 5, 6, 7, 8]);
 }
 
 #[test]
-fn four_octets_twice_and_malformed_are_discarded() {
+fn four_bytes_twice_and_malformed_are_discarded() {
     let as4_path: &[u8] = &[0xc0, 17, 6, 2, 1, 0, 1, 0, 0];
     discarded(as4_path, &FOUR, &EXTERNAL, Fault::FromFourOctetSpeaker);
     discarded(&[0xc0, 18, 8, 0, 1, 0, 0, 1, 2, 3, 4], &FOUR, &EXTERNAL, Fault::FromFourOctetSpeaker);

@@ -67,7 +67,7 @@ fn destination(out: &mut Vec<u8>, prefix: IpPrefix, path_id: Option<u32>) {
     number(out, "path_id", path_id);
 }
 
-/// Strings, `N` octets of `value` each.
+/// Strings, `N` bytes of `value` each.
 fn list<const N: usize>(
     out: &mut Vec<u8>,
     name: &str,

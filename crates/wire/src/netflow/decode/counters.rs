@@ -33,7 +33,7 @@ pub struct Counters {
     pub sets_recovered: u64,
     /// Those among them that were thrown away, because too many wait, or the exporter is gone or has begun anew.
     pub sets_given_up: u64,
-    /// Sets that end with octets too few for a record and more than zeros: the template may not be the right one.
+    /// Sets that end with bytes too few for a record and more than zeros: the template may not be the right one.
     pub sets_with_tail: u64,
     /// Faults in messages that were read otherwise.
     pub faults: u64,

@@ -5,7 +5,7 @@ use std::fmt;
 /// Something in a message that cannot be as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Octets from the beginning of the message to what is wrong.
+    /// Bytes from the beginning of the message to what is wrong.
     pub offset: usize,
     /// What is wrong.
     pub kind: FaultKind,
@@ -22,9 +22,9 @@ impl Fault {
 pub enum FaultKind {
     /// The message ends within its header.
     HeaderShort {
-        /// Octets that the header has.
+        /// Bytes that the header has.
         needs: usize,
-        /// Octets that are there.
+        /// Bytes that are there.
         has: usize,
     },
     /// A version other than 5, 9 and 10.
@@ -33,7 +33,7 @@ pub enum FaultKind {
     MessageLength {
         /// What the field says.
         says: usize,
-        /// Octets that are there.
+        /// Bytes that are there.
         has: usize,
     },
     /// Version 5: fewer records follow than the header counts; or it counts none or more than 30, then it is no header.
@@ -47,12 +47,12 @@ pub enum FaultKind {
     SetLength {
         /// What the set's length field says.
         says: usize,
-        /// Octets left in the message.
+        /// Bytes left in the message.
         has: usize,
     },
     /// A set number that the version keeps for something else.
     SetId(u16),
-    /// Octets behind the last set or record that are not padding.
+    /// Bytes behind the last set or record that are not padding.
     Trailing(usize),
     /// A template ends within its fields.
     TemplateShort {
@@ -61,48 +61,48 @@ pub enum FaultKind {
     },
     /// A template with a number below 256.
     TemplateId(u16),
-    /// A template whose records would have no octets, or more than 16 fields without any.
+    /// A template whose records would have no bytes, or more than 16 fields without any.
     TemplateEmpty(u16),
     /// A template with more scope fields than fields, or lengths that are no multiple of a field's.
     TemplateScopes(u16),
     /// A record's field of variable length ends behind its set.
     FieldLength {
-        /// Octets that the field says it has.
+        /// Bytes that the field says it has.
         says: usize,
-        /// Octets left in the set.
+        /// Bytes left in the set.
         has: usize,
     },
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "octet {}: ", self.offset)?;
+        write!(f, "byte {}: ", self.offset)?;
         match self.kind {
             FaultKind::HeaderShort { needs, has } => {
-                write!(f, "the header has {needs} octets, the message {has}")
+                write!(f, "the header has {needs} bytes, the message {has}")
             }
             FaultKind::Version(version) => write!(f, "version {version}, where 5, 9 or 10 was expected"),
             FaultKind::MessageLength { says, has } => {
-                write!(f, "the length field says {says} octets, {has} are here")
+                write!(f, "the length field says {says} bytes, {has} are here")
             }
             FaultKind::RecordCount { says, has } => {
                 write!(f, "the header says {says} records (1 to 30 can be), {has} are here")
             }
             FaultKind::SetLength { says, has } => {
-                write!(f, "a set of {says} octets, where 4 to {has} can be")
+                write!(f, "a set of {says} bytes, where 4 to {has} can be")
             }
             FaultKind::SetId(id) => write!(f, "set number {id}, which is reserved"),
-            FaultKind::Trailing(octets) => write!(f, "{octets} octets that belong to nothing"),
+            FaultKind::Trailing(bytes) => write!(f, "{bytes} bytes that belong to nothing"),
             FaultKind::TemplateShort { id } => write!(f, "template {id} ends within its fields"),
             FaultKind::TemplateId(id) => {
                 write!(f, "a template with number {id}, where 256 or more was expected")
             }
             FaultKind::TemplateEmpty(id) => {
-                write!(f, "template {id} makes records of no octets, or of too many fields of none")
+                write!(f, "template {id} makes records of no bytes, or of too many fields of none")
             }
             FaultKind::TemplateScopes(id) => write!(f, "template {id} has scope fields that do not add up"),
             FaultKind::FieldLength { says, has } => {
-                write!(f, "a field of {says} octets, where its set has {has} left")
+                write!(f, "a field of {says} bytes, where its set has {has} left")
             }
         }
     }

@@ -1,13 +1,13 @@
 //! Message headers of the three versions, as one shape.
 
+use super::bytes::{u16_at, u32_at};
 use super::fault::{Fault, FaultKind};
-use super::octets::{u16_at, u32_at};
 
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Octets of a version 5 record.
-pub(super) const V5_RECORD_OCTETS: usize = 48;
+/// Bytes of a version 5 record.
+pub(super) const V5_RECORD_BYTES: usize = 48;
 
 /// Version 5 messages have at least one record, and at most as many as fit an Ethernet frame.
 const V5_RECORDS_MAX: usize = 30;
@@ -33,8 +33,8 @@ impl Version {
         }
     }
 
-    /// Octets of the message header.
-    pub fn header_octets(self) -> usize {
+    /// Bytes of the message header.
+    pub fn header_bytes(self) -> usize {
         match self {
             Self::NetFlow5 => 24,
             Self::NetFlow9 => 20,
@@ -63,7 +63,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header of a message that is here in full. Returns with it the octets that belong to the message.
+    /// Reads the header of a message that is here in full. Returns with it the bytes that belong to the message.
     pub(super) fn parse(message: &[u8]) -> Result<(Self, &[u8]), Fault> {
         let has = message.len();
         let short = |needs| Fault::new(0, FaultKind::HeaderShort { needs, has });
@@ -76,14 +76,14 @@ impl Header {
             10 => Version::Ipfix,
             other => return Err(Fault::new(0, FaultKind::Version(other))),
         };
-        if has < version.header_octets() {
-            return Err(short(version.header_octets()));
+        if has < version.header_bytes() {
+            return Err(short(version.header_bytes()));
         }
         Ok(match version {
             Version::NetFlow5 => {
                 let says = usize::from(u16_at(message, 2));
                 if says == 0 || says > V5_RECORDS_MAX {
-                    let has = (has - version.header_octets()) / V5_RECORD_OCTETS;
+                    let has = (has - version.header_bytes()) / V5_RECORD_BYTES;
                     return Err(Fault::new(2, FaultKind::RecordCount { says, has }));
                 }
                 (Self::netflow5(message), message)
@@ -91,7 +91,7 @@ impl Header {
             Version::NetFlow9 => (Self::netflow9(message), message),
             Version::Ipfix => {
                 let says = usize::from(u16_at(message, 2));
-                if says < version.header_octets() || says > has {
+                if says < version.header_bytes() || says > has {
                     return Err(Fault::new(2, FaultKind::MessageLength { says, has }));
                 }
                 (Self::ipfix(message), &message[..says])
@@ -152,53 +152,53 @@ impl Header {
     }
 }
 
-/// Octets of the first of the messages that lie one behind the other in a datagram; all of them if there is one.
+/// Bytes of the first of the messages that lie one behind the other in a datagram; all of them if there is one.
 ///
 /// A datagram has one message. But where a kernel cuts what an exporter hands over in one piece (`UDP_SEGMENT`), a capture
 /// on that system has the piece, as a datagram of many messages. IPFIX and NetFlow 5 say how long they are. NetFlow 9 does
 /// not: its sets are gone over until one has the number 9, which no set may have and each message begins with.
-pub fn first_message_octets(datagram: &[u8]) -> usize {
+pub fn first_message_bytes(datagram: &[u8]) -> usize {
     let all = datagram.len();
     if all < 4 {
         return all;
     }
     let version = u16_at(datagram, 0);
     let behind = match version {
-        5 => Version::NetFlow5.header_octets() + V5_RECORD_OCTETS * usize::from(u16_at(datagram, 2)),
-        9 => return first_netflow9_octets(datagram),
+        5 => Version::NetFlow5.header_bytes() + V5_RECORD_BYTES * usize::from(u16_at(datagram, 2)),
+        9 => return first_netflow9_bytes(datagram),
         10 => usize::from(u16_at(datagram, 2)),
         _ => return all,
     };
-    let needs = if version == 5 { Version::NetFlow5.header_octets() } else { Version::Ipfix.header_octets() };
+    let needs = if version == 5 { Version::NetFlow5.header_bytes() } else { Version::Ipfix.header_bytes() };
     let is_message = |rest: &[u8]| rest.len() >= needs && u16_at(rest, 0) == version;
     if behind >= needs && datagram.get(behind..).is_some_and(is_message) { behind } else { all }
 }
 
-fn first_netflow9_octets(datagram: &[u8]) -> usize {
-    const SET_HEADER_OCTETS: usize = 4;
-    let header = Version::NetFlow9.header_octets();
+fn first_netflow9_bytes(datagram: &[u8]) -> usize {
+    const SET_HEADER_BYTES: usize = 4;
+    let header = Version::NetFlow9.header_bytes();
     let source_of = |at: usize| datagram.get(at + 16..at + header);
     let mut at = header;
-    while at + SET_HEADER_OCTETS <= datagram.len() {
-        let (id, octets) = (u16_at(datagram, at), usize::from(u16_at(datagram, at + 2)));
+    while at + SET_HEADER_BYTES <= datagram.len() {
+        let (id, bytes) = (u16_at(datagram, at), usize::from(u16_at(datagram, at + 2)));
         if id == 9 && source_of(at).is_some_and(|source| Some(source) == source_of(0)) {
             return at;
         }
-        if octets < SET_HEADER_OCTETS {
+        if bytes < SET_HEADER_BYTES {
             break;
         }
-        at += octets;
+        at += bytes;
     }
     datagram.len()
 }
 
-/// Octets of the message at the beginning of a stream of IPFIX messages (TCP, TLS, a file after RFC 5655); `None` while
-/// too few octets are here to tell.
+/// Bytes of the message at the beginning of a stream of IPFIX messages (TCP, TLS, a file after RFC 5655); `None` while
+/// too few bytes are here to tell.
 ///
 /// # Errors
 /// What is no IPFIX message: its version, or a length that is shorter than the header. Where the next message begins cannot
 /// be known then.
-pub fn stream_message_octets(stream: &[u8]) -> Result<Option<usize>, Fault> {
+pub fn stream_message_bytes(stream: &[u8]) -> Result<Option<usize>, Fault> {
     if stream.len() < 4 {
         return Ok(None);
     }
@@ -207,7 +207,7 @@ pub fn stream_message_octets(stream: &[u8]) -> Result<Option<usize>, Fault> {
         return Err(Fault::new(0, FaultKind::Version(version)));
     }
     let says = usize::from(u16_at(stream, 2));
-    if says < Version::Ipfix.header_octets() {
+    if says < Version::Ipfix.header_bytes() {
         return Err(Fault::new(2, FaultKind::MessageLength { says, has: stream.len() }));
     }
     Ok(Some(says))

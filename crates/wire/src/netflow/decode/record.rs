@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::bytes::u16_at;
 use super::fault::{Fault, FaultKind};
 use super::header::Header;
-use super::octets::u16_at;
 use super::template::{FieldName, Template, VARIABLE};
 use crate::netflow::element::{DataType, FLOW_END_SYS_UP_TIME, FLOW_START_SYS_UP_TIME};
 
@@ -21,18 +21,18 @@ pub struct Record<'a> {
     pub header: &'a Header,
     /// What its fields are.
     pub template: &'a Template,
-    octets: &'a [u8],
+    bytes: &'a [u8],
 }
 
 impl<'a> Record<'a> {
     /// The fields in the template's order, scopes first.
     pub fn fields(&self) -> Fields<'a> {
-        Fields { template: self.template, number: 0, octets: self.octets }
+        Fields { template: self.template, number: 0, bytes: self.bytes }
     }
 
-    /// The record's octets, without padding.
+    /// The record's bytes, without padding.
     pub fn octets(&self) -> &'a [u8] {
-        self.octets
+        self.bytes
     }
 }
 
@@ -41,7 +41,7 @@ impl<'a> Record<'a> {
 pub struct Fields<'a> {
     template: &'a Template,
     number: usize,
-    octets: &'a [u8],
+    bytes: &'a [u8],
 }
 
 impl<'a> Iterator for Fields<'a> {
@@ -50,54 +50,54 @@ impl<'a> Iterator for Fields<'a> {
     #[inline]
     fn next(&mut self) -> Option<Field<'a>> {
         let specifier = self.template.fields.get(self.number)?;
-        let (prefix, octets) = field_extent(specifier.octets, self.octets);
+        let (prefix, bytes) = field_extent(specifier.bytes, self.bytes);
         // The record was measured before, so its fields are there.
-        let value = self.octets.get(prefix..prefix + octets)?;
-        self.octets = &self.octets[prefix + octets..];
+        let value = self.bytes.get(prefix..prefix + bytes)?;
+        self.bytes = &self.bytes[prefix + bytes..];
         self.number += 1;
-        Some(Field { name: specifier.name, is_scope: self.number <= self.template.scopes, octets: value })
+        Some(Field { name: specifier.name, is_scope: self.number <= self.template.scopes, bytes: value })
     }
 }
 
-/// Octets that say how long a field is, and its length: RFC 7011, 7. What is not there reads as 0; whoever asks
+/// Bytes that say how long a field is, and its length: RFC 7011, 7. What is not there reads as 0; whoever asks
 /// compares the sum with what is left.
 #[inline]
-fn field_extent(specified: u16, octets: &[u8]) -> (usize, usize) {
+fn field_extent(specified: u16, bytes: &[u8]) -> (usize, usize) {
     if specified != VARIABLE {
         return (0, usize::from(specified));
     }
-    match octets.first() {
-        Some(255) => (3, usize::from(u16_at(octets, 1))),
+    match bytes.first() {
+        Some(255) => (3, usize::from(u16_at(bytes, 1))),
         Some(short) => (1, usize::from(*short)),
         None => (1, 0),
     }
 }
 
-/// Octets of the record at the beginning of `rest`, which has at least as many as the shortest record.
+/// Bytes of the record at the beginning of `rest`, which has at least as many as the shortest record.
 /// `offset` is that of `rest` in the message.
-fn record_octets(template: &Template, rest: &[u8], offset: usize) -> Result<usize, Fault> {
+fn record_bytes(template: &Template, rest: &[u8], offset: usize) -> Result<usize, Fault> {
     if template.is_fixed {
-        return Ok(template.octets_min);
+        return Ok(template.bytes_min);
     }
     let mut at = 0;
     for specifier in &template.fields {
         let left = rest.get(at..).unwrap_or_default();
-        let (prefix, octets) = field_extent(specifier.octets, left);
-        if prefix + octets > left.len() {
-            let kind = FaultKind::FieldLength { says: octets, has: left.len().saturating_sub(prefix) };
+        let (prefix, bytes) = field_extent(specifier.bytes, left);
+        if prefix + bytes > left.len() {
+            let kind = FaultKind::FieldLength { says: bytes, has: left.len().saturating_sub(prefix) };
             return Err(Fault::new(offset + at, kind));
         }
-        at += prefix + octets;
+        at += prefix + bytes;
     }
     Ok(at)
 }
 
-/// What became of a set's octets.
+/// What became of a set's bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Cut {
     /// Records found.
     pub(super) records: u32,
-    /// Whether octets were left that are too few for a record and more than zeros.
+    /// Whether bytes were left that are too few for a record and more than zeros.
     pub(super) has_tail: bool,
     /// Why it ended before its time.
     pub(super) fault: Option<Fault>,
@@ -113,12 +113,12 @@ pub(super) fn cut(
 ) -> Cut {
     let mut cut = Cut::default();
     let mut at = 0;
-    while set.len() - at >= template.octets_min {
-        match record_octets(template, &set[at..], offset + at) {
-            Ok(octets) => {
-                visit(&Record { header, template, octets: &set[at..at + octets] });
+    while set.len() - at >= template.bytes_min {
+        match record_bytes(template, &set[at..], offset + at) {
+            Ok(bytes) => {
+                visit(&Record { header, template, bytes: &set[at..at + bytes] });
                 cut.records += 1;
-                at += octets;
+                at += bytes;
             }
             Err(fault) => {
                 cut.fault = Some(fault);
@@ -126,7 +126,7 @@ pub(super) fn cut(
             }
         }
     }
-    cut.has_tail = set[at..].iter().any(|octet| *octet != 0);
+    cut.has_tail = set[at..].iter().any(|byte| *byte != 0);
     cut
 }
 
@@ -137,8 +137,8 @@ pub struct Field<'a> {
     pub name: FieldName,
     /// Whether it says what the record is about, rather than something about that.
     pub is_scope: bool,
-    /// Its octets, without those that say how long it is.
-    pub octets: &'a [u8],
+    /// Its bytes, without those that say how long it is.
+    pub bytes: &'a [u8],
 }
 
 /// A field's value by the type that the registry gives its element.
@@ -160,50 +160,49 @@ pub enum Value<'a> {
     TimeNs(u64),
     /// Text, without the zeros that fill it up.
     Text(Cow<'a, str>),
-    /// Octets of no known type, or whose length does not go with their type.
-    Octets(&'a [u8]),
+    /// Bytes of no known type, or whose length does not go with their type.
+    Bytes(&'a [u8]),
 }
 
 impl<'a> Field<'a> {
-    /// The octets as a number: up to eight count, and leading zeros. Shorter than the element's type is RFC 7011's reduced-size
+    /// The bytes as a number: up to eight count, and leading zeros. Shorter than the element's type is RFC 7011's reduced-size
     /// encoding (6.2); longer ones are seen of NetFlow 9.
     #[inline]
     pub fn unsigned(&self) -> Option<u64> {
-        let (zeros, number) = self.octets.split_at(self.octets.len().saturating_sub(8));
-        if self.octets.is_empty() || zeros.iter().any(|octet| *octet != 0) {
+        let (zeros, number) = self.bytes.split_at(self.bytes.len().saturating_sub(8));
+        if self.bytes.is_empty() || zeros.iter().any(|byte| *byte != 0) {
             return None;
         }
-        Some(number.iter().fold(0, |sum, octet| sum << 8 | u64::from(*octet)))
+        Some(number.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
     }
 
     fn signed(&self) -> Option<i64> {
-        let sign = if self.octets.first()? & 0x80 == 0 { 0 } else { -1 };
-        (self.octets.len() <= 8)
-            .then(|| self.octets.iter().fold(sign, |sum, octet| sum << 8 | i64::from(*octet)))
+        let sign = if self.bytes.first()? & 0x80 == 0 { 0 } else { -1 };
+        (self.bytes.len() <= 8).then(|| self.bytes.iter().fold(sign, |sum, byte| sum << 8 | i64::from(*byte)))
     }
 
-    /// The octets as a floating-point number: four or eight.
+    /// The bytes as a floating-point number: four or eight.
     pub fn float(&self) -> Option<f64> {
-        match self.octets.len() {
-            4 => Some(f64::from(f32::from_be_bytes(self.octets.try_into().ok()?))),
-            8 => Some(f64::from_be_bytes(self.octets.try_into().ok()?)),
+        match self.bytes.len() {
+            4 => Some(f64::from(f32::from_be_bytes(self.bytes.try_into().ok()?))),
+            8 => Some(f64::from_be_bytes(self.bytes.try_into().ok()?)),
             _ => None,
         }
     }
 
-    /// The octets as an address: four or sixteen.
+    /// The bytes as an address: four or sixteen.
     #[inline]
     pub fn address(&self) -> Option<IpAddr> {
-        if let Ok(octets) = <[u8; 4]>::try_from(self.octets) {
-            return Some(Ipv4Addr::from(octets).into());
+        if let Ok(bytes) = <[u8; 4]>::try_from(self.bytes) {
+            return Some(Ipv4Addr::from(bytes).into());
         }
-        <[u8; 16]>::try_from(self.octets).ok().map(|octets| Ipv6Addr::from(octets).into())
+        <[u8; 16]>::try_from(self.bytes).ok().map(|bytes| Ipv6Addr::from(bytes).into())
     }
 
-    /// The octets as text, without zeros at the end. What is not UTF-8 is replaced.
+    /// The bytes as text, without zeros at the end. What is not UTF-8 is replaced.
     pub fn text(&self) -> Cow<'a, str> {
-        let zeros = self.octets.iter().rev().take_while(|octet| **octet == 0).count();
-        String::from_utf8_lossy(&self.octets[..self.octets.len() - zeros])
+        let zeros = self.bytes.iter().rev().take_while(|byte| **byte == 0).count();
+        String::from_utf8_lossy(&self.bytes[..self.bytes.len() - zeros])
     }
 
     /// The time a field says, in nanoseconds since the epoch: of elements whose type is a time, and of `flowStartSysUpTime` and
@@ -218,33 +217,33 @@ impl<'a> Field<'a> {
             DataType::Milliseconds => Some(self.unsigned()?.saturating_mul(1_000_000)),
             // RFC 7011, 6.1.9: the lowest eleven bits are below a microsecond and to be ignored.
             DataType::Microseconds => {
-                Some(ntp_to_ns(u64::from_be_bytes(self.octets.try_into().ok()?) & !0x7ff))
+                Some(ntp_to_ns(u64::from_be_bytes(self.bytes.try_into().ok()?) & !0x7ff))
             }
-            DataType::Nanoseconds => Some(ntp_to_ns(u64::from_be_bytes(self.octets.try_into().ok()?))),
+            DataType::Nanoseconds => Some(ntp_to_ns(u64::from_be_bytes(self.bytes.try_into().ok()?))),
             _ => None,
         }
     }
 
-    /// The value by the element's type; octets where there is none or the length is not one the type may have.
+    /// The value by the element's type; bytes where there is none or the length is not one the type may have.
     pub fn value(&self, header: &Header) -> Value<'a> {
         let typed = self.name.element().and_then(|element| match element.data_type {
             DataType::Unsigned(_) => self.unsigned().map(Value::Unsigned),
             DataType::Signed(_) => self.signed().map(Value::Signed),
             DataType::Float64 => self.float().map(Value::Float),
-            DataType::Boolean => match self.octets {
+            DataType::Boolean => match self.bytes {
                 [1] => Some(Value::Boolean(true)),
                 [2] => Some(Value::Boolean(false)),
                 _ => None,
             },
-            DataType::MacAddress => self.octets.try_into().ok().map(Value::Mac),
+            DataType::MacAddress => self.bytes.try_into().ok().map(Value::Mac),
             DataType::Ipv4Address | DataType::Ipv6Address => self.address().map(Value::Address),
             DataType::Seconds | DataType::Milliseconds | DataType::Microseconds | DataType::Nanoseconds => {
                 self.time_ns(header).map(Value::TimeNs)
             }
             DataType::String => Some(Value::Text(self.text())),
-            DataType::Octets => None,
+            DataType::Bytes => None,
         });
-        typed.unwrap_or(Value::Octets(self.octets))
+        typed.unwrap_or(Value::Bytes(self.bytes))
     }
 }
 
@@ -275,8 +274,8 @@ mod tests {
 
     #[test]
     fn numbers_of_any_length() {
-        fn field(octets: &[u8]) -> Field<'_> {
-            Field { name: FieldName::Element(1), is_scope: false, octets }
+        fn field(bytes: &[u8]) -> Field<'_> {
+            Field { name: FieldName::Element(1), is_scope: false, bytes }
         }
         assert_eq!(field(&[1, 2]).unsigned(), Some(0x102));
         assert_eq!(field(&[0, 0, 1, 2, 3, 4, 5, 6, 7, 8]).unsigned(), Some(0x0102_0304_0506_0708));
@@ -295,7 +294,7 @@ mod tests {
             let fraction = ((ns << 32) + NS_PER_S / 2) / NS_PER_S;
             let seconds = (unix_s + NTP_TO_UNIX_S) & 0xffff_ffff;
             let expected = unix_s * NS_PER_S + ns;
-            // One octet pattern stands for two times, 136 years apart.
+            // One byte pattern stands for two times, 136 years apart.
             prop_assume!(unix_s + NTP_TO_UNIX_S >= 1 << 31 && unix_s + NTP_TO_UNIX_S < (1 << 32) + (1 << 31));
             prop_assert_eq!(ntp_to_ns(seconds << 32 | fraction), expected);
         }

@@ -1,14 +1,14 @@
 //! Templates: which fields a record has, in which order and how long.
 
+use super::bytes::{u16_at, u32_at};
 use super::fault::{Fault, FaultKind};
-use super::header::{V5_RECORD_OCTETS, Version};
-use super::octets::{u16_at, u32_at};
+use super::header::{V5_RECORD_BYTES, Version};
 use crate::netflow::element::{self, REVERSE_ENTERPRISE};
 
 /// The length in a template that stands for "each record says it" (RFC 7011, 7).
 pub const VARIABLE: u16 = 65_535;
 
-/// Fields of no octets that a template may have (Junos sends one). With more, a few octets of data would be endless fields.
+/// Fields of no bytes that a template may have (Junos sends one). With more, a few bytes of data would be endless fields.
 const EMPTY_FIELDS_MAX: usize = 16;
 
 /// What a field is.
@@ -44,13 +44,13 @@ impl FieldName {
 pub struct FieldSpecifier {
     /// What it is.
     pub name: FieldName,
-    /// Octets in each record, or [`VARIABLE`].
-    pub octets: u16,
+    /// Bytes in each record, or [`VARIABLE`].
+    pub bytes: u16,
 }
 
 impl FieldSpecifier {
-    const fn element(id: u16, octets: u16) -> Self {
-        Self { name: FieldName::Element(id), octets }
+    const fn element(id: u16, bytes: u16) -> Self {
+        Self { name: FieldName::Element(id), bytes }
     }
 }
 
@@ -74,8 +74,8 @@ pub struct Template {
     pub scopes: usize,
     /// The fields in their order.
     pub fields: Box<[FieldSpecifier]>,
-    /// Octets of the shortest record.
-    pub(super) octets_min: usize,
+    /// Bytes of the shortest record.
+    pub(super) bytes_min: usize,
     /// Whether every record is that long.
     pub(super) is_fixed: bool,
 }
@@ -88,16 +88,16 @@ impl Template {
         fields: Vec<FieldSpecifier>,
         offset: usize,
     ) -> Result<Self, Fault> {
-        let is_fixed = fields.iter().all(|field| field.octets != VARIABLE);
-        // A field of variable length has at least the octet that says how long it is.
-        let octets =
-            |field: &FieldSpecifier| if field.octets == VARIABLE { 1 } else { usize::from(field.octets) };
-        let octets_min = fields.iter().map(octets).sum();
-        let empty_fields = fields.iter().filter(|field| field.octets == 0).count();
-        if octets_min == 0 || empty_fields > EMPTY_FIELDS_MAX {
+        let is_fixed = fields.iter().all(|field| field.bytes != VARIABLE);
+        // A field of variable length has at least the byte that says how long it is.
+        let bytes =
+            |field: &FieldSpecifier| if field.bytes == VARIABLE { 1 } else { usize::from(field.bytes) };
+        let bytes_min = fields.iter().map(bytes).sum();
+        let empty_fields = fields.iter().filter(|field| field.bytes == 0).count();
+        if bytes_min == 0 || empty_fields > EMPTY_FIELDS_MAX {
             return Err(Fault::new(offset, FaultKind::TemplateEmpty(id)));
         }
-        Ok(Self { id, kind, scopes, fields: fields.into_boxed_slice(), octets_min, is_fixed })
+        Ok(Self { id, kind, scopes, fields: fields.into_boxed_slice(), bytes_min, is_fixed })
     }
 
     /// The layout that all NetFlow 5 records have, as a template.
@@ -129,14 +129,14 @@ impl Template {
             id: 5,
             kind: TemplateKind::Data,
             scopes: 0,
-            fields: fields.iter().map(|(id, octets)| FieldSpecifier::element(*id, *octets)).collect(),
-            octets_min: V5_RECORD_OCTETS,
+            fields: fields.iter().map(|(id, bytes)| FieldSpecifier::element(*id, *bytes)).collect(),
+            bytes_min: V5_RECORD_BYTES,
             is_fixed: true,
         }
     }
 
     /// What it costs in memory, about.
-    pub(super) fn memory_octets(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.fields.len() * size_of::<FieldSpecifier>()
     }
 }
@@ -164,18 +164,18 @@ impl<'a> Definitions<'a> {
         Self { version, kind, set, offset }
     }
 
-    /// Octets taken by one field's entry at the head of `fields`, and the field.
+    /// Bytes taken by one field's entry at the head of `fields`, and the field.
     fn field(&self, fields: &[u8], is_scope: bool) -> Option<(FieldSpecifier, usize)> {
         if fields.len() < 4 {
             return None;
         }
-        let (id, octets) = (u16_at(fields, 0), u16_at(fields, 2));
+        let (id, bytes) = (u16_at(fields, 0), u16_at(fields, 2));
         if self.version == Version::NetFlow9 {
             let name = if is_scope { FieldName::Scope(id) } else { FieldName::Element(id) };
-            return Some((FieldSpecifier { name, octets }, 4));
+            return Some((FieldSpecifier { name, bytes }, 4));
         }
         if id & 0x8000 == 0 {
-            return Some((FieldSpecifier::element(id, octets), 4));
+            return Some((FieldSpecifier::element(id, bytes), 4));
         }
         if fields.len() < 8 {
             return None;
@@ -186,10 +186,10 @@ impl<'a> Definitions<'a> {
             REVERSE_ENTERPRISE => FieldName::Reverse(id),
             enterprise => FieldName::Enterprise { enterprise, id },
         };
-        Some((FieldSpecifier { name, octets }, 8))
+        Some((FieldSpecifier { name, bytes }, 8))
     }
 
-    /// How many fields follow the head of an entry, how many of them are scopes, and the head's octets.
+    /// How many fields follow the head of an entry, how many of them are scopes, and the head's bytes.
     fn head(&self, id: u16) -> Result<(usize, usize, usize), Fault> {
         let short = Fault::new(self.offset, FaultKind::TemplateShort { id });
         let scopes_wrong = Fault::new(self.offset, FaultKind::TemplateScopes(id));
@@ -201,7 +201,7 @@ impl<'a> Definitions<'a> {
         }
         let (first, second) = (usize::from(u16_at(self.set, 2)), usize::from(u16_at(self.set, 4)));
         let (fields, scopes) = match self.version {
-            // RFC 3954, 6.1: lengths of the scope part and of the option part, in octets.
+            // RFC 3954, 6.1: lengths of the scope part and of the option part, in bytes.
             Version::NetFlow9 if !first.is_multiple_of(4) || !second.is_multiple_of(4) => {
                 return Err(scopes_wrong);
             }
@@ -212,14 +212,14 @@ impl<'a> Definitions<'a> {
         if scopes > fields { Err(scopes_wrong) } else { Ok((fields, scopes, 6)) }
     }
 
-    fn advance(&mut self, octets: usize) {
-        self.set = self.set.get(octets..).unwrap_or_default();
-        self.offset += octets;
+    fn advance(&mut self, bytes: usize) {
+        self.set = self.set.get(bytes..).unwrap_or_default();
+        self.offset += bytes;
     }
 
     fn read(&mut self) -> Result<Definition, Fault> {
         let (id, offset) = (u16_at(self.set, 0), self.offset);
-        // A withdrawal has four octets also among options templates (RFC 7011, 8.1).
+        // A withdrawal has four bytes also among options templates (RFC 7011, 8.1).
         if self.version == Version::Ipfix && u16_at(self.set, 2) == 0 {
             self.advance(4);
             return Ok(Definition::Withdrawal(id));
@@ -227,16 +227,16 @@ impl<'a> Definitions<'a> {
         if id < 256 {
             return Err(Fault::new(offset, FaultKind::TemplateId(id)));
         }
-        let (count, scopes, head_octets) = self.head(id)?;
-        let mut at = head_octets;
-        // The count is not believed: room is made only for as many fields as the octets can hold.
+        let (count, scopes, head_bytes) = self.head(id)?;
+        let mut at = head_bytes;
+        // The count is not believed: room is made only for as many fields as the bytes can hold.
         let mut fields = Vec::with_capacity(count.min(self.set.len() / 4));
         for number in 0..count {
             let short = Fault::new(offset + at, FaultKind::TemplateShort { id });
-            let (field, octets) =
+            let (field, bytes) =
                 self.field(self.set.get(at..).unwrap_or_default(), number < scopes).ok_or(short)?;
             fields.push(field);
-            at += octets;
+            at += bytes;
         }
         self.advance(at);
         Template::new(id, self.kind, scopes, fields, offset).map(Definition::Template)
@@ -248,7 +248,7 @@ impl Iterator for Definitions<'_> {
 
     /// After a fault nothing more comes: where the next entry begins is not certain.
     fn next(&mut self) -> Option<Self::Item> {
-        // Padding: fewer octets than the shortest entry has, or zeros.
+        // Padding: fewer bytes than the shortest entry has, or zeros.
         if self.set.len() < 4 || u32_at(self.set, 0) == 0 {
             return None;
         }

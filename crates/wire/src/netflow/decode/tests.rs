@@ -1,4 +1,4 @@
-//! Behaviour by small messages made here, and a tiny encoder whose messages must come back.
+//! Behavior by small messages made here, and a tiny encoder whose messages must come back.
 
 use proptest::prelude::*;
 
@@ -45,25 +45,25 @@ fn netflow5(sequence: u32, second: u32, records: u16) -> Vec<u8> {
 /// A template's entry of elements and their lengths.
 fn template(id: u16, fields: &[(u16, u16)]) -> Vec<u8> {
     let mut entry = [id.to_be_bytes(), (fields.len() as u16).to_be_bytes()].concat();
-    for (element, octets) in fields {
+    for (element, bytes) in fields {
         entry.extend(element.to_be_bytes());
-        entry.extend(octets.to_be_bytes());
+        entry.extend(bytes.to_be_bytes());
     }
     entry
 }
 
-/// Template 256 as most tests have it: records of one and two octets.
+/// Template 256 as most tests have it: records of one and two bytes.
 fn short_template() -> Vec<u8> {
     template(256, &[(PROTOCOL_IDENTIFIER, 1), (SOURCE_TRANSPORT_PORT, 2)])
 }
 
-/// What a message's records hold, as names and octets.
+/// What a message's records hold, as names and bytes.
 type Seen = Vec<Vec<(FieldName, Vec<u8>)>>;
 
 fn take(decoder: &mut Decoder, source: Source, message: &[u8], now_ns: u64) -> (Report, Seen) {
     let mut seen = Vec::new();
     let handled = decoder.handle_message(source, message, now_ns, |record| {
-        seen.push(record.fields().map(|field| (field.name, field.octets.to_vec())).collect());
+        seen.push(record.fields().map(|field| (field.name, field.bytes.to_vec())).collect());
     });
     (handled.unwrap(), seen)
 }
@@ -101,12 +101,12 @@ fn headers_that_make_no_sense_refuse_the_message() {
 #[test]
 fn a_stream_is_cut_by_the_length_field() {
     let message = ipfix(0, 0, &[set(2, &short_template())]);
-    assert_eq!(stream_message_octets(&message[..3]), Ok(None));
-    assert_eq!(stream_message_octets(&message), Ok(Some(message.len())));
-    assert_eq!(stream_message_octets(&[0, 9, 0, 0]).unwrap_err().kind, FaultKind::Version(9));
-    let short = stream_message_octets(&[0, 10, 0, 15]).unwrap_err();
+    assert_eq!(stream_message_bytes(&message[..3]), Ok(None));
+    assert_eq!(stream_message_bytes(&message), Ok(Some(message.len())));
+    assert_eq!(stream_message_bytes(&[0, 9, 0, 0]).unwrap_err().kind, FaultKind::Version(9));
+    let short = stream_message_bytes(&[0, 10, 0, 15]).unwrap_err();
     assert_eq!(short.kind, FaultKind::MessageLength { says: 15, has: 4 });
-    assert_eq!(short.to_string(), "octet 2: the length field says 15 octets, 4 are here");
+    assert_eq!(short.to_string(), "byte 2: the length field says 15 bytes, 4 are here");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn what_waits_is_bounded_and_the_oldest_goes() {
     let (_, seen) = take(&mut decoder, UDP, &ipfix(5, 1, &[set(2, &short_template())]), 0);
     assert_eq!(seen.iter().map(|record| record[0].1[0]).collect::<Vec<_>>(), [3, 4]);
 
-    let mut decoder = Decoder::new(Limits { waiting_octets_max: 1_000, ..Limits::default() });
+    let mut decoder = Decoder::new(Limits { waiting_bytes_max: 1_000, ..Limits::default() });
     records(&mut decoder, UDP, &ipfix(0, 1, &[set(256, &[0; 2_000])]));
     assert_eq!((decoder.waiting(), decoder.counters().sets_given_up), ((0, 0), 1));
 }
@@ -382,7 +382,7 @@ fn enterprises_reverses_and_scopes_are_told_apart() {
     assert_eq!(names[0].element().unwrap().name, "octetDeltaCount");
     assert_eq!(names[1].element(), None);
 
-    // NetFlow 9: lengths of scopes and options in octets, scopes of its own, vendors' numbers without an enterprise.
+    // NetFlow 9: lengths of scopes and options in bytes, scopes of its own, vendors' numbers without an enterprise.
     let options = [1, 0, 0, 4, 0, 8, 0, 2, 0, 4, 0, 34, 0, 2, 0x80, 0xe8, 0, 1];
     let data = set(256, &[0, 0, 0, 9, 0, 100, 5]);
     let mut decoder = Decoder::default();
@@ -438,13 +438,13 @@ struct Written {
 
 fn arbitrary_written() -> impl Strategy<Value = Written> {
     let fields = prop::collection::vec(arbitrary_field(), 1..8)
-        .prop_filter("records have octets", |fields| fields.iter().any(|(_, octets)| *octets != 0));
+        .prop_filter("records have bytes", |fields| fields.iter().any(|(_, bytes)| *bytes != 0));
     (256u16.., 0usize..4, fields).prop_flat_map(|(id, scopes, fields)| {
-        let value = |octets: u16| match octets {
+        let value = |bytes: u16| match bytes {
             VARIABLE => prop_oneof![prop::collection::vec(any::<u8>(), 0..300)].boxed(),
-            octets => prop::collection::vec(any::<u8>(), usize::from(octets)).boxed(),
+            bytes => prop::collection::vec(any::<u8>(), usize::from(bytes)).boxed(),
         };
-        let record: Vec<_> = fields.iter().map(|(_, octets)| value(*octets)).collect();
+        let record: Vec<_> = fields.iter().map(|(_, bytes)| value(*bytes)).collect();
         let scopes = scopes.min(fields.len());
         prop::collection::vec(record, 0..5).prop_map(move |records| Written {
             id,
@@ -461,14 +461,14 @@ impl Written {
         if self.scopes > 0 {
             entry.extend((self.scopes as u16).to_be_bytes());
         }
-        for (name, octets) in &self.fields {
+        for (name, bytes) in &self.fields {
             let (id, enterprise) = match *name {
                 FieldName::Element(id) | FieldName::Scope(id) => (id, None),
                 FieldName::Reverse(id) => (id | 0x8000, Some(REVERSE_ENTERPRISE)),
                 FieldName::Enterprise { enterprise, id } => (id | 0x8000, Some(enterprise)),
             };
             entry.extend(id.to_be_bytes());
-            entry.extend(octets.to_be_bytes());
+            entry.extend(bytes.to_be_bytes());
             entry.extend(enterprise.iter().flat_map(|enterprise| enterprise.to_be_bytes()));
         }
         set(if self.scopes > 0 { 3 } else { 2 }, &entry)
@@ -476,8 +476,8 @@ impl Written {
 
     fn data_set(&self, padding: usize) -> Vec<u8> {
         let mut content = Vec::new();
-        for ((_, octets), value) in self.records.iter().flat_map(|record| self.fields.iter().zip(record)) {
-            match (*octets, value.len()) {
+        for ((_, bytes), value) in self.records.iter().flat_map(|record| self.fields.iter().zip(record)) {
+            match (*bytes, value.len()) {
                 (VARIABLE, 255..) => {
                     content.push(255);
                     content.extend((value.len() as u16).to_be_bytes());
@@ -488,12 +488,12 @@ impl Written {
             content.extend(value);
         }
         // Padding has to be shorter than any record.
-        let octets_min: usize = self
+        let bytes_min: usize = self
             .fields
             .iter()
-            .map(|(_, octets)| if *octets == VARIABLE { 1 } else { usize::from(*octets) })
+            .map(|(_, bytes)| if *bytes == VARIABLE { 1 } else { usize::from(*bytes) })
             .sum();
-        content.extend(vec![0; padding.min(octets_min - 1)]);
+        content.extend(vec![0; padding.min(bytes_min - 1)]);
         set(self.id, &content)
     }
 
@@ -525,7 +525,7 @@ proptest! {
         prop_assert_eq!(template.scopes, written.scopes);
     }
 
-    /// Octets changed anywhere: no panic, records lie within the message, sets are in the books.
+    /// Bytes changed anywhere: no panic, records lie within the message, sets are counted.
     #[test]
     fn damaged_messages_do_no_harm(
         written in prop::collection::vec(arbitrary_written(), 1..4),
@@ -536,18 +536,18 @@ proptest! {
         let sets: Vec<Vec<u8>> = written.iter().flat_map(|w| [w.data_set(0), w.template_set(), w.data_set(0)]).collect();
         let mut message = ipfix(0, 1, &sets);
         message[1] = version;
-        for (place, octet) in damage {
+        for (place, byte) in damage {
             let place = place.index(message.len());
-            message[place] = octet;
+            message[place] = byte;
         }
-        let octets = message.len() - cut.index(message.len()) / 8;
+        let bytes = message.len() - cut.index(message.len()) / 8;
         let mut decoder = Decoder::default();
         let mut visited = 0u64;
         for _ in 0..2 {
-            let handled = decoder.handle_message(UDP, &message[..octets], 0, |record| {
+            let handled = decoder.handle_message(UDP, &message[..bytes], 0, |record| {
                 visited += 1;
-                let octets: usize = record.fields().map(|field| field.octets.len()).sum();
-                assert!(octets <= record.octets().len());
+                let bytes: usize = record.fields().map(|field| field.bytes.len()).sum();
+                assert!(bytes <= record.octets().len());
                 for field in record.fields() {
                     field.value(record.header);
                 }

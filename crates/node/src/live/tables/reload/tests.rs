@@ -49,12 +49,15 @@ fn only_what_differs_is_touched() {
          [[routes]]\nprefix = \"2001:db8:77::/48\"\naction = \"blackhole\"\n",
     );
     let difference = RouteDifference::between(&before, &after);
-    assert_eq!(difference.counts(), RouteCounts { set: 2, removed: 0 });
-    assert_eq!(RouteDifference::between(&after, &before).counts(), RouteCounts { set: 1, removed: 1 });
+    assert_eq!(difference.counts(), RouteCounts { added: 1, changed: 1, removed: 0 });
+    assert_eq!(
+        RouteDifference::between(&after, &before).counts(),
+        RouteCounts { added: 0, changed: 1, removed: 1 }
+    );
     assert_eq!(RouteDifference::between(&after, &after.clone()).counts(), RouteCounts::default());
     let mut tables = LiveTables::new(&before).expect("tables");
     turn(&mut tables, &before, &after, 1);
-    let via = |address: &str| Path::Neighbour { port: 1, address: address.parse().expect("an address") };
+    let via = |address: &str| Path::Neighbor { port: 1, address: address.parse().expect("an address") };
     assert_eq!(ends(&tables, "192.0.2.9".parse().expect("an address")), [via("198.51.100.4")]);
     assert_eq!(ends(&tables, "8.8.8.8".parse().expect("an address")), [via("198.51.100.2")]);
     assert_eq!(
@@ -66,29 +69,29 @@ fn only_what_differs_is_touched() {
 }
 
 #[test]
-fn stations_stay_and_configured_host_routes_come_and_go_around_them() {
+fn neighbors_stay_and_configured_host_routes_come_and_go_around_them() {
     let plain = config("");
     let steered = config("[[routes]]\nprefix = \"198.51.100.7/32\"\nvia = \"10.1.0.9\"\n");
     let mut tables = LiveTables::new(&plain).expect("tables");
-    let station: IpAddr = "198.51.100.7".parse().expect("an address");
-    let own = [Path::Neighbour { port: 1, address: station }];
-    let other = [Path::Neighbour { port: 0, address: "10.1.0.9".parse().expect("an address") }];
-    assert!(tables.resolved(1, station, [2; 6]));
-    assert_eq!(ends(&tables, station), own);
+    let neighbor: IpAddr = "198.51.100.7".parse().expect("an address");
+    let own = [Path::Neighbor { port: 1, address: neighbor }];
+    let other = [Path::Neighbor { port: 0, address: "10.1.0.9".parse().expect("an address") }];
+    assert!(tables.resolved(1, neighbor, [2; 6]));
+    assert_eq!(ends(&tables, neighbor), own);
     turn(&mut tables, &plain, &steered, 9);
-    assert_eq!(ends(&tables, station), other, "what is configured wins");
-    tables.lost(1, station);
-    assert_eq!(ends(&tables, station), other);
-    assert!(tables.resolved(1, station, [2; 6]));
+    assert_eq!(ends(&tables, neighbor), other, "what is configured wins");
+    tables.lost(1, neighbor);
+    assert_eq!(ends(&tables, neighbor), other);
+    assert!(tables.resolved(1, neighbor, [2; 6]));
     turn(&mut tables, &steered, &plain, 9);
-    assert_eq!(ends(&tables, station), own);
-    tables.lost(1, station);
-    assert_eq!(ends(&tables, station), [Path::Glean { port: 1 }]);
+    assert_eq!(ends(&tables, neighbor), own);
+    tables.lost(1, neighbor);
+    assert_eq!(ends(&tables, neighbor), [Path::Glean { port: 1 }]);
     // A network's last address is somebody's, if it really is.
     let last: IpAddr = "198.51.100.255".parse().expect("an address");
     assert_eq!(ends(&tables, last), [Path::Drop(DropReason::NotUnicast)]);
     tables.resolved(1, last, [3; 6]);
-    assert_eq!(ends(&tables, last), [Path::Neighbour { port: 1, address: last }]);
+    assert_eq!(ends(&tables, last), [Path::Neighbor { port: 1, address: last }]);
     tables.lost(1, last);
     assert_eq!(ends(&tables, last), [Path::Drop(DropReason::NotUnicast)]);
 }
@@ -151,15 +154,15 @@ proptest! {
     #[test]
     fn tables_that_changed_answer_like_tables_that_were_made(
         a in routes(), b in routes(), c in routes(), slice in 1usize..9, stop in 0usize..30,
-        stations in prop::collection::vec(0u8..6, 0..4),
+        neighbors in prop::collection::vec(0u8..6, 0..4),
     ) {
         let [first, second, third] = [&a, &b, &c].map(|routes| config(&text_of(routes)));
         let mut tables = LiveTables::new(&first).expect("tables");
-        let mut twin = LiveTables::new(&third).expect("tables");
-        for station in stations {
-            let address = IpAddr::from([198, 51, 100, station + 8]);
-            tables.resolved(1, address, [2, 0, 0, 0, 0, station]);
-            twin.resolved(1, address, [2, 0, 0, 0, 0, station]);
+        let mut reference = LiveTables::new(&third).expect("tables");
+        for neighbor in neighbors {
+            let address = IpAddr::from([198, 51, 100, neighbor + 8]);
+            tables.resolved(1, address, [2, 0, 0, 0, 0, neighbor]);
+            reference.resolved(1, address, [2, 0, 0, 0, 0, neighbor]);
         }
         turn(&mut tables, &first, &second, slice);
         let mut undone = tables.begin_routes(RouteDifference::between(&second, &first)).expect("numbers");
@@ -168,27 +171,28 @@ proptest! {
         let mut same = LiveTables::new(&second).expect("tables");
         agree(&mut tables, &mut same);
         turn(&mut tables, &second, &third, slice);
-        agree(&mut tables, &mut twin);
+        agree(&mut tables, &mut reference);
     }
 }
 
-fn agree(tables: &mut LiveTables, twin: &mut LiveTables) {
+fn agree(tables: &mut LiveTables, reference: &mut LiveTables) {
     for net in 0..7u8 {
         for low in [0, 1, 3, 255] {
             let address = IpAddr::from([20, net << 4, net, (net << 2) ^ low]);
-            assert_eq!(ends(tables, address), ends(twin, address), "{address}");
+            assert_eq!(ends(tables, address), ends(reference, address), "{address}");
         }
     }
     for last in [1, 2, 8, 9, 10, 11, 255] {
         let address = IpAddr::from([198, 51, 100, last]);
-        let (ours, theirs) = (ends(tables, address), ends(twin, address));
-        if twin.station_hosts.contains_key(&address) == tables.station_hosts.contains_key(&address) {
+        let (ours, theirs) = (ends(tables, address), ends(reference, address));
+        if reference.neighbor_hosts.contains_key(&address) == tables.neighbor_hosts.contains_key(&address) {
             assert_eq!(ours, theirs, "{address}");
         }
     }
-    let stations: Vec<_> = tables.station_hosts.keys().chain(twin.station_hosts.keys()).copied().collect();
+    let neighbors: Vec<_> =
+        tables.neighbor_hosts.keys().chain(reference.neighbor_hosts.keys()).copied().collect();
     let without = |gateways: Vec<(u16, IpAddr)>| {
-        gateways.into_iter().filter(|(_, address)| !stations.contains(address)).collect::<Vec<_>>()
+        gateways.into_iter().filter(|(_, address)| !neighbors.contains(address)).collect::<Vec<_>>()
     };
-    assert_eq!(without(tables.gateways()), without(twin.gateways()));
+    assert_eq!(without(tables.gateways()), without(reference.gateways()));
 }

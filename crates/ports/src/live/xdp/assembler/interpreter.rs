@@ -34,16 +34,16 @@ pub(in super::super) struct Machine {
 const FRAME: u64 = 0x1000_0000;
 const CONTEXT: u64 = 0x2000_0000;
 const STACK: u64 = 0x3000_0000;
-const STACK_OCTETS: u64 = 512;
+const STACK_BYTES: u64 = 512;
 const VALUES: u64 = 0x4000_0000;
 const VALUE_STEP: u64 = 0x1_0000;
 
 /// No program here has loops, so none takes more steps than it has slots.
 impl Machine {
     pub(in super::super) fn run(&mut self, slots: &[Slot]) -> End {
-        self.stack = vec![0xee; STACK_OCTETS as usize];
+        self.stack = vec![0xee; STACK_BYTES as usize];
         let mut r = [0u64; 16];
-        (r[1], r[10]) = (CONTEXT, STACK + STACK_OCTETS);
+        (r[1], r[10]) = (CONTEXT, STACK + STACK_BYTES);
         let mut at = 0usize;
         for _ in 0..slots.len() + 1 {
             let slot = slots[at];
@@ -105,9 +105,9 @@ impl Machine {
                 code if code & !0x18 == code::LOAD => r[d] = self.load(r[s].wrapping_add(offset), code),
                 code if code & !0x18 == code::STORE => {
                     let value = r[s].to_ne_bytes();
-                    let octets = octets_of(code);
+                    let bytes = bytes_of(code);
                     let part =
-                        if cfg!(target_endian = "little") { &value[..octets] } else { &value[8 - octets..] };
+                        if cfg!(target_endian = "little") { &value[..bytes] } else { &value[8 - bytes..] };
                     self.store(r[d].wrapping_add(offset), part);
                 }
                 code => panic!("unknown code {code:#x}"),
@@ -120,7 +120,7 @@ impl Machine {
     }
 
     /// What lies at an address; it is changed there.
-    fn memory(&mut self, address: u64, octets: usize) -> &mut [u8] {
+    fn memory(&mut self, address: u64, bytes: usize) -> &mut [u8] {
         let (memory, from) = match address {
             VALUES.. => {
                 let (value, at) = ((address - VALUES) / VALUE_STEP, (address - VALUES) % VALUE_STEP);
@@ -132,7 +132,7 @@ impl Machine {
             CONTEXT.. => panic!("the context is only read"),
             _ => (&mut self.frame, address - FRAME),
         };
-        &mut memory[from as usize..from as usize + octets]
+        &mut memory[from as usize..from as usize + bytes]
     }
 
     fn load(&mut self, address: u64, code: u8) -> u64 {
@@ -144,21 +144,21 @@ impl Machine {
                 other => panic!("no such field {other}"),
             };
         }
-        let octets = octets_of(code);
+        let bytes = bytes_of(code);
         let mut word = [0; 8];
-        let at = if cfg!(target_endian = "little") { 0 } else { 8 - octets };
-        word[at..at + octets].copy_from_slice(self.memory(address, octets));
+        let at = if cfg!(target_endian = "little") { 0 } else { 8 - bytes };
+        word[at..at + bytes].copy_from_slice(self.memory(address, bytes));
         u64::from_ne_bytes(word)
     }
 
-    fn store(&mut self, address: u64, octets: &[u8]) {
-        self.memory(address, octets.len()).copy_from_slice(octets);
+    fn store(&mut self, address: u64, bytes: &[u8]) {
+        self.memory(address, bytes.len()).copy_from_slice(bytes);
     }
 
     fn look_up(&mut self, map: u64, key: u64) -> u64 {
         let map = map as i32;
-        let octets = self.maps[&map].keys().next().map_or(0, Vec::len);
-        let key = if octets == 0 { Vec::new() } else { self.memory(key, octets).to_vec() };
+        let bytes = self.maps[&map].keys().next().map_or(0, Vec::len);
+        let key = if bytes == 0 { Vec::new() } else { self.memory(key, bytes).to_vec() };
         self.hand_out(map, &key).unwrap_or(0)
     }
 
@@ -169,7 +169,7 @@ impl Machine {
     }
 }
 
-fn octets_of(code: u8) -> usize {
+fn bytes_of(code: u8) -> usize {
     match code & 0x18 {
         0x10 => 1,
         0x08 => 2,

@@ -35,9 +35,9 @@ const PORTS_V6: i16 = 54;
 /// Where the transport header begins.
 const TRANSPORT_V4: i32 = 34;
 const TRANSPORT_V6: i32 = 54;
-const UDP_OCTETS: i32 = 8;
+const UDP_BYTES: i32 = 8;
 /// Without options.
-const TCP_OCTETS: i32 = 20;
+const TCP_BYTES: i32 = 20;
 /// From where the transport header begins.
 const TCP_FLAGS: i16 = 13;
 const TCP: u32 = 6;
@@ -55,7 +55,7 @@ pub(in super::super) fn forward(a: &mut Assembler, maps: &OffloadMaps, unknown: 
     let v6 = a.label();
     a.load(Width::U32, R7, R6, context::DATA);
     a.load(Width::U32, R8, R6, context::DATA_END);
-    a.jump_unless_present(R7, TRANSPORT_V4 + UDP_OCTETS, R8, R4, unknown);
+    a.jump_unless_present(R7, TRANSPORT_V4 + UDP_BYTES, R8, R4, unknown);
     a.load(Width::U16, R5, R7, TYPE);
     a.jump_if_equal(R5, wire_u16(0x86dd), v6);
     a.jump_unless_equal(R5, wire_u16(0x0800), unknown);
@@ -115,7 +115,7 @@ fn check_v4(a: &mut Assembler, unknown: Label) {
 }
 
 fn check_v6(a: &mut Assembler, unknown: Label) {
-    a.jump_unless_present(R7, TRANSPORT_V6 + UDP_OCTETS, R8, R4, unknown);
+    a.jump_unless_present(R7, TRANSPORT_V6 + UDP_BYTES, R8, R4, unknown);
     a.load(Width::U8, R5, R7, IP);
     a.and(R5, 0xf0);
     a.jump_unless_equal(R5, 0x60, unknown);
@@ -132,14 +132,14 @@ fn check_v6(a: &mut Assembler, unknown: Label) {
 /// Expects the protocol in R5; leaves the shortest length of such an IP packet in R3.
 fn check_transport(a: &mut Assembler, begins: i32, unknown: Label) {
     let known = a.label();
-    a.set(R3, begins + UDP_OCTETS - i32::from(IP));
+    a.set(R3, begins + UDP_BYTES - i32::from(IP));
     a.jump_if_equal(R5, UDP, known);
     a.jump_unless_equal(R5, TCP, unknown);
-    a.jump_unless_present(R7, begins + TCP_OCTETS, R8, R4, unknown);
+    a.jump_unless_present(R7, begins + TCP_BYTES, R8, R4, unknown);
     a.load(Width::U8, R4, R7, begins as i16 + TCP_FLAGS);
     a.and(R4, TCP_CHANGES);
     a.jump_unless_equal(R4, 0, unknown);
-    a.set(R3, begins + TCP_OCTETS - i32::from(IP));
+    a.set(R3, begins + TCP_BYTES - i32::from(IP));
     a.place(known);
 }
 
@@ -236,7 +236,7 @@ fn rewrite_transport(a: &mut Assembler, checks_all: bool, unknown: Label) {
     a.store(Width::U16, R7, UDP_CHECKSUM, R1);
     a.jump(ports);
     a.place(tcp);
-    a.jump_unless_present(R7, TRANSPORT_V4 + TCP_OCTETS, R8, R4, unknown);
+    a.jump_unless_present(R7, TRANSPORT_V4 + TCP_BYTES, R8, R4, unknown);
     a.load(Width::U16, R1, R7, TCP_CHECKSUM);
     refuse_unfinished(a, unknown);
     apply(a, offset::TRANSPORT_DELTA);
@@ -268,7 +268,7 @@ fn check_checksum_v6(a: &mut Assembler, unknown: Label) {
     a.jump_if_equal(R1, 0, done);
     a.jump(loaded);
     a.place(tcp);
-    a.jump_unless_present(R7, TRANSPORT_V6 + TCP_OCTETS, R8, R4, unknown);
+    a.jump_unless_present(R7, TRANSPORT_V6 + TCP_BYTES, R8, R4, unknown);
     a.load(Width::U16, R1, R7, TRANSPORT_V6 as i16 + (TCP_CHECKSUM - TRANSPORT_V4 as i16));
     a.place(loaded);
     refuse_pseudo_sum(a, TRANSPORT_V6, NEXT_HEADER, ADDRESSES_V6, 8, unknown);

@@ -1,13 +1,13 @@
 //! A flow as the XDP program sees it, and what is done to its packets.
 
-/// Octets of a key: addresses, ports, protocol, DS field.
-pub(super) const KEY_V4_OCTETS: u32 = 16;
-/// Octets of a key: addresses, ports, next header (in the machine's order), version and DS field.
-pub(super) const KEY_V6_OCTETS: u32 = 40;
-/// Octets of a value.
-pub(super) const VALUE_V4_OCTETS: u32 = 56;
+/// Bytes of a key: addresses, ports, protocol, DS field.
+pub(super) const KEY_V4_BYTES: u32 = 16;
+/// Bytes of a key: addresses, ports, next header (in the machine's order), version and DS field.
+pub(super) const KEY_V6_BYTES: u32 = 40;
+/// Bytes of a value.
+pub(super) const VALUE_V4_BYTES: u32 = 56;
 /// Without what NAT changes: the beginning of the other.
-pub(super) const VALUE_V6_OCTETS: u32 = offset::SOURCE as u32;
+pub(super) const VALUE_V6_BYTES: u32 = offset::SOURCE as u32;
 
 /// Where things are in a value.
 pub(super) mod offset {
@@ -30,14 +30,14 @@ pub(super) mod offset {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FlowKey {
     /// Of IPv4.
-    V4([u8; KEY_V4_OCTETS as usize]),
+    V4([u8; KEY_V4_BYTES as usize]),
     /// Of IPv6.
-    V6([u8; KEY_V6_OCTETS as usize]),
+    V6([u8; KEY_V6_BYTES as usize]),
 }
 
-/// Octets of a frame that say what its flow is and what would be rewritten.
-const HEAD_V4_OCTETS: usize = 42;
-const HEAD_V6_OCTETS: usize = 62;
+/// Bytes of a frame that say what its flow is and what would be rewritten.
+const HEAD_V4_BYTES: usize = 42;
+const HEAD_V6_BYTES: usize = 62;
 
 impl FlowKey {
     /// The flow of an Ethernet frame whose later packets could be forwarded by the kernel: IPv4 or IPv6 with TCP or UDP,
@@ -52,7 +52,7 @@ impl FlowKey {
     }
 
     fn of_v4(frame: &[u8]) -> Option<Self> {
-        let head: &[u8; HEAD_V4_OCTETS] = frame.first_chunk()?;
+        let head: &[u8; HEAD_V4_BYTES] = frame.first_chunk()?;
         let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
         let length = usize::from(word(16));
         let is_plain = head[14] == 0x45 && word(20) & 0xbfff == 0 && head[22] >= 2;
@@ -63,14 +63,14 @@ impl FlowKey {
         if thalweg_wire::checksum::fold(sum) != 0xffff {
             return None;
         }
-        let mut key = [0; KEY_V4_OCTETS as usize];
+        let mut key = [0; KEY_V4_BYTES as usize];
         key[..12].copy_from_slice(&head[26..38]);
         (key[12], key[13]) = (head[23], head[15]);
         Some(Self::V4(key))
     }
 
     fn of_v6(frame: &[u8]) -> Option<Self> {
-        let head: &[u8; HEAD_V6_OCTETS] = frame.first_chunk()?;
+        let head: &[u8; HEAD_V6_BYTES] = frame.first_chunk()?;
         let length = 40 + usize::from(u16::from_be_bytes([head[18], head[19]]));
         let is_plain = head[14] >> 4 == 6 && head[21] >= 2;
         (is_plain && is_whole(frame, 54, head[20], length)).then(|| Self::V6(key_v6(head)))
@@ -78,14 +78,14 @@ impl FlowKey {
 
     /// A number for small tables.
     pub fn hash(&self) -> u32 {
-        let mix = |octets: &[u8]| {
+        let mix = |bytes: &[u8]| {
             let words =
-                octets.chunks_exact(4).map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+                bytes.chunks_exact(4).map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
             words.fold(0x9e37_79b9_u32, |mixed, word| (mixed ^ word).wrapping_mul(0x85eb_ca6b))
         };
         let mixed = match self {
-            Self::V4(octets) => mix(octets),
-            Self::V6(octets) => mix(octets),
+            Self::V4(bytes) => mix(bytes),
+            Self::V6(bytes) => mix(bytes),
         };
         mixed ^ mixed >> 15
     }
@@ -103,8 +103,8 @@ fn is_whole(frame: &[u8], begins: usize, protocol: u8, length: usize) -> bool {
     14 + length >= begins + header && frame.len() >= 14 + length && !changes_connection
 }
 
-fn key_v6(head: &[u8; HEAD_V6_OCTETS]) -> [u8; KEY_V6_OCTETS as usize] {
-    let mut key = [0; KEY_V6_OCTETS as usize];
+fn key_v6(head: &[u8; HEAD_V6_BYTES]) -> [u8; KEY_V6_BYTES as usize] {
+    let mut key = [0; KEY_V6_BYTES as usize];
     key[..36].copy_from_slice(&head[22..58]);
     key[36..38].copy_from_slice(&u16::from(head[20]).to_ne_bytes());
     key[38..].copy_from_slice(&[head[14], head[15] & 0xf0]);
@@ -145,8 +145,8 @@ impl FlowAction {
     }
 
     fn between_v4(
-        key: &[u8; KEY_V4_OCTETS as usize],
-        after: &[u8; HEAD_V4_OCTETS],
+        key: &[u8; KEY_V4_BYTES as usize],
+        after: &[u8; HEAD_V4_BYTES],
         egress: Egress,
     ) -> Option<Self> {
         let is_same_kind = after[12..15] == [8, 0, 0x45] && [after[23], after[15]] == [key[12], key[13]];
@@ -156,7 +156,7 @@ impl FlowAction {
         let mut ends = [0; 12];
         ends.copy_from_slice(&after[26..38]);
         let before = &key[..12];
-        // One less to live: the word of time to live and protocol gets smaller by 1 in its first octet.
+        // One less to live: the word of time to live and protocol gets smaller by 1 in its first byte.
         let ttl = difference(&[2, 0], &[1, 0]);
         Some(Self {
             egress,
@@ -169,8 +169,8 @@ impl FlowAction {
     }
 
     fn between_v6(
-        key: &[u8; KEY_V6_OCTETS as usize],
-        after: &[u8; HEAD_V6_OCTETS],
+        key: &[u8; KEY_V6_BYTES as usize],
+        after: &[u8; HEAD_V6_BYTES],
         egress: Egress,
     ) -> Option<Self> {
         // Nothing but the hop limit may have changed.
@@ -186,11 +186,11 @@ impl FlowAction {
     }
 
     /// Of IPv4; of IPv6 it is the beginning.
-    pub(super) fn value(&self, generation: u32, until_epoch: u32) -> [u8; VALUE_V4_OCTETS as usize] {
-        let mut value = [0; VALUE_V4_OCTETS as usize];
-        let mut put = |at: i16, octets: &[u8]| {
+    pub(super) fn value(&self, generation: u32, until_epoch: u32) -> [u8; VALUE_V4_BYTES as usize] {
+        let mut value = [0; VALUE_V4_BYTES as usize];
+        let mut put = |at: i16, bytes: &[u8]| {
             let at = at as usize;
-            value[at..at + octets.len()].copy_from_slice(octets);
+            value[at..at + bytes.len()].copy_from_slice(bytes);
         };
         for (at, word) in [
             (offset::GENERATION, generation),
@@ -217,8 +217,8 @@ fn ethernet(frame: &[u8]) -> [u8; 12] {
 
 /// By how much a one's complement sum in the machine's order changes (RFC 1624), unfolded.
 fn difference(before: &[u8], after: &[u8]) -> u32 {
-    let words = |octets: &[u8]| -> Vec<u32> {
-        octets.chunks_exact(2).map(|word| u16::from_ne_bytes([word[0], word[1]]).into()).collect()
+    let words = |bytes: &[u8]| -> Vec<u32> {
+        bytes.chunks_exact(2).map(|word| u16::from_ne_bytes([word[0], word[1]]).into()).collect()
     };
     words(before)
         .iter()

@@ -117,15 +117,15 @@ fn egress() -> Egress {
 fn machine(frame: &[u8], installed: Option<(&FlowKey, &FlowAction)>) -> Machine {
     let state = State { generation: 3, epoch: 100, mac: MAC };
     let empty = |key: u32, value: u32| Values::from([(vec![0xff; key as usize], vec![0; value as usize])]);
-    let mut flows_v4 = empty(KEY_V4_OCTETS, VALUE_V4_OCTETS);
-    let mut flows_v6 = empty(KEY_V6_OCTETS, VALUE_V6_OCTETS);
+    let mut flows_v4 = empty(KEY_V4_BYTES, VALUE_V4_BYTES);
+    let mut flows_v6 = empty(KEY_V6_BYTES, VALUE_V6_BYTES);
     if let Some((key, action)) = installed {
         let mut value = action.value(3, 100).to_vec();
         match key {
-            FlowKey::V4(octets) => flows_v4.insert(octets.to_vec(), value),
-            FlowKey::V6(octets) => {
-                value.truncate(VALUE_V6_OCTETS as usize);
-                flows_v6.insert(octets.to_vec(), value)
+            FlowKey::V4(bytes) => flows_v4.insert(bytes.to_vec(), value),
+            FlowKey::V6(bytes) => {
+                value.truncate(VALUE_V6_BYTES as usize);
+                flows_v6.insert(bytes.to_vec(), value)
             }
         };
     }
@@ -204,8 +204,8 @@ proptest! {
         }
         prop_assert_eq!(&machine.frame, &expected);
         let count = &machine.maps[&COUNTS][&1u32.to_ne_bytes().to_vec()];
-        let octets = (frame.len() - later.padding) as u64;
-        prop_assert_eq!(count, &[1u64.to_ne_bytes(), octets.to_ne_bytes()].concat());
+        let bytes = (frame.len() - later.padding) as u64;
+        prop_assert_eq!(count, &[1u64.to_ne_bytes(), bytes.to_ne_bytes()].concat());
     }
 
     #[test]
@@ -258,7 +258,7 @@ fn what_is_not_leased_goes_up() {
     assert_eq!(end(&set_state(State { mac: [2, 0, 0, 0, 0, 3], ..now })), UP);
     assert_eq!(end(&set_state(State { mac: [6, 0, 0, 0, 0, 1], ..now })), UP);
     assert_eq!(end(&|machine| machine.maps.get_mut(&FLOWS_V4).unwrap().retain(|key, _| key[0] == 0xff)), UP);
-    // A frame to a group of stations, whatever it carries (RFC 1812 5.3.4).
+    // A frame to a group of neighbors, whatever it carries (RFC 1812 5.3.4).
     assert_eq!(end(&|machine| machine.frame[0] |= 1), UP);
     assert_eq!(end(&|machine| machine.frame[..6].fill(0xff)), UP);
     // Longer than the next link bears.
@@ -370,8 +370,8 @@ proptest! {
         prop_assert_eq!(machine.run(&slots()), End::Redirected { interface: 5 });
         prop_assert_eq!(&machine.frame, &later.forwarded());
         let count = &machine.maps[&COUNTS][&1u32.to_ne_bytes().to_vec()];
-        let octets = (frame.len() - later.padding) as u64;
-        prop_assert_eq!(count, &[1u64.to_ne_bytes(), octets.to_ne_bytes()].concat());
+        let bytes = (frame.len() - later.padding) as u64;
+        prop_assert_eq!(count, &[1u64.to_ne_bytes(), bytes.to_ne_bytes()].concat());
     }
 
     #[test]
@@ -448,11 +448,11 @@ fn what_changes_an_ipv6_packet_is_no_action() {
     for (at, value) in [(12, 0x81), (15, 0xb0), (20, 6), (22, 0x21), (57, 9)] {
         assert!(after(at, value).is_none(), "{at}");
     }
-    // Longer than the next link bears, by one octet.
+    // Longer than the next link bears, by one byte.
     let action = FlowAction::between(&key, &made.forwarded(), egress()).unwrap();
-    for (octets, is_forwarded) in [(MTU as usize - 48, true), (MTU as usize - 47, false)] {
-        let long = MadeV6 { payload: vec![0; octets], ..made.clone() }.frame();
+    for (bytes, is_forwarded) in [(MTU as usize - 48, true), (MTU as usize - 47, false)] {
+        let long = MadeV6 { payload: vec![0; bytes], ..made.clone() }.frame();
         let end = machine(&long, Some((&key, &action))).run(&slots());
-        assert_eq!(end == End::Redirected { interface: 5 }, is_forwarded, "{octets}");
+        assert_eq!(end == End::Redirected { interface: 5 }, is_forwarded, "{bytes}");
     }
 }

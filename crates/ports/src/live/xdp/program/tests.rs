@@ -70,8 +70,8 @@ fn is_left(leave: &LeaveToKernel, frame: &[u8]) -> bool {
         [8, 0] => to.contains(&IpAddr::V4(Ipv4Addr::new(rest[16], rest[17], rest[18], rest[19]))),
         [0x86, 0xdd] if rest.len() < 40 => false,
         [0x86, 0xdd] => {
-            let octets: [u8; 16] = std::array::from_fn(|i| rest[24 + i]);
-            to.contains(&IpAddr::V6(Ipv6Addr::from(octets)))
+            let bytes: [u8; 16] = std::array::from_fn(|i| rest[24 + i]);
+            to.contains(&IpAddr::V6(Ipv6Addr::from(bytes)))
         }
         _ => true,
     }
@@ -134,9 +134,9 @@ fn address() -> impl Strategy<Value = IpAddr> {
     prop_oneof![
         (0u8..4, 0u8..3).prop_map(|(a, b)| IpAddr::V4(Ipv4Addr::new(a, 0x90, 0, 0xf0 + b))),
         (0u8..3, 0u8..3).prop_map(|(a, b)| {
-            let mut octets = [0xfe; 16];
-            (octets[0], octets[15]) = (a, b);
-            IpAddr::V6(Ipv6Addr::from(octets))
+            let mut bytes = [0xfe; 16];
+            (bytes[0], bytes[15]) = (a, b);
+            IpAddr::V6(Ipv6Addr::from(bytes))
         }),
     ]
 }

@@ -9,7 +9,7 @@ const LEASE: u32 = 7;
 #[test]
 fn drivers_forward_leased_flows() {
     in_namespace("live::xdp::tests::leases::drivers_forward_leased_flows", || {
-        let far = cable(1500, "");
+        let far = veth(1500, "");
         ip("link add w0 type veth peer name w1");
         for end in ["w0", "w1"] {
             std::fs::write(format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6"), "1").unwrap();
@@ -54,7 +54,7 @@ fn drivers_forward_leased_flows() {
 #[test]
 fn the_kernel_forwards_leased_flows() {
     in_namespace("live::xdp::tests::leases::the_kernel_forwards_leased_flows", || {
-        let far = cable(1500, "");
+        let far = veth(1500, "");
         ip("link add w0 type veth peer name w1");
         for end in ["w0", "w1"] {
             std::fs::write(format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6"), "1").unwrap();
@@ -142,8 +142,8 @@ fn the_kernel_forwards_leased_flows() {
         assert_eq!(port.rx[0].counters().foreign, 1);
         let forwarded = offload.forwarded().unwrap();
         let packets = 2 + u64::from(LEASE) + 1 + 1 + 1;
-        let octets = packets * (42 + few as u64) - (few as u64) + many as u64;
-        assert_eq!(forwarded, [(0, 0), (0, 0), (packets + 1, octets + v6.len() as u64)]);
+        let bytes = packets * (42 + few as u64) - (few as u64) + many as u64;
+        assert_eq!(forwarded, [(0, 0), (0, 0), (packets + 1, bytes + v6.len() as u64)]);
         drop((port, offload));
         await_detached();
     });

@@ -1,0 +1,159 @@
+//! Shards that follow others when the configuration changes.
+//!
+//! What sessions do (lifetimes, filters) changes in place. Where they are (addresses, ports, shards, the size of the
+//! table) is fixed when a table is made; then another table takes over every session that fits it: its public
+//! address and port are still there, belong to the shard that its inside endpoint belongs to, and are free. The
+//! others are gone, and counted.
+
+use super::super::config::{Filtering, NatConfig};
+use super::super::hosts::Hosts;
+use super::super::layout::End;
+use super::super::session::{Life, Session, SessionState};
+use super::{NatCounters, NatShard, WHEEL_S};
+use crate::reverse_path::SourceCheck;
+use std::sync::Arc;
+
+/// A filter that admits everybody: of a session that was made when nobody kept track of whom it sends to.
+const ADMITS_ALL: [u64; 4] = [u64::MAX; 4];
+
+impl NatShard {
+    /// Changes what sessions do from now on. A session that would have lived longer than the new lifetimes allow is cut
+    /// to them, as if its last packet had been now. One that was made without a filter keeps being without.
+    pub(crate) fn set_behavior(&mut self, config: &NatConfig) {
+        let timeouts_s = SessionState::timeouts(&config.timeouts);
+        let remotes = match (self.filtering, config.filtering) {
+            (Filtering::EndpointIndependent, Filtering::AddressDependent) => Some(ADMITS_ALL),
+            (Filtering::AddressDependent, Filtering::EndpointIndependent) => Some(Session::EMPTY.remotes),
+            _ => None,
+        };
+        self.filtering = config.filtering;
+        self.refreshed_from_outside = SessionState::refreshed_from_outside(config.inbound_refresh);
+        if let Some(remotes) = remotes {
+            let (used, _) = self.sessions.split_at_mut(self.fresh as usize);
+            used.iter_mut().filter(|session| session.is_live()).for_each(|session| session.remotes = remotes);
+        }
+        self.drops_half_open = config.hosts.drops_half_open;
+        self.bare_s = config.timeouts.bare_s;
+        self.count_hosts_anew(config);
+        self.is_pressed &= self.drops_half_open;
+        if timeouts_s != self.timeouts_s {
+            let t = &config.timeouts;
+            self.half_open_s = t.tcp_transitory_s;
+            let shortest = [t.tcp_established_s.min(t.tcp_transitory_s), t.udp_s, t.icmp_s];
+            self.horizons_s = shortest.map(|s| (s + 1).min(WHEEL_S - 1));
+            self.timeouts_s = timeouts_s;
+            self.refile();
+            self.set_half_open_lifetime();
+        }
+        self.feel_pressure();
+    }
+
+    /// Says from now on which sources may make sessions.
+    pub(crate) fn set_sources(&mut self, sources: Option<Arc<SourceCheck>>) {
+        self.sources = sources;
+    }
+
+    /// Counts what inside addresses have by the limits of a configuration.
+    fn count_hosts_anew(&mut self, config: &NatConfig) {
+        let mut hosts = Hosts::new(&self.layout, self.shard, config);
+        self.sessions().for_each(|session| hosts.has_another(&self.layout, session.addresses[0]));
+        self.hosts = hosts;
+    }
+
+    /// Files every session anew.
+    fn refile(&mut self) {
+        self.wheel.fill(0);
+        for at in 0..self.fresh as usize {
+            let session = &mut self.sessions[at];
+            if session.is_live() && session.state != SessionState::Forward {
+                let longest_s = self.now_s.saturating_add(self.timeouts_s[session.state as usize]);
+                session.expires_s = session.expires_s.min(longest_s);
+                self.file(at);
+            }
+        }
+    }
+
+    /// The sessions it has, port forwards not among them.
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = &Session> {
+        let used = &self.sessions[..self.fresh as usize];
+        used.iter().filter(|session| session.is_live() && session.state != SessionState::Forward)
+    }
+
+    /// The second of its last packet.
+    pub(crate) fn now_s(&self) -> u32 {
+        self.now_s
+    }
+
+    /// Takes the counters over from a shard before it, which sees no packet any more. Its sessions are
+    /// [adopted](Self::adopt) one by one.
+    pub(crate) fn succeed(&mut self, old: &NatShard) {
+        let counters = NatCounters { sessions_active: 0, ..old.counters };
+        self.counters.add(&counters);
+        for (mine, theirs) in self.translated.iter_mut().zip(old.translated) {
+            *mine += theirs;
+        }
+        self.succeed_log(old);
+    }
+
+    /// Takes a session of a shard with the same hash seed over, if it has a place here. `is_filtered` says whether it
+    /// has kept track of whom it sends to; without a place it ends at `now_ns` for whoever keeps a log.
+    pub(crate) fn adopt(&mut self, session: &Session, is_filtered: bool, now_ns: u64) -> bool {
+        let Some(placed) = self.place(session, is_filtered) else {
+            self.counters.sessions_displaced += 1;
+            self.tell_displaced(session, now_ns);
+            return false;
+        };
+        let at = self.insert(placed);
+        self.file(at);
+        self.hosts.has_another(&self.layout, session.addresses[0]);
+        self.counters.sessions_active += 1;
+        true
+    }
+
+    /// The session as it would be here; its public port is taken then.
+    fn place(&mut self, session: &Session, is_filtered: bool) -> Option<Session> {
+        let [inside, public] = session.addresses;
+        let [inside_port, public_port] = session.ports;
+        let belongs_here = self.layout.port_shard(public_port) == self.shard
+            && self.layout.session_shard(session.protocol, inside, inside_port) == self.shard;
+        if !belongs_here || self.counters.sessions_active >= u64::from(self.sessions_max) {
+            return None;
+        }
+        if self.subscribers.is_some() {
+            // Blocks are given out anew: a session outside of its subscriber's blocks would be nobody's.
+            return None;
+        }
+        let key = session.key(End::Source);
+        if self.find(End::Source, key, self.layout.hash(key)).is_some() {
+            // A port forward has the endpoint now.
+            return None;
+        }
+        let index = self.layout.public_index(public)?;
+        let lane = self.layout.lane(session.protocol, index as usize, public_port & 1);
+        if !self.ports.take(lane, self.layout.lane_place(public_port)) {
+            return None;
+        }
+        let longest_s = self.now_s.saturating_add(self.timeouts_s[session.state as usize]);
+        Some(Session {
+            public_index: index as u8,
+            expires_s: session.expires_s.min(longest_s),
+            remotes: match (is_filtered, self.is_filtered()) {
+                (false, true) => ADMITS_ALL,
+                (true, false) => Session::EMPTY.remotes,
+                _ => session.remotes,
+            },
+            life: if session.life == Life::Alone { Life::Alone } else { Life::Several },
+            ..*session
+        })
+    }
+
+    /// The shard that a session's inside endpoint belongs to here.
+    pub(crate) fn shard_of_session(&self, session: &Session) -> u16 {
+        self.layout.session_shard(session.protocol, session.addresses[0], session.ports[0])
+    }
+
+    /// Whether sessions keep track of whom they send to.
+    pub(crate) fn is_filtered(&self) -> bool {
+        self.filtering == Filtering::AddressDependent
+    }
+}

@@ -1,0 +1,198 @@
+//! What the table is told: its limits, and who the router is on each port.
+
+use super::frame::Mac;
+use super::nd;
+use crate::rate_limit::Rate;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Limits and times. The defaults are RFC 4861's constants (10) where it has one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NeighborConfig {
+    /// Known neighbors on all ports.
+    pub entries_max: usize,
+    /// Known neighbors on one port, so that one link cannot fill the table.
+    pub entries_per_port_max: usize,
+    /// Neighbors that wait for an answer, on all ports.
+    pub unresolved_max: usize,
+    /// Neighbors that wait for an answer, on one port.
+    pub unresolved_per_port_max: usize,
+    /// Neighbors that are wanted, and static ones; each kind.
+    pub wanted_max: usize,
+    /// Packets that wait for one neighbor.
+    pub queue_packets_max: usize,
+    /// Bytes of all waiting packets.
+    pub queue_bytes_max: usize,
+    /// Questions to all neighbors, on one port. Wanted neighbors are not held back.
+    pub solicitations: Rate,
+    /// Questions before a neighbor is given up (MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT).
+    pub solicitations_max: u8,
+    /// Between two questions for one neighbor (RETRANS_TIMER).
+    pub retransmit_ns: u64,
+    /// How long an answer holds, half to one and a half of it (REACHABLE_TIME).
+    pub reachable_ns: u64,
+    /// The same for wanted neighbors (gateways), which are probed as soon as it is over: traffic goes by them all the
+    /// time, and all of it is lost while one has another MAC address or is dead.
+    pub wanted_reachable_ns: u64,
+    /// How long a neighbor is STALE before it is probed unused.
+    pub stale_ns: u64,
+    /// Between use of a STALE neighbor and its first probe (DELAY_FIRST_PROBE_TIME).
+    pub delay_ns: u64,
+    /// The caller always says which neighbors are used; those that were not for so long are let go.
+    pub idle_ns: Option<u64>,
+    /// A neighbor's MAC address changes at most once in this time (as Linux' `locktime`).
+    pub change_lock_ns: u64,
+    /// Longest pause before a wanted neighbor that did not answer is asked for again.
+    pub wanted_pause_max_ns: u64,
+    /// Between unasked router advertisements (MaxRtrAdvInterval).
+    pub router_advertisement_ns: u64,
+    /// How long hosts take the router for one after an advertisement (AdvDefaultLifetime).
+    pub router_lifetime_s: u16,
+    /// Seeds the spread of times.
+    pub seed: u64,
+}
+
+impl Default for NeighborConfig {
+    fn default() -> Self {
+        Self {
+            entries_max: 16_384,
+            entries_per_port_max: 4096,
+            unresolved_max: 512,
+            unresolved_per_port_max: 128,
+            wanted_max: 4096,
+            queue_packets_max: 3,
+            queue_bytes_max: 1 << 20,
+            solicitations: Rate::per_second(200, 100),
+            solicitations_max: 3,
+            retransmit_ns: SECOND_NS,
+            reachable_ns: 30 * SECOND_NS,
+            wanted_reachable_ns: 20 * SECOND_NS,
+            stale_ns: 5 * SECOND_NS,
+            delay_ns: 5 * SECOND_NS,
+            idle_ns: None,
+            change_lock_ns: SECOND_NS,
+            wanted_pause_max_ns: 30 * SECOND_NS,
+            router_advertisement_ns: 600 * SECOND_NS,
+            router_lifetime_s: 1800,
+            seed: 0,
+        }
+    }
+}
+
+/// Who the router is on a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortIdentity {
+    /// Its MAC address.
+    pub mac: Mac,
+    /// Its addresses and the length of their networks. With any IPv6 address comes a link-local one, made
+    /// from the MAC address if none is given.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Addresses that NAT gives out here: they are answered for and defended as well, but nothing is asked from them.
+    pub translated: Vec<Ipv4Addr>,
+    /// Longest IP packet the link takes; told to hosts in router advertisements.
+    pub mtu_bytes: u32,
+    /// The VLAN whose tag frames have here. The caller has sorted frames to ports; one with another tag
+    /// is refused, one without is taken, for the tag may have been taken off.
+    pub vlan: Option<u16>,
+    /// Tell hosts on this link that a router is here.
+    pub router_advertisements: bool,
+}
+
+impl PortIdentity {
+    /// An untagged port that does not advertise itself.
+    pub fn new(mac: Mac, addresses: Vec<(IpAddr, u8)>, mtu_bytes: u32) -> Self {
+        Self { mac, addresses, translated: Vec::new(), mtu_bytes, vlan: None, router_advertisements: false }
+    }
+
+    /// Adds the link-local address that IPv6 needs, if there is none.
+    pub(super) fn completed(mut self) -> Self {
+        if self.speaks_ipv6() && self.link_local().is_none() {
+            self.addresses.push((nd::link_local(self.mac).into(), 64));
+        }
+        self
+    }
+
+    fn speaks_ipv6(&self) -> bool {
+        self.addresses.iter().any(|(address, _)| address.is_ipv6())
+    }
+
+    /// Its link-local address.
+    pub fn link_local(&self) -> Option<Ipv6Addr> {
+        self.ipv6().find(Ipv6Addr::is_unicast_link_local)
+    }
+
+    pub(super) fn ipv4(&self) -> impl Iterator<Item = Ipv4Addr> + '_ {
+        self.addresses.iter().filter_map(|&(a, _)| if let IpAddr::V4(a) = a { Some(a) } else { None })
+    }
+
+    pub(super) fn ipv6(&self) -> impl Iterator<Item = Ipv6Addr> + '_ {
+        self.addresses.iter().filter_map(|&(a, _)| if let IpAddr::V6(a) = a { Some(a) } else { None })
+    }
+
+    /// An address of the router on this port.
+    pub fn owns(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|&(own, _)| own == address)
+    }
+
+    /// Whether an own address has no network: a /32, as hosters give them, whose gateway is on the link all the same.
+    pub(super) fn is_alone(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|&(own, length)| own == address && address.is_ipv4() && length == 32)
+    }
+
+    /// An address that others are to find the router at.
+    pub(super) fn answers_for(&self, address: IpAddr) -> bool {
+        self.owns(address) || matches!(address, IpAddr::V4(v4) if self.translated.contains(&v4))
+    }
+
+    /// An address that a neighbor on this link may have: one host's, of one of the port's networks.
+    pub fn is_on_link(&self, address: IpAddr) -> bool {
+        is_neighbor_address(address)
+            && !self.answers_for(address)
+            && (self.addresses.iter().any(|&(own, length)| in_network(own, length, address))
+                || (is_link_local(address) && self.speaks_ipv6()))
+    }
+
+    /// The address to ask for `target` with: of the same network if there is one, else any that will do.
+    pub fn source_for(&self, target: IpAddr) -> Option<IpAddr> {
+        let same_network = self.addresses.iter().find(|&&(own, length)| in_network(own, length, target));
+        let any = || match target {
+            IpAddr::V4(_) => self.ipv4().next().map(IpAddr::V4),
+            IpAddr::V6(_) => self.link_local().map(IpAddr::V6),
+        };
+        same_network.map(|&(own, _)| own).or_else(any)
+    }
+}
+
+/// An address one host can have on a link; networks are not looked at.
+pub(super) fn is_neighbor_address(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => {
+            let first = address.octets()[0];
+            first != 0 && first != 127 && first < 224
+        }
+        IpAddr::V6(address) => !(address.is_unspecified() || address.is_loopback() || address.is_multicast()),
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+/// Whether the network of `own` holds a host `address`. IPv4's network and broadcast addresses are no host's
+/// (but in networks of two, RFC 3021).
+fn in_network(own: IpAddr, length: u8, address: IpAddr) -> bool {
+    match (own, address) {
+        (IpAddr::V4(own), IpAddr::V4(address)) => {
+            let hosts = u32::MAX.checked_shr(u32::from(length)).unwrap_or(0);
+            let host = u32::from(address) & hosts;
+            let names_all = hosts > 1 && (host == 0 || host == hosts);
+            (u32::from(own) ^ u32::from(address)) & !hosts == 0 && !names_all
+        }
+        (IpAddr::V6(own), IpAddr::V6(address)) => {
+            let hosts = u128::MAX.checked_shr(u32::from(length)).unwrap_or(0);
+            (u128::from(own) ^ u128::from(address)) & !hosts == 0
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,35 @@
+//! How long a thread tries before it sleeps.
+//!
+//! First a few microseconds of spinning, because turns are often passed that soon; then giving the core to
+//! whoever wants it, a few times, which costs nothing when somebody does and some microseconds when nobody
+//! does; then the caller sleeps. With more threads than cores the spinning is too short to matter.
+
+use std::{hint, thread};
+
+/// Rounds of spinning, each twice as long as the one before: 127 pauses in all.
+const SPINS: u32 = 7;
+
+/// Rounds of yielding.
+const YIELDS: u32 = 16;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Backoff {
+    round: u32,
+}
+
+impl Backoff {
+    /// Waits a little and returns true, or returns false when it is time to sleep.
+    pub(crate) fn try_again(&mut self) -> bool {
+        if self.round >= SPINS + YIELDS {
+            return false;
+        }
+        if self.round < SPINS {
+            (0..1 << self.round).for_each(|_| hint::spin_loop());
+        } else {
+            thread::yield_now();
+        }
+        self.round += 1;
+        true
+    }
+}

@@ -1,0 +1,271 @@
+//! StaticNeighbors whose MAC address somebody has set: in the configuration, or by hand in the kernel's neighbor tables.
+//!
+//! Of both the configuration counts. The kernel's count where the port's networks hold them: in the kernel an entry for any
+//! address is only a note, here a neighbor is a route.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use thalweg_dataplane::neighbor::{NeighborTable, PortIdentity};
+
+use super::Host;
+use crate::router::LiveRouter;
+
+/// The port a neighbor is on, and its address.
+type Key = (u16, IpAddr);
+type Mac = [u8; 6];
+
+/// StaticNeighbors of the kernel that may be in force; as many again are left for the configuration.
+const KERNEL_MAX: usize = 2048;
+
+/// What became of the kernel's static_neighbors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelNeighborCounts {
+    /// They are neighbors of the router.
+    pub in_force: u64,
+    /// The configuration says something else of their addresses, or the same.
+    pub behind: u64,
+    /// No network of the port holds them.
+    pub not_on_link: u64,
+    /// There are too many.
+    pub without_room: u64,
+}
+
+/// Where it is known from that a neighbor has its MAC address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeighborSource {
+    /// The configuration.
+    Configured,
+    /// The kernel's neighbor table.
+    Kernel,
+    /// ARP or Neighbor Discovery.
+    Learned,
+}
+
+impl NeighborSource {
+    /// Name in tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Configured => "configured",
+            Self::Kernel => "kernel",
+            Self::Learned => "learned",
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct StaticNeighbors {
+    configured: BTreeMap<Key, Mac>,
+    kernel: BTreeMap<Key, Mac>,
+    in_force: BTreeMap<Key, Mac>,
+    counts: KernelNeighborCounts,
+}
+
+impl StaticNeighbors {
+    fn source(&self, key: Key) -> NeighborSource {
+        match (self.in_force.contains_key(&key), self.configured.contains_key(&key)) {
+            (true, true) => NeighborSource::Configured,
+            (true, false) => NeighborSource::Kernel,
+            (false, _) => NeighborSource::Learned,
+        }
+    }
+
+    /// What is to be in force, and the counts of that.
+    fn wanted(&self, is_on_link: impl Fn(Key) -> bool) -> (BTreeMap<Key, Mac>, KernelNeighborCounts) {
+        let mut wanted = self.configured.clone();
+        let mut counts = KernelNeighborCounts::default();
+        for (key, mac) in &self.kernel {
+            let count = if self.configured.contains_key(key) {
+                &mut counts.behind
+            } else if !is_on_link(*key) {
+                &mut counts.not_on_link
+            } else if counts.in_force == KERNEL_MAX as u64 {
+                &mut counts.without_room
+            } else {
+                wanted.insert(*key, *mac);
+                &mut counts.in_force
+            };
+            *count += 1;
+        }
+        (wanted, counts)
+    }
+
+    /// Brings the table of neighbors in line; the configured ones that it had no room for.
+    fn settle<P: AsRef<[u8]>>(
+        &mut self,
+        neighbors: &mut NeighborTable<P>,
+        identities: &[PortIdentity],
+        now_ns: u64,
+    ) -> Vec<Key> {
+        let is_on_link = |(port, address): Key| {
+            // Who the router is on a port that is down is what it was.
+            let known = neighbors.port(port).or(identities.get(usize::from(port)));
+            known.is_some_and(|identity| identity.is_on_link(address))
+        };
+        let (wanted, mut counts) = self.wanted(is_on_link);
+        let mut refused = Vec::new();
+        // Whoever goes makes room.
+        for (port, address) in self.in_force.keys().filter(|key| !wanted.contains_key(key)) {
+            neighbors.set_static(*port, *address, None, now_ns);
+        }
+        let mut in_force = BTreeMap::new();
+        let (first, then): (Vec<_>, Vec<_>) =
+            wanted.into_iter().partition(|(key, _)| self.configured.contains_key(key));
+        for (key, mac) in first.into_iter().chain(then) {
+            let (port, address) = key;
+            let is_so = self.in_force.get(&key) == Some(&mac);
+            if is_so || neighbors.set_static(port, address, Some(mac), now_ns) {
+                in_force.insert(key, mac);
+            } else if self.configured.contains_key(&key) {
+                refused.push(key);
+            } else {
+                counts.in_force -= 1;
+                counts.without_room += 1;
+            }
+        }
+        (self.in_force, self.counts) = (in_force, counts);
+        refused
+    }
+}
+
+impl Host {
+    /// Where it is known from that a neighbor has its MAC address.
+    pub fn neighbor_source(&self, port: u16, address: IpAddr) -> NeighborSource {
+        self.static_neighbors.source((port, address))
+    }
+
+    /// Keeps neighbors whose addresses the configuration gives.
+    pub(crate) fn configure_neighbors(
+        &mut self,
+        static_neighbors: impl IntoIterator<Item = (u16, IpAddr, Mac)>,
+    ) {
+        self.static_neighbors
+            .configured
+            .extend(static_neighbors.into_iter().map(|(port, address, mac)| ((port, address), mac)));
+        self.settle_neighbors();
+    }
+
+    pub(super) fn forget_configured(&mut self, port: u16, address: IpAddr) {
+        self.static_neighbors.configured.remove(&(port, address));
+    }
+
+    /// Ports or static_neighbors are others than before.
+    pub(super) fn settle_neighbors(&mut self) {
+        let now_ns = self.clock.now_ns();
+        for (port, address) in self.static_neighbors.settle(&mut self.neighbors, &self.identities, now_ns) {
+            let port = self.counters.name(port);
+            tracing::error!(port, %address, "the neighbor table is full: this configured neighbor has no place in it");
+        }
+    }
+}
+
+impl LiveRouter {
+    /// Takes what the kernel's neighbor tables say of static_neighbors on ports for as good as configured, instead of what was
+    /// said before. `None` if the host thread does not come to it.
+    pub fn set_kernel_neighbors(
+        &self,
+        static_neighbors: impl IntoIterator<Item = (u16, IpAddr, Mac)>,
+    ) -> Option<KernelNeighborCounts> {
+        let static_neighbors =
+            static_neighbors.into_iter().map(|(port, address, mac)| ((port, address), mac)).collect();
+        self.order(move |host| {
+            host.static_neighbors.kernel = static_neighbors;
+            host.settle_neighbors();
+            host.work_off(host.clock.now_ns());
+            host.static_neighbors.counts
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_dataplane::neighbor::{NeighborConfig, NeighborState};
+
+    const A: Mac = [2, 0, 0, 0, 0, 1];
+    const B: Mac = [2, 0, 0, 0, 0, 2];
+
+    fn table(wanted_max: usize) -> (NeighborTable, Vec<PortIdentity>) {
+        let addresses = vec![("192.0.2.1".parse().unwrap(), 24), ("2001:db8::1".parse().unwrap(), 64)];
+        let identities = vec![PortIdentity::new([2, 0, 0, 0, 0, 9], addresses, 1500)];
+        let config = NeighborConfig { wanted_max, ..NeighborConfig::default() };
+        (NeighborTable::new(config, identities.clone(), 0), identities)
+    }
+
+    fn key(address: &str) -> Key {
+        (0, address.parse().unwrap())
+    }
+
+    #[test]
+    fn the_configuration_stands_before_the_kernel() {
+        let (mut neighbors, identities) = table(16);
+        let mut static_neighbors = StaticNeighbors::default();
+        let (one, two) = (key("192.0.2.5"), key("fe80::5"));
+        static_neighbors.configured.insert(one, A);
+        static_neighbors.kernel.extend([(one, B), (two, B), (key("198.51.100.5"), B), (key("192.0.2.1"), B)]);
+        static_neighbors.settle(&mut neighbors, &identities, 0);
+        let counts = KernelNeighborCounts { in_force: 1, behind: 1, not_on_link: 2, without_room: 0 };
+        assert_eq!(static_neighbors.counts, counts);
+        assert_eq!((neighbors.lookup(0, one.1), neighbors.lookup(0, two.1)), (Some(A), Some(B)));
+        assert_eq!(neighbors.lookup(0, "198.51.100.5".parse().unwrap()), None);
+        assert_eq!(static_neighbors.source(one), NeighborSource::Configured);
+        assert_eq!(static_neighbors.source(two), NeighborSource::Kernel);
+        assert_eq!(static_neighbors.source(key("192.0.2.77")), NeighborSource::Learned);
+
+        // What the configuration no longer has, the kernel still says.
+        static_neighbors.configured.clear();
+        static_neighbors.settle(&mut neighbors, &identities, 1);
+        assert_eq!(
+            (neighbors.lookup(0, one.1), static_neighbors.source(one)),
+            (Some(B), NeighborSource::Kernel)
+        );
+        // Nobody sets it any more: it is believed until it was asked.
+        static_neighbors.kernel.clear();
+        static_neighbors.settle(&mut neighbors, &identities, 2);
+        let view = neighbors.view().find(|view| view.address == one.1).unwrap();
+        assert_eq!((view.mac, view.state), (Some(B), NeighborState::Delay));
+        assert_eq!(static_neighbors.source(one), NeighborSource::Learned);
+        neighbors.assert_consistent();
+    }
+
+    #[test]
+    fn too_many_are_counted_and_configured_ones_come_first() {
+        let (mut neighbors, identities) = table(3);
+        let mut static_neighbors = StaticNeighbors::default();
+        for host in 10..20 {
+            static_neighbors.kernel.insert(key(&format!("192.0.2.{host}")), B);
+        }
+        static_neighbors.configured.insert(key("192.0.2.99"), A);
+        static_neighbors.settle(&mut neighbors, &identities, 0);
+        assert_eq!((static_neighbors.counts.in_force, static_neighbors.counts.without_room), (2, 8));
+        assert_eq!(neighbors.lookup(0, key("192.0.2.99").1), Some(A));
+        assert_eq!(neighbors.lookup(0, key("192.0.2.12").1), None);
+        // Another configured one takes the place of one of the kernel's.
+        static_neighbors.configured.insert(key("192.0.2.98"), A);
+        static_neighbors.kernel.retain(|key, _| key.1 != key_address("192.0.2.10"));
+        static_neighbors.settle(&mut neighbors, &identities, 1);
+        assert_eq!(neighbors.lookup(0, key("192.0.2.98").1), Some(A));
+        neighbors.assert_consistent();
+    }
+
+    fn key_address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_kernel_leaves_room_for_the_configuration() {
+        let (mut neighbors, mut identities) = table(NeighborConfig::default().wanted_max);
+        identities[0].addresses[0].1 = 8;
+        neighbors.set_port(0, Some(identities[0].clone()), 0);
+        let mut static_neighbors = StaticNeighbors::default();
+        for number in 0..KERNEL_MAX as u32 + 5 {
+            static_neighbors.kernel.insert((0, IpAddr::from((0xc000_0300 + number).to_be_bytes())), B);
+        }
+        static_neighbors.settle(&mut neighbors, &identities, 0);
+        assert_eq!(
+            (static_neighbors.counts.in_force, static_neighbors.counts.without_room),
+            (KERNEL_MAX as u64, 5)
+        );
+    }
+}

@@ -1,0 +1,68 @@
+//! One router to an interface.
+//!
+//! AF_PACKET lets any number of programs have an interface's frames; two routers on it would forward each packet twice.
+//! So a router claims the names of its interfaces: it listens on an abstract socket that has the interface's name, which
+//! the kernel knows per network namespace and forgets with the process, however that ends. Who holds it can be asked.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+use rustix::net::sockopt::socket_peercred;
+
+/// While it lives, the interface is this router's.
+#[derive(Debug)]
+pub(crate) struct InterfaceLock {
+    _listener: UnixListener,
+}
+
+impl InterfaceLock {
+    /// Claims an interface; who has it, if somebody does.
+    pub(crate) fn take(interface: &str) -> Result<Self, String> {
+        let address = address(interface).map_err(|error| format!("{interface}: {error}"))?;
+        match UnixListener::bind_addr(&address) {
+            Ok(listener) => Ok(Self { _listener: listener }),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(holder(interface, &address)),
+            Err(error) => Err(format!("{interface}: it cannot be claimed for this router: {error}")),
+        }
+    }
+
+    /// Whether it could be claimed.
+    pub(crate) fn look(interface: &str) -> Result<(), String> {
+        Self::take(interface).map(drop)
+    }
+}
+
+fn address(interface: &str) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("thalweg/interface/{interface}"))
+}
+
+fn holder(interface: &str, address: &SocketAddr) -> String {
+    // The credentials are those of the process when it began to listen.
+    let found = UnixStream::connect_addr(address).ok().and_then(|stream| socket_peercred(&stream).ok());
+    match found.map(|found| found.pid) {
+        Some(own) if own == rustix::process::getpid() => {
+            format!("{interface}: another port has this interface; each port needs one of its own")
+        }
+        Some(pid) => format!("{interface}: another router (process {pid}) has this interface; {REMEDY}"),
+        None => format!("{interface}: another router has this interface; {REMEDY}"),
+    }
+}
+
+const REMEDY: &str = "stop it, or give this one another interface";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_has_it_and_others_hear_who() {
+        let name = format!("test{}", std::process::id());
+        let first = InterfaceLock::take(&name).expect("nobody has it");
+        let said = InterfaceLock::take(&name).expect_err("it is taken");
+        assert!(said.contains("another port has this interface"), "{said}");
+        assert!(InterfaceLock::look(&format!("{name}x")).is_ok());
+        drop(first);
+        assert!(InterfaceLock::look(&name).is_ok() && InterfaceLock::take(&name).is_ok());
+    }
+}

@@ -1,0 +1,157 @@
+//! The ports of a live router: opening one, and what the router keeps of it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use thalweg_node::config::{PortConfig, RouterConfig};
+use thalweg_ports::live::link::ReadLink;
+use thalweg_ports::live::reopen::OpenedLater;
+use thalweg_ports::live::tap::TapControl;
+use thalweg_ports::live::xdp::offload::Offload;
+use thalweg_ports::live::{LiveError, PortFacts, PortTx};
+
+use crate::interface_lock::InterfaceLock;
+use crate::lanes::QueueRx;
+use crate::offload::flows_of;
+use crate::open::{OpenError, OpenedPort, open_port, wait_for};
+use crate::port_mac::PortMac;
+use crate::preflight::leftover_addresses;
+use crate::vlan;
+
+/// What the router keeps of a port for as long as it has it.
+pub(crate) struct PortState {
+    /// What the configuration calls it.
+    pub(crate) name: String,
+    /// Of a sub-interface, its VLAN.
+    vlan: Option<u16>,
+    mac: PortMac,
+    /// How it was opened; of a VLAN, its parent.
+    pub(crate) facts: PortFacts,
+    /// Of a port that began without its interface, what is known by now.
+    pub(crate) later: Option<OpenedLater>,
+    /// The largest packet that the configuration allows.
+    pub(crate) mtu: Arc<AtomicU32>,
+    /// What holds its interface; of a VLAN, nothing.
+    _held: (Option<InterfaceLock>, Option<TapControl>),
+}
+
+impl PortState {
+    /// Of a VLAN on another port.
+    pub(crate) fn sub_interface(config: &PortConfig, parent: &PortState, vlan: u16) -> Self {
+        let facts = PortFacts {
+            mode: format!("{}, VLAN {vlan}", parent.facts.mode),
+            why_not_better: None,
+            ..parent.facts.clone()
+        };
+        Self::new(config, facts, parent.later.clone(), (None, None))
+    }
+
+    fn new(
+        config: &PortConfig,
+        facts: PortFacts,
+        later: Option<OpenedLater>,
+        held: (Option<InterfaceLock>, Option<TapControl>),
+    ) -> Self {
+        Self {
+            name: config.name.clone(),
+            vlan: config.sub_interface.map(|sub| sub.vlan),
+            mac: PortMac::of(config),
+            facts,
+            later,
+            mtu: Arc::new(AtomicU32::new(config.mtu.into())),
+            _held: held,
+        }
+    }
+
+    /// How it was opened, where its interface came later too.
+    pub(crate) fn facts_now(&self) -> PortFacts {
+        let found = self.later.as_ref().map(OpenedLater::facts).filter(|found| found.index != 0);
+        let Some(found) = found else { return self.facts.clone() };
+        let mode = self.vlan.map(|vlan| format!("{}, VLAN {vlan}", found.mode));
+        let mac = self.mac.with(found.mac);
+        PortFacts { mac, mode: mode.unwrap_or_else(|| found.mode.clone()), ..found }
+    }
+}
+
+/// By port; none where a port is gone.
+pub(crate) type PortStates = Vec<Option<Arc<PortState>>>;
+
+/// A port with an interface of its own that was just opened.
+pub(crate) struct OpenPort {
+    pub(crate) halves: Vec<QueueRx>,
+    /// The driver's sending half, and those for lanes from the second on.
+    pub(crate) tx: (Box<dyn PortTx>, Vec<Box<dyn PortTx>>),
+    pub(crate) link: Option<Box<dyn ReadLink>>,
+    pub(crate) offload: Option<Arc<Offload>>,
+    pub(crate) state: PortState,
+}
+
+/// Makes a port's interface this router's, if it has one of its own.
+pub(crate) fn claim(config: &PortConfig) -> Result<Option<InterfaceLock>, OpenError> {
+    let interface = config.interface.as_ref().filter(|_| config.sub_interface.is_none());
+    let Some(name) = interface.and_then(|interface| interface.exclusive()) else { return Ok(None) };
+    let claimed = |holder| OpenError::Claimed { port: config.name.clone(), holder };
+    InterfaceLock::take(name).map(Some).map_err(claimed)
+}
+
+/// Opens a port that was claimed, with as many sending halves for `lanes` lanes as its driver has.
+pub(crate) fn open(
+    config: &RouterConfig,
+    index: u16,
+    lanes: usize,
+    claim: Option<InterfaceLock>,
+) -> Result<OpenPort, OpenError> {
+    let port_config = &config.ports[usize::from(index)];
+    let carries_vlans = vlan::carries_vlans(config, index);
+    let offload = flows_of(config, port_config, carries_vlans);
+    let opened = open_port(config, port_config, lanes, carries_vlans, offload.clone())
+        .or_else(|why| wait_instead(why, port_config, lanes, carries_vlans, offload.clone()))?;
+    let OpenedPort { mut port, tap, link, later } = opened;
+    if later.is_none() {
+        port.facts.mac = PortMac::of(port_config).with(port.facts.mac);
+        say_opened(port_config, &port.facts);
+    }
+    let of = port.rx.len() as u16;
+    let queue = |(queue, rx)| QueueRx { port: index, queue, of, rx };
+    let halves = (0..).zip(port.rx).map(queue).collect();
+    let others = (1..lanes).map_while(|_| port.tx.another()).collect();
+    let state = PortState::new(port_config, port.facts, later, (claim, tap));
+    Ok(OpenPort { halves, tx: (port.tx, others), link, offload, state })
+}
+
+/// A port without an interface must not keep the others from working: it waits, where that is all there is to it.
+fn wait_instead(
+    why: OpenError,
+    config: &PortConfig,
+    lanes: usize,
+    carries_vlans: bool,
+    flows: Option<Arc<Offload>>,
+) -> Result<OpenedPort, OpenError> {
+    let OpenError::Port { source: LiveError::NoSuchInterface { interface }, .. } = &why else {
+        return Err(why);
+    };
+    tracing::warn!(port = config.name, "interface {interface} is not there; the port works when it appears");
+    wait_for(config, lanes, carries_vlans, flows).ok_or(why)
+}
+
+fn say_opened(config: &PortConfig, facts: &PortFacts) {
+    tracing::info!(
+        port = config.name,
+        interface = facts.interface,
+        mode = facts.mode,
+        why_not_better = facts.why_not_better,
+        "open"
+    );
+    if let Some(interface) = &config.interface {
+        for finding in leftover_addresses(interface) {
+            tracing::warn!(port = config.name, "{finding}");
+        }
+    }
+}
+
+/// The longest frame of these ports.
+pub(crate) fn frame_bytes_max<'s>(states: impl Iterator<Item = &'s PortState>) -> usize {
+    /// An Ethernet header and two tags.
+    const OVERHEAD: usize = 14 + 8;
+    states.map(|state| state.facts.mtu).max().unwrap_or(1500) as usize + OVERHEAD
+}

@@ -1,0 +1,111 @@
+//! Networks of ports that are down.
+//!
+//! A network that is connected leaves the table while all of its ports are down, and so do its addresses that are no
+//! host's. What else leads there then comes into force: a route of another program, one of BGP, or a shorter prefix. The
+//! port's own addresses stay, as they do in Linux. There are as many such networks as ports have addresses, so looking at
+//! all of them when a link changes costs nothing.
+
+use std::collections::HashMap;
+
+use thalweg_base::{IpPrefix, Prefix};
+use thalweg_dataplane::lpm::NextHopId;
+
+use super::{Group, LiveTables, Path};
+
+/// Connected networks, and what is out of the table.
+#[derive(Debug, Default)]
+pub(super) struct Networks {
+    connected: HashMap<IpPrefix, NextHopId>,
+    aside: HashMap<IpPrefix, NextHopId>,
+}
+
+impl Networks {
+    /// Those among routes.
+    pub(super) fn among<'g>(
+        routes: impl Iterator<Item = (IpPrefix, NextHopId)>,
+        group: impl Fn(NextHopId) -> Option<&'g Group>,
+    ) -> Self {
+        let connected = routes.filter(|(_, number)| group(*number).is_some_and(is_connected));
+        Self { connected: connected.collect(), aside: HashMap::new() }
+    }
+}
+
+/// Whether destinations themselves are asked for, whatever way packets take.
+fn is_connected(group: &Group) -> bool {
+    !group.0.is_empty() && group.paths().all(|path| matches!(path, Path::Glean { .. }))
+}
+
+impl LiveTables {
+    /// Whether a route of the router's own is out of the table for its port.
+    pub(in crate::live) fn is_aside(&self, prefix: IpPrefix) -> bool {
+        self.networks.aside.contains_key(&prefix)
+    }
+
+    /// Puts the route of others in force, if it has a link, in the place of one that is aside; else BGP's is.
+    pub(in crate::live) fn put_others(&mut self, prefix: IpPrefix) -> bool {
+        let others = self.others.behind(prefix).filter(|number| self.has_link(*number));
+        self.set_base(prefix, others)
+    }
+
+    /// A route of the router's own is there from now on, leads elsewhere, or is gone. `Some`: it was aside, and this is
+    /// whether the table had room.
+    pub(super) fn replace_aside(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> Option<bool> {
+        self.networks.connected.remove(&prefix);
+        if let Some(number) = number.filter(|number| self.group_of(*number).is_some_and(is_connected)) {
+            self.networks.connected.insert(prefix, number);
+        }
+        self.networks.aside.remove(&prefix)?;
+        let number = number.or_else(|| self.others.step_forward(prefix));
+        Some(self.set_base(prefix, number))
+    }
+
+    /// Takes networks out whose ports are down, and puts those back whose are up.
+    pub(super) fn settle_networks(&mut self) {
+        let connected: Vec<_> =
+            self.networks.connected.iter().map(|(prefix, number)| (*prefix, *number)).collect();
+        for (network, number) in connected {
+            let is_down = !self.has_link(number);
+            let unused = ends(network).filter(|end| self.is_unused(*end)).map(|end| (end, self.nobody));
+            let routes: Vec<_> = std::iter::once((network, number)).chain(unused).collect();
+            for (prefix, number) in routes {
+                match (is_down, self.is_aside(prefix)) {
+                    (true, _) => {
+                        self.networks.aside.insert(prefix, number);
+                        self.put_others(prefix);
+                    }
+                    (false, true) => {
+                        self.networks.aside.remove(&prefix);
+                        self.set_base(prefix, Some(number));
+                    }
+                    (false, false) => {}
+                }
+            }
+        }
+        self.publish();
+    }
+
+    fn is_unused(&self, end: IpPrefix) -> bool {
+        self.base_route(end) == Some(self.nobody) || self.networks.aside.get(&end) == Some(&self.nobody)
+    }
+
+    fn group_of(&self, number: NextHopId) -> Option<&Group> {
+        self.groups.get(usize::from(number).checked_sub(1)?)
+    }
+
+    fn has_link(&self, number: NextHopId) -> bool {
+        let neighbors = self.lock();
+        self.group_of(number).is_some_and(|group| group.paths().any(|path| neighbors.has_link(path)))
+    }
+}
+
+/// The first and the last address of an IPv4 network.
+fn ends(network: IpPrefix) -> impl Iterator<Item = IpPrefix> {
+    let ends = match network {
+        IpPrefix::V4(network) if network.length() <= 30 => {
+            let first = network.address();
+            vec![first, first | u32::MAX.checked_shr(network.length().into()).unwrap_or(0)]
+        }
+        _ => Vec::new(),
+    };
+    ends.into_iter().filter_map(|address| Some(Prefix::new(address, 32).ok()?.into()))
+}

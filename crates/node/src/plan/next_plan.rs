@@ -1,0 +1,120 @@
+//! One plan after another: what a router remembers of packets when its configuration changes.
+//!
+//! The plan of a new configuration is made while packets still pass through the old one; everything that can fail or
+//! takes long happens then. When no chunk is on its way any more, the new plan takes over: sessions, public ports,
+//! fragments, what policers have saved, and the time.
+//!
+//! NAT keeps its very table where addresses, ports, shards, forwards and size are as before. Where they are not, the
+//! sessions that have a place in the new table move there, and the others are counted.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thalweg_dataplane::nat::{NatConfig as NatSettings, NatMigration};
+use thalweg_dataplane::route::Router;
+
+use super::{Nat, RecordOutlet, RouterPlan, lock};
+use crate::BuildError;
+use crate::build::{labeler, nat_settings};
+use crate::config::{NatConfig, RouterConfig};
+
+/// A plan that waits for the end of the one before it.
+pub struct NextPlan {
+    plan: RouterPlan,
+    /// What NAT's table is told, where it stays.
+    behavior: Option<NatSettings>,
+    /// By class, the place it had before.
+    places: Vec<Option<usize>>,
+    /// Access lists that stay as they are: their place, and the place they had.
+    lists: Vec<(usize, usize)>,
+}
+
+/// What became of what the plan before it remembered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Migrated {
+    /// NAT's sessions, where its table was made anew.
+    pub sessions: Option<NatMigration>,
+}
+
+impl RouterPlan {
+    /// Prepares the plan of a configuration that is to follow the one that this plan was made from. `router` is the
+    /// routing stage of both; `outlet` gets flow records. Allocates what is needed and changes nothing.
+    pub fn successor(
+        &self,
+        before: &RouterConfig,
+        config: &RouterConfig,
+        router: Router,
+        workers: usize,
+        outlet: Option<Arc<dyn RecordOutlet>>,
+    ) -> Result<NextPlan, BuildError> {
+        let mut behavior = None;
+        let nat = match (&config.nat, &before.nat, &self.nat) {
+            (Some(new), Some(old), Some(nat)) if has_shape_of(new, old) => {
+                let settings = nat_settings(new, config, self.hash_seed)?;
+                let labeler = labeler(&settings)?;
+                behavior = Some(settings);
+                Some(Nat { labeler, stage: Arc::clone(&nat.stage) })
+            }
+            (Some(new), _, _) => Some(Nat::from_config(new, config, self.hash_seed)?),
+            (None, _, _) => None,
+        };
+        let mut plan = RouterPlan::with_nat(config, router, None, nat, self.hash_seed)?.for_workers(workers);
+        if let (Some(flows), Some(outlet)) = (&config.flows, outlet) {
+            let log_outlet = Arc::clone(&outlet);
+            let metered = plan.with_flows(&flows.meter, self.hash_seed, outlet);
+            plan = metered.map_err(|error| BuildError::Flows(error.to_string()))?;
+            if let Some(logging) = flows.nat_events {
+                plan = plan.with_nat_events(logging, log_outlet);
+            }
+        }
+        let place = |name: &str| before.qos.classes.iter().position(|class| class.name == name);
+        let places = config.qos.classes.iter().map(|class| place(&class.name)).collect();
+        let same = |acl| before.acls.iter().position(|old| old == acl);
+        let lists =
+            config.acls.iter().enumerate().filter_map(|(place, acl)| Some((place, same(acl)?))).collect();
+        Ok(NextPlan { plan, behavior, places, lists })
+    }
+}
+
+impl NextPlan {
+    /// Takes over from the plan before it, which no packet is with any more and none will be.
+    pub fn migrate_state(self, before: &RouterPlan) -> (RouterPlan, Migrated) {
+        let Self { mut plan, behavior, places, lists } = self;
+        let mut taken = Migrated::default();
+        plan.clock_ns.fetch_max(before.clock_ns.load(Ordering::Relaxed), Ordering::Relaxed);
+        {
+            let (mut mine, mut theirs) = (lock(&plan.arrival), lock(&before.arrival));
+            mine.police.migrate_from(&theirs.police, &places);
+            mine.fragments = std::mem::take(&mut theirs.fragments);
+        }
+        for (place, old) in lists {
+            lock(&plan.rule_counts).before.insert(place, before.rule_counts(old));
+        }
+        match (&plan.nat, &before.nat, behavior) {
+            (Some(nat), _, Some(settings)) => nat.stage.set_behavior(&settings),
+            (Some(nat), Some(old), None) => taken.sessions = Some(nat.stage.migrate_from(&old.stage)),
+            (None, Some(_), _) => before.tell_end_of_nat(),
+            _ => {}
+        }
+        plan.check_sources_of_sessions();
+        plan.migrate_flows(before);
+        (plan, taken)
+    }
+}
+
+/// Whether sessions are where they were, whatever else is different: whom NAT translates between and what sessions do
+/// is told to the table, the rest it is made of.
+fn has_shape_of(new: &NatConfig, old: &NatConfig) -> bool {
+    let shape = NatConfig {
+        outside: new.outside,
+        inside: new.inside.clone(),
+        filtering: new.filtering,
+        hairpin: new.hairpin,
+        inbound_refresh: new.inbound_refresh,
+        timeouts: new.timeouts,
+        hosts: new.hosts,
+        refusal: new.refusal,
+        ..old.clone()
+    };
+    shape == *new
+}

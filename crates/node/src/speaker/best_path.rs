@@ -1,0 +1,44 @@
+//! What BGP says of an address: for flow records.
+
+use std::net::IpAddr;
+
+use thalweg_base::Address;
+use thalweg_bgp::route::RouteAddress;
+
+use super::Speaker;
+
+/// The best path of the longest prefix that an address lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BestPathTo {
+    /// The AS that announced the prefix; 0 for none, or where the AS_PATH ends in a set.
+    pub origin_as: u32,
+    /// The path's next hop.
+    pub next_hop: IpAddr,
+}
+
+impl Speaker {
+    /// What BGP says of an address. Asks every shard: some microseconds.
+    pub fn best_path_to(&self, address: IpAddr) -> Option<BestPathTo> {
+        match address {
+            IpAddr::V4(address) => self.best_path_in(u32::from(address)),
+            IpAddr::V6(address) => self.best_path_in(u128::from(address)),
+        }
+    }
+
+    fn best_path_in<A: RouteAddress + Address>(&self, address: A) -> Option<BestPathTo> {
+        let mut longest = None;
+        for shard in &self.shards {
+            let rib = shard.rib();
+            let Some(route) = rib.longest_match(address) else { continue };
+            let length = route.prefix.length();
+            if longest.is_some_and(|(known, _)| known >= length) {
+                continue;
+            }
+            if let Some(path) = route.best() {
+                let (origin_as, next_hop) = (path.attrs.origin_as, path.attrs.next_hop().address());
+                longest = Some((length, BestPathTo { origin_as, next_hop }));
+            }
+        }
+        longest.map(|(_, towards)| towards)
+    }
+}

@@ -1,0 +1,113 @@
+//! Connections that are told why they end (NOTIFICATION).
+//!
+//! A socket that is closed while the other end still sends answers with a reset, and whoever gets a reset may never look
+//! at what came before it. So what is to be said is written, our direction is shut down, and what still comes is read and
+//! thrown away until the other end closes too: for [`TIME_MS`] at most, a bounded number of bytes at a look, one look every
+//! half second. Nothing waits for it.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::sync::Mutex;
+
+use thalweg_bgp::peer::Millis;
+use thalweg_wire::bgp::{Notification, error};
+
+use super::lock;
+use super::network::ByteStream;
+
+/// How long the other end has to close.
+const TIME_MS: u64 = 5000;
+
+/// Connections at most. The next neighbor takes the place of the oldest.
+const PARTING_MAX: usize = 256;
+
+/// Strangers find no place beyond this many: they must not take those of neighbors.
+const STRANGERS_MAX: usize = PARTING_MAX / 4;
+
+/// Bytes read from a connection at a look.
+const READ_BYTES: usize = 64 << 10;
+const READS_PER_LOOK: usize = 4;
+
+/// Who is left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    Neighbor,
+    Stranger,
+}
+
+/// All connections that are about to end.
+#[derive(Default)]
+pub(super) struct Partings(Mutex<VecDeque<Parting>>);
+
+struct Parting {
+    stream: Box<dyn ByteStream>,
+    /// What is not written yet.
+    words: Vec<u8>,
+    is_shut: bool,
+    until: Millis,
+}
+
+impl Partings {
+    /// Says this and closes the connection when the other end has closed it, or its time is over.
+    pub(super) fn part(&self, stream: Box<dyn ByteStream>, words: Vec<u8>, whose: Whose, now: Millis) {
+        let mut parting = Parting { stream, words, is_shut: false, until: Millis(now.0 + TIME_MS) };
+        if parting.step(&mut [0; 4096]) {
+            return;
+        }
+        let mut all = lock(&self.0);
+        match whose {
+            Whose::Stranger if all.len() >= STRANGERS_MAX => return,
+            Whose::Neighbor if all.len() >= PARTING_MAX => drop(all.pop_front()),
+            _ => {}
+        }
+        all.push_back(parting);
+    }
+
+    /// Goes on with all of them; whether there are any left.
+    pub(super) fn look(&self, now: Millis) -> bool {
+        let mut all = lock(&self.0);
+        if all.is_empty() {
+            return false;
+        }
+        let mut buffer = vec![0; READ_BYTES];
+        all.retain_mut(|parting| now < parting.until && !parting.step(&mut buffer));
+        !all.is_empty()
+    }
+}
+
+impl Parting {
+    /// Reads, writes and shuts down as far as the socket lets it; whether the connection is done with. Reading comes first:
+    /// a neighbor that is in the middle of writing reads nothing before that is taken.
+    fn step(&mut self, buffer: &mut [u8]) -> bool {
+        let mut has_ended = false;
+        for _ in 0..READS_PER_LOOK {
+            match self.stream.read(buffer) {
+                Ok(0) => has_ended = true,
+                Ok(_) => continue,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return true,
+            }
+            break;
+        }
+        while !self.words.is_empty() {
+            match self.stream.write_vectored(&[IoSlice::new(&self.words)]) {
+                Ok(0) => return true,
+                Ok(written) => drop(self.words.drain(..written)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
+            }
+        }
+        if !std::mem::replace(&mut self.is_shut, true) && self.stream.shut_down_write().is_err() {
+            return true;
+        }
+        has_ended
+    }
+}
+
+/// A Cease in bytes.
+pub(super) fn cease(subcode: u8) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Notification::new(error::CEASE, subcode).write(&mut bytes);
+    bytes
+}

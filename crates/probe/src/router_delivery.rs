@@ -1,0 +1,244 @@
+//! Delivery for somebody who meters for as long as the process lives: a router.
+//!
+//! Workers hand records over and never wait: what finds the queue full is lost and counted. Behind the queue records may be
+//! completed, by what is known of their addresses elsewhere, before they go to collectors and to a store.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use thalweg_flow::export::{Amount, NatEvent};
+use thalweg_flow::{FlowRecord, MeterOptions};
+use thalweg_ports::live::WallShift;
+use thalweg_store::{Notify, Retention};
+
+use crate::cached::{MeterCaches, ShowMeters};
+use crate::deliver::{
+    AskInterfaces, AskMeters, Collectors, Completing, Completion, Delivered, Delivery, EventCounts, EventWay,
+    Kept, KeptOptions, Outlet, Statuses, TotalsReader, Waiting, event_queue,
+};
+use crate::interfaces::SharedInterfaces;
+use crate::outbox::{BATCH_RECORDS, Way, queue};
+use crate::packed::Packed;
+use crate::pipelines::died;
+use crate::summary::{OutletStatus, OutletSummary};
+use crate::{ExportTargets, ProbeError};
+
+/// How often the meter is asked for its totals: each of its shards is held up for a moment by it.
+const TOTALS_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Who gets the records of a router.
+pub struct RouterDeliveryOptions {
+    /// Collectors.
+    pub export: ExportTargets,
+    /// The folder of a dataset.
+    pub store: Option<PathBuf>,
+    /// What of the dataset is kept.
+    pub retention: Retention,
+    /// Where troubles are told.
+    pub notify: Notify,
+    /// What the meter is told, as far as collectors are told.
+    pub meter: MeterOptions,
+    /// The interfaces of the ports; asked for again from time to time.
+    pub interfaces: AskInterfaces,
+    /// Asks the meter for its totals.
+    pub ask: AskMeters,
+    /// Shows the meter, for answers from the dataset.
+    pub meters: ShowMeters,
+    /// Completes a record.
+    pub complete: Completion,
+}
+
+/// A delivery that runs.
+pub struct RouterDelivery {
+    thread: JoinHandle<Result<Delivered, ProbeError>>,
+    statuses: Statuses,
+    wall: Arc<WallShift>,
+}
+
+/// The way to it.
+pub struct RouterWay {
+    state: Mutex<State>,
+    totals: Arc<TotalsReader>,
+    lost: [AtomicU64; 3],
+    events: Arc<EventCounts>,
+}
+
+struct State {
+    /// None when it is closed.
+    way: Option<Way>,
+    /// Fewer records than make a batch, of all workers.
+    gathered: Packed,
+    /// None when it is closed.
+    events: Option<EventWay>,
+    /// When the meter was last asked for its totals; `None` if it is to be asked soon.
+    books_read: Option<Instant>,
+}
+
+impl RouterDelivery {
+    /// Opens collectors and store, and starts the thread. Errors if one of them cannot be opened.
+    pub fn start(options: RouterDeliveryOptions) -> Result<(Self, RouterWay), ProbeError> {
+        let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
+        let (way, arrivals) = queue();
+        let totals = Arc::new(TotalsReader::new(options.ask));
+        let elsewhere = Some(Arc::new(Mutex::new(options.complete)));
+        let mut ask_interfaces = options.interfaces;
+        let interfaces = SharedInterfaces::new(ask_interfaces());
+        let labeling = options.meter.labeling;
+        let wall = Arc::<WallShift>::default();
+        let completing =
+            Completing { labeling, interfaces: interfaces.clone(), elsewhere, wall: Some(Arc::clone(&wall)) };
+        if let Some(folder) = &options.store {
+            let cache = MeterCaches {
+                meters: options.meters,
+                passage: Arc::clone(way.passage()),
+                completing: completing.clone(),
+            };
+            let kept = KeptOptions {
+                retention: options.retention,
+                waiting: Waiting::Never,
+                cache: Some(Arc::new(cache)),
+                notify: options.notify.clone(),
+            };
+            outlets.push(Box::new(Kept::open(folder, kept)?));
+        }
+        if !options.export.addresses.is_empty() {
+            let collectors = Collectors::open(
+                &options.export,
+                &options.meter,
+                &interfaces,
+                false,
+                options.notify.clone(),
+            )?;
+            outlets.push(Box::new(collectors));
+        }
+        let (event_way, events) = event_queue();
+        let statuses = Statuses::default();
+        let delivery = Delivery {
+            arrivals,
+            events: Some(events),
+            outlets,
+            totals: Arc::clone(&totals),
+            completing,
+            ask_interfaces: Some(ask_interfaces),
+            // It ends because somebody told the router to.
+            stop: Arc::new(AtomicBool::new(true)),
+            notify: options.notify,
+            statuses: Arc::clone(&statuses),
+        };
+        let thread = std::thread::Builder::new().name("export".to_owned());
+        let thread = thread.spawn(move || delivery.run()).map_err(ProbeError::Thread)?;
+        Ok((Self { thread, statuses, wall }, RouterWay::new(way, event_way, totals)))
+    }
+
+    /// How collectors and store do, as of a moment ago.
+    pub fn statuses(&self) -> Vec<OutletStatus> {
+        self.statuses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How often the wall clock was set since the start.
+    pub fn clock_steps(&self) -> u64 {
+        self.wall.steps()
+    }
+
+    /// Waits until all is delivered. The way to it must be closed. Errors with what an outlet failed of.
+    pub fn finish(self) -> Result<Vec<OutletSummary>, ProbeError> {
+        match self.thread.join() {
+            Ok(delivered) => Ok(delivered?.outlets),
+            Err(_) => Err(died("the export thread")),
+        }
+    }
+}
+
+impl RouterWay {
+    fn new(way: Way, events: EventWay, totals: Arc<TotalsReader>) -> Self {
+        let counts = Arc::clone(events.counts());
+        let (way, events) = (Some(way), Some(events));
+        let state = State { way, gathered: Packed::default(), events, books_read: Some(Instant::now()) };
+        Self { state: Mutex::new(state), totals, lost: Default::default(), events: counts }
+    }
+
+    /// Takes all records out of the list. Waits for nobody but others that do the same.
+    pub fn take(&self, records: &mut Vec<FlowRecord>) {
+        let mut state = self.state();
+        records.drain(..).for_each(|record| state.gathered.push(&record));
+        if state.gathered.len() >= BATCH_RECORDS {
+            self.send(&mut state);
+        }
+    }
+
+    /// Takes all events of NAT out of the list; `dropped` more were lost where they were made.
+    pub fn take_nat_events(&self, events: &mut Vec<NatEvent>, dropped: u64) {
+        self.events.lose(dropped);
+        match &mut self.state().events {
+            Some(way) => way.take(events),
+            None => self.events.lose(events.drain(..).len() as u64),
+        }
+    }
+
+    /// Events of NAT that were handed over, and those that were lost on the way or before.
+    pub fn nat_events(&self) -> (u64, u64) {
+        (self.events.handed_over(), self.events.lost())
+    }
+
+    /// Holds nothing back any longer, and asks the meter for its totals if that was long ago. Not for who works on its shards.
+    pub fn flush(&self) {
+        let mut state = self.state();
+        if !state.gathered.is_empty() {
+            self.send(&mut state);
+        }
+        if let Some(events) = &mut state.events {
+            events.send();
+        }
+        let is_due = state.books_read.is_none_or(|at| at.elapsed() >= TOTALS_INTERVAL);
+        if is_due {
+            state.books_read = Some(Instant::now());
+        }
+        drop(state);
+        if is_due {
+            self.totals.read();
+        }
+    }
+
+    /// Ports are others now: totals and interfaces are asked for with the next flush.
+    pub fn ask_again(&self) {
+        self.state().books_read = None;
+    }
+
+    /// No more records come: what does is lost. The delivery ends.
+    pub fn close(&self) {
+        self.flush();
+        let mut state = self.state();
+        (state.way, state.events) = (None, None);
+    }
+
+    /// What found the queue full, or closed.
+    pub fn lost(&self) -> Amount {
+        let [records, packets, bytes] = [0, 1, 2].map(|n| self.lost[n].load(Ordering::Relaxed));
+        Amount { records, packets, bytes }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, state: &mut State) {
+        let empty = state.way.as_ref().map(Way::empty_batch).unwrap_or_default();
+        let batch = std::mem::replace(&mut state.gathered, empty);
+        let sent = match &state.way {
+            Some(way) => way.try_send(batch),
+            None => Err(batch),
+        };
+        if let Err(refused) = sent {
+            if let Some(way) = &state.way {
+                way.passage().add(refused.len());
+            }
+            let lost = refused.amount();
+            for (sum, lost) in self.lost.iter().zip([lost.records, lost.packets, lost.bytes]) {
+                sum.fetch_add(lost, Ordering::Relaxed);
+            }
+        }
+    }
+}

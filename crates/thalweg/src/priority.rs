@@ -1,0 +1,55 @@
+//! Which priority forwarding threads get on this machine, and what is missing if it is less than the configuration wants:
+//! what `run` warns of and `check` says before.
+
+use std::fs;
+
+use thalweg_exec::Priority;
+
+/// What a thread with real-time priority uses at most of a core, in percent: see `thalweg_exec::Rank`.
+const BUDGET_PERCENT: i64 = 85;
+
+/// The priority, and what to do about what is missing.
+pub(crate) fn here(wanted: Priority) -> (Priority, Option<String>) {
+    let (allowed, why) = wanted.allowed();
+    let refused = why.filter(|_| allowed != wanted).map(|why| {
+        let right = match wanted {
+            Priority::RealTime => "LimitRTPRIO=1",
+            Priority::Nice | Priority::Normal => "LimitNICE=-10",
+        };
+        format!(
+            "forwarding threads run with priority {allowed} instead of {wanted} ({why}): packets wait for a core on a busy \
+             machine. Give the router CAP_SYS_NICE or, under systemd, {right}; or set priority = \"{allowed}\" in [workers]"
+        )
+    });
+    let throttled = || {
+        let number = |name: &str| -> Option<i64> {
+            fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok()
+        };
+        throttles(number("sched_rt_runtime_us")?, number("sched_rt_period_us")?)
+    };
+    let remark = refused.or_else(|| (allowed == Priority::RealTime).then(throttled).flatten());
+    (allowed, remark)
+}
+
+/// What is to be said of the kernel's own limit for real-time threads; -1 is none.
+fn throttles(runtime_us: i64, period_us: i64) -> Option<String> {
+    let enough_us = period_us.saturating_mul(BUDGET_PERCENT) / 100;
+    (runtime_us >= 0 && runtime_us < enough_us).then(|| {
+        format!(
+            "kernel.sched_rt_runtime_us = {runtime_us}: on a busy core the kernel stops forwarding threads for the rest of each \
+             {period_us} µs. Set it to {enough_us} or more"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_limit_below_the_budget_is_said() {
+        assert_eq!((throttles(950_000, 1_000_000), throttles(-1, 1_000_000)), (None, None));
+        let said = throttles(500_000, 1_000_000).expect("a remark");
+        assert!(said.contains("sched_rt_runtime_us = 500000") && said.contains("850000 or more"), "{said}");
+    }
+}

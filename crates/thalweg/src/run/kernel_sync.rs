@@ -1,0 +1,486 @@
+//! `[kernel]`: the forwarding table and the kernel's kept in step. A thread of its own. Routes are here, neighbors in
+//! [`neighbors`].
+//!
+//! ```text
+//! kernel's news ──> FollowedRoutes ── what leads to ports ──> forwarding table, next hops of BGP      (import)
+//! forwarding table ── configured, BGP's ──> KernelRoutes::repair: what differs goes into the kernel   (export)
+//! ```
+//!
+//! A route of the kernel leads to a port if it goes by the port's mirror or by its interface. Our own routes in the
+//! kernel carry our protocol number and are never imported, so nothing goes round in circles.
+//!
+//! News are enough while nothing is lost. What is read as a whole: everything at the start; again when news were lost,
+//! and when a link or an address changed, because the kernel drops IPv4 routes with these and says nothing; and every
+//! `repair_s` seconds, to find what news did not say. Only what that last look finds is called drift. Reading takes at most a
+//! [`SHARE`]th of the time.
+//!
+//! Exported routes are compared with what the kernel has whenever the router's own routes or a link change, and every
+//! `repair_s` seconds. What differs although the router's own routes are what they were is drift: what people type, and what the
+//! kernel drops with a link. A route that the kernel had refused and now takes is none. Those a predecessor left are removed by the first comparison, ours are removed at the end.
+
+mod neighbors;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use thalweg_base::IpPrefix;
+use thalweg_node::config::{KernelSync, RouterConfig};
+use thalweg_node::fib::UnderlayTarget;
+use thalweg_node::forwarding::{FibForwarding, KernelSyncView};
+use thalweg_node::live::{OtherWay, OtherWays};
+use thalweg_ports::kernel::{
+    FollowedRoutes, Heard, KernelError, KernelOptions, KernelRoute, KernelRoutes, PROTOCOL, RouteTarget,
+};
+use thalweg_ports::live::link::Links;
+
+use super::live::LiveSide;
+use neighbors::{Interfaces, NeighborSync};
+
+/// How often news are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// From a change of links to reading all routes.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Reading and comparing wait for so many times as long as they took.
+const SHARE: u32 = 8;
+
+/// From a failure to the next try.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// Routes taken over before the table is somebody else's for a moment.
+const BATCH: usize = 1024;
+
+/// Failures the status keeps.
+const FAILURES_KEPT: usize = 16;
+
+/// A port's interfaces in the system.
+#[derive(PartialEq, Eq)]
+struct Names {
+    port: u16,
+    mirror: Option<String>,
+    interface: Option<String>,
+}
+
+/// See the module.
+pub(super) struct KernelSyncer {
+    fib: Arc<FibForwarding>,
+    config: KernelSync,
+    resolves_bgp: bool,
+    names: Vec<Names>,
+    /// Networks of ports, which the kernel has by the mirrors' addresses.
+    connected: HashSet<IpPrefix>,
+    /// Whose configuration says them.
+    live: Option<Arc<LiveSide>>,
+    links: Links,
+    /// Ports by the numbers of their interfaces, and mirrors by port.
+    ports: HashMap<u32, u16>,
+    mirrors: HashMap<u16, u32>,
+    followed: FollowedRoutes,
+    kernel: KernelRoutes,
+    imported: HashSet<IpPrefix>,
+    view: KernelSyncView,
+    failures: VecDeque<String>,
+    read_at: Option<Instant>,
+    read_not_before: Instant,
+    scan_at: Instant,
+    export_not_before: Instant,
+    exported_generation: u64,
+    /// Something happened to the kernel's routes, or may have.
+    look_again: bool,
+    /// What the kernel refused at the last comparison.
+    refused: u64,
+    underlay_is_old: bool,
+    /// Reloads, and changes of links and neighbors, that the underlay knows of.
+    reloads: u64,
+    life: u64,
+    underlay_not_before: Instant,
+    neighbors: Option<NeighborSync>,
+}
+
+impl KernelSyncer {
+    /// Opens the ways to the kernel. The first look is the thread's.
+    pub(super) fn new(
+        fib: Arc<FibForwarding>,
+        live: Option<Arc<LiveSide>>,
+        config: &RouterConfig,
+    ) -> Result<Self, KernelError> {
+        let metric = config.kernel.metric;
+        // The router has resolved its gateways, or asks for them itself.
+        let options = KernelOptions { metric, on_link: true, ..KernelOptions::default() };
+        let now = Instant::now();
+        let sync = config.kernel;
+        let neighbors = live.clone().filter(|_| sync.import_neighbors || sync.export_neighbors);
+        let neighbors = neighbors.map(|live| NeighborSync::new(live, fib.clone(), sync)).transpose()?;
+        let follows_routes = sync.import || sync.export;
+        Ok(Self {
+            fib,
+            config: config.kernel,
+            resolves_bgp: config.bgp.is_some(),
+            names: names_of(config),
+            connected: networks_of(config),
+            live,
+            links: Links::open().map_err(|source| KernelError::Open { source })?,
+            ports: HashMap::new(),
+            mirrors: HashMap::new(),
+            followed: match follows_routes {
+                true => FollowedRoutes::open(PROTOCOL)?,
+                false => FollowedRoutes::open_for_links(PROTOCOL)?,
+            },
+            kernel: KernelRoutes::open(options)?,
+            imported: HashSet::new(),
+            view: KernelSyncView::default(),
+            failures: VecDeque::new(),
+            read_at: Some(now),
+            read_not_before: now,
+            scan_at: now + Duration::from_secs(config.kernel.repair_s.into()),
+            export_not_before: now,
+            exported_generation: 0,
+            look_again: false,
+            refused: 0,
+            underlay_is_old: false,
+            reloads: 0,
+            life: 0,
+            underlay_not_before: now,
+            neighbors,
+        })
+    }
+
+    /// Works until it is told to stop.
+    pub(super) fn run(mut self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            let more = self.import();
+            let scan = Instant::now() >= self.scan_at;
+            if scan {
+                self.scan_at = Instant::now() + Duration::from_secs(self.config.repair_s.into());
+                self.view.scans += 1;
+                if self.follows_routes() {
+                    self.look_for_import_drift();
+                }
+            }
+            self.export(scan);
+            self.keep_neighbors(scan);
+            self.tell();
+            if !more {
+                thread::sleep(LOOK_EVERY);
+            }
+        }
+        if self.config.export {
+            match self.kernel.remove_all() {
+                Ok(report) => tracing::info!(removed = report.deleted, "kernel: our routes were removed"),
+                Err(error) => tracing::error!("kernel: our routes could not be removed: {error}"),
+            }
+        }
+    }
+
+    /// Hears what is new and takes it over. Whether there is more.
+    fn import(&mut self) -> bool {
+        let mut changed = Vec::new();
+        let heard = self.hear(&mut changed);
+        if self.read_at.is_some_and(|at| at <= Instant::now()) {
+            self.read_at = None;
+            // Routes to interfaces that are others now lead to other ports.
+            if self.find_interfaces() {
+                changed.extend(self.followed.prefixes());
+                self.exported_generation = 0;
+            }
+            if let Some(neighbors) = &mut self.neighbors {
+                neighbors.handle_links(&Interfaces { ports: &self.ports, mirrors: &self.mirrors });
+            }
+            if self.follows_routes() {
+                self.read_all(&mut changed);
+            }
+            // The kernel may have dropped ours too.
+            self.look_again = true;
+        }
+        self.migrate_state(&changed);
+        let reloads = self.fib.reloads();
+        if std::mem::replace(&mut self.reloads, reloads) != reloads {
+            self.underlay_is_old = true;
+            if let Some(live) = &self.live {
+                let config = live.config();
+                self.connected = networks_of(&config);
+                let names = names_of(&config);
+                if names != self.names {
+                    // Ports have come or gone, and with them what leads there.
+                    self.names = names;
+                    self.read_at.get_or_insert(Instant::now());
+                }
+            }
+        }
+        let life = self.fib.life_changes();
+        self.underlay_is_old |= std::mem::replace(&mut self.life, life) != life;
+        let resolves = self.resolves_bgp && self.config.import && !heard.more;
+        if self.underlay_is_old && resolves && Instant::now() >= self.underlay_not_before {
+            let begun = Instant::now();
+            self.underlay_is_old = false;
+            self.tell_underlay();
+            self.underlay_not_before = Instant::now() + begun.elapsed() * SHARE;
+        }
+        heard.more
+    }
+
+    fn follows_routes(&self) -> bool {
+        self.config.import || self.config.export
+    }
+
+    fn keep_neighbors(&mut self, scan: bool) {
+        let interfaces = Interfaces { ports: &self.ports, mirrors: &self.mirrors };
+        let Some(neighbors) = &mut self.neighbors else { return };
+        let kept = neighbors.turn(&interfaces, scan);
+        self.view.neighbors = Some(neighbors.view());
+        if let Err(what) = kept {
+            self.failed(&what);
+        }
+    }
+
+    /// Notes what is new, and what has to be read again for it.
+    fn hear(&mut self, changed: &mut Vec<IpPrefix>) -> Heard {
+        let heard = match self.followed.hear(changed) {
+            Ok(heard) => heard,
+            Err(error) => {
+                self.failed(&format!("listening: {error}"));
+                return Heard::default();
+            }
+        };
+        self.view.news += heard.routes;
+        if heard.overrun {
+            self.view.overruns += 1;
+            self.read_at.get_or_insert(Instant::now().max(self.read_not_before));
+        }
+        if heard.links {
+            self.read_at.get_or_insert((Instant::now() + SETTLE).max(self.read_not_before));
+        }
+        heard
+    }
+
+    /// Reads everything. What is different is mended in any case, and is drift where no news could explain it: the
+    /// kernel tells of a link before it drops the link's routes.
+    fn look_for_import_drift(&mut self) {
+        let mut changed = Vec::new();
+        self.read_all(&mut changed);
+        let mut news = Vec::new();
+        let heard = self.hear(&mut news);
+        if heard != Heard::default() || self.read_at.is_some() {
+            changed.extend(news);
+            return self.migrate_state(&changed);
+        }
+        let drift =
+            changed.iter().filter(|prefix| self.imported.contains(*prefix) || self.ways(**prefix).is_some());
+        let drift = drift.count() as u64;
+        if drift > 0 && self.config.import {
+            self.view.import_drift += drift;
+            tracing::warn!(
+                routes = drift,
+                "kernel: imported routes were not as its news had said, and were mended"
+            );
+        }
+        self.migrate_state(&changed);
+    }
+
+    fn read_all(&mut self, changed: &mut Vec<IpPrefix>) {
+        let begun = Instant::now();
+        if let Err(error) = self.followed.read_all(changed) {
+            self.failed(&format!("reading routes: {error}"));
+            self.read_at = Some(Instant::now() + AFTER_FAILURE);
+        }
+        self.view.reads += 1;
+        self.read_not_before = Instant::now() + begun.elapsed() * SHARE;
+    }
+
+    /// Looks which interfaces stand for ports; whether they are others than before.
+    fn find_interfaces(&mut self) -> bool {
+        let (mut ports, mut mirrors) = (HashMap::new(), HashMap::new());
+        for Names { port, mirror, interface } in &self.names {
+            let index = |name: &Option<String>| self.links.index(name.as_deref()?).ok();
+            if let Some(index) = index(mirror) {
+                ports.insert(index, *port);
+                mirrors.insert(*port, index);
+            }
+            if let Some(index) = index(interface) {
+                ports.insert(index, *port);
+            }
+        }
+        let differ = (&ports, &mirrors) != (&self.ports, &self.mirrors);
+        (self.ports, self.mirrors) = (ports, mirrors);
+        differ
+    }
+
+    /// Where routes of the kernel lead by ports, in order of their metrics; `None` if they do not.
+    fn ways(&self, prefix: IpPrefix) -> Option<OtherWays> {
+        if is_of_a_link(prefix) {
+            return None;
+        }
+        let port = |interface: &u32| self.ports.get(interface).copied();
+        let way = |target: &RouteTarget| match target {
+            RouteTarget::Gateway { address, interface } => {
+                Some(OtherWay::Gateway { port: port(interface.as_ref()?)?, address: *address })
+            }
+            RouteTarget::Interface(interface) => Some(OtherWay::Connected { port: port(interface)? }),
+            RouteTarget::Blackhole => Some(OtherWay::Blackhole),
+            RouteTarget::Unreachable => Some(OtherWay::Unreachable),
+            RouteTarget::Object(_) => None,
+        };
+        let routes = self.followed.ranked(prefix).map(|ways| ways.iter().filter_map(way).collect::<Vec<_>>());
+        // A route by other interfaces is the system's own affair, and so are those behind it.
+        let ways: Vec<_> = routes.take_while(|ways| !ways.is_empty()).collect();
+        (!ways.is_empty()).then_some(ways)
+    }
+
+    /// Brings the forwarding table in line with what is known of these prefixes.
+    fn migrate_state(&mut self, changed: &[IpPrefix]) {
+        if !self.config.import {
+            return;
+        }
+        for part in changed.chunks(BATCH) {
+            let mut changes = Vec::with_capacity(part.len());
+            for prefix in part {
+                let ways = self.ways(*prefix);
+                let had = match ways {
+                    Some(_) => !self.imported.insert(*prefix),
+                    None => self.imported.remove(prefix),
+                };
+                if had || ways.is_some() {
+                    changes.push((*prefix, ways));
+                }
+            }
+            if !changes.is_empty() {
+                let without_room = self.fib.with_tables(|tables| tables.set_others(&changes));
+                self.view.without_room += without_room as u64;
+                self.underlay_is_old = true;
+            }
+        }
+    }
+
+    /// BGP's next hops resolve by others' routes too.
+    fn tell_underlay(&self) {
+        let target = |way: &OtherWay| match *way {
+            OtherWay::Gateway { port, address } => {
+                UnderlayTarget::Gateway { address, link: Some(port.into()) }
+            }
+            OtherWay::Connected { port } => UnderlayTarget::Connected { link: port.into() },
+            OtherWay::Blackhole => UnderlayTarget::Discard,
+            OtherWay::Unreachable => UnderlayTarget::Unreachable,
+        };
+        // Of several ways the first that is alive: a next hop has one.
+        let others: Vec<_> = self
+            .imported
+            .iter()
+            .filter_map(|prefix| {
+                let ways: Vec<_> = self.ways(*prefix)?.iter().flatten().map(target).collect();
+                let first = if ways.len() > 1 { self.fib.alive_of(&ways) } else { ways.first().copied() };
+                Some((*prefix, first?))
+            })
+            .collect();
+        self.fib.set_others_underlay(others.into_iter());
+    }
+
+    /// Puts what the router has into the kernel, where that is not as it should be.
+    fn export(&mut self, scan: bool) {
+        let generation = self.fib.generation();
+        let is_news = generation != self.exported_generation;
+        let is_due = (is_news || self.look_again) && Instant::now() >= self.export_not_before;
+        // Before the interfaces are known there is nothing to go by.
+        if !self.config.export || self.view.reads == 0 || !(scan || is_due) {
+            return;
+        }
+        let begun = Instant::now();
+        self.export_not_before = begun + AFTER_FAILURE;
+        let wanted = self.wanted();
+        self.view.exported = wanted.len() as u64;
+        let routes = wanted.into_iter().map(|(prefix, target)| KernelRoute { prefix, target });
+        match self.kernel.repair(routes) {
+            Ok(report) => {
+                self.exported_generation = generation;
+                self.look_again = false;
+                let found = report.missing + report.extra + report.changed;
+                let mended = found.saturating_sub(report.failed);
+                let drift = if is_news { 0 } else { mended.saturating_sub(self.refused) };
+                self.refused = report.failed;
+                self.view.exported -= report.failed.min(self.view.exported);
+                if scan {
+                    self.view.last_scan = Some(report.to_string());
+                }
+                if drift > 0 {
+                    self.view.export_drift += drift;
+                    tracing::warn!("kernel: routes were not as they should be, and were mended: {report}");
+                }
+                for failure in &report.failures {
+                    self.failed(&failure.to_string());
+                }
+            }
+            Err(error) => return self.failed(&format!("routes for the kernel: {error}")),
+        }
+        self.export_not_before = Instant::now() + begun.elapsed() * SHARE;
+    }
+
+    /// The routes that the kernel is to have.
+    fn wanted(&mut self) -> HashMap<IpPrefix, RouteTarget> {
+        let (mut wanted, mut without_mirror) = (HashMap::new(), 0);
+        for (prefix, target) in self.fib.desired() {
+            let mirror = |link: u32| self.mirrors.get(&u16::try_from(link).ok()?).copied();
+            let target = match target {
+                UnderlayTarget::Connected { .. } if self.connected.contains(&prefix) => continue,
+                UnderlayTarget::Local => continue,
+                UnderlayTarget::Connected { link } => mirror(link).map(RouteTarget::Interface),
+                UnderlayTarget::Gateway { address, link } => link
+                    .and_then(mirror)
+                    .map(|interface| RouteTarget::Gateway { address, interface: Some(interface) }),
+                UnderlayTarget::Discard => Some(RouteTarget::Blackhole),
+                UnderlayTarget::Unreachable => Some(RouteTarget::Unreachable),
+            };
+            match target {
+                Some(target) => drop(wanted.insert(prefix, target)),
+                None => without_mirror += 1,
+            }
+        }
+        self.view.without_mirror = without_mirror;
+        wanted
+    }
+
+    fn failed(&mut self, what: &str) {
+        if self.failures.back().is_none_or(|last| last != what) {
+            tracing::error!("kernel: {what}");
+        }
+        if self.failures.len() == FAILURES_KEPT {
+            self.failures.pop_front();
+        }
+        self.failures.push_back(what.to_owned());
+    }
+
+    fn tell(&mut self) {
+        self.view.kernel_routes = self.followed.prefixes().len() as u64;
+        let (imported, behind) = self.fib.with_tables(|tables| tables.others());
+        (self.view.imported, self.view.imported_behind) = (imported as u64, behind as u64);
+        self.view.failures = self.failures.iter().cloned().collect();
+        self.fib.set_kernel_sync(self.view.clone());
+    }
+}
+
+/// The interfaces of ports.
+fn names_of(config: &RouterConfig) -> Vec<Names> {
+    let ports = (0u16..).zip(&config.ports).filter_map(|(port, config)| {
+        let interface = config.interface.as_ref()?;
+        // A sub-interface has its parent's, which is the parent's port.
+        let own = config.sub_interface.is_none().then(|| interface.in_system().map(str::to_owned)).flatten();
+        Some(Names { port, mirror: interface.mirror.clone(), interface: own })
+    });
+    ports.collect()
+}
+
+/// The networks that ports are connected to.
+fn networks_of(config: &RouterConfig) -> HashSet<IpPrefix> {
+    let nets = config.ports.iter().flat_map(|port| &port.addresses);
+    nets.filter_map(|net| net.trunc().to_string().parse().ok()).collect()
+}
+
+/// Whether a prefix means something on one link only.
+fn is_of_a_link(prefix: IpPrefix) -> bool {
+    match prefix.address() {
+        std::net::IpAddr::V4(address) => address.is_link_local() || address.is_multicast(),
+        std::net::IpAddr::V6(address) => address.is_unicast_link_local() || address.is_multicast(),
+    }
+}

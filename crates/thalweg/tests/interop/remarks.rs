@@ -1,0 +1,172 @@
+//! What the log says of sessions that do not come up, over real sockets; and that a neighbor hears why one ends.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use thalweg_ports::tcp::{Md5Key, SocketOptions, connect};
+use thalweg_wire::bgp::{
+    Capabilities, MessageKind, Notification, Open, cease, error, frame, write_keepalive,
+};
+
+use crate::net::{End, Net, until};
+use crate::router::{Family, Router, Spec};
+use crate::thalweg::Thalweg;
+
+const LEFT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 179);
+
+/// A router whose only neighbor, if any, is the other end.
+fn start<'a>(net: &'a Net, families: &[Family], change: impl FnOnce(&mut Spec)) -> Thalweg<'a> {
+    let mut spec = Spec { families: families.to_vec(), ..Spec::new(End::Left) };
+    change(&mut spec);
+    Thalweg::start_in(net, spec)
+}
+
+fn lines(thalweg: &Thalweg<'_>, has: &str) -> Vec<String> {
+    thalweg.log().lines().filter(|line| line.contains(has)).map(str::to_owned).collect()
+}
+
+/// For how many events a line stands.
+fn count(line: &str) -> u64 {
+    let number = line.split("count=").nth(1).and_then(|rest| rest.split(' ').next());
+    number.map_or(1, |number| number.trim().parse().expect("a number"))
+}
+
+/// The kernel drops what is signed otherwise without a word to anybody; its counters say so.
+#[test]
+fn a_password_that_differs_is_said() {
+    let Some(net) = Net::new() else { return };
+    let with_password = |spec: &mut Spec| (spec.password, spec.passive) = (Some("right".to_owned()), true);
+    let thalweg = start(&net, &[Family::V4], with_password);
+    let key = Md5Key::new(b"wrong").expect("a key");
+    let trying = net.within(End::Right, || connect(None, LEFT, &SocketOptions::default(), Some(&key)));
+    let trying = trying.expect("it begins");
+    until("the router says that passwords differ", 30, || {
+        match lines(&thalweg, "because of their MD5 signature").len() {
+            0 => Err(format!("not yet; connected: {:?}", trying.connected())),
+            _ => Ok(()),
+        }
+    });
+    let said = lines(&thalweg, "because of their MD5 signature");
+    assert!(said.len() == 1 && said[0].contains(&End::Right.v4().to_string()), "{said:#?}");
+    assert!(!said[0].contains(": 0 with a wrong one"), "{said:#?}");
+}
+
+/// One line at once, and no more within a minute however often it is tried.
+#[test]
+fn a_connection_that_cannot_be_made_is_said() {
+    let Some(net) = Net::new() else { return };
+    let thalweg = start(&net, &[Family::V4], |_| {});
+    until("the router has tried three times", 60, || {
+        let attempts = thalweg.counter(End::Right.v4().into(), "connect_failures")?;
+        if attempts >= 3 { Ok(()) } else { Err(format!("{attempts} attempts")) }
+    });
+    let said = lines(&thalweg, "no connection: ");
+    assert_eq!(said.len(), 1, "{said:#?}");
+    assert!(
+        said[0].contains("refused: nobody listens there") && said[0].contains("next attempt in"),
+        "{said:#?}"
+    );
+}
+
+/// A line a second, and every connection in the count of one of them.
+#[test]
+fn strangers_do_not_fill_the_log() {
+    const CONNECTIONS: u64 = 2000;
+    let Some(net) = Net::new() else { return };
+    let thalweg = start(&net, &[], |_| {});
+    let begun = Instant::now();
+    net.within(End::Right, || {
+        for _ in 0..CONNECTIONS {
+            TcpStream::connect(LEFT).expect("the router listens");
+        }
+    });
+    until("all of them are in the log", 30, || {
+        let told: u64 = lines(&thalweg, "refused").iter().map(|line| count(line)).sum();
+        if told == CONNECTIONS { Ok(()) } else { Err(format!("{told} of {CONNECTIONS}")) }
+    });
+    let (said, seconds) = (lines(&thalweg, "refused"), begun.elapsed().as_secs());
+    assert!(said.len() as u64 <= seconds + 2, "{} lines in {seconds} s: {said:#?}", said.len());
+    assert!(said[0].contains("no neighbor is configured at this address"), "{said:#?}");
+}
+
+/// Whoever waits while no file can be opened is let in when one can be, although no event says so, and the log is not filled
+/// meanwhile.
+#[test]
+fn connections_that_cannot_be_accepted_are_accepted_later() {
+    const CONNECTIONS: usize = 50;
+    let Some(net) = Net::new() else { return };
+    let thalweg = start(&net, &[], |_| {});
+    let begun = Instant::now();
+    thalweg.limit_files(true);
+    let connect = || TcpStream::connect(LEFT).expect("the kernel listens");
+    let streams: Vec<_> = net.within(End::Right, || (0..CONNECTIONS).map(|_| connect()).collect());
+    let failed = || lines(&thalweg, "cannot accept connections");
+    until("it is said twice", 30, || match failed().len() {
+        0 | 1 => Err(thalweg.log()),
+        _ => Ok(()),
+    });
+    thalweg.limit_files(false);
+    until("they are accepted, and refused as strangers", 30, || {
+        let told: u64 = lines(&thalweg, "no neighbor is configured").iter().map(|line| count(line)).sum();
+        if told == CONNECTIONS as u64 { Ok(()) } else { Err(format!("{told} of {CONNECTIONS}")) }
+    });
+    let (said, seconds) = (failed(), begun.elapsed().as_secs());
+    assert!(said.len() as u64 <= seconds + 2, "{} lines in {seconds} s: {said:#?}", said.len());
+    drop(streams);
+}
+
+/// The neighbor is in the middle of writing when its session is stopped: no reset meets what it writes before it has had the
+/// time to read why.
+#[test]
+fn a_neighbor_that_still_sends_hears_why() {
+    let Some(net) = Net::new() else { return };
+    let mut thalweg = start(&net, &[Family::V4], |spec| spec.passive = true);
+    let mut stream = net.within(End::Right, || TcpStream::connect(LEFT)).expect("the router listens");
+    let families = vec![thalweg_wire::bgp::Family::Ipv4.into()];
+    let mut hello = Vec::new();
+    let capabilities = Capabilities { families, ..Capabilities::default() };
+    Open::new(65_002, 90, End::Right.v4(), capabilities).write(&mut hello);
+    write_keepalive(&mut hello);
+    stream.write_all(&hello).expect("it is taken");
+    until("the session", 20, || thalweg.established(Family::V4));
+
+    let mut keepalives = Vec::new();
+    (0..1000).for_each(|_| write_keepalive(&mut keepalives));
+    let is_over = AtomicBool::new(false);
+    let mut writer = stream.try_clone().expect("a descriptor");
+    writer.set_write_timeout(Some(Duration::from_millis(100))).expect("a timeout");
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            while !is_over.load(Ordering::Acquire) {
+                match writer.write(&keepalives) {
+                    Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error),
+                    _ => {}
+                }
+            }
+            Ok(())
+        });
+        thalweg.neighbor(End::Right.v4().into(), "shutdown");
+        // Whoever reads late still finds it.
+        std::thread::sleep(Duration::from_millis(300));
+        let mut heard = Vec::new();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        let read = stream.read_to_end(&mut heard);
+        is_over.store(true, Ordering::Release);
+        assert!(read.is_ok(), "the end comes without a reset: {read:?}");
+        let written = writing.join().expect("it ends");
+        assert!(written.is_ok(), "what it writes meets no reset: {written:?}");
+        let (mut done, mut last) = (0, None);
+        while let Some(message) = frame(&heard[done..], 4096).expect("messages") {
+            last = Some((message.kind, message.body.to_vec()));
+            done += message.length;
+        }
+        let (kind, body) = last.expect("a message");
+        let expected = Notification::new(error::CEASE, cease::ADMINISTRATIVE_SHUTDOWN);
+        assert_eq!(kind, MessageKind::Notification);
+        let notification = Notification::parse(&body).expect("a NOTIFICATION");
+        assert_eq!((notification.code, notification.subcode), (expected.code, expected.subcode));
+    });
+    let _ = thalweg.check();
+}
