@@ -78,6 +78,13 @@ fn numbers(datagram: &[u8]) -> [u64; 2] {
     [0, 8].map(|at| u64::from_be_bytes(datagram[at..at + 8].try_into().expect("eight bytes")))
 }
 
+/// What else comes: whether the one that was due is late or lost.
+fn rest(socket: &UdpSocket) -> Vec<[u64; 2]> {
+    socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
+    let mut buffer = [0; 4096];
+    std::iter::from_fn(|| socket.recv(&mut buffer).ok().map(|_| numbers(&buffer))).collect()
+}
+
 /// Sends numbered datagrams, a few at a time, and has each back in order.
 fn converse(socket: &UdpSocket, to: (&str, u16), flow: u64, bytes: Range<usize>) {
     let bytes_of = |number: u64| bytes.start + (number as usize * 37 + flow as usize) % bytes.len();
@@ -97,7 +104,8 @@ fn converse(socket: &UdpSocket, to: (&str, u16), flow: u64, bytes: Range<usize>)
         }
         let length =
             socket.recv(&mut buffer).unwrap_or_else(|why| panic!("flow {flow}, {due} of {sent}: {why}"));
-        assert_eq!(numbers(&buffer), [flow, due], "in order");
+        let got = numbers(&buffer);
+        assert!(got == [flow, due], "{got:?} instead of {:?} to {to:?}, then {:?}", [flow, due], rest(socket));
         assert_eq!(length, bytes_of(due));
         due += 1;
     }
