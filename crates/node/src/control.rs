@@ -20,7 +20,7 @@ pub use capture::{CaptureBegun, CaptureClient, CaptureRequest, CaptureSummary};
 pub use flows::{AmountView, FlowCacheView, FlowOutletView};
 pub use nat::{NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView};
 pub use packets::{
-    AclRuleView, ArpView, CountersView, PolicerView, PortRates, PortView, QueueRates, QueueView,
+    AclRuleView, CountersView, NeighborView, PolicerView, PortRates, PortView, QueueRates, QueueView,
     ReceiveQueueView, WorkerView,
 };
 pub use server::{LiveControl, Reload, Server, Stop, serve};
@@ -35,30 +35,8 @@ pub use crate::forwarding::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
-    /// One item for each neighbor.
-    Neighbors,
-    /// One neighbor in full, by name or address.
-    Neighbor {
-        /// Name or address.
-        neighbor: String,
-    },
-    /// One item for each route that passes the filter.
-    Routes(RouteFilter),
-    /// The routes of the most specific prefix that covers an address or prefix.
-    Route {
-        /// An address or a prefix.
-        destination: String,
-        /// Only this very prefix.
-        exact: bool,
-        /// Say of each route why it is or is not the best.
-        why: bool,
-    },
-    /// How many prefixes, paths and attribute sets there are.
-    Rib,
-    /// One item for each update group.
-    UpdateGroups,
-    /// What memory is used for.
-    Memory,
+    /// Of BGP.
+    Bgp(BgpRequest),
     /// Where best routes go, and how well that works.
     Forwarding,
     /// What would become of a packet to an address.
@@ -76,14 +54,12 @@ pub enum Request {
     AccessLists,
     /// One item for each class with a policer: what it called packets.
     Policers,
-    /// Time spent by function, where the router was started to measure it.
-    Functions,
     /// One item for each port: its interface, driver and counters.
     Ports,
     /// What was received, sent, handed to the router itself and dropped, by reason.
     Counters,
     /// One item for each neighbor on the ports' links: ARP and ND.
-    Arp,
+    Neighbors,
     /// One item for each class of each port that has a queue.
     Queues,
     /// One item for each NAT session that passes the filter.
@@ -112,6 +88,38 @@ pub enum Request {
         /// Whether routes stay in the kernel and with neighbors; `None`: what the configuration says.
         keep_routes: Option<bool>,
     },
+}
+
+/// What can be asked of a router that speaks BGP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "bgp", rename_all = "kebab-case")]
+pub enum BgpRequest {
+    /// One item for each neighbor.
+    Neighbors,
+    /// One neighbor in full, by name or address.
+    Neighbor {
+        /// Name or address.
+        neighbor: String,
+    },
+    /// One item for each route that passes the filter.
+    Routes(RouteFilter),
+    /// The routes of the most specific prefix that covers an address or prefix.
+    Route {
+        /// An address or a prefix.
+        destination: String,
+        /// Only this very prefix.
+        exact: bool,
+        /// Say of each route why it is or is not the best.
+        why: bool,
+    },
+    /// How many prefixes, paths and attribute sets there are.
+    Rib,
+    /// One item for each update group.
+    UpdateGroups,
+    /// What memory is used for.
+    Memory,
+    /// Time spent by function, where the router was started to measure it.
+    Functions,
     /// Ask a neighbor for its routes again.
     Refresh {
         /// Name or address.
@@ -189,9 +197,9 @@ pub enum Line {
     Error(String),
 }
 
-/// A neighbor, as [`Request::Neighbors`] and [`Request::Neighbor`] show it.
+/// A BGP neighbor, as [`BgpRequest::Neighbors`] and [`BgpRequest::Neighbor`] show it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct NeighborView {
+pub struct BgpNeighborView {
     /// What the configuration calls it.
     pub name: String,
     /// Its address.
@@ -302,7 +310,7 @@ impl<T> From<[T; 2]> for ByFamily<T> {
     }
 }
 
-/// What [`Request::Rib`] shows.
+/// What [`BgpRequest::Rib`] shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RibView {
     /// Prefixes with at least one route, by family.

@@ -136,7 +136,7 @@ pub struct SpeakerOptions {
     pub seed: u64,
     /// How much is kept for neighbors that read slowly.
     pub limits: ExportLimits,
-    /// What `show rib` says about threads.
+    /// What `show bgp rib` says about threads.
     pub scheduling: String,
     /// Measure the time spent in each function.
     pub profile_functions: bool,

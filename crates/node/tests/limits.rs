@@ -17,7 +17,7 @@ use thalweg_base::Prefix;
 use thalweg_bgp::export::ExportLimits;
 use thalweg_exec::control::{SchedulingKind, SchedulingOptions, schedule};
 use thalweg_node::config::{BgpConfig, RouterConfig};
-use thalweg_node::control::{NeighborView, Request};
+use thalweg_node::control::{BgpNeighborView, BgpRequest};
 use thalweg_node::speaker::{Speaker, SpeakerOptions};
 use thalweg_wire::bgp::{MessageKind, Notification, cease, error, frame};
 
@@ -113,7 +113,7 @@ fn run(kind: SchedulingKind, threads: usize) {
             assert_eq!(hearing.join().unwrap(), Some(wanted), "{kind}, session {session}");
         }
         let neighbor = address(within).to_string();
-        let view = || ask::<NeighborView>(&speaker, &Request::Neighbor { neighbor: neighbor.clone() });
+        let view = || ask::<BgpNeighborView>(&speaker, &BgpRequest::Neighbor { neighbor: neighbor.clone() });
         eventually("the one at its limit has its routes", || {
             view().iter().any(|view| view.accepted == u64::from(LIMIT))
         });

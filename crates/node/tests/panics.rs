@@ -22,7 +22,7 @@ use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::session::Negotiated;
 use thalweg_exec::control::{SchedulingKind, SchedulingOptions, schedule};
 use thalweg_node::config::{BgpConfig, RouterConfig};
-use thalweg_node::control::{NeighborView, Request, RouteFilter, RouteView};
+use thalweg_node::control::{BgpNeighborView, BgpRequest, RouteFilter, RouteView};
 use thalweg_node::speaker::{SessionTap, Speaker, SpeakerOptions};
 use thalweg_wire::bgp::{MessageKind, frame};
 
@@ -105,11 +105,11 @@ fn update(neighbor: usize, prefixes: std::ops::Range<u32>) -> Vec<u8> {
 /// Prefixes in the table, by the neighbor they are from.
 fn routes_of(speaker: &Speaker, neighbor: usize) -> BTreeSet<String> {
     let filter = RouteFilter { neighbor: Some(address(neighbor).to_string()), ..RouteFilter::default() };
-    ask::<RouteView>(speaker, &Request::Routes(filter)).into_iter().map(|route| route.prefix).collect()
+    ask::<RouteView>(speaker, &BgpRequest::Routes(filter)).into_iter().map(|route| route.prefix).collect()
 }
 
-fn view(speaker: &Speaker, neighbor: usize) -> NeighborView {
-    ask(speaker, &Request::Neighbor { neighbor: address(neighbor).to_string() }).pop().unwrap()
+fn view(speaker: &Speaker, neighbor: usize) -> BgpNeighborView {
+    ask(speaker, &BgpRequest::Neighbor { neighbor: address(neighbor).to_string() }).pop().unwrap()
 }
 
 /// The neighbors that nothing happened to have what they had, and never went down.
@@ -221,7 +221,7 @@ fn routes_kept_over_a_restart_go_too() {
     let stop = Arc::new(AtomicBool::new(false));
     let options = SchedulingOptions { kind: SchedulingKind::Serial, threads: 1 };
     let stale = |speaker: &Speaker| {
-        let routes = ask::<RouteView>(speaker, &Request::Routes(RouteFilter::default()));
+        let routes = ask::<RouteView>(speaker, &BgpRequest::Routes(RouteFilter::default()));
         (routes.len(), routes.iter().filter(|route| route.stale).count())
     };
     thread::scope(|scope| {

@@ -13,7 +13,7 @@ use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::session::NeighborConfig;
 use thalweg_exec::control::{Control, Registry, Token, Wakers};
 use thalweg_node::config::{BgpConfig, RouterConfig};
-use thalweg_node::control::{NeighborView, Request, RouteFilter, RouteView};
+use thalweg_node::control::{BgpNeighborView, BgpRequest, RouteFilter, RouteView};
 use thalweg_node::speaker::{ByteStream, Incoming, Network, Speaker, SpeakerOptions};
 
 /// The password that no socket takes.
@@ -98,7 +98,7 @@ fn speaker(network: &Picky, config: Arc<BgpConfig>) -> io::Result<Speaker> {
     Ok(speaker)
 }
 
-fn ask<T: serde::de::DeserializeOwned>(speaker: &Speaker, request: &Request) -> Vec<T> {
+fn ask<T: serde::de::DeserializeOwned>(speaker: &Speaker, request: &BgpRequest) -> Vec<T> {
     let mut views = Vec::new();
     let answer = speaker.answer(request, &mut |item| {
         views.push(serde_json::from_value(item).expect("a view"));
@@ -109,9 +109,9 @@ fn ask<T: serde::de::DeserializeOwned>(speaker: &Speaker, request: &Request) -> 
 }
 
 /// Everything of a speaker that a reload could have changed.
-fn picture(speaker: &Speaker) -> (Vec<NeighborView>, Vec<RouteView>) {
-    let routes = ask(speaker, &Request::Routes(RouteFilter::default()));
-    (ask(speaker, &Request::Neighbors), routes)
+fn picture(speaker: &Speaker) -> (Vec<BgpNeighborView>, Vec<RouteView>) {
+    let routes = ask(speaker, &BgpRequest::Routes(RouteFilter::default()));
+    (ask(speaker, &BgpRequest::Neighbors), routes)
 }
 
 const OLD: &str = "203.0.113.0/25";
@@ -172,7 +172,7 @@ fn what_is_taken_after_a_refusal_is_taken_whole() {
     }
     // The place of one that is gone is used again.
     speaker.reload(config(NEW, &[(1, ""), (2, "two"), (4, "four"), (7, "")])).expect("a good configuration");
-    assert_eq!(ask::<NeighborView>(&speaker, &Request::Neighbors).len(), 4);
+    assert_eq!(ask::<BgpNeighborView>(&speaker, &BgpRequest::Neighbors).len(), 4);
     assert!(speaker.reload(speaker.config()).expect("the same").is_empty());
 }
 

@@ -25,7 +25,7 @@ use thalweg_bgp::peer::PeerTable;
 use thalweg_bgp::route::{Change, RouteAddress, SHARDS, SharedChanges, shard_of};
 use thalweg_exec::control::{SchedulingKind, SchedulingOptions, schedule};
 use thalweg_node::config::{BgpConfig, RouterConfig};
-use thalweg_node::control::{Request, RouteFilter, RouteView};
+use thalweg_node::control::{BgpRequest, RouteFilter, RouteView};
 use thalweg_node::speaker::{RouteReader, Speaker, SpeakerOptions};
 use thalweg_ports::MrtReader;
 use thalweg_testdata::shared;
@@ -210,7 +210,7 @@ fn run(trace: &Trace, kind: SchedulingKind, threads: usize) -> Answer {
         }
         for marker in &markers {
             let destination = marker.to_string();
-            let request = Request::Route { destination, exact: true, why: false };
+            let request = BgpRequest::Route { destination, exact: true, why: false };
             eventually("the last routes", || ask::<RouteView>(&speaker, &request).len() == trace.len());
         }
         // What was known before the first of these is handed on with it or before; what goes out with the first is
@@ -234,7 +234,7 @@ fn run(trace: &Trace, kind: SchedulingKind, threads: usize) -> Answer {
             });
         }
         let best = RouteFilter { best: true, ..RouteFilter::default() };
-        let best: Vec<RouteView> = ask(&speaker, &Request::Routes(best));
+        let best: Vec<RouteView> = ask(&speaker, &BgpRequest::Routes(best));
         let wanted: BTreeMap<IpPrefix, String> = best.iter().filter_map(sent_path).collect();
         let heard = table.lock().unwrap().clone();
         assert!(heard.keys().eq(wanted.keys()), "the listener has the prefixes that go out");

@@ -17,7 +17,7 @@ use thalweg_base::IpPrefix;
 use thalweg_bgp::export::ExportLimits;
 use thalweg_exec::control::{SchedulingKind, SchedulingOptions, schedule};
 use thalweg_node::config::RouterConfig;
-use thalweg_node::control::{NeighborView, Request, RibView, RouteView};
+use thalweg_node::control::{BgpNeighborView, BgpRequest, RibView, RouteView};
 use thalweg_node::speaker::{Speaker, SpeakerOptions};
 use thalweg_wire::bgp::{MessageKind, Notification, cease, community, error, frame, write_attribute};
 
@@ -82,8 +82,8 @@ fn refusal(stream: UnixStream) -> Option<Notification> {
     }
 }
 
-fn view(speaker: &Speaker, neighbor: Ipv4Addr) -> NeighborView {
-    ask(speaker, &Request::Neighbor { neighbor: neighbor.to_string() }).pop().unwrap()
+fn view(speaker: &Speaker, neighbor: Ipv4Addr) -> BgpNeighborView {
+    ask(speaker, &BgpRequest::Neighbor { neighbor: neighbor.to_string() }).pop().unwrap()
 }
 
 fn come_up(
@@ -108,7 +108,7 @@ fn a_connection_that_is_not_wanted_hears_why() {
             assert_eq!(refusal(door.connect(STRANGER)), rejected);
         }
         assert_eq!(refusal(door.connect(STOPPED)), rejected);
-        assert_eq!(ask::<RibView>(speaker, &Request::Rib)[0].strangers_refused, 100);
+        assert_eq!(ask::<RibView>(speaker, &BgpRequest::Rib)[0].strangers_refused, 100);
         // A second connection takes the place of one that has not come further than OPEN.
         let collision = Some(Notification::new(error::CEASE, cease::CONNECTION_COLLISION));
         let first = door.connect(LISTENER);
@@ -153,7 +153,7 @@ fn a_neighbor_is_shown_with_what_it_sent_and_got() {
             (&1.into(), &2.into())
         );
         for (destination, discards) in [("0.0.0.0/0", false), ("1.1.1.0/24", false), ("10.1.0.7/32", true)] {
-            let request = Request::Route { destination: destination.to_owned(), exact: true, why: false };
+            let request = BgpRequest::Route { destination: destination.to_owned(), exact: true, why: false };
             eventually("the route is there", || ask::<RouteView>(speaker, &request).len() == 1);
             assert_eq!(ask::<RouteView>(speaker, &request)[0].discard, discards, "{destination}");
         }

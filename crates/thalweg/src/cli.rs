@@ -12,6 +12,7 @@ mod lpm;
 mod nat;
 mod probe;
 mod qos;
+mod show;
 mod show_nat;
 mod stages;
 mod trace;
@@ -36,6 +37,7 @@ pub(crate) use lpm::LabLpmArgs;
 pub(crate) use nat::{LabNatArgs, NatPartArg, NatSubjectArg};
 pub(crate) use probe::ProbeArgs;
 pub(crate) use qos::{LabQosArgs, QosSubjectArg};
+pub(crate) use show::{BgpArgs, BgpCommand, SessionEndArgs, ShowArgs, ShowBgp, ShowThing};
 pub(crate) use show_nat::NatArgs;
 pub(crate) use stages::LabStagesArgs;
 pub(crate) use trace::{TraceArgs, TraceThing};
@@ -116,8 +118,8 @@ pub(crate) enum Command {
     /// --keep-routes a graceful restart begins instead: the kernel keeps forwarding, and neighbors with graceful restart
     /// keep our routes until their restart time is over. Returns when the router has ended.
     Stop(StopArgs),
-    /// Refresh, reset, shut down or start a BGP neighbor of a running router
-    Neighbor(NeighborArgs),
+    /// Refresh, reset, shut down or start a BGP session of a running router
+    Bgp(BgpArgs),
     /// Run an experiment and report it
     Lab(LabArgs),
     /// Ask a dataset of flow records: the largest talkers, records, traffic over time
@@ -190,7 +192,7 @@ pub(crate) struct RunArgs {
     /// Take this start for a graceful restart, although no predecessor left a note beside the control socket
     #[arg(long)]
     pub(crate) restarting: bool,
-    /// Measure the time spent in each function, for `show functions`
+    /// Measure the time spent in each function, for `show bgp functions`
     #[arg(long)]
     pub(crate) profile_functions: bool,
 }
@@ -229,124 +231,6 @@ impl From<SchedulingArg> for SchedulingKind {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  thalweg show status
-  thalweg show neighbor transit-1
-  thalweg show route 192.0.2.1 --why
-  thalweg show fib --source configured
-  thalweg show routes --neighbor transit-1 --origin-as 64496 --format json")]
-pub(crate) struct ShowArgs {
-    /// The router's control socket
-    #[arg(long, global = true, value_name = "PATH", default_value = SOCKET_DEFAULT)]
-    pub(crate) socket: PathBuf,
-    #[command(subcommand)]
-    pub(crate) thing: ShowThing,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum ShowThing {
-    /// How the router is: what is wrong, what is up and down, NAT, memory
-    Status,
-    /// Versions of this program and of the router
-    Version,
-    /// The configuration in force, passwords masked
-    Config,
-    /// BGP neighbors, a line for each
-    Neighbors,
-    /// One neighbor in full: state, timers, capabilities, counters, last error
-    Neighbor {
-        /// Name or address
-        neighbor: String,
-    },
-    /// Routes, a line for each: those of BGP, or the forwarding table of a router without BGP
-    Routes(RouteFilterArgs),
-    /// Routes to one destination, in full
-    Route {
-        /// An address (the most specific prefix that covers it) or a prefix
-        destination: String,
-        /// Only this very prefix
-        #[arg(long)]
-        exact: bool,
-        /// Say of each route why it is or is not the best
-        #[arg(long)]
-        why: bool,
-    },
-    /// How many prefixes, routes and attribute sets there are
-    Rib,
-    /// Groups of neighbors that get the same UPDATEs
-    UpdateGroups,
-    /// What memory is used for
-    Memory,
-    /// Where best routes go (the forwarding table or the kernel), and how well that works
-    Forwarding,
-    /// The forwarding table: the route of one destination, or all routes, a line for each
-    Fib {
-        /// A packet's destination, or a prefix: its route and where that leads
-        #[arg(conflicts_with_all = ["inside", "family", "source", "limit"])]
-        destination: Option<String>,
-        /// Only prefixes inside this one
-        #[arg(long, value_name = "PREFIX")]
-        inside: Option<String>,
-        /// Only one family
-        #[arg(long, value_name = "FAMILY", value_parser = ["ipv4", "ipv6"])]
-        family: Option<String>,
-        /// Only routes from here
-        #[arg(long, value_name = "SOURCE", value_parser = ["connected", "configured", "kernel", "bgp"])]
-        source: Option<String>,
-        /// No more than this many
-        #[arg(long, value_name = "N")]
-        limit: Option<usize>,
-    },
-    /// Time spent by function, of a router started with --profile-functions
-    Functions,
-    /// Ports: interface, link, driver, what they received and sent, and how fast
-    Ports,
-    /// Packets received, sent, for the router itself, and dropped by reason; what each worker did
-    Counters,
-    /// Rules of access lists, and how many packets met each
-    Acl,
-    /// Policers of classes, and how many packets were green, yellow and red
-    Policers,
-    /// Neighbors on the ports' links (ARP, ND)
-    Arp,
-    /// Queues of ports by class: sent, dropped, marked, how long packets waited
-    Queues,
-    /// The flow meter's counters: what was seen, reported, is in the cache, and belongs to no flow
-    FlowCache,
-    /// NAT sessions, a line for each; or blocks of ports, or counters
-    Nat(NatArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RouteFilterArgs {
-    /// Only prefixes inside this one
-    #[arg(long, value_name = "PREFIX")]
-    pub(crate) inside: Option<String>,
-    /// Only routes of this neighbor, by name or address
-    #[arg(long, value_name = "NEIGHBOR")]
-    pub(crate) neighbor: Option<String>,
-    /// Only routes whose AS path has this AS
-    #[arg(long, value_name = "AS")]
-    pub(crate) through_as: Option<u32>,
-    /// Only routes that this AS announced first
-    #[arg(long, value_name = "AS")]
-    pub(crate) origin_as: Option<u32>,
-    /// Only routes with this community: 64496:1 or 64496:1:2
-    #[arg(long, value_name = "COMMUNITY")]
-    pub(crate) community: Option<String>,
-    /// Only one family
-    #[arg(long, value_name = "FAMILY", value_parser = ["ipv4", "ipv6"])]
-    pub(crate) family: Option<String>,
-    /// Only best routes
-    #[arg(long)]
-    pub(crate) best: bool,
-    /// No more than this many
-    #[arg(long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
   thalweg reload --dry-run      would it be taken, and what would change
   thalweg reload")]
 pub(crate) struct ReloadArgs {
@@ -373,35 +257,6 @@ pub(crate) struct StopArgs {
     /// Remove routes, whatever `on_stop` in the configuration says
     #[arg(long)]
     pub(crate) remove_routes: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct NeighborArgs {
-    /// The router's control socket
-    #[arg(long, global = true, value_name = "PATH", default_value = SOCKET_DEFAULT)]
-    pub(crate) socket: PathBuf,
-    /// Name or address
-    pub(crate) neighbor: String,
-    #[command(subcommand)]
-    pub(crate) command: NeighborCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum NeighborCommand {
-    /// Ask it for its routes again
-    Refresh,
-    /// End the session and begin anew
-    Reset {
-        /// A text for people at the other end
-        text: Option<String>,
-    },
-    /// End the session until it is started again
-    Shutdown {
-        /// A text for people at the other end
-        text: Option<String>,
-    },
-    /// Start a session that was shut down
-    Start,
 }
 
 #[derive(Debug, Args)]

@@ -146,7 +146,7 @@ fn main() -> ExitCode {
         Command::Reload(args) => show::reload(&args, format),
         Command::Clear(args) => show::clear(&args, format),
         Command::Stop(args) => show::stop(&args),
-        Command::Neighbor(args) => show::neighbor(&args),
+        Command::Bgp(args) => show::bgp_command(args),
         Command::Lab(args) => lab::run(&args, format),
         Command::Flows(args) => flows::run(&args, format),
         Command::Mrt(args) => mrt::run(&args, format),

@@ -1,4 +1,4 @@
-//! `thalweg show`, `reload`, `stop`, `neighbor`: questions and commands to a router that runs, over its control socket.
+//! `thalweg show`, `bgp`, `reload`, `stop`: questions and commands to a router that runs, over its control socket.
 
 mod bgp;
 mod flows;
@@ -14,36 +14,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use thalweg_node::control::{FibFilter, Line, Request, RouteFilter, StatusView};
-use thalweg_text::{Table, TableStream};
+use thalweg_node::control::{BgpRequest, FibFilter, Line, Request, StatusView};
+use thalweg_text::TableStream;
 
 use crate::cli::{
-    ClearArgs, ClearThing, Format, NeighborArgs, NeighborCommand, ReloadArgs, ShowArgs, ShowThing, StopArgs,
+    BgpArgs, BgpCommand, ClearArgs, ClearThing, Format, ReloadArgs, SessionEndArgs, ShowArgs, ShowThing,
+    StopArgs,
 };
 use crate::tables::stream;
 use crate::{Failure, print};
 
 pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
     let request = match &args.thing {
+        ShowThing::Version => return version(&args.socket, format),
+        ShowThing::Status => Request::Status,
+        ShowThing::Config => Request::Config,
+        ShowThing::Ports => Request::Ports,
         ShowThing::Neighbors => Request::Neighbors,
-        ShowThing::Neighbor { neighbor } => Request::Neighbor { neighbor: neighbor.clone() },
-        ShowThing::Routes(filter) => Request::Routes(RouteFilter {
-            inside: filter.inside.clone(),
-            neighbor: filter.neighbor.clone(),
-            through_as: filter.through_as,
-            origin_as: filter.origin_as,
-            community: filter.community.clone(),
-            family: filter.family.clone(),
-            best: filter.best,
-            limit: filter.limit,
-        }),
-        ShowThing::Route { destination, exact, why } => {
-            Request::Route { destination: destination.clone(), exact: *exact, why: *why }
-        }
-        ShowThing::Rib => Request::Rib,
-        ShowThing::UpdateGroups => Request::UpdateGroups,
-        ShowThing::Memory => Request::Memory,
-        ShowThing::Forwarding => Request::Forwarding,
         ShowThing::Fib { destination: Some(destination), .. } => {
             Request::Fib { destination: destination.clone() }
         }
@@ -55,17 +42,13 @@ pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
                 limit: *limit,
             })
         }
-        ShowThing::Version => return version(&args.socket, format),
-        ShowThing::Status => Request::Status,
-        ShowThing::Config => Request::Config,
+        ShowThing::Forwarding => Request::Forwarding,
+        ShowThing::Bgp(args) => Request::Bgp(bgp::request(&args.thing)),
+        ShowThing::Counters => Request::Counters,
         ShowThing::Acl => Request::AccessLists,
         ShowThing::Policers => Request::Policers,
-        ShowThing::Functions => Request::Functions,
-        ShowThing::Ports => Request::Ports,
-        ShowThing::Counters => Request::Counters,
-        ShowThing::FlowCache => Request::FlowCache,
-        ShowThing::Arp => Request::Arp,
         ShowThing::Queues => Request::Queues,
+        ShowThing::FlowCache => Request::FlowCache,
         ShowThing::Nat(args) => nat::request(args),
     };
     match format {
@@ -149,19 +132,14 @@ pub(crate) fn stop(args: &StopArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(crate) fn neighbor(args: &NeighborArgs) -> Result<(), Failure> {
-    let neighbor = args.neighbor.clone();
-    let request = match &args.command {
-        NeighborCommand::Refresh => Request::Refresh { neighbor },
-        NeighborCommand::Reset { text } => {
-            Request::Reset { neighbor, text: text.clone().unwrap_or_default() }
-        }
-        NeighborCommand::Shutdown { text } => {
-            Request::Shutdown { neighbor, text: text.clone().unwrap_or_default() }
-        }
-        NeighborCommand::Start => Request::Start { neighbor },
+pub(crate) fn bgp_command(args: BgpArgs) -> Result<(), Failure> {
+    let request = match args.command {
+        BgpCommand::Refresh { neighbor } => BgpRequest::Refresh { neighbor },
+        BgpCommand::Reset(SessionEndArgs { neighbor, text }) => BgpRequest::Reset { neighbor, text },
+        BgpCommand::Shutdown(SessionEndArgs { neighbor, text }) => BgpRequest::Shutdown { neighbor, text },
+        BgpCommand::Start { neighbor } => BgpRequest::Start { neighbor },
     };
-    ask(&args.socket, &request, |_| Ok(()))
+    ask(&args.socket, &Request::Bgp(request), |_| Ok(()))
 }
 
 /// Sends a request and hands out the items of the answer.
@@ -214,7 +192,7 @@ fn parse_all<T: serde::de::DeserializeOwned>(items: Vec<Value>) -> Result<Vec<T>
 
 /// Rows that are printed as they come: there may be millions.
 struct Rows {
-    stream: Option<TableStream>,
+    stream: TableStream,
     request: Request,
 }
 
@@ -222,52 +200,39 @@ impl Rows {
     /// For requests whose answers are long; nothing for the others.
     fn of(request: &Request) -> Option<Self> {
         let columns = match request {
-            // Without BGP the router answers with its forwarding table: the first row says so.
-            Request::Routes(_) => None,
-            Request::FibRoutes(_) => Some(forwarding::fib_columns()),
-            Request::NatSessions(_) => Some(nat::session_columns()),
+            Request::Bgp(BgpRequest::Routes(_)) => bgp::route_columns(),
+            Request::FibRoutes(_) => forwarding::fib_columns(),
+            Request::NatSessions(_) => nat::session_columns(),
             _ => return None,
         };
-        Some(Self { stream: columns.map(stream), request: request.clone() })
+        Some(Self { stream: stream(columns), request: request.clone() })
     }
 
     fn push(&mut self, item: Value) -> Result<(), Failure> {
-        let is_fib = matches!(self.request, Request::FibRoutes(_)) || item.get("as_path").is_none();
-        let (columns, row): (fn() -> Table, _) = match &self.request {
-            Request::NatSessions(_) => (nat::session_columns, nat::session_row(&parse(item)?)),
-            _ if is_fib => (forwarding::fib_columns, forwarding::fib_row(parse(item)?)),
-            _ => (bgp::route_columns, bgp::route_row(parse(item)?)),
+        let row = match &self.request {
+            Request::NatSessions(_) => nat::session_row(&parse(item)?),
+            Request::FibRoutes(_) => forwarding::fib_row(parse(item)?),
+            _ => bgp::route_row(parse(item)?),
         };
-        print(&self.stream.get_or_insert_with(|| stream(columns())).push(row))
+        print(&self.stream.push(row))
     }
 
     fn finish(self) -> Result<(), Failure> {
-        match self.stream {
-            Some(stream) => print(&stream.finish()),
-            None => print("no routes\n"),
-        }
+        print(&self.stream.finish())
     }
 }
 
 fn render(request: &Request, items: Vec<Value>) -> Result<String, Failure> {
     Ok(match request {
-        Request::Neighbors => bgp::neighbors(&parse_all(items)?),
-        Request::Neighbor { .. } => parse_all(items)?.iter().map(bgp::neighbor).collect(),
-        Request::Route { .. } if items.first().is_some_and(|item| item.get("as_path").is_none()) => {
-            parse_all(items)?.iter().map(forwarding::fib).collect()
-        }
-        Request::Route { .. } => bgp::route(&parse_all(items)?),
-        Request::Rib => parse_all(items)?.iter().map(bgp::rib).collect(),
-        Request::UpdateGroups => bgp::groups(&parse_all(items)?),
+        Request::Bgp(request) => bgp::answer(request, items)?,
         Request::Forwarding => parse_all(items)?.iter().map(forwarding::forwarding).collect(),
         Request::Fib { .. } => parse_all(items)?.iter().map(forwarding::fib).collect(),
-        Request::Memory => parse_all(items)?.iter().map(bgp::memory).collect(),
         Request::Status => parse_all(items)?.iter().map(status::status).collect(),
         Request::Config => parse_all(items)?.iter().map(status::config).collect(),
         Request::Ports => packets::ports(&parse_all(items)?),
         Request::Counters => parse_all(items)?.iter().map(packets::counters).collect(),
         Request::FlowCache => parse_all(items)?.iter().map(flows::cache).collect(),
-        Request::Arp => packets::arp(&parse_all(items)?),
+        Request::Neighbors => packets::neighbors(&parse_all(items)?),
         Request::Queues => packets::queues(&parse_all(items)?),
         Request::AccessLists => packets::access_lists(&parse_all(items)?),
         Request::Policers => packets::policers(&parse_all(items)?),

@@ -186,7 +186,7 @@ impl Daemon {
     pub fn functions(&self) -> Result<FunctionTimes, DaemonError> {
         const QUESTION: &str = "show functions";
         let output = Command::new(&self.program)
-            .args(["show", "functions", "--format", "json", "--socket"])
+            .args(["show", "bgp", "functions", "--format", "json", "--socket"])
             .arg(&self.socket)
             .output()
             .map_err(|source| DaemonError::System { what: "cannot ask the daemon", source })?;

@@ -41,7 +41,7 @@ pub struct MessageBytes {
     pub payloads: u64,
 }
 
-/// What `thalweg show functions --format json` says.
+/// What `thalweg show bgp functions --format json` says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct FunctionTimes {
     /// By function.

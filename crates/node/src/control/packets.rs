@@ -165,9 +165,9 @@ pub struct CountersView {
     pub workers: Vec<WorkerView>,
 }
 
-/// A neighbor on a port's link, as [`super::Request::Arp`] shows it.
+/// A neighbor on a port's link, as [`super::Request::Neighbors`] shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ArpView {
+pub struct NeighborView {
     /// The port.
     pub port: String,
     /// Its address.

@@ -12,8 +12,8 @@ use serde_json::Value;
 use thalweg_base::IpPrefix;
 
 use super::{
-    ArpView, CaptureClient, CaptureRequest, CaptureSummary, FibFilter, Identity, Line, PacketStatus, Request,
-    RouteFilter, StatusView, capture,
+    CaptureClient, CaptureRequest, CaptureSummary, FibFilter, Identity, Line, NeighborView, PacketStatus,
+    Request, StatusView, capture,
 };
 use crate::config::OnStop;
 use crate::forwarding::{FibView, Forwarding};
@@ -171,17 +171,9 @@ impl Server {
                 each(self.look_up(&destination).map(|view| [to_json(&view)]), emit)
             }
             Request::FibRoutes(filter) => self.fib_routes(&filter, emit),
-            // Without BGP the forwarding table is all the routes there are.
-            Request::Routes(filter) if self.speaker.is_none() => match without_bgp(filter) {
-                Ok(filter) => self.fib_routes(&filter, emit),
-                Err(why) => Ok(Err(why)),
-            },
-            Request::Route { destination, .. } if self.speaker.is_none() => {
-                each(self.look_up(&destination).map(|view| [to_json(&view)]), emit)
-            }
             request @ (Request::Ports
             | Request::Counters
-            | Request::Arp
+            | Request::Neighbors
             | Request::Queues
             | Request::AccessLists
             | Request::Policers
@@ -193,7 +185,9 @@ impl Server {
                 Ok(live) => live.stream(&request, emit),
                 Err(none) => Ok(Err(none)),
             },
-            request => match &self.speaker {
+            // `talk` serves captures, with the whole connection.
+            Request::Capture(_) => Ok(Err("a capture takes a connection of its own".to_owned())),
+            Request::Bgp(request) => match &self.speaker {
                 Some(speaker) => speaker.answer(&request, emit),
                 None => Ok(Err("this router does not speak BGP: its configuration has no [bgp]".to_owned())),
             },
@@ -217,7 +211,7 @@ impl Server {
         let mut status = self.identity.status();
         if let Some(speaker) = &self.speaker {
             let (neighbors, problems) = speaker.neighbor_status();
-            status.neighbors = Some(neighbors);
+            status.bgp_neighbors = Some(neighbors);
             status.problems.extend(problems);
         }
         if let Some(live) = &self.live {
@@ -280,9 +274,9 @@ impl Server {
         let prefix = host.as_deref().unwrap_or(destination).parse::<IpPrefix>();
         let prefix = prefix.map_err(|_| format!("{destination}: expected an address or a prefix"))?;
         let mut view = self.forwarding()?.lookup(prefix)?;
-        let neighbors = self.live.as_ref().map(|live| live.answer(&Request::Arp));
+        let neighbors = self.live.as_ref().map(|live| live.answer(&Request::Neighbors));
         for row in neighbors.into_iter().flatten().flatten() {
-            let Ok(neighbor) = serde_json::from_value::<ArpView>(row) else { continue };
+            let Ok(neighbor) = serde_json::from_value::<NeighborView>(row) else { continue };
             for way in view.ways.iter_mut().filter(|way| way.port == neighbor.port) {
                 if way.neighbor.is_some_and(|address| address.to_string() == neighbor.address) {
                     way.state = Some(neighbor.state.clone());
@@ -301,21 +295,6 @@ fn covers(outer: IpPrefix, prefix: IpPrefix) -> bool {
         (IpPrefix::V4(outer), IpPrefix::V4(prefix)) => outer.covers(prefix),
         (IpPrefix::V6(outer), IpPrefix::V6(prefix)) => outer.covers(prefix),
         _ => false,
-    }
-}
-
-/// What a question about BGP's routes comes to where there is no BGP.
-fn without_bgp(filter: RouteFilter) -> Result<FibFilter, String> {
-    let RouteFilter { inside, family, limit, .. } = &filter;
-    let kept = FibFilter { inside: inside.clone(), family: family.clone(), source: None, limit: *limit };
-    let of_bgp = RouteFilter { inside: None, family: None, limit: None, best: false, ..filter };
-    match of_bgp == RouteFilter::default() {
-        true => Ok(kept),
-        false => {
-            Err("this router does not speak BGP: its routes can be chosen by --inside, --family and --limit \
-                      alone"
-                .to_owned())
-        }
     }
 }
 

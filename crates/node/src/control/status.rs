@@ -44,7 +44,7 @@ pub struct StatusView {
     /// What is wrong, a sentence each; empty if nothing is.
     pub problems: Vec<String>,
     /// BGP neighbors; `null` without `[bgp]`.
-    pub neighbors: Option<UpDown>,
+    pub bgp_neighbors: Option<UpDown>,
     /// Ports with an interface; `null` without any.
     pub ports: Option<UpDown>,
     /// NAT; `null` without `[nat]`.

@@ -19,7 +19,8 @@ use thalweg_wire::bgp::{Family, Origin};
 use super::Speaker;
 use super::slot::{PeerSlot, PeerState};
 use crate::control::{
-    MemoryView, NegotiatedView, NeighborView, ProcessFacts, Request, RibView, RouteFilter, RouteView, UpDown,
+    BgpNeighborView, BgpRequest, MemoryView, NegotiatedView, ProcessFacts, RibView, RouteFilter, RouteView,
+    UpDown,
 };
 
 /// Prefixes looked at under one hold of a shard's lock.
@@ -32,77 +33,54 @@ type Emit<'e> = &'e mut dyn FnMut(Value) -> io::Result<()>;
 type Answer = io::Result<Result<(), String>>;
 
 impl Speaker {
-    /// Answers a request, an item at a time. `Reload` is not a question to the speaker.
-    pub fn answer(&self, request: &Request, emit: Emit<'_>) -> Answer {
+    /// Answers a request, an item at a time.
+    pub fn answer(&self, request: &BgpRequest, emit: Emit<'_>) -> Answer {
         let now = Millis(self.now_ms.load(Ordering::Relaxed));
         match request {
-            Request::Neighbors => {
+            BgpRequest::Neighbors => {
                 for slot in self.slots_in_use() {
                     emit(to_json(&neighbor_view(&slot, &slot.lock(), now)))?;
                 }
             }
-            Request::Neighbor { neighbor } => match self.find(neighbor) {
+            BgpRequest::Neighbor { neighbor } => match self.find(neighbor) {
                 Some(slot) => {
                     let view = neighbor_view(&slot, &slot.lock(), now);
                     emit(to_json(&view))?;
                 }
                 None => return Ok(Err(unknown(neighbor))),
             },
-            Request::Routes(filter) => match self.routes(filter, now) {
+            BgpRequest::Routes(filter) => match self.routes(filter, now) {
                 Err(error) => return Ok(Err(error)),
                 Ok(selection) => selection.emit_all(self, emit)?,
             },
-            Request::Route { destination, exact, why } => {
+            BgpRequest::Route { destination, exact, why } => {
                 return self.route(destination, *exact, *why, now, emit);
             }
-            Request::Rib => emit(to_json(&self.rib_view()))?,
-            Request::UpdateGroups => {
+            BgpRequest::Rib => emit(to_json(&self.rib_view()))?,
+            BgpRequest::UpdateGroups => {
                 for view in self.group_views() {
                     emit(to_json(&view))?;
                 }
             }
-            Request::Memory => emit(to_json(&self.memory_view()))?,
-            Request::Functions => match self.profile.to_json() {
+            BgpRequest::Memory => emit(to_json(&self.memory_view()))?,
+            BgpRequest::Functions => match self.profile.to_json() {
                 Some(functions) => emit(functions)?,
                 None => {
                     return Ok(Err("the router was not started with --profile-functions".to_owned()));
                 }
             },
-            Request::Refresh { neighbor } => return Ok(self.refresh_neighbor(neighbor, now)),
-            Request::Reset { neighbor, text } => {
+            BgpRequest::Refresh { neighbor } => return Ok(self.refresh_neighbor(neighbor, now)),
+            BgpRequest::Reset { neighbor, text } => {
                 return Ok(self.stop_neighbor(neighbor, StopReason::Reset { text: text.clone() }, now));
             }
-            Request::Shutdown { neighbor, text } => {
+            BgpRequest::Shutdown { neighbor, text } => {
                 return Ok(self.stop_neighbor(neighbor, StopReason::Shutdown { text: text.clone() }, now));
             }
-            Request::Start { neighbor } => {
+            BgpRequest::Start { neighbor } => {
                 return Ok(self.with_neighbor(neighbor, now, |state| {
                     state.session.handle_start(now);
                     Ok(())
                 }));
-            }
-            Request::Reload
-            | Request::CompareConfig
-            | Request::Stop { .. }
-            | Request::Forwarding
-            | Request::Fib { .. }
-            | Request::FibRoutes(_)
-            | Request::Status
-            | Request::Config
-            | Request::AccessLists
-            | Request::Policers
-            | Request::Ports
-            | Request::Counters
-            | Request::Arp
-            | Request::Queues
-            | Request::NatSessions(_)
-            | Request::NatBlocks(_)
-            | Request::NatCounters
-            | Request::NatClear(_)
-            | Request::FlowCache
-            | Request::TracePacket { .. }
-            | Request::Capture(_) => {
-                return Ok(Err("this is not for the speaker".to_owned()));
             }
         }
         Ok(Ok(()))
@@ -421,12 +399,12 @@ fn communities(attrs: &Attrs) -> Vec<String> {
     standard.chain(large).chain(extended).collect()
 }
 
-fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> NeighborView {
+fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> BgpNeighborView {
     let (counters, import) = (state.session.counters(), state.importer.counters());
     let accepted = Family::ALL.map(|family| u64::from(slot.paths.get(family)));
     let by_reason = |rejection: &Rejection| (rejection.name(), import.rejected(*rejection));
     let rejected: BTreeMap<&str, u64> = Rejection::ALL.iter().map(by_reason).collect();
-    NeighborView {
+    BgpNeighborView {
         name: state.config.name.to_string(),
         address: state.config.address,
         remote_as: match &state.negotiated {
@@ -484,7 +462,7 @@ fn negotiated_view(negotiated: &Negotiated) -> NegotiatedView {
 }
 
 fn unknown(neighbor: &str) -> String {
-    format!("no neighbor is called {neighbor} or has that address; `thalweg show neighbors` lists them")
+    format!("no neighbor is called {neighbor} or has that address; `thalweg show bgp neighbors` lists them")
 }
 
 /// Views are plain data: they always have a JSON form.

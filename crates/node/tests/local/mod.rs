@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use mio::{Interest, Registry, Token};
 use thalweg_base::Prefix;
 use thalweg_bgp::session::NeighborConfig;
-use thalweg_node::control::Request;
+use thalweg_node::control::BgpRequest;
 use thalweg_node::speaker::{ByteStream, Incoming, Network, Speaker};
 use thalweg_wire::bgp::{
     Capabilities, Family, GracefulRestart, Open, RestartFamily, attribute, begin_attributes, begin_update,
@@ -170,7 +170,7 @@ pub(crate) fn plain_attributes(path: &[u32], next_hop: [u8; 4]) -> impl FnOnce(&
 }
 
 /// What the speaker answers.
-pub(crate) fn ask<T: serde::de::DeserializeOwned>(speaker: &Speaker, request: &Request) -> Vec<T> {
+pub(crate) fn ask<T: serde::de::DeserializeOwned>(speaker: &Speaker, request: &BgpRequest) -> Vec<T> {
     let mut views = Vec::new();
     let answer = speaker.answer(request, &mut |item| {
         views.push(serde_json::from_value(item).unwrap());

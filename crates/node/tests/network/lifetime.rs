@@ -1,6 +1,6 @@
 //! How long routes live: withdrawals, limits, refresh, graceful restart.
 
-use thalweg_node::control::{MemoryView, Request, RibView};
+use thalweg_node::control::{BgpRequest, MemoryView, RibView};
 
 use crate::fabric::LinkState;
 use crate::world::{World, address};
@@ -99,7 +99,7 @@ fn a_neighbor_above_its_limit_is_stopped() {
         assert!(!world.is_established(1, 0), "seed {seed}");
         assert!(world.routes(1).is_empty() && world.routes(2).is_empty(), "seed {seed}");
         world.reload(0, &row(&networks(0, 50), "", "")[0]);
-        world.ask(1, &Request::Start { neighbor: address(0).to_string() });
+        world.ask(1, &BgpRequest::Start { neighbor: address(0).to_string() });
         world.run_s(30);
         assert_eq!(received(&world, 2, 1), sorted(networks(0, 50)), "seed {seed}");
         check_counts(&world, 1);
@@ -133,10 +133,10 @@ fn a_refresh_brings_everything_again() {
             let (before, updates) = (world.table(1), world.neighbors(1)[0].updates_received);
             assert_eq!(before.len(), 600, "seed {seed}");
             let passed_on = world.neighbors(2)[0].updates_received;
-            world.ask(1, &Request::Refresh { neighbor: address(0).to_string() });
+            world.ask(1, &BgpRequest::Refresh { neighbor: address(0).to_string() });
             // And again while the first is being answered.
             world.run_ms(25);
-            world.ask(1, &Request::Refresh { neighbor: address(0).to_string() });
+            world.ask(1, &BgpRequest::Refresh { neighbor: address(0).to_string() });
             world.run_s(5);
             assert_eq!(world.table(1), before, "seed {seed}");
             assert!(world.neighbors(1)[0].updates_received >= updates + 2, "seed {seed}: both families");
@@ -160,7 +160,7 @@ fn a_refresh_during_the_first_table_costs_nothing() {
         world.run_until("the session", 20, |world| world.is_established(1, 0));
         world.run_ms(300);
         assert!(received(&world, 1, 0).len() < 3000);
-        world.ask(1, &Request::Refresh { neighbor: address(0).to_string() });
+        world.ask(1, &BgpRequest::Refresh { neighbor: address(0).to_string() });
         world.run_s(60);
         assert_eq!(received(&world, 2, 1), sorted(networks(0, 3000)), "seed {seed}");
         assert!(world.routes(1).iter().all(|route| !route.stale), "seed {seed}");
@@ -262,8 +262,8 @@ fn memory_is_given_back_after_the_last_withdrawal() {
         let mut world = World::new(seed, &row(&networks(0, 16_000), "", ""), &ROW);
         world.run_s(20);
         let memory = |world: &World| {
-            let view = world.items::<MemoryView>(1, &Request::Memory).remove(0);
-            (view.rib, view.attributes, world.items::<RibView>(1, &Request::Rib).remove(0).attribute_sets)
+            let view = world.items::<MemoryView>(1, &BgpRequest::Memory).remove(0);
+            (view.rib, view.attributes, world.items::<RibView>(1, &BgpRequest::Rib).remove(0).attribute_sets)
         };
         assert_eq!(received(&world, 1, 0).len(), 16_000, "seed {seed}");
         let full = memory(&world);

@@ -1,7 +1,7 @@
 //! The way to next hops: the nearer one is chosen, and what cannot be reached is withdrawn, also at neighbors.
 
 use thalweg_bgp::rib::NextHopView;
-use thalweg_node::control::{Request, RouteView};
+use thalweg_node::control::{BgpRequest, RouteView};
 
 use crate::world::{World, address};
 use crate::{check_counts, networks, router, with_seeds};
@@ -25,7 +25,7 @@ fn view(metrics: [Option<u32>; 2]) -> NextHopView {
 }
 
 fn why(world: &World, prefix: &str) -> Vec<String> {
-    let request = Request::Route { destination: prefix.to_owned(), exact: true, why: true };
+    let request = BgpRequest::Route { destination: prefix.to_owned(), exact: true, why: true };
     let views: Vec<RouteView> = world.items(0, &request);
     let mut lines: Vec<_> = views
         .into_iter()

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use thalweg_node::control::{Request, RibView};
+use thalweg_node::control::{BgpRequest, RibView};
 use thalweg_node::speaker::{Restart, RestartNeighbor};
 
 use crate::fabric::LinkState;
@@ -38,7 +38,7 @@ fn from_middle(world: &World, node: usize) -> (usize, usize) {
 }
 
 fn rib(world: &World, node: usize) -> RibView {
-    world.items::<RibView>(node, &Request::Rib).remove(0)
+    world.items::<RibView>(node, &BgpRequest::Rib).remove(0)
 }
 
 fn sent_updates(world: &World, node: usize) -> u64 {
@@ -164,7 +164,7 @@ fn nobody_waits_for_those_that_send_no_end() {
         world.start_with(1, of(&[0, 2]));
         world.run_s(10);
         assert!(!selected(&world), "seed {seed}");
-        world.ask(1, &Request::Shutdown { neighbor: address(2).to_string(), text: String::new() });
+        world.ask(1, &BgpRequest::Shutdown { neighbor: address(2).to_string(), text: String::new() });
         world.run_s(2);
         assert!(selected(&world), "seed {seed}: shut down");
     });

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use thalweg_bgp::export::ExportLimits;
-use thalweg_node::control::Request;
+use thalweg_node::control::BgpRequest;
 
 use crate::random::Random;
 use crate::world::{World, address};
@@ -158,7 +158,7 @@ fn churn(seed: u64, limits: ExportLimits) -> u64 {
             world.reload(0, &intent.hub());
             if world.random.below(8) == 0 {
                 let receiver = 1 + world.random.below(RECEIVERS.len());
-                world.ask(receiver, &Request::Refresh { neighbor: address(0).to_string() });
+                world.ask(receiver, &BgpRequest::Refresh { neighbor: address(0).to_string() });
             }
             let ms = world.random.below(200) as u64;
             world.run_ms(ms);

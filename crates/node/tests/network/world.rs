@@ -15,7 +15,7 @@ use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::rib::NextHopView;
 use thalweg_exec::control::{Control, Notice, Share, Wakers};
 use thalweg_node::config::{BgpConfig, RouterConfig};
-use thalweg_node::control::{NeighborView, Request, RouteFilter, RouteView, UpdateGroupView};
+use thalweg_node::control::{BgpNeighborView, BgpRequest, RouteFilter, RouteView, UpdateGroupView};
 use thalweg_node::speaker::{Restart, Speaker, SpeakerOptions, SpeakerWorker, Work};
 
 use crate::fabric::{Fabric, Link, LinkState, SharedFabric, SimulatedNetwork, lock};
@@ -156,7 +156,7 @@ impl World {
     }
 
     /// Asks a running router for something; the first error.
-    pub(crate) fn ask(&mut self, node: usize, request: &Request) {
+    pub(crate) fn ask(&mut self, node: usize, request: &BgpRequest) {
         let answer = self.speaker(node).answer(request, &mut |_| Ok(())).expect("a listener");
         answer.expect("a good request");
         self.wake(node);
@@ -175,18 +175,18 @@ impl World {
 
     /// All routes of a router.
     pub(crate) fn routes(&self, node: usize) -> Vec<RouteView> {
-        self.items(node, &Request::Routes(RouteFilter::default()))
+        self.items(node, &BgpRequest::Routes(RouteFilter::default()))
     }
 
-    pub(crate) fn neighbors(&self, node: usize) -> Vec<NeighborView> {
-        self.items(node, &Request::Neighbors)
+    pub(crate) fn neighbors(&self, node: usize) -> Vec<BgpNeighborView> {
+        self.items(node, &BgpRequest::Neighbors)
     }
 
     pub(crate) fn update_groups(&self, node: usize) -> Vec<UpdateGroupView> {
-        self.items(node, &Request::UpdateGroups)
+        self.items(node, &BgpRequest::UpdateGroups)
     }
 
-    pub(crate) fn items<T: serde::de::DeserializeOwned>(&self, node: usize, request: &Request) -> Vec<T> {
+    pub(crate) fn items<T: serde::de::DeserializeOwned>(&self, node: usize, request: &BgpRequest) -> Vec<T> {
         let mut items = Vec::new();
         let answer = self.speaker(node).answer(request, &mut |item| {
             items.push(serde_json::from_value(item).expect("a view"));
@@ -210,7 +210,7 @@ impl World {
     }
 
     pub(crate) fn is_established(&self, node: usize, neighbor: usize) -> bool {
-        let at = |each: &NeighborView| each.address == std::net::IpAddr::V4(address(neighbor));
+        let at = |each: &BgpNeighborView| each.address == std::net::IpAddr::V4(address(neighbor));
         self.neighbors(node).iter().any(|each| at(each) && each.state == "Established")
     }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::Value;
-use thalweg_dataplane::neighbor::NeighborView;
+use thalweg_dataplane::neighbor::NeighborView as Neighbor;
 use thalweg_dataplane::police::ColorCounts;
 use thalweg_exec::{ModelOptions, Priority};
 use thalweg_flow::MeterTotals;
@@ -20,8 +20,8 @@ use thalweg_live::{
 };
 use thalweg_node::config::{Class, Meter, PortConfig, RedAction, RouterConfig, WorkersConfig};
 use thalweg_node::control::{
-    AclRuleView, ArpView, CaptureClient, CaptureRequest, CaptureSummary, CountersView, FlowCacheView,
-    FlowOutletView, LiveControl, NatUse, PacketStatus, PolicerView, PortView, QueueView, ReceiveQueueView,
+    AclRuleView, CaptureClient, CaptureRequest, CaptureSummary, CountersView, FlowCacheView, FlowOutletView,
+    LiveControl, NatUse, NeighborView, PacketStatus, PolicerView, PortView, QueueView, ReceiveQueueView,
     Request, UpDown, WorkerView,
 };
 use thalweg_node::forwarding::{ConfiguredRoutes, FibForwarding};
@@ -365,13 +365,13 @@ impl LiveSide {
         })
     }
 
-    fn neighbors(&self) -> Result<Vec<ArpView>, String> {
+    fn neighbors(&self) -> Result<Vec<NeighborView>, String> {
         let views = self.lock().ask(|host| {
-            let source = |each: &NeighborView| host.neighbor_source(each.port, each.address);
+            let source = |each: &Neighbor| host.neighbor_source(each.port, each.address);
             host.neighbors().map(|each| (each, source(&each))).collect::<Vec<_>>()
         });
         let views = views.ok_or("the host thread does not answer")?;
-        let view = |(neighbor, source): &(NeighborView, NeighborSource)| ArpView {
+        let view = |(neighbor, source): &(Neighbor, NeighborSource)| NeighborView {
             port: self.name(neighbor.port),
             address: neighbor.address.to_string(),
             mac: neighbor.mac.map(mac_text),
@@ -434,7 +434,7 @@ impl LiveControl for LiveSide {
         match request {
             Request::Ports => rows(self.rated_ports()),
             Request::Counters => rows([self.counters()?]),
-            Request::Arp => rows(self.neighbors()?),
+            Request::Neighbors => rows(self.neighbors()?),
             Request::Queues => rows(self.rated_queues()),
             Request::AccessLists => rows(self.access_lists()),
             Request::Policers => rows(self.policers()),

@@ -1,20 +1,60 @@
-//! What a router tells of BGP.
+//! `thalweg show bgp`: its requests, and how people read the answers.
 
 use serde_json::Value;
 use thalweg_node::control::{
-    ByFamily, MemoryView, NegotiatedView, NeighborView, RestartView, RibView, RouteView, UpdateGroupView,
+    BgpNeighborView, BgpRequest, ByFamily, MemoryView, NegotiatedView, RestartView, RibView, RouteFilter,
+    RouteView, UpdateGroupView,
 };
 use thalweg_text::units::{age, bytes, count, counted};
 use thalweg_text::{Align, Table};
 
+use super::parse_all;
 use super::status::facts;
+use crate::Failure;
+use crate::cli::ShowBgp;
 use crate::tables::{columns, table, width};
 
-pub(super) fn neighbors(neighbors: &[NeighborView]) -> String {
+pub(super) fn request(thing: &ShowBgp) -> BgpRequest {
+    match thing {
+        ShowBgp::Neighbors => BgpRequest::Neighbors,
+        ShowBgp::Neighbor { neighbor } => BgpRequest::Neighbor { neighbor: neighbor.clone() },
+        ShowBgp::Routes(filter) => BgpRequest::Routes(RouteFilter {
+            inside: filter.inside.clone(),
+            neighbor: filter.neighbor.clone(),
+            through_as: filter.through_as,
+            origin_as: filter.origin_as,
+            community: filter.community.clone(),
+            family: filter.family.clone(),
+            best: filter.best,
+            limit: filter.limit,
+        }),
+        ShowBgp::Route { destination, exact, why } => {
+            BgpRequest::Route { destination: destination.clone(), exact: *exact, why: *why }
+        }
+        ShowBgp::Rib => BgpRequest::Rib,
+        ShowBgp::UpdateGroups => BgpRequest::UpdateGroups,
+        ShowBgp::Memory => BgpRequest::Memory,
+        ShowBgp::Functions => BgpRequest::Functions,
+    }
+}
+
+pub(super) fn answer(request: &BgpRequest, items: Vec<Value>) -> Result<String, Failure> {
+    Ok(match request {
+        BgpRequest::Neighbors => neighbors(&parse_all(items)?),
+        BgpRequest::Neighbor { .. } => parse_all(items)?.iter().map(neighbor).collect(),
+        BgpRequest::Route { .. } => route(&parse_all(items)?),
+        BgpRequest::Rib => parse_all(items)?.iter().map(rib).collect(),
+        BgpRequest::UpdateGroups => groups(&parse_all(items)?),
+        BgpRequest::Memory => parse_all(items)?.iter().map(memory).collect(),
+        _ => items.iter().map(|item| format!("{item:#}\n")).collect(),
+    })
+}
+
+fn neighbors(neighbors: &[BgpNeighborView]) -> String {
     neighbor_table(neighbors).render(width())
 }
 
-fn neighbor_table(neighbors: &[NeighborView]) -> Table {
+fn neighbor_table(neighbors: &[BgpNeighborView]) -> Table {
     let rows = neighbors.iter().map(|each| {
         vec![
             each.name.clone(),
@@ -34,7 +74,7 @@ fn neighbor_table(neighbors: &[NeighborView]) -> Table {
 }
 
 /// A neighbor in full.
-pub(super) fn neighbor(view: &NeighborView) -> String {
+fn neighbor(view: &BgpNeighborView) -> String {
     let mut text = format!("{}, {}, AS {}\n", view.name, view.address, view.remote_as);
     let since = view.uptime_s.map_or_else(String::new, |seconds| format!(", up for {}", age(seconds)));
     let mut rows = vec![("state", format!("{}{since}", view.state))];
@@ -150,7 +190,7 @@ pub(super) fn route_row(route: RouteView) -> Vec<String> {
 }
 
 /// A route in full.
-pub(super) fn route(routes: &[RouteView]) -> String {
+fn route(routes: &[RouteView]) -> String {
     if routes.is_empty() {
         return "no route\n".to_owned();
     }
@@ -176,7 +216,7 @@ pub(super) fn route(routes: &[RouteView]) -> String {
     text
 }
 
-pub(super) fn rib(view: &RibView) -> String {
+fn rib(view: &RibView) -> String {
     let (prefixes, paths) = (view.prefixes, view.paths);
     let families = [("IPv4", prefixes.ipv4, paths.ipv4), ("IPv6", prefixes.ipv6, paths.ipv6)];
     let rows = families.map(|(name, prefixes, paths)| vec![name.to_owned(), count(prefixes), count(paths)]);
@@ -211,7 +251,7 @@ fn restart(view: &RestartView) -> String {
     text
 }
 
-pub(super) fn groups(groups: &[UpdateGroupView]) -> String {
+fn groups(groups: &[UpdateGroupView]) -> String {
     let rows = groups.iter().map(|group| {
         vec![
             group.group.to_string(),
@@ -229,7 +269,7 @@ pub(super) fn groups(groups: &[UpdateGroupView]) -> String {
     )
 }
 
-pub(super) fn memory(view: &MemoryView) -> String {
+fn memory(view: &MemoryView) -> String {
     let rows = [
         ("Prefixes and routes", view.rib),
         ("Attribute sets", view.attributes),
@@ -244,7 +284,7 @@ pub(super) fn memory(view: &MemoryView) -> String {
 mod tests {
     use super::*;
 
-    fn view() -> NeighborView {
+    fn view() -> BgpNeighborView {
         serde_json::from_value(serde_json::json!({
             "name": "transit-1", "address": "2001:db8:1234:5678:9abc:def0:1234:5678", "as": "4200000001",
             "description": "the first", "state": "Established", "uptime_s": 273_600, "accepted": 1_062_046,

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use thalweg_node::control::{
-    AclRuleView, ArpView, CountersView, PolicerView, PortRates, PortView, QueueRates, QueueView, WorkerView,
+    AclRuleView, CountersView, NeighborView, PolicerView, PortRates, PortView, QueueRates, QueueView,
+    WorkerView,
 };
 use thalweg_text::units::{bit_rate, bytes, count, duration, exact_bit_rate, packet_rate};
 
@@ -127,7 +128,7 @@ pub(super) fn counters(view: &CountersView) -> String {
     text
 }
 
-pub(super) fn arp(neighbors: &[ArpView]) -> String {
+pub(super) fn neighbors(neighbors: &[NeighborView]) -> String {
     let rows = neighbors.iter().map(|each| {
         vec![
             each.port.clone(),

@@ -12,7 +12,7 @@ pub(super) fn status(view: &StatusView) -> String {
         ("configuration", format!("{}, taken over {} ago", view.config.display(), age(view.config_age_s))),
     ];
     rows.extend(view.ports.map(|ports| ("ports", up_down(ports))));
-    rows.extend(view.neighbors.map(|neighbors| ("neighbors", up_down(neighbors))));
+    rows.extend(view.bgp_neighbors.map(|neighbors| ("BGP neighbors", up_down(neighbors))));
     rows.extend(view.installed.map(|routes| {
         ("BGP routes installed", format!("{} IPv4, {} IPv6", count(routes.ipv4), count(routes.ipv6)))
     }));

@@ -32,14 +32,14 @@ fn every_question_is_answered_in_both_formats() {
     let directory = tempfile::tempdir().unwrap();
     let (one, _two, _) = pair(&directory, &["--profile-functions"]);
 
-    let routes = one.json(&["routes"]);
+    let routes = one.json(&["bgp", "routes"]);
     let of = |prefix: &str| routes.iter().find(|route| route["prefix"] == prefix).expect("it is there");
     let learned = of(NETWORK_2);
     assert_eq!((&learned["neighbor"], &learned["as_path"]), (&"r2".into(), &"64502".into()));
     assert_eq!((&learned["next_hop"], &learned["best"]), (&"127.0.0.2".into(), &true.into()));
     assert_eq!(of(NETWORK_1)["neighbor"], "local");
 
-    let text = one.text("show", &["routes", "--neighbor", "r2"]);
+    let text = one.text("show", &["bgp", "routes", "--neighbor", "r2"]);
     assert!(text.contains(NETWORK_2) && !text.contains(NETWORK_1), "{text}");
     let filters: [(&[&str], usize); 6] = [
         (&["--inside", "203.0.0.0/8"], 1),
@@ -50,30 +50,30 @@ fn every_question_is_answered_in_both_formats() {
         (&["--community", "1:2"], 0),
     ];
     for (filter, count) in filters {
-        assert_eq!(one.json(&[&["routes"], filter].concat()).len(), count, "{filter:?}");
+        assert_eq!(one.json(&[&["bgp", "routes"], filter].concat()).len(), count, "{filter:?}");
     }
 
-    let why = one.text("show", &["route", "203.0.113.77", "--why"]);
+    let why = one.text("show", &["bgp", "route", "203.0.113.77", "--why"]);
     assert!(why.contains("from r2, best") && why.contains("AS path 64502"), "{why}");
-    assert_eq!(one.one(&["route", NETWORK_2, "--why"])["why"], "best");
-    assert_eq!(one.text("show", &["route", "192.0.2.1"]), "no route\n");
+    assert_eq!(one.one(&["bgp", "route", NETWORK_2, "--why"])["why"], "best");
+    assert_eq!(one.text("show", &["bgp", "route", "192.0.2.1"]), "no route\n");
 
-    let neighbors = one.text("show", &["neighbors"]);
+    let neighbors = one.text("show", &["bgp", "neighbors"]);
     assert!(neighbors.contains("Established") && neighbors.contains("64502"), "{neighbors}");
-    assert_eq!(one.one(&["neighbors"])["accepted"], 1);
-    let page = one.text("show", &["neighbor", "127.0.0.2"]);
+    assert_eq!(one.one(&["bgp", "neighbors"])["accepted"], 1);
+    let page = one.text("show", &["bgp", "neighbor", "127.0.0.2"]);
     assert!(page.contains("timers           hold 90 s, keepalive 30 s\n") && !page.contains('{'), "{page}");
     assert!(page.contains("state            Established, up for "), "{page}");
-    assert_eq!(one.one(&["neighbor", "127.0.0.2"])["negotiated"]["hold_time_s"], 90);
+    assert_eq!(one.one(&["bgp", "neighbor", "127.0.0.2"])["negotiated"]["hold_time_s"], 90);
 
-    let rib = one.one(&["rib"]);
+    let rib = one.one(&["bgp", "rib"]);
     assert_eq!(rib["prefixes"]["ipv4"], 2);
-    assert!(one.text("show", &["rib"]).contains("attribute sets"));
-    assert_eq!(one.one(&["update-groups"])["members"], 1);
-    assert!(one.text("show", &["update-groups"]).contains("Members"));
-    assert!(one.one(&["memory"])["resident"].as_u64().unwrap() > 0);
-    assert!(one.text("show", &["memory"]).contains("Resident"));
-    let functions = one.one(&["functions"]);
+    assert!(one.text("show", &["bgp", "rib"]).contains("attribute sets"));
+    assert_eq!(one.one(&["bgp", "update-groups"])["members"], 1);
+    assert!(one.text("show", &["bgp", "update-groups"]).contains("Members"));
+    assert!(one.one(&["bgp", "memory"])["resident"].as_u64().unwrap() > 0);
+    assert!(one.text("show", &["bgp", "memory"]).contains("Resident"));
+    let functions = one.one(&["bgp", "functions"]);
     let calls = |name: &str| functions["functions"][name]["calls"].as_u64().expect(name);
     // OPEN, KEEPALIVE, an UPDATE and an End-of-RIB at least.
     assert!(calls("header_parse") >= 4 && calls("header_parse") == calls("payload_parse"), "{functions}");
@@ -81,7 +81,7 @@ fn every_question_is_answered_in_both_formats() {
         assert!(calls(name) > 0, "{name}: {functions}");
     }
     assert_eq!(functions["bytes"]["headers"], 19 * calls("header_parse"));
-    one.text("show", &["functions"]);
+    one.text("show", &["bgp", "functions"]);
 }
 
 /// Every answer in JSON is an object a line; what is wrong is said; passwords are not.
@@ -90,7 +90,7 @@ fn a_router_says_how_it_is_and_what_it_runs_with() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two, port) = pair(&directory, &[]);
     let status = one.one(&["status"]);
-    assert_eq!(status["neighbors"], serde_json::json!({ "up": 1, "down": 0 }));
+    assert_eq!(status["bgp_neighbors"], serde_json::json!({ "up": 1, "down": 0 }));
     assert_eq!((&status["problems"], &status["ports"]), (&serde_json::json!([]), &serde_json::Value::Null));
     assert!(
         status["threads"].as_u64() > Some(2) && status["memory_bytes"].as_u64() > Some(1 << 20),
@@ -102,7 +102,7 @@ fn a_router_says_how_it_is_and_what_it_runs_with() {
     two.stop();
     let problem = eventually("it says that the neighbor is down", || {
         let status = one.one(&["status"]);
-        (status["neighbors"]["down"] == 1)
+        (status["bgp_neighbors"]["down"] == 1)
             .then(|| status["problems"][0].as_str().unwrap_or_default().to_owned())
     });
     assert!(problem.starts_with("neighbor r2 is "), "{problem}");
@@ -127,16 +127,16 @@ fn a_router_says_how_it_is_and_what_it_runs_with() {
     assert!(refused, "{status}");
     assert!(one.one(&["config"])["text"].as_str().unwrap().contains("********"), "what is in force stays");
 
-    let questions = ["neighbors", "routes", "rib", "update-groups", "memory", "status", "config", "version"];
-    for question in questions {
-        assert!(one.json(&[question]).iter().all(serde_json::Value::is_object), "{question}");
+    let of_bgp = ["neighbors", "routes", "rib", "update-groups", "memory"].map(|what| vec!["bgp", what]);
+    for question in of_bgp.into_iter().chain([vec!["status"], vec!["config"], vec!["version"]]) {
+        assert!(one.json(&question).iter().all(serde_json::Value::is_object), "{question:?}");
         for width in ["60", "80", "100", "200"] {
-            let output = one.command_with("show", &[question], &[("COLUMNS", width)]);
+            let output = one.command_with("show", &question, &[("COLUMNS", width)]);
             let text = String::from_utf8(output.stdout).unwrap();
             let limit: usize = width.parse().unwrap();
             let long = text.lines().find(|line| line.chars().count() > limit);
-            let is_text = question == "config" || question == "status";
-            assert!(is_text || long.is_none(), "{question} at {width}: {long:?}");
+            let is_text = question == ["config"] || question == ["status"];
+            assert!(is_text || long.is_none(), "{question:?} at {width}: {long:?}");
         }
     }
 }
@@ -145,16 +145,16 @@ fn a_router_says_how_it_is_and_what_it_runs_with() {
 fn questions_without_answer_say_why() {
     let directory = tempfile::tempdir().unwrap();
     let one = Router::start(directory.path(), "one", &speaker(1, free_port()));
-    assert!(one.error("show", &["neighbor", "nobody"]).contains("no neighbor is called nobody"));
-    assert!(one.error("show", &["functions"]).contains("--profile-functions"));
+    assert!(one.error("show", &["bgp", "neighbor", "nobody"]).contains("no neighbor is called nobody"));
+    assert!(one.error("show", &["bgp", "functions"]).contains("--profile-functions"));
     assert!(one.error("show", &["forwarding"]).contains("install"));
-    assert!(one.error("show", &["routes", "--inside", "x"]).contains('x'));
-    assert!(one.error("neighbor", &["nobody", "refresh"]).contains("no neighbor"));
+    assert!(one.error("show", &["bgp", "routes", "--inside", "x"]).contains('x'));
+    assert!(one.error("bgp", &["refresh", "nobody"]).contains("no neighbor"));
     one.stop();
     let output = Command::new(env!("CARGO_BIN_EXE_thalweg"))
         .args(["show", "--socket"])
         .arg(directory.path().join("one.sock"))
-        .arg("rib")
+        .args(["bgp", "rib"])
         .output()
         .unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("no router answers"));
@@ -165,26 +165,26 @@ fn a_neighbor_is_refreshed_reset_shut_down_and_started() {
     let directory = tempfile::tempdir().unwrap();
     let (one, two, _) = pair(&directory, &[]);
 
-    let updates = one.one(&["neighbor", "r2"])["updates_received"].as_u64().unwrap();
-    one.text("neighbor", &["r2", "refresh"]);
+    let updates = one.one(&["bgp", "neighbor", "r2"])["updates_received"].as_u64().unwrap();
+    one.text("bgp", &["refresh", "r2"]);
     eventually("the routes come again", || {
-        (one.one(&["neighbor", "r2"])["updates_received"].as_u64()? > updates).then_some(())
+        (one.one(&["bgp", "neighbor", "r2"])["updates_received"].as_u64()? > updates).then_some(())
     });
-    assert_eq!(one.json(&["route", NETWORK_2]).len(), 1);
+    assert_eq!(one.json(&["bgp", "route", NETWORK_2]).len(), 1);
 
-    one.text("neighbor", &["r2", "reset", "new policy"]);
+    one.text("bgp", &["reset", "r2", "new policy"]);
     eventually("it went down and says why", || {
-        let view = two.one(&["neighbor", "r1"]);
+        let view = two.one(&["bgp", "neighbor", "r1"]);
         (view["flaps"].as_u64()? == 1 && view["last_error"].as_str()?.contains("new policy")).then_some(())
     });
     one.await_established("r2");
     one.await_route(NETWORK_2);
 
-    one.text("neighbor", &["r2", "shutdown", "maintenance"]);
+    one.text("bgp", &["shutdown", "r2", "maintenance"]);
     one.await_no_route(NETWORK_2);
     two.await_no_route(NETWORK_1);
-    assert_eq!(one.one(&["neighbor", "r2"])["state"], "Idle");
-    one.text("neighbor", &["r2", "start"]);
+    assert_eq!(one.one(&["bgp", "neighbor", "r2"])["state"], "Idle");
+    one.text("bgp", &["start", "r2"]);
     one.await_established("r2");
     one.await_route(NETWORK_2);
     two.await_route(NETWORK_1);
@@ -204,7 +204,7 @@ fn a_reload_changes_what_differs_and_nothing_if_the_file_is_wrong() {
     let broken = config(1, 2, port, &[NETWORK_1]).replace("as = 64502", "as = \"many\"");
     fs::write(&one.config, broken).unwrap();
     assert!(one.error("reload", &[]).contains("many"));
-    assert_eq!(two.json(&["route", "192.0.2.0/24"]).len(), 1);
+    assert_eq!(two.json(&["bgp", "route", "192.0.2.0/24"]).len(), 1);
 
     // A signal does the same; what is wrong goes to the log.
     one.signal("HUP");
@@ -214,15 +214,15 @@ fn a_reload_changes_what_differs_and_nothing_if_the_file_is_wrong() {
     two.await_route(NETWORK_1);
 
     // The session never went down for any of this.
-    assert_eq!(one.one(&["neighbor", "r2"])["flaps"], 0);
-    assert_eq!(one.one(&["neighbor", "r2"])["state"], "Established");
+    assert_eq!(one.one(&["bgp", "neighbor", "r2"])["flaps"], 0);
+    assert_eq!(one.one(&["bgp", "neighbor", "r2"])["state"], "Established");
 
     // Policy: nothing of it is accepted any more, and the table follows.
     let rejecting = config(1, 2, port, &[NETWORK_1]).replace("import = \"accept\"", "import = \"reject\"");
     fs::write(&one.config, rejecting).unwrap();
     assert!(one.text("reload", &[]).contains("import policy"));
     one.await_no_route(NETWORK_2);
-    assert_eq!(one.one(&["neighbor", "r2"])["flaps"], 0);
+    assert_eq!(one.one(&["bgp", "neighbor", "r2"])["flaps"], 0);
 
     // Without the neighbor.
     fs::write(&one.config, format!("{}networks = [{NETWORK_1:?}]\n", speaker(1, port))).unwrap();
@@ -247,15 +247,15 @@ fn passwords_come_and_go_with_a_reload() {
         one.await_established("r2");
         one.await_route(NETWORK_2);
         two.await_route(NETWORK_1);
-        assert!(one.one(&["neighbor", "r2"])["flaps"].as_u64().unwrap() > times as u64);
+        assert!(one.one(&["bgp", "neighbor", "r2"])["flaps"].as_u64().unwrap() > times as u64);
     }
 
     // A password that no kernel takes is refused with everything else that is new.
     let long = "x".repeat(200);
     fs::write(&one.config, with(1, 2, "192.0.2.0/24", &long)).unwrap();
     assert!(one.error("reload", &[]).contains("password"));
-    assert_eq!(one.one(&["neighbor", "r2"])["state"], "Established");
-    assert_eq!(one.json(&["route", "192.0.2.1"]).len(), 0);
+    assert_eq!(one.one(&["bgp", "neighbor", "r2"])["state"], "Established");
+    assert_eq!(one.json(&["bgp", "route", "192.0.2.1"]).len(), 0);
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn a_router_ends_cleanly_and_tells_its_neighbors() {
     let (status, log) = one.stop();
     assert!(status.success() && log.contains("stopped"), "{status}\n{log}");
     two.await_no_route(NETWORK_1);
-    let error = two.one(&["neighbor", "r1"])["last_error"].as_str().unwrap_or_default().to_owned();
+    let error = two.one(&["bgp", "neighbor", "r1"])["last_error"].as_str().unwrap_or_default().to_owned();
     assert!(error.contains("Administrative Shutdown"), "{error}");
 
     // It comes back.
@@ -288,10 +288,12 @@ fn a_second_router_on_the_same_socket_is_refused_and_a_dead_ones_socket_is_not()
         .unwrap();
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("a router answers"), "{output:?}");
-    assert_eq!(one.json(&["rib"]).len(), 1);
+    assert_eq!(one.json(&["bgp", "rib"]).len(), 1);
 
     one.signal("KILL");
-    eventually("its socket is deaf", || (!one.command("show", &["rib"]).status.success()).then_some(()));
+    eventually("its socket is deaf", || {
+        (!one.command("show", &["bgp", "rib"]).status.success()).then_some(())
+    });
     assert!(socket.exists());
     Router::start(directory.path(), "one", &speaker(1, free_port())).stop();
 }
@@ -301,6 +303,6 @@ fn every_scheduling_runs_two_routers() {
     for scheduling in ["serial", "per-peer", "dynamic", "sharded"] {
         let directory = tempfile::tempdir().unwrap();
         let (one, _two, _) = pair(&directory, &["--scheduling", scheduling]);
-        assert!(one.one(&["rib"])["scheduling"].as_str().unwrap().starts_with(scheduling));
+        assert!(one.one(&["bgp", "rib"])["scheduling"].as_str().unwrap().starts_with(scheduling));
     }
 }

@@ -99,14 +99,16 @@ fn routes_stay_over_a_graceful_restart() {
         let graceful = config("graceful_restart = true\nselection_deferral_s = 3")
             + "[[bgp.neighbor]]\naddress = \"198.18.0.2\"\nas = 64502\n";
         let router = Router::start(directory.path(), "one", &graceful);
-        let view = router.one(&["rib"]);
+        let view = router.one(&["bgp", "rib"]);
         assert_eq!(view["restart"]["awaited"][0], "198.18.0.2", "{view}");
         assert!(ours().contains("20.99.0.0/16") && ours().lines().count() == 1, "{}", ours());
-        let why = router.text("show", &["route", "20.0.1.0/24", "--exact", "--why"]);
+        let why = router.text("show", &["bgp", "route", "20.0.1.0/24", "--exact", "--why"]);
         assert!(why.contains("selection is deferred"), "{why}");
-        assert!(router.text("show", &["rib"]).contains("before End-of-RIB from 198.18.0.2"));
+        assert!(router.text("show", &["bgp", "rib"]).contains("before End-of-RIB from 198.18.0.2"));
         await_ours("stale routes go when routes are selected", 20);
-        eventually("the restart is over", || router.one(&["rib"]).get("restart").is_none().then_some(()));
+        eventually("the restart is over", || {
+            router.one(&["bgp", "rib"]).get("restart").is_none().then_some(())
+        });
         router.text("stop", &["--keep-routes"]);
         let (status, log) = router.stop();
         assert!(status.success() && log.contains("routes stay"), "{log}");

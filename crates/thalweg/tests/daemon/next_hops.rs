@@ -56,7 +56,7 @@ impl Four {
     fn await_best(&self, what: &str, asn: Option<u32>) {
         let wanted = asn.map(|asn| format!("64501 {asn}"));
         eventually(what, || {
-            let routes = self.four.json(&["route", NETWORK, "--exact"]);
+            let routes = self.four.json(&["bgp", "route", NETWORK, "--exact"]);
             let path = routes.first().map(|route| route["as_path"].as_str().unwrap_or_default().to_owned());
             (path == wanted).then_some(())
         });
@@ -64,7 +64,7 @@ impl Four {
 
     /// What the router says of a neighbor's path.
     fn why(&self, prefix: &str, neighbor: &str) -> String {
-        let paths = self.one.json(&["route", prefix, "--exact", "--why"]);
+        let paths = self.one.json(&["bgp", "route", prefix, "--exact", "--why"]);
         let path = paths.iter().find(|path| path["neighbor"] == neighbor).expect("the path is there");
         path["why"].as_str().expect("a reason").to_owned()
     }
@@ -109,7 +109,7 @@ fn best_routes_follow_the_kernel(keys: &str, installs: bool) {
     let four = Four::start(directory.path(), keys);
 
     four.await_best("the nearer one at first", Some(64502));
-    eventually("the other is known", || (four.one.json(&["route", NETWORK]).len() == 2).then_some(()));
+    eventually("the other is known", || (four.one.json(&["bgp", "route", NETWORK]).len() == 2).then_some(()));
     assert_eq!(four.why(NETWORK, "r3"), "next hop farther away than r2 (cost 20, not 10)");
     await_kernel(installs, Some("198.18.0.2"));
     // A BGP route does not make the next hop of another reachable, whoever forwards by it.
@@ -141,7 +141,7 @@ fn best_routes_follow_the_kernel(keys: &str, installs: bool) {
     ip("link set w0 down");
     four.await_best("both links are down", None);
     await_kernel(installs, None);
-    assert!(four.one.json(&["route", NETWORK]).iter().all(|path| path["best"] == false));
+    assert!(four.one.json(&["bgp", "route", NETWORK]).iter().all(|path| path["best"] == false));
     four.four.await_route(OWN);
 
     // The kernel forgot the routes of links that went down.

@@ -65,7 +65,7 @@ impl Router {
             if let Some(status) = router.child.try_wait().expect("it is our child") {
                 panic!("the router ended, {status}:\n{}", router.log());
             }
-            router.command("show", &["rib"]).status.success().then_some(())
+            router.command("show", &["bgp", "rib"]).status.success().then_some(())
         });
         router
     }
@@ -128,7 +128,7 @@ impl Router {
     #[track_caller]
     pub(crate) fn await_established(&self, neighbor: &str) -> Value {
         eventually("the session is up", || {
-            Some(self.one(&["neighbor", neighbor])).filter(|view| view["state"] == "Established")
+            Some(self.one(&["bgp", "neighbor", neighbor])).filter(|view| view["state"] == "Established")
         })
     }
 
@@ -136,7 +136,7 @@ impl Router {
     #[track_caller]
     pub(crate) fn await_route(&self, prefix: &str) -> Vec<Value> {
         eventually(&format!("{prefix} is there"), || {
-            Some(self.json(&["route", prefix, "--exact"])).filter(|routes| !routes.is_empty())
+            Some(self.json(&["bgp", "route", prefix, "--exact"])).filter(|routes| !routes.is_empty())
         })
     }
 
@@ -144,7 +144,7 @@ impl Router {
     #[track_caller]
     pub(crate) fn await_no_route(&self, prefix: &str) {
         eventually(&format!("{prefix} is gone"), || {
-            self.json(&["route", prefix, "--exact"]).is_empty().then_some(())
+            self.json(&["bgp", "route", prefix, "--exact"]).is_empty().then_some(())
         });
     }
 

@@ -121,13 +121,13 @@ fn a_seeded_table_is_decided_on_and_installed() {
 
     // The peers of the file are real competitors.
     let both = eventually("both are there", || {
-        Some(router.json(&["route", "20.1.0.0/16", "--why"])).filter(|routes| routes.len() == 2)
+        Some(router.json(&["bgp", "route", "20.1.0.0/16", "--why"])).filter(|routes| routes.len() == 2)
     });
     let loser = both.iter().find(|route| route["best"] == false).expect("one of two");
     assert_eq!(loser["neighbor"], "mrt-198.18.0.10");
     let why = loser["why"].as_str().unwrap();
     assert!(why.contains("path") && why.ends_with("than mrt-198.18.0.20"), "{why}");
-    assert!(router.json(&["route", "20.3.0.0/16", "--exact"]).is_empty());
+    assert!(router.json(&["bgp", "route", "20.3.0.0/16", "--exact"]).is_empty());
     eventually("the log says what became of it", || {
         router.log().contains("routes=4 peers=2 refused=1").then_some(())
     });
@@ -235,5 +235,5 @@ fn files_say_what_the_table_is_and_what_neighbors_sent() {
     let three = Router::start(directory.path(), "three", &three);
     three.await_route("203.0.112.0/24");
     three.await_route("2001:db8:1::/48");
-    eventually("all four are there", || (three.json(&["routes"]).len() == 4).then_some(()));
+    eventually("all four are there", || (three.json(&["bgp", "routes"]).len() == 4).then_some(()));
 }

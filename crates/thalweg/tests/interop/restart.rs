@@ -236,7 +236,8 @@ impl<'a> Site<'a> {
     /// Everybody has everybody's routes, and all of our restart is over.
     fn await_settled(&self) {
         until("both neighbors have sent their tables", LIMIT_S, || {
-            let (neighbors, rib) = (self.ask(&["show", "neighbors"]), self.ask(&["show", "rib"]));
+            let (neighbors, rib) =
+                (self.ask(&["show", "bgp", "neighbors"]), self.ask(&["show", "bgp", "rib"]));
             let is_up = neighbors.matches("Established").count() == 2 && rib.contains("IPv4");
             let said = self.log().matches("has sent its whole table").count().is_multiple_of(2);
             (is_up && said && !rib.contains("restart:")).then_some(()).ok_or(neighbors + &rib)

@@ -124,7 +124,7 @@ impl Thalweg<'_> {
 
     /// The state of the session with a neighbor.
     pub(crate) fn state(&self, neighbor: std::net::IpAddr) -> Result<String, String> {
-        let neighbors = self.json(&["show", "neighbors"])?;
+        let neighbors = self.json(&["show", "bgp", "neighbors"])?;
         let found = neighbors.iter().find(|n| n["address"].as_str().and_then(address) == Some(neighbor));
         let state = found.and_then(|n| n["state"].as_str());
         state.map(str::to_lowercase).ok_or_else(|| format!("{neighbor} is not among {neighbors:?}"))
@@ -133,7 +133,7 @@ impl Thalweg<'_> {
     /// Its process's memory, in KiB.
     /// A counter of the session with a neighbor.
     pub(crate) fn counter(&self, neighbor: std::net::IpAddr, name: &str) -> Result<u64, String> {
-        let views = self.json(&["show", "neighbor", &neighbor.to_string()])?;
+        let views = self.json(&["show", "bgp", "neighbor", &neighbor.to_string()])?;
         let counters = views.first().map(|view| &view["counters"]);
         let number = counters.and_then(|counters| counters[name].as_u64());
         number.ok_or_else(|| format!("no {name} in {views:?}"))
@@ -141,7 +141,7 @@ impl Thalweg<'_> {
 
     /// Does something with a neighbor.
     pub(crate) fn neighbor(&self, neighbor: std::net::IpAddr, what: &str) {
-        self.ask(&["neighbor", &neighbor.to_string(), what]).expect("it does");
+        self.ask(&["bgp", what, &neighbor.to_string()]).expect("it does");
     }
 
     /// Lets it open no more files than it has open, or (`false`) as many as it wants.
@@ -177,7 +177,7 @@ impl Router for Thalweg<'_> {
 
     fn routes(&mut self, family: Family) -> Result<Routes, String> {
         let mut routes = Routes::new();
-        for route in self.json(&["show", "routes"])? {
+        for route in self.json(&["show", "bgp", "routes"])? {
             let prefix = route["prefix"].as_str().unwrap_or_default();
             // What it originates itself has no neighbor.
             let is_local = route["neighbor"].as_str().is_none_or(|neighbor| neighbor == "local");
@@ -203,7 +203,7 @@ impl Router for Thalweg<'_> {
     }
 
     fn refresh(&mut self, family: Family) {
-        self.ask(&["neighbor", &self.spec.neighbor(family).to_string(), "refresh"]).expect("it asks");
+        self.ask(&["bgp", "refresh", &self.spec.neighbor(family).to_string()]).expect("it asks");
     }
 
     fn kill(&mut self) {
@@ -222,7 +222,7 @@ impl Router for Thalweg<'_> {
         self.process = Some(self.net.start(self.spec.end, &BINARY, &arguments, &log));
         until("Thalweg starts", 10, || {
             self.check()?;
-            self.ask(&["show", "neighbors"]).map(drop)
+            self.ask(&["show", "bgp", "neighbors"]).map(drop)
         });
     }
 

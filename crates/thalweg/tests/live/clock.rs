@@ -197,7 +197,7 @@ fn the_wall_clock_jumps() {
         let public = |seen: &String| all.iter().any(|session| session["public"] == **seen);
         assert!(public(&seen_of_silent) && public(&seen_of_busy), "{hours} hours: {all:?}");
         // Neighbors stay known.
-        let neighbors = router.show(&["arp"]).expect("the router answers");
+        let neighbors = router.show(&["neighbors"]).expect("the router answers");
         for address in [OFFICE.v4, OUTSIDE.v4, OFFICE.v6, OUTSIDE.v6] {
             let known = neighbors.iter().any(|one| one["address"] == address && one["mac"].is_string());
             assert!(known, "{hours} hours: {address}: {neighbors:?}");

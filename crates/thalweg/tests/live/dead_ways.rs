@@ -191,7 +191,7 @@ pub(crate) fn neighbor(bird: &Bird<'_>) -> String {
 pub(crate) const BGP: &str = "[bgp]\nas = 65001\nrouter_id = \"198.51.100.1\"\ninstall = \"fib\"\n\n";
 
 pub(crate) fn established(router: &Router<'_>) -> Option<Vec<String>> {
-    let neighbors = router.show(&["neighbors"])?;
+    let neighbors = router.show(&["bgp", "neighbors"])?;
     let up = neighbors.iter().filter(|each| each["state"] == "Established");
     Some(up.filter_map(|each| Some(each["address"].as_str()?.to_owned())).collect())
 }
@@ -242,7 +242,7 @@ fn the_network_of_a_port_that_is_down_is_reached_another_way() {
     let from = |source_is: &str| {
         eventually(&format!("{NETWORK} is {source_is}"), || (source()? == source_is).then_some(()));
     };
-    let learned = || router.show(&["route", NETWORK, "--exact"])?.pop().map(drop);
+    let learned = || router.show(&["bgp", "route", NETWORK, "--exact"])?.pop().map(drop);
     eventually("the other way is known", learned);
     from("connected");
     far_end(&site, OUTSIDE, false);

@@ -32,7 +32,7 @@ fn a_session_with_a_short_hold_time_stays_up() {
     let _bird = bird(&site, &peer);
     eventually("the session is up", || (established(&router)? == [OUTSIDE.v4]).then_some(()));
     eventually("the router forwards", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
-    let view = || router.show(&["neighbor", OUTSIDE.v4]).and_then(|mut views| views.pop());
+    let view = || router.show(&["bgp", "neighbor", OUTSIDE.v4]).and_then(|mut views| views.pop());
     let before = view().expect("it answers");
     assert_eq!(before["negotiated"]["hold_time_s"], 9, "{before}");
 
@@ -61,7 +61,7 @@ fn a_session_with_a_short_hold_time_stays_up() {
             let asked = Instant::now();
             let status = router.show(&["status"]).expect("it answers during the flood").pop();
             slowest = slowest.max(asked.elapsed());
-            assert_eq!(status.expect("an answer")["neighbors"]["up"], 1);
+            assert_eq!(status.expect("an answer")["bgp_neighbors"]["up"], 1);
             thread::sleep(Duration::from_millis(500));
         }
     });

@@ -199,7 +199,7 @@ fn a_scan_of_many_addresses() {
                 site.output(&guest, "ping", &arguments).status.success().then_some(())
             });
         }
-        let neighbors = router.show(&["arp"]).expect("the router answers");
+        let neighbors = router.show(&["neighbors"]).expect("the router answers");
         let of_guest = |known: bool| {
             neighbors.iter().filter(|one| one["port"] == "guest" && one["mac"].is_string() == known).count()
         };

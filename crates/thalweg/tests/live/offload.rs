@@ -222,7 +222,7 @@ fn flows_in_the_kernel_follow_a_reload() {
     let moved = config("") + &route("198.51.100.3");
     router.reload(&moved).expect("it is taken over");
     eventually("the other gateway is resolved", || {
-        let neighbors = router.show(&["arp"])?;
+        let neighbors = router.show(&["neighbors"])?;
         let found = neighbors.iter().find(|one| one["address"] == "198.51.100.3")?;
         found["mac"].is_string().then_some(())
     });

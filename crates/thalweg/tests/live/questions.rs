@@ -117,7 +117,7 @@ fn a_router_without_bgp_answers_every_question() {
         router.show(&["fib", "--inside", "10.1.0.0/16", "--limit", "1"]).expect("it answers").len(),
         1
     );
-    assert!(router.show(&["routes", "--neighbor", "x"]).is_none(), "there are no neighbors");
+    assert!(router.show(&["bgp", "routes", "--neighbor", "x"]).is_none(), "there are no neighbors");
 
     // A port that goes down is what is wrong.
     let status = router.one("status");
@@ -221,7 +221,7 @@ fn the_example_border_router_takes_routes_of_its_transits() {
     assert_eq!(action("10.9.9.9"), Some("no route".into()), "nobody's addresses are not taken");
     for (_process, namespace, socket) in &transits {
         eventually("a transit gets the router's network and not the other's", || {
-            let ask = ["show", "routes", "--socket", socket, "--format", "json"];
+            let ask = ["show", "bgp", "routes", "--socket", socket, "--format", "json"];
             let said = site.said(namespace, env!("CARGO_BIN_EXE_thalweg"), &ask);
             let routes: Vec<Value> =
                 said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();

@@ -191,7 +191,7 @@ fn on_a_stick(driver: &str, mode: &str) {
         let counters = router.counters_add_up();
         assert!(dropped(&counters, "unknown-vlan") > before, "{counters}");
         accounts_for_everything(&counters);
-        let neighbors = router.show(&["arp"]).expect("the router answers");
+        let neighbors = router.show(&["neighbors"]).expect("the router answers");
         let of = |port: &str| neighbors.iter().filter(|each| each["port"] == port).count();
         assert!(of("office.10") >= 2 && of("guest.20") >= 2 && of("uplink") == 0, "{neighbors:?}");
     });

@@ -32,7 +32,7 @@ use thalweg_lab::bgp::message::{OpenFields, frame, keepalive, open};
 use thalweg_lab::bgp::monitor::Monitor;
 use thalweg_lab::bgp::scenario::{Phase, Scenario};
 use thalweg_node::config::RouterConfig;
-use thalweg_node::control::Request;
+use thalweg_node::control::BgpRequest;
 use thalweg_node::speaker::{ByteStream, Incoming, Network, Speaker, SpeakerOptions};
 use thalweg_wire::bgp::Family;
 
@@ -150,7 +150,7 @@ fn all_up(speaker: &Speaker, wanted: usize) -> bool {
         up += usize::from(neighbor["state"] == "Established");
         Ok(())
     };
-    matches!(speaker.answer(&Request::Neighbors, &mut count), Ok(Ok(()))) && up == wanted
+    matches!(speaker.answer(&BgpRequest::Neighbors, &mut count), Ok(Ok(()))) && up == wanted
 }
 
 /// All neighbors, the monitor last.

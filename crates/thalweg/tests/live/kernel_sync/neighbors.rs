@@ -62,7 +62,7 @@ fn number(router: &Router<'_>, what: &str) -> u64 {
 
 /// What the router says of an address.
 fn neighbor(router: &Router<'_>, port: &str, address: &str) -> Option<Value> {
-    let all = router.show(&["arp"]).expect("the router answers");
+    let all = router.show(&["neighbors"]).expect("the router answers");
     all.into_iter().find(|each| each["port"] == port && each["address"] == address)
 }
 
@@ -212,7 +212,7 @@ fn a_scan_leaves_the_kernels_table_as_it_is() {
         let _ = v4.send_to(b"?", format!("10.2.0.{}:9", 3 + host % 250));
     }
     eventually("the router has asked for some", || {
-        let all = router.show(&["arp"]).expect("the router answers");
+        let all = router.show(&["neighbors"]).expect("the router answers");
         all.iter().any(|each| each["port"] == "guest" && each["mac"].is_null()).then_some(())
     });
     assert_eq!(known(), before);

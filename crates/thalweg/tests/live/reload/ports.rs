@@ -95,7 +95,7 @@ fn ports_come_and_go(driver: &str, arguments: &[&str]) {
         );
         assert!(!site.pings(GUEST, OFFICE.v4), "it forwards nothing");
         eventually("its mirror is gone", || (!has_interface(&site, MIRROR)).then_some(()));
-        let neighbors = router.show(&["arp"]).expect("the router answers");
+        let neighbors = router.show(&["neighbors"]).expect("the router answers");
         assert!(neighbors.iter().all(|each| each["address"] != GUEST.v4), "{neighbors:?}");
     }
 

@@ -163,7 +163,7 @@ fn at_once(driver: &str) {
     eventually("the server beyond answers", || site.pings(OFFICE, BEYOND).then_some(()));
     eventually("guests are there", || site.pings(GUEST, OFFICE.v4).then_some(()));
     let session = || {
-        let one = router.show(&["neighbors"]).expect("the router answers").pop().expect("a neighbor");
+        let one = router.show(&["bgp", "neighbors"]).expect("the router answers").pop().expect("a neighbor");
         let number = |key: &str| one[key].as_u64().unwrap_or_else(|| panic!("{key}: {one}"));
         (one["state"].as_str().map(str::to_owned), number("flaps"), number("uptime_s"))
     };
@@ -244,7 +244,7 @@ fn a_port_with_a_neighbor_comes_and_goes() {
         birds.push(site.start(&site.namespace(host), "bird", &["-f", "-c", &file, "-s", &control]));
     }
     let session = |host: Host| {
-        let all = router.show(&["neighbors"])?;
+        let all = router.show(&["bgp", "neighbors"])?;
         let one = all.into_iter().find(|each| each["address"] == host.v4)?;
         Some((one["state"].as_str()?.to_owned(), one["flaps"].as_u64()?))
     };
