@@ -351,18 +351,15 @@ def wait(what, condition, seconds):
         time.sleep(0.2)
 
 
-def fail(site, failure, is_over):
+def fail(site, failure):
     if failure == "far":
-        site.ip("a", f"link set eth0 {'up' if is_over else 'down'}")
-        if is_over:
-            site.back("a", 2)
+        site.ip("a", "link set eth0 down")
     elif failure == "near":
-        site.ip("r", f"link set toa {'up' if is_over else 'down'}")
-    elif failure == "moved":
-        site.ip("a", "link set eth0 address 02:00:00:00:00:99")
+        site.ip("r", "link set toa down")
     else:
-        # Frames to the address that the router knows are for somebody else now, and questions for the new one go unanswered.
-        site.ip("a", "link set eth0 arp off")
+        if failure == "silent":
+            # Frames to the address that the router knows are for somebody else now; nobody answers who asks for the new one.
+            site.ip("a", "link set eth0 arp off")
         site.ip("a", "link set eth0 address 02:00:00:00:00:99")
 
 
@@ -382,7 +379,7 @@ def measure(name, failure, arguments):
         time.sleep(2 + (random.uniform(0, 30) if failure == "moved" else 0))
         quiet = max(stream.gaps(time.monotonic() - 2))
         since = time.monotonic()
-        fail(site, failure, False)
+        fail(site, failure)
         time.sleep(2)
         wait(f"{name} goes another way", stream.flows, 300)
         gaps = stream.gaps(since)

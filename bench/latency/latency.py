@@ -30,7 +30,7 @@ BURN = {
 }
 
 
-# Argument pairs: interface to receive from, interface to send to, MAC address to send to.
+# Arguments, in threes: interface to receive from, interface to send to, MAC address to send to.
 RELAY = """
 import os, socket, sys, threading
 def relay(source, target, mac):

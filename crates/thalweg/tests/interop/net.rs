@@ -346,14 +346,7 @@ fn family(root: u32) -> Vec<u32> {
 /// Waits until `condition` holds; says what was waited for, and what was there instead, if it never does.
 #[track_caller]
 pub(crate) fn until(what: &str, limit_s: u64, mut condition: impl FnMut() -> Result<(), String>) {
-    let end = Instant::now() + Duration::from_secs(limit_s);
-    loop {
-        match condition() {
-            Ok(()) => return,
-            Err(why) if Instant::now() >= end => panic!("{what}: not within {limit_s} s: {why}"),
-            Err(_) => std::thread::sleep(Duration::from_millis(60)),
-        }
-    }
+    until_done(what, limit_s, || condition().map_err(|why| (0, why)));
 }
 
 /// As [`until`], for work that takes as long as the machine is busy: the limit is for how long nothing more gets done. The
