@@ -452,6 +452,8 @@ impl Speaker {
             let is_due = slot.deadline_ms.load(Ordering::Acquire) <= now.0;
             if is_due {
                 let mut state = slot.lock();
+                // On a busy machine a connection that was refused long ago would otherwise time out here.
+                self.check_connecting(&slot, &mut state, now);
                 state.session.handle_timer(now);
                 self.drive_alone(&slot, &mut state, now);
             }
