@@ -1,6 +1,6 @@
 //! Everything a push must pass, step by step, stopping at the first failure.
 
-use crate::tidy;
+use crate::{test, tidy};
 use std::path::Path;
 use std::process::Command;
 
@@ -16,6 +16,8 @@ enum Action {
     Cargo { args: &'static [&'static str], env: &'static [(&'static str, &'static str)] },
     /// Our own checks.
     Tidy,
+    /// All tests.
+    Tests,
 }
 
 const STEPS: &[Step] = &[
@@ -39,8 +41,8 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "tests",
-        action: Action::Cargo { args: &["test", "--workspace", "--locked", "--no-fail-fast"], env: &[] },
-        remedy: "run the failing test alone: `cargo test -p CRATE NAME`; property tests print their seed",
+        action: Action::Tests,
+        remedy: "run the failing test alone: `cargo xtask test -- NAME`; property tests print their seed",
     },
     Step {
         name: "docs",
@@ -92,6 +94,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
         let result = match &step.action {
             Action::Cargo { args, env } => cargo(root, args, env),
             Action::Tidy => tidy::run(root),
+            Action::Tests => test::run(root, &test::Options::default()),
         };
         result.map_err(|why| format!("{} failed ({why}): {}", step.name, step.remedy))?;
     }
@@ -99,7 +102,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<(), String> {
+/// Runs cargo and says what it runs.
+pub(crate) fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<(), String> {
     println!("    cargo {}", args.join(" "));
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(args).envs(env.iter().copied());

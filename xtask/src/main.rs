@@ -1,4 +1,4 @@
-//! The house's own chores: `cargo xtask ci`, `cargo xtask tidy`, `cargo xtask fuzz`.
+//! The house's own chores: `cargo xtask test`, `quick`, `ci`, `tidy`, `fuzz`.
 //!
 //! One definition of "good" for the person at the keyboard and for the machine that checks a push:
 //! `.ci/run` calls the same steps. Every chore says what it does before it does it, stops at the first
@@ -6,6 +6,8 @@
 
 mod ci;
 mod fuzz;
+mod quick;
+mod test;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -14,6 +16,9 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask CHORE
 
+  test [ARGUMENT OF CARGO].. [-- ARGUMENT OF TEST PROGRAMS..]
+                          all tests, two test programs at a time
+  quick                   after each change: fmt, tidy, clippy, tests of the crates that changed
   ci [--without STEP]..   fmt, clippy, tidy, tests, docs: everything a push must pass
   tidy                    crate arrows, file sizes, forbidden words, unsafe, the map
   fuzz [--seconds N] [TARGET]..
@@ -28,6 +33,8 @@ fn main() -> ExitCode {
             Ok(options) => done(ci::run(&root, &options)),
             Err(message) => bad_usage(&message),
         },
+        Some(("test", rest)) => done(test::run(&root, &test::Options::parse(rest))),
+        Some(("quick", [])) => done(quick::run(&root)),
         Some(("tidy", [])) => done(tidy::run(&root)),
         Some(("fuzz", rest)) => match fuzz::Options::parse(rest) {
             Ok(options) => done(fuzz::run(&root, &options)),

@@ -59,13 +59,17 @@ impl Host {
     /// Ports come and go.
     pub(crate) fn change_ports(&mut self, change: HostPorts) {
         let now_ns = self.clock.now_ns();
+        let comes_back = |port: u16| change.new.iter().any(|(new, ..)| *new == port);
         for port in change.gone {
             if let Some(identity) = self.identities.get_mut(usize::from(port)) {
                 *identity = nobody();
             }
             self.vacant.insert(port);
             self.neighbors.set_port(port, None, now_ns);
-            self.tables.with(&mut |tables| tables.set_port(port, PortLink::default()));
+            // The reload says what the link of a port is that is opened anew; it may have said so before this thread gets here.
+            if !comes_back(port) {
+                self.tables.with(&mut |tables| tables.set_port(port, PortLink::default()));
+            }
         }
         for port in change.without_mirror {
             self.mirrors.remove(port);

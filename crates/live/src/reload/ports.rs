@@ -434,7 +434,7 @@ impl LiveRouter {
 
     fn order_ports(&self, change: HostPorts) {
         if self.order(|host| host.change_ports(change)).is_none() {
-            tracing::error!("the host thread does not answer: it has the ports of before");
+            tracing::error!("the host thread is busy: it has the ports of before until it gets to it");
         }
     }
 
