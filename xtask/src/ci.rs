@@ -18,6 +18,8 @@ enum Action {
     Tidy,
     /// All tests.
     Tests,
+    /// Whether the pure crates compile for a machine without threads, files, sockets and clocks.
+    Wasm,
 }
 
 const STEPS: &[Step] = &[
@@ -38,6 +40,11 @@ const STEPS: &[Step] = &[
         name: "tidy",
         action: Action::Tidy,
         remedy: "each line above names the file and the rule; the rules are in xtask/src/tidy.rs",
+    },
+    Step {
+        name: "wasm",
+        action: Action::Wasm,
+        remedy: "base, wire, dataplane, bgp and flow know no thread, clock, file or socket; ask for what they need",
     },
     Step {
         name: "tests",
@@ -95,11 +102,26 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
             Action::Cargo { args, env } => cargo(root, args, env),
             Action::Tidy => tidy::run(root),
             Action::Tests => test::run(root, &test::Options::default()),
+            Action::Wasm => wasm(root),
         };
         result.map_err(|why| format!("{} failed ({why}): {}", step.name, step.remedy))?;
     }
     println!("==> all {} steps passed", steps.len());
     Ok(())
+}
+
+fn wasm(root: &Path) -> Result<(), String> {
+    const TARGET: &str = "wasm32-unknown-unknown";
+    let add = Command::new("rustup").args(["target", "add", TARGET]).status();
+    if !add.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: rustup cannot add the target {TARGET}");
+        return Ok(());
+    }
+    let packages = tidy::PURE.iter().flat_map(|name| ["-p".to_owned(), format!("thalweg-{name}")]);
+    let packages: Vec<String> = packages.collect();
+    let packages = packages.iter().map(String::as_str);
+    let args: Vec<&str> = ["check", "--locked", "--target", TARGET].into_iter().chain(packages).collect();
+    cargo(root, &args, &[])
 }
 
 /// Runs cargo and says what it runs.
@@ -124,14 +146,14 @@ mod tests {
 
     #[test]
     fn steps_can_be_left_out_by_name() {
-        let options = parse(&["--without", "tests", "--without", "docs"]).unwrap();
+        let options = parse(&["--without", "tests", "--without", "docs", "--without", "wasm"]).unwrap();
         let wanted: Vec<_> = STEPS.iter().filter(|s| options.wants(s)).map(|s| s.name).collect();
         assert_eq!(wanted, ["fmt", "clippy", "tidy"]);
     }
 
     #[test]
     fn unknown_steps_and_flags_are_refused() {
-        assert!(parse(&["--without", "sleep"]).unwrap_err().contains("fmt, clippy, tidy, tests, docs"));
+        assert!(parse(&["--without", "sleep"]).unwrap_err().contains("fmt, clippy, tidy, wasm, tests, docs"));
         assert!(parse(&["--without"]).unwrap_err().contains("not nothing"));
         assert!(parse(&["--fast"]).unwrap_err().contains("--fast"));
     }

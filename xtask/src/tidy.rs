@@ -6,6 +6,7 @@
 //! | a `.rs` file has at most [`FILE_LINES_MAX`] lines; a function beyond [`FUNCTION_LINES_WARN`] is a warning | here |
 //! | no unfinished or silenced code | [`source`] |
 //! | the wall clock is read only where a date is wanted | [`source`] |
+//! | no thread, clock, file, socket or lock in base, wire, dataplane, bgp, flow | [`purity`] |
 //! | `unsafe` stands only in the files listed, and every listed file has some | `[workspace.metadata.thalweg] unsafe-files` |
 //! | each thing has one name, in one spelling; documents too | [`words`], `docs/glossary.md` |
 //! | ARCHITECTURE.md mentions every crate | here |
@@ -15,8 +16,11 @@
 
 mod arrows;
 mod code;
+mod purity;
 mod source;
 mod words;
+
+pub(crate) use purity::PURE;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -97,6 +101,7 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
         let code = code::blank(&text);
         findings.extend(source::forbidden_words(&file, &code));
         findings.extend(source::wall_clock(&file, &code));
+        findings.extend(purity::check(&file, &code));
         findings.extend(source::long_functions(&file, &code, FUNCTION_LINES_WARN));
         findings.extend(unsafe_files.check(&file, &code));
     }

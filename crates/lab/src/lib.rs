@@ -15,6 +15,7 @@
 //! itself (no script, font or picture from elsewhere); text from outside is escaped.
 
 pub mod bgp;
+mod cpu_time;
 pub mod forwarding;
 pub mod lpm;
 mod markup;

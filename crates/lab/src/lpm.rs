@@ -4,6 +4,7 @@
 //! This module only shows them. The workload they must have used is that of [`crate::workload::destinations`].
 
 pub mod bench;
+mod measure;
 
 use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
 use crate::report::{Origin, Report};

@@ -337,7 +337,9 @@ impl LiveRouter {
         self.tells_refusals.store(host.refusal.is_some(), Ordering::Relaxed);
         let nat = self.nat();
         if self.order(|host_thread| host_thread.change(host, nat)).is_none() {
-            tracing::error!("the host thread is busy: addresses and static_neighbors are as before until it gets to it");
+            tracing::error!(
+                "the host thread is busy: addresses and static_neighbors are as before until it gets to it"
+            );
         }
     }
 }

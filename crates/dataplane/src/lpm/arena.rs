@@ -21,7 +21,7 @@
 //! - Its first load saw (c): then it also sees (a), and cannot reach the old piece by the old way.
 //!
 //! So a batch with equal generations never used a word that was rewritten for another purpose.
-#![allow(unsafe_code)] // reserved memory and unchecked indices: what every look-up does, paid for by `benches/lpm.rs`
+#![allow(unsafe_code)] // reserved memory and unchecked indices: what every look-up does, paid for by `thalweg lab lpm`
 
 use super::LpmError;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -93,6 +93,7 @@ impl<T: Word, const LOG2: u32> Region<T, LOG2> {
     }
 
     /// Where the words start, for vector loads: `SLACK` bytes behind the last word can be read too.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn as_ptr(&self) -> *const T {
         self.words.as_ptr()

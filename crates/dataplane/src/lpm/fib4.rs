@@ -103,14 +103,13 @@ impl Fib4 {
         let (addresses, next_hops) = (&addresses[..count], &mut next_hops[..count]);
         let kernel = if kernel == self.kernel || kernel.is_supported() { kernel } else { Kernel::Portable };
         self.generation.read(|| {
-            #[cfg(target_arch = "x86_64")]
             let any = match kernel {
-                Kernel::Portable => self.first_level(addresses, next_hops),
+                #[cfg(target_arch = "x86_64")]
                 Kernel::Avx2 => x86::first_level_bmi2(self, addresses, next_hops),
+                #[cfg(target_arch = "x86_64")]
                 Kernel::Avx512 => x86::first_level_avx512(self, addresses, next_hops),
+                _ => self.first_level(addresses, next_hops),
             };
-            #[cfg(not(target_arch = "x86_64"))]
-            let any = self.first_level(addresses, next_hops);
             if any & TAIL != 0 {
                 self.second_level(addresses, next_hops);
             }

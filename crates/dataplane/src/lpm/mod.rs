@@ -42,8 +42,8 @@ mod arena;
 mod dir24;
 mod fib4;
 mod fib6;
-pub mod measure;
 mod trie;
+pub mod workload;
 mod writer;
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Every structure against the trie, and the trie against a plain search.
 
-use super::measure::workload::ADDRESSES;
-use super::measure::{Answers, Kind, Options, Routes, Workload, look_up_all, measure};
+use super::workload::{ADDRESSES, Answers, Kind, Routes, Workload, look_up_all};
 use super::*;
 use flate2::read::MultiGzDecoder;
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -387,27 +386,6 @@ fn fib6_agrees_on_the_full_table() {
     if let Some(routes) = full_table() {
         full_table_agrees::<Fib6Table>(&routes.v6, ANSWERS_V6);
     }
-}
-
-#[test]
-fn a_small_measurement_runs() {
-    let text = "10.0.0.0/8\n# x\n10.1.0.0/16\n\nnonsense\n2001:db8::/32\n2001:db8:1::/48\n";
-    let routes = Routes::from_text(text);
-    assert_eq!((routes.v4.len(), routes.v6.len(), routes.bad_lines), (2, 2, 1));
-    let options =
-        Options { addresses: 1000, passes: 2, updates: 100, all_variants: true, ..Options::default() };
-    let reports = measure(&routes, &options, &mut |_| ()).unwrap();
-    let names: Vec<_> = reports.iter().map(|report| report.name.as_str()).collect();
-    assert_eq!(names[..2], ["fib4", "dir24"]);
-    for report in &reports {
-        assert_eq!(report.timings.len(), 3);
-        assert_eq!(
-            report.timings[1].answers.hits, 1000,
-            "{}: all inside addresses have a route",
-            report.name
-        );
-    }
-    assert_eq!(reports[0].updates.unwrap().count, 100);
 }
 
 /// Slices of any size, taken one after the other, are the routes in order.

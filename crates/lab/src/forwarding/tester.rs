@@ -26,6 +26,7 @@ use super::method::Trial;
 use super::namespace::{Counter, Namespace};
 use super::packet_socket::{BATCH, PacketReceiver, PacketSender};
 use super::topology::{DIRECT_PORTS, ROUTER_MACS, SINK_MAC, TESTER_MACS, TESTER_PORTS, Topology};
+use crate::cpu_time::thread_cpu_s;
 use crate::workload::frames::Endpoint;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
@@ -380,11 +381,6 @@ fn softirq_threads() -> Vec<PathBuf> {
         fs::read_to_string(process.join("comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"))
     };
     processes.filter(is_softirq).map(|process| process.join("schedstat")).collect()
-}
-
-fn thread_cpu_s() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn real_time_ns() -> u64 {

@@ -1,15 +1,16 @@
 //! Measures this router's own look-up structures and makes rows of it.
 //!
-//! What is measured and how is [`thalweg_dataplane::lpm::measure`]; here the table is read or made, and the
+//! What is measured and how is [`super::measure`]; here the table is read or made, and the
 //! answers are compared: structures that do not find the same next hops are not worth comparing.
 
+use super::measure::{self, Options, Report, Spread};
 use super::{LpmRow, Range};
 use crate::workload::prefixes;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use thalweg_dataplane::lpm::measure::{self, Options, Report, Routes, Spread};
+use thalweg_dataplane::lpm::workload::Routes;
 
 /// Routes of the made-up table.
 const MADE_V4: usize = 900_000;

@@ -5,7 +5,7 @@
 //! more look-ups; why was not proven: fewer instructions, and probably that a caller's wider load of the
 //! results need not wait for narrow stores to leave the store queue. Loads are written in assembly for
 //! the reason given in `fib4/x86.rs`.
-#![allow(unsafe_code)] // target features and racing loads, paid for by `benches/lpm.rs`
+#![allow(unsafe_code)] // target features and racing loads, paid for by `thalweg lab lpm`
 
 use super::Dir24;
 use crate::lpm::NextHopId;

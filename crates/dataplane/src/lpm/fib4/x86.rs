@@ -4,7 +4,7 @@
 //! values. Loads are written in assembly because the writer may be storing the same words: an aligned
 //! word is loaded whole on x86-64, but Rust's vector loads count as plain reads, for which racing is
 //! undefined. They are single loads and inserts, not gathers, which took a fifth longer (Zen 5).
-#![allow(unsafe_code)] // target features and vector gathers, paid for by `benches/lpm.rs`
+#![allow(unsafe_code)] // target features and vector gathers, paid for by `thalweg lab lpm`
 
 use super::Fib4;
 use crate::lpm::NextHopId;

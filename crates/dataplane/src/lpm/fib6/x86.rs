@@ -8,7 +8,7 @@
 //!
 //! The lines are loaded in assembly: another thread may be writing them (a batch that saw this is
 //! repeated), for which Rust's own vector loads have no defined meaning.
-#![allow(unsafe_code)] // target features and vector loads, paid for by `benches/lpm.rs`
+#![allow(unsafe_code)] // target features and vector loads, paid for by `thalweg lab lpm`
 
 use super::{
     Compare, DEEPER, Fib6, HEIGHT_SHIFT, LANES, LINES_LOG2, Line, MIDDLE_LOG2, ROOT_BITS, WIDE, height_of,

@@ -8,9 +8,77 @@
 //! The generator is xorshift64*, started anew for each kind; the order of draws is part of the
 //! definition, so that sums over the answers can be compared between programs.
 
-use crate::lpm::{Address, Prefix};
+use super::{Address, NextHopId, Prefix};
+use ipnet::{Ipv4Net, Ipv6Net};
 use std::fmt;
 use thalweg_base::XorShift64Star;
+
+/// Routes of both families.
+#[derive(Clone, Debug, Default)]
+pub struct Routes {
+    /// IPv4 routes in file order.
+    pub v4: Vec<(Prefix<u32>, NextHopId)>,
+    /// IPv6 routes in file order.
+    pub v6: Vec<(Prefix<u128>, NextHopId)>,
+    /// Lines that are neither a prefix nor blank nor a comment.
+    pub bad_lines: usize,
+}
+
+impl Routes {
+    /// Reads one prefix a line; the i-th of each family gets next hop `1 + i mod 254`.
+    pub fn from_text(text: &str) -> Self {
+        let mut routes = Self::default();
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            if let Ok(net) = line.parse::<Ipv4Net>() {
+                let hop = next_hop_of(routes.v4.len());
+                routes.v4.push((net.into(), hop));
+            } else if let Ok(net) = line.parse::<Ipv6Net>() {
+                let hop = next_hop_of(routes.v6.len());
+                routes.v6.push((net.into(), hop));
+            } else {
+                routes.bad_lines += 1;
+            }
+        }
+        routes
+    }
+}
+
+fn next_hop_of(index: usize) -> NextHopId {
+    1 + (index % 254) as NextHopId
+}
+
+/// The sum of all answers and how many were not "no route".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// Addresses with a route.
+    pub hits: u64,
+    /// Next hops added up.
+    pub sum: u64,
+}
+
+/// Looks all addresses up in batches and adds the answers up.
+pub fn look_up_all<A: Copy>(
+    look_up: &dyn Fn(&[A], &mut [NextHopId]),
+    addresses: &[A],
+    batch: usize,
+) -> Answers {
+    let batch = batch.clamp(1, 256);
+    let mut next_hops = [0; 256];
+    let mut answers = Answers::default();
+    for addresses in addresses.chunks(batch) {
+        let next_hops = &mut next_hops[..addresses.len()];
+        look_up(addresses, next_hops);
+        // At most 256 answers below 2^15: the sum fits, and narrow sums are quick ones.
+        let (mut sum, mut hits) = (0_u32, 0_u32);
+        for &mut next_hop in next_hops {
+            sum += u32::from(next_hop);
+            hits += u32::from(next_hop != 0);
+        }
+        answers.sum += u64::from(sum);
+        answers.hits += u64::from(hits);
+    }
+    answers
+}
 
 /// Addresses per kind in the published figures.
 pub const ADDRESSES: usize = 4_194_304;

@@ -1,73 +1,36 @@
-//! Measures every structure on a table of real routes: what `thalweg lab lpm` and the bench print.
+//! Measures every look-up structure on a table of real routes: what `thalweg lab lpm` prints.
 //!
-//! The workload (in [`workload`]) is a published one, so that other programs can be timed on the very
+//! The workload ([`thalweg_dataplane::lpm::workload`]) is a published one, so that other programs can be timed on the very
 //! same addresses. One thread looks all of them up in batches, adds up the answers (so that no work can
 //! be left out, and to compare them with the known sums), and does so several times; the figures are
 //! the median, least and greatest pass, by the wall and by the thread's own processor time. The second
 //! is the one to compare on a busy machine. Structures take turns within each pass, so a slow moment
 //! hits all of them alike.
-//!
-//! Clocks are read here and nowhere else under `lpm`.
 
-use super::{
-    Address, Dir24Table, Fib4Table, Fib6Table, Kernel, Lpm, LpmError, NextHopId, Prefix, Table, Writer,
-};
-use ipnet::{Ipv4Net, Ipv6Net};
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-pub mod workload;
+use thalweg_dataplane::lpm::workload::{self, Answers, Kind, Routes, Workload, look_up_all};
+use thalweg_dataplane::lpm::{
+    Address, Dir24Table, Fib4Table, Fib6Table, Kernel, Lpm, LpmError, NextHopId, Prefix, Table, Writer,
+};
 
-pub use workload::{Kind, Workload};
-
-/// The routes to measure with.
-#[derive(Clone, Debug, Default)]
-pub struct Routes {
-    /// IPv4 routes in file order.
-    pub v4: Vec<(Prefix<u32>, NextHopId)>,
-    /// IPv6 routes in file order.
-    pub v6: Vec<(Prefix<u128>, NextHopId)>,
-    /// Lines that are neither a prefix nor blank nor a comment.
-    pub bad_lines: usize,
-}
-
-impl Routes {
-    /// Reads one prefix a line; the i-th of each family gets next hop `1 + i mod 254`.
-    pub fn from_text(text: &str) -> Self {
-        let mut routes = Self::default();
-        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            if let Ok(net) = line.parse::<Ipv4Net>() {
-                let hop = next_hop_of(routes.v4.len());
-                routes.v4.push((net.into(), hop));
-            } else if let Ok(net) = line.parse::<Ipv6Net>() {
-                let hop = next_hop_of(routes.v6.len());
-                routes.v6.push((net.into(), hop));
-            } else {
-                routes.bad_lines += 1;
-            }
-        }
-        routes
-    }
-}
-
-fn next_hop_of(index: usize) -> NextHopId {
-    1 + (index % 254) as NextHopId
-}
+use crate::cpu_time::thread_cpu_s;
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub(super) struct Options {
     /// Addresses of each kind.
-    pub addresses: usize,
+    pub(super) addresses: usize,
     /// Addresses per call.
-    pub batch: usize,
+    pub(super) batch: usize,
     /// Counted passes; an uncounted one comes before each.
-    pub passes: usize,
+    pub(super) passes: usize,
     /// Routes withdrawn and inserted again while a second thread looks up; 0 leaves this out.
-    pub updates: usize,
+    pub(super) updates: usize,
     /// Whether to time the kernels a table does not choose itself, and the trie.
-    pub all_variants: bool,
+    pub(super) all_variants: bool,
 }
 
 impl Default for Options {
@@ -78,13 +41,13 @@ impl Default for Options {
 
 /// Median, least and greatest of several passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Spread {
+pub(super) struct Spread {
     /// The middle value.
-    pub median: f64,
+    pub(super) median: f64,
     /// The least.
-    pub min: f64,
+    pub(super) min: f64,
     /// The greatest.
-    pub max: f64,
+    pub(super) max: f64,
 }
 
 impl Spread {
@@ -97,62 +60,47 @@ impl Spread {
     }
 }
 
-/// The sum of all answers and how many were not "no route".
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answers {
-    /// Addresses with a route.
-    pub hits: u64,
-    /// Next hops added up.
-    pub sum: u64,
-}
-
 /// One structure on one kind of addresses.
 #[derive(Clone, Debug)]
-pub struct Timing {
+pub(super) struct Timing {
     /// The addresses looked up.
-    pub kind: Kind,
+    pub(super) kind: Kind,
     /// Million look-ups per second of wall time.
-    pub wall_mlps: Spread,
+    pub(super) wall_mlps: Spread,
     /// Million look-ups per second of the thread's processor time; zero where that cannot be had.
-    pub cpu_mlps: Spread,
+    pub(super) cpu_mlps: Spread,
     /// What the look-ups found, for comparison with other programs.
-    pub answers: Answers,
+    pub(super) answers: Answers,
 }
 
 /// Updates while a reader runs.
 #[derive(Clone, Copy, Debug)]
-pub struct Updates {
-    /// Inserts and withdrawals done.
-    pub count: u64,
+pub(super) struct Updates {
     /// Inserts and withdrawals per second of the writer's wall time.
-    pub per_second: f64,
-    /// Million look-ups per second the reader did meanwhile.
-    pub reader_mlps: f64,
+    pub(super) per_second: f64,
 }
 
 /// Everything measured of one structure.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub(super) struct Report {
     /// The structure, and the kernel if it has a choice.
-    pub name: String,
+    pub(super) name: String,
     /// 4 or 6.
-    pub family: u8,
+    pub(super) family: u8,
     /// Routes in the table.
-    pub routes: usize,
+    pub(super) routes: usize,
     /// Seconds to build it from the list, routes trie included.
-    pub build_s: f64,
+    pub(super) build_s: f64,
     /// Bytes of what look-ups read.
-    pub table_bytes: usize,
-    /// Bytes of table, routes and bookkeeping together.
-    pub total_bytes: usize,
+    pub(super) table_bytes: usize,
     /// One for each kind of addresses.
-    pub timings: Vec<Timing>,
+    pub(super) timings: Vec<Timing>,
     /// Absent for structures without updates while reading, or when not asked for.
-    pub updates: Option<Updates>,
+    pub(super) updates: Option<Updates>,
 }
 
 /// Measures all structures of both families. `progress` hears what is being done.
-pub fn measure(
+pub(super) fn measure(
     routes: &Routes,
     options: &Options,
     progress: &mut dyn FnMut(&str),
@@ -244,7 +192,6 @@ impl<'a, A: Address> Subject<'a, A> {
             routes: routes.len(),
             build_s: built.build_s,
             table_bytes: if trie { routes.memory_bytes() } else { built.writer.table().memory_bytes() },
-            total_bytes: if trie { routes.memory_bytes() } else { built.writer.memory_bytes() },
             timings: self.timings,
             updates: None,
             name: self.name,
@@ -284,30 +231,6 @@ fn time_all<A: Workload>(
     }
 }
 
-/// Looks all addresses up in batches and adds the answers up.
-pub fn look_up_all<A: Copy>(
-    look_up: &dyn Fn(&[A], &mut [NextHopId]),
-    addresses: &[A],
-    batch: usize,
-) -> Answers {
-    let batch = batch.clamp(1, 256);
-    let mut next_hops = [0; 256];
-    let mut answers = Answers::default();
-    for addresses in addresses.chunks(batch) {
-        let next_hops = &mut next_hops[..addresses.len()];
-        look_up(addresses, next_hops);
-        // At most 256 answers below 2^15: the sum fits, and narrow sums are quick ones.
-        let (mut sum, mut hits) = (0_u32, 0_u32);
-        for &mut next_hop in next_hops {
-            sum += u32::from(next_hop);
-            hits += u32::from(next_hop != 0);
-        }
-        answers.sum += u64::from(sum);
-        answers.hits += u64::from(hits);
-    }
-    answers
-}
-
 /// Withdraws and inserts routes spread over the table while a second thread looks up without pause.
 fn updates_while_reading<T: Table>(
     mut writer: Writer<T>,
@@ -320,21 +243,19 @@ where
     let prefixes: Vec<_> = routes.iter().map(|&(prefix, _)| prefix).collect();
     let addresses = T::Address::addresses(Kind::Inside, &prefixes, 1 << 18);
     let table = writer.table().clone();
-    let (stop, looked_up) = (AtomicBool::new(false), AtomicU64::new(0));
+    let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut next_hops = [0; 256];
             for addresses in addresses.chunks(options.batch.clamp(1, 256)).cycle() {
                 table.lookup_batch(addresses, &mut next_hops[..addresses.len()]);
                 black_box(&next_hops);
-                looked_up.fetch_add(addresses.len() as u64, Ordering::Relaxed);
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
             }
         });
-        let (start, before) = (Instant::now(), looked_up.load(Ordering::Relaxed));
-        let mut count = 0;
+        let (start, mut count) = (Instant::now(), 0_u32);
         let mut result = Ok(());
         // A stride without a common factor visits places all over the table.
         for step in 0..options.updates / 2 {
@@ -346,29 +267,34 @@ where
                 break;
             }
         }
-        let (elapsed_s, after) = (start.elapsed().as_secs_f64(), looked_up.load(Ordering::Relaxed));
+        let elapsed_s = start.elapsed().as_secs_f64();
         stop.store(true, Ordering::Relaxed);
-        result.map(|()| Updates {
-            count,
-            per_second: count as f64 / elapsed_s,
-            reader_mlps: (after - before) as f64 / elapsed_s / 1e6,
-        })
+        result.map(|()| Updates { per_second: f64::from(count) / elapsed_s })
     })
 }
 
-/// Processor time of this thread in seconds; zero where it cannot be had.
-#[cfg(unix)]
-#[allow(unsafe_code)] // one system call
-fn thread_cpu_s() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a timespec that the call fills.
-    if unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) } != 0 {
-        return 0.0;
-    }
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-#[cfg(not(unix))]
-fn thread_cpu_s() -> f64 {
-    0.0
+    #[test]
+    fn a_small_measurement_runs() {
+        let text = "10.0.0.0/8\n# x\n10.1.0.0/16\n\nnonsense\n2001:db8::/32\n2001:db8:1::/48\n";
+        let routes = Routes::from_text(text);
+        assert_eq!((routes.v4.len(), routes.v6.len(), routes.bad_lines), (2, 2, 1));
+        let options =
+            Options { addresses: 1000, passes: 2, updates: 100, all_variants: true, ..Options::default() };
+        let reports = measure(&routes, &options, &mut |_| ()).unwrap();
+        let names: Vec<_> = reports.iter().map(|report| report.name.as_str()).collect();
+        assert_eq!(names[..2], ["fib4", "dir24"]);
+        for report in &reports {
+            assert_eq!(report.timings.len(), 3);
+            assert_eq!(
+                report.timings[1].answers.hits, 1000,
+                "{}: all inside addresses have a route",
+                report.name
+            );
+        }
+        assert!(reports[0].updates.unwrap().per_second > 0.0);
+    }
 }

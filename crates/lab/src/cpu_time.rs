@@ -1,0 +1,8 @@
+//! Processor time of the calling thread.
+
+use rustix::time::{ClockId, clock_gettime};
+
+pub(crate) fn thread_cpu_s() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}

@@ -1,0 +1,81 @@
+//! What a person runs after each change: format, house rules, clippy, and the tests of the crates that changed.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use crate::ci::cargo;
+use crate::tidy;
+
+/// Its integration tests take minutes: `cargo xtask test` runs them.
+const PROGRAM: &str = "thalweg";
+
+/// Checks the crates with changes that are not committed; if there are none, those of the last commit.
+pub(crate) fn run(root: &Path) -> Result<(), String> {
+    let status = git(root, &["status", "--porcelain", "--untracked-files=all", "--no-renames"])?;
+    let mut changed = crates_of(status.lines().filter_map(|line| line.get(3..)));
+    if status.is_empty() {
+        changed = crates_of(git(root, &["diff", "--name-only", "HEAD~1"])?.lines());
+    }
+    println!("==> changed: {}", if changed.is_empty() { "no crate".to_owned() } else { names(&changed) });
+    cargo(root, &["fmt", "--all", "--check"], &[]).map_err(|why| format!("{why}: run `cargo fmt --all`"))?;
+    tidy::run(root)?;
+    cargo(root, &["clippy", "--workspace", "--lib", "--bins", "--locked", "--", "-D", "warnings"], &[])?;
+    let has_program = changed.remove(PROGRAM);
+    if !changed.is_empty() {
+        let packages: Vec<&str> = changed.iter().flat_map(|package| ["-p", package]).collect();
+        cargo(root, &[&["test", "--locked", "--quiet"], &*packages].concat(), &[])?;
+    }
+    if has_program {
+        cargo(root, &["test", "--locked", "--quiet", "-p", PROGRAM, "--bins"], &[])?;
+    }
+    println!("==> good; `cargo xtask test` runs everything");
+    Ok(())
+}
+
+fn names(packages: &BTreeSet<String>) -> String {
+    packages.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// The packages that files belong to.
+fn crates_of<'a>(files: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+    let of = |file: &str| {
+        let mut parts = file.split('/');
+        match (parts.next()?, parts.next()?) {
+            ("crates", PROGRAM) => Some(PROGRAM.to_owned()),
+            ("crates", folder) => Some(format!("thalweg-{folder}")),
+            ("xtask", _) => Some("xtask".to_owned()),
+            _ => None,
+        }
+    };
+    files.filter_map(of).collect()
+}
+
+fn git(root: &Path, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new("git").current_dir(root).args(arguments).output();
+    let output = output.map_err(|error| format!("git did not start: {error}"))?;
+    if !output.status.success() {
+        return Err(format!(
+            "git {}: {}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stderr).trim()
+        ));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn files_belong_to_packages() {
+        let files = [
+            "crates/bgp/src/rib.rs",
+            "crates/thalweg/src/main.rs",
+            "docs/bgp.md",
+            "xtask/src/ci.rs",
+            "README.md",
+        ];
+        let packages = super::crates_of(files.into_iter());
+        assert_eq!(super::names(&packages), "thalweg, thalweg-bgp, xtask");
+    }
+}
