@@ -32,16 +32,16 @@ use thalweg_ports::live::RxCounters;
 use thalweg_probe::OutletStatus;
 
 use self::rates::Rates;
-use super::flows::FlowSide;
-use super::seed_number;
-use crate::Failure;
-use crate::cli::RunArgs;
+use crate::error::RunError;
+use crate::flows::FlowSide;
+use crate::options::RunOptions;
+use crate::process::seed_number;
 
 /// Packets of one chunk at most: what one batch of the stages holds.
 const CHUNK_PACKETS: usize = thalweg_base::BATCH_PACKETS;
 
 /// A router that forwards.
-pub(super) struct LiveSide {
+pub(crate) struct LiveSide {
     router: RwLock<LiveRouter>,
     tables: Arc<FibForwarding>,
     flows: Option<FlowSide>,
@@ -61,18 +61,17 @@ impl Tables for SharedTables {
 
 impl LiveSide {
     /// Opens the ports and begins to forward.
-    pub(super) fn start(
+    pub(crate) fn start(
         config: &RouterConfig,
         tables: &Arc<FibForwarding>,
-        args: &RunArgs,
-    ) -> Result<Self, Failure> {
-        let workers = args.workers.map_or(1, usize::from);
+        run: &RunOptions,
+    ) -> Result<Self, RunError> {
         let flows = config.flows.as_ref().map(|flows| FlowSide::start(flows, config, tables)).transpose()?;
         let priority = priority_of(config);
         let model = ModelOptions {
             pin_cores: config.workers.cores.clone(),
             priority,
-            ..ModelOptions::new(args.model.into(), workers)
+            ..ModelOptions::new(run.model, run.workers)
         };
         let options = LiveOptions {
             model,
@@ -81,8 +80,8 @@ impl LiveSide {
             flow_outlet: flows.as_ref().map(FlowSide::outlet),
         };
         let router = LiveRouter::start(config, Arc::new(SharedTables(tables.clone())), &options)
-            .map_err(|error| Failure::Run(error.to_string()))?;
-        tracing::info!(ports = config.ports.len(), model = %options.model.kind, workers, %priority, "forwarding");
+            .map_err(RunError::Ports)?;
+        tracing::info!(ports = config.ports.len(), model = %run.model, workers = run.workers, %priority, "forwarding");
         Ok(Self {
             router: RwLock::new(router),
             tables: tables.clone(),
@@ -93,12 +92,12 @@ impl LiveSide {
     }
 
     /// How the threads that work on packets are placed and ranked.
-    pub(super) fn workers(&self) -> &WorkersConfig {
+    pub(crate) fn workers(&self) -> &WorkersConfig {
         &self.workers
     }
 
     /// Lets collectors be told the meter's counters, and BGP be asked about addresses.
-    pub(super) fn connect_flows(self: &Arc<Self>, speaker: Option<&Arc<Speaker>>) {
+    pub(crate) fn connect_flows(self: &Arc<Self>, speaker: Option<&Arc<Speaker>>) {
         let Some(flows) = &self.flows else { return };
         let weak = Arc::downgrade(self);
         flows.set_books(move || weak.upgrade()?.flow_totals());
@@ -136,12 +135,12 @@ impl LiveSide {
     }
 
     /// Whether it stopped forwarding by itself.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.lock().has_ended()
     }
 
     /// Stops forwarding, once a reload that is under way is over. Fails if flow records were lost; that is said once.
-    pub(super) fn stop(&self) -> Result<(), Failure> {
+    pub(crate) fn stop(&self) -> Result<(), RunError> {
         let stopping = self.router.write().unwrap_or_else(PoisonError::into_inner).stop();
         // Without the lock, because the flow meter's thread may ask the router for its totals.
         stopping.wait();
@@ -149,13 +148,13 @@ impl LiveSide {
     }
 
     /// What another configuration would change, or why it would be refused.
-    pub(super) fn compare(&self, config: &RouterConfig) -> Result<Vec<String>, String> {
+    pub(crate) fn compare(&self, config: &RouterConfig) -> Result<Vec<String>, String> {
         self.lock().compare(config).map_err(|error| error.to_string())
     }
 
     /// Takes another configuration over. `also` is done when nothing of it can fail any more; if that does, nothing is
     /// changed.
-    pub(super) fn reload(
+    pub(crate) fn reload(
         &self,
         config: &Arc<RouterConfig>,
         also: impl FnOnce() -> Result<Vec<String>, String>,
@@ -173,7 +172,7 @@ impl LiveSide {
     }
 
     /// Takes over what the kernel says of neighbors on ports; `None` if the host thread does not answer.
-    pub(super) fn set_kernel_neighbors(
+    pub(crate) fn set_kernel_neighbors(
         &self,
         neighbors: impl IntoIterator<Item = (u16, IpAddr, [u8; 6])>,
     ) -> Option<KernelNeighborCounts> {
@@ -181,7 +180,7 @@ impl LiveSide {
     }
 
     /// The configuration in force.
-    pub(super) fn config(&self) -> Arc<RouterConfig> {
+    pub(crate) fn config(&self) -> Arc<RouterConfig> {
         self.lock().config()
     }
 
@@ -234,7 +233,7 @@ impl LiveSide {
     }
 
     /// Looks at counters once a second until `stop` is set, for rates: the body of a thread.
-    pub(super) fn sample(&self, stop: &AtomicBool) {
+    pub(crate) fn sample(&self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             self.rates.look(Instant::now(), &self.ports(), &self.queues());
             std::thread::park_timeout(rates::EVERY);

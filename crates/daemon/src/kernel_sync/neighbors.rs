@@ -23,7 +23,7 @@ use thalweg_node::forwarding::{FibForwarding, NeighborSyncView};
 use thalweg_ports::kernel::{KernelError, KernelNeighbors, NeighborChange, NeighborKey, PROTOCOL};
 
 use super::{AFTER_FAILURE, SHARE};
-use crate::run::live::LiveSide;
+use crate::live::LiveSide;
 
 /// Neighbors of one port in the kernel.
 const EXPORTED_MAX: usize = 1024;

@@ -36,7 +36,7 @@ use thalweg_ports::kernel::{
 };
 use thalweg_ports::live::link::Links;
 
-use super::live::LiveSide;
+use crate::live::LiveSide;
 use neighbors::{Interfaces, NeighborSync};
 
 /// How often news are looked at.
@@ -66,7 +66,7 @@ struct Names {
 }
 
 /// See the module.
-pub(super) struct KernelSyncer {
+pub(crate) struct KernelSyncer {
     fib: Arc<FibForwarding>,
     config: KernelSync,
     resolves_bgp: bool,
@@ -103,7 +103,7 @@ pub(super) struct KernelSyncer {
 
 impl KernelSyncer {
     /// Opens the ways to the kernel. The first look is the thread's.
-    pub(super) fn new(
+    pub(crate) fn new(
         fib: Arc<FibForwarding>,
         live: Option<Arc<LiveSide>>,
         config: &RouterConfig,
@@ -150,7 +150,7 @@ impl KernelSyncer {
     }
 
     /// Works until it is told to stop.
-    pub(super) fn run(mut self, stop: &AtomicBool) {
+    pub(crate) fn run(mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             let more = self.import();
             let scan = Instant::now() >= self.scan_at;
