@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use thalweg_flow::export::NatEvent;
 use thalweg_flow::{FlowRecord, Meter, MeterTotals, NO_AS, NO_INTERFACE};
 use thalweg_node::config::{Driver, FlowsConfig, KeepConfig, PortConfig, RouterConfig};
-use thalweg_node::forwarding::FibForwarding;
+use thalweg_node::forwarding::ForwardingTables;
 use thalweg_node::plan::RecordOutlet;
 use thalweg_node::speaker::{BestPathTo, Speaker};
 use thalweg_ports::live::link::Links;
@@ -69,7 +69,7 @@ impl FlowSide {
     pub(crate) fn start(
         flows: &FlowsConfig,
         config: &RouterConfig,
-        tables: &Arc<FibForwarding>,
+        tables: &Arc<ForwardingTables>,
     ) -> Result<Self, RunError> {
         let speaker = Arc::new(OnceLock::new());
         let (totals, meter) = (RouterTotals::default(), MeterOfRouter::default());
@@ -224,7 +224,7 @@ fn interfaces_of(ports: NamedPorts) -> AskInterfaces {
 
 /// What the router's tables know of addresses.
 struct Known {
-    tables: Arc<FibForwarding>,
+    tables: Arc<ForwardingTables>,
     speaker: Arc<OnceLock<Arc<Speaker>>>,
     of: HashMap<IpAddr, About>,
     since: Instant,
@@ -238,7 +238,7 @@ struct About {
 }
 
 impl Known {
-    fn new(tables: Arc<FibForwarding>, speaker: Arc<OnceLock<Arc<Speaker>>>) -> Self {
+    fn new(tables: Arc<ForwardingTables>, speaker: Arc<OnceLock<Arc<Speaker>>>) -> Self {
         Self { tables, speaker, of: HashMap::new(), since: Instant::now() }
     }
 
@@ -261,10 +261,11 @@ impl Known {
         if let Some(known) = self.of.get(&address) {
             return *known;
         }
-        let next_hop = self.tables.with_tables(|tables| {
+        let next_hop = {
+            let tables = self.tables.read();
             let (hop, _) = tables.fib().lookup(address);
             tables.ways_of(hop, Some(address)).first().and_then(|(_, neighbor, _)| *neighbor)
-        });
+        };
         let bgp = self.speaker.get().and_then(|speaker| speaker.best_path_to(address));
         let about = About { next_hop: next_hop.filter(|neighbor| *neighbor != address), bgp };
         self.of.insert(address, about);

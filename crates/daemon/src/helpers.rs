@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use thalweg_node::config::{BgpConfig, Install, NextHopCheck, RouterConfig};
-use thalweg_node::forwarding::{FibForwarding, Forwarding, Inbox};
+use thalweg_node::forwarding::{Forwarding, ForwardingTables, Inbox};
 use thalweg_node::speaker::{Restart, RouteReader, SessionTap, Speaker};
 use thalweg_ports::kernel::PROTOCOL;
 
@@ -26,7 +26,7 @@ pub(crate) const NO_THREAD: &str = "cannot start a thread";
 /// What runs beside the scheduling, each on its own thread.
 pub(crate) struct Helpers {
     inbox: Option<Arc<Inbox>>,
-    pub(crate) fib: Option<Arc<FibForwarding>>,
+    tables: Option<Arc<ForwardingTables>>,
     kernel: Option<KernelThread>,
     next_hops: Option<NextHopThread>,
     bgp_links: Option<BgpLinks>,
@@ -45,33 +45,19 @@ impl Helpers {
     pub(crate) fn new(
         bgp: Option<&BgpConfig>,
         config: &RouterConfig,
-        is_live: bool,
+        tables: Option<Arc<ForwardingTables>>,
+        inbox: Option<Arc<Inbox>>,
         mut restart: Option<Restart>,
     ) -> Result<Self, RunError> {
-        let install = bgp.map_or(Install::None, |bgp| bgp.install);
-        let inbox = (install != Install::None).then(Arc::<Inbox>::default);
         let keeps_routes = Arc::<AtomicBool>::default();
-        let (mut fib, mut kernel) = (None, None);
-        let mut forwarding: Option<Arc<dyn Forwarding>> = None;
-        match (bgp, &inbox) {
-            (Some(bgp), Some(inbox)) if install == Install::Kernel => {
-                let thread = KernelThread::new(inbox.clone(), bgp, &mut restart, &keeps_routes)?;
-                forwarding = Some(thread.forwarding());
-                kernel = Some(thread);
+        let kernel = match (bgp, &inbox) {
+            (Some(bgp), Some(inbox)) if bgp.install == Install::Kernel => {
+                Some(KernelThread::new(inbox.clone(), bgp, &mut restart, &keeps_routes)?)
             }
-            (Some(_), Some(inbox)) => {
-                let tables = Arc::new(FibForwarding::new(inbox.clone(), config)?);
-                forwarding = Some(tables.clone());
-                fib = Some(tables);
-            }
-            _ => {}
-        }
-        if is_live && fib.is_none() {
-            // Configured routes; BGP's go elsewhere or nowhere.
-            let tables = Arc::new(FibForwarding::new(Arc::default(), config)?);
-            forwarding.get_or_insert_with(|| tables.clone());
-            fib = Some(tables);
-        }
+            _ => None,
+        };
+        let of_tables = || tables.clone().map(|tables| tables as Arc<dyn Forwarding>);
+        let forwarding = kernel.as_ref().map(KernelThread::forwarding).or_else(of_tables);
         // The kernel's thread tells itself.
         let alone = bgp.is_some_and(|bgp| bgp.next_hop_check == NextHopCheck::Kernel) && kernel.is_none();
         let next_hops = alone.then(|| NextHopThread::new(PROTOCOL)).transpose()?;
@@ -85,7 +71,7 @@ impl Helpers {
         });
         Ok(Self {
             inbox,
-            fib,
+            tables,
             kernel,
             next_hops,
             bgp_links,
@@ -125,7 +111,7 @@ impl Helpers {
     }
 
     pub(crate) fn start(&mut self, bgp: &Arc<BgpConfig>, speaker: &Arc<Speaker>) -> io::Result<()> {
-        if let (Some(tables), Install::Fib) = (self.fib.clone(), bgp.install) {
+        if let (Some(tables), Install::Fib) = (self.tables.clone(), bgp.install) {
             let speaker = speaker.clone();
             self.spawn("fib", move || tables.run(&speaker))?;
         }
@@ -161,7 +147,7 @@ impl Helpers {
         config: &RouterConfig,
         live: Option<Arc<LiveSide>>,
     ) -> Result<(), RunError> {
-        let Some(tables) = self.fib.clone().filter(|_| config.kernel.is_on()) else {
+        let Some(tables) = self.tables.clone().filter(|_| config.kernel.is_on()) else {
             return Ok(());
         };
         let (kernel_sync, stop) = (KernelSyncer::new(tables, live, config)?, self.stop.clone());

@@ -141,7 +141,7 @@ impl KernelThread {
     }
 
     /// What others may ask while the thread runs.
-    pub(crate) fn forwarding(&self) -> Arc<KernelForwarding> {
+    pub(crate) fn forwarding(&self) -> Arc<dyn Forwarding> {
         self.shared.clone()
     }
 

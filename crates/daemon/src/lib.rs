@@ -44,8 +44,9 @@ use std::time::{Duration, Instant};
 
 use thalweg_bgp::export::ExportLimits;
 use thalweg_exec::control::{SchedulingOptions, schedule};
-use thalweg_node::config::{BgpConfig, ConfigSource, OnStop, RouterConfig};
+use thalweg_node::config::{BgpConfig, ConfigSource, Install, OnStop, RouterConfig};
 use thalweg_node::control::{Identity, LiveControl, Server};
+use thalweg_node::forwarding::{ForwardingTables, Inbox};
 use thalweg_node::speaker::{Speaker, SpeakerOptions};
 
 use helpers::{Helpers, NO_THREAD};
@@ -72,8 +73,18 @@ pub fn run(source: ConfigSource, config: &RouterConfig, options: &RunOptions) ->
     let stop = Arc::new(Stopping::default());
     let note = restart::path(&socket.path);
     let left = bgp.as_deref().and_then(|bgp| restart::find(&note, bgp, options.restarting));
-    let mut helpers = Helpers::new(bgp.as_deref(), config, is_live, left)?;
-    let live = match &helpers.fib {
+    let install = bgp.as_ref().map_or(Install::None, |bgp| bgp.install);
+    let inbox = (install != Install::None).then(Arc::<Inbox>::default);
+    // The tables are the router's: everything else gets a handle.
+    let tables = match install {
+        Install::Fib => Some(ForwardingTables::new(config, inbox.clone())?),
+        // Configured routes; BGP's go elsewhere or nowhere.
+        Install::Kernel | Install::None if is_live => Some(ForwardingTables::new(config, None)?),
+        Install::Kernel | Install::None => None,
+    };
+    let tables = tables.map(Arc::new);
+    let mut helpers = Helpers::new(bgp.as_deref(), config, tables.clone(), inbox, left)?;
+    let live = match &tables {
         Some(tables) if is_live => Some(Arc::new(LiveSide::start(config, tables, options)?)),
         _ => None,
     };

@@ -15,17 +15,15 @@ use thalweg_dataplane::neighbor::NeighborView;
 use thalweg_dataplane::police::ColorCounts;
 use thalweg_exec::{ModelOptions, Priority};
 use thalweg_flow::MeterTotals;
-use thalweg_live::{
-    KernelNeighborCounts, LiveOptions, LiveRouter, NeighborSource, PortStatus, Tables, WorkerStatus,
-};
+use thalweg_live::{KernelNeighborCounts, LiveOptions, LiveRouter, NeighborSource, PortStatus, WorkerStatus};
 use thalweg_node::config::{Class, Meter, PortConfig, RedAction, RouterConfig, WorkersConfig};
 use thalweg_node::control::{
     AclRuleView, ArpView, CaptureClient, CaptureRequest, CaptureSummary, CountersView, FlowCacheView,
     FlowOutletView, LiveControl, NatUse, PacketStatus, PolicerView, PortView, QueueView, ReceiveQueueView,
     Request, UpDown, WorkerView,
 };
-use thalweg_node::forwarding::{ConfiguredRoutes, FibForwarding};
-use thalweg_node::live::{LiveTables, PortLink};
+use thalweg_node::forwarding::{ConfiguredRoutes, ForwardingTables};
+use thalweg_node::live::PortLink;
 use thalweg_node::speaker::Speaker;
 use thalweg_node::trace::{NextNeighbor, PacketSpec, Surroundings, TraceView, explain};
 use thalweg_ports::live::RxCounters;
@@ -43,27 +41,18 @@ const CHUNK_PACKETS: usize = thalweg_base::BATCH_PACKETS;
 /// A router that forwards.
 pub(crate) struct LiveSide {
     router: RwLock<LiveRouter>,
-    tables: Arc<FibForwarding>,
+    tables: Arc<ForwardingTables>,
     flows: Option<FlowSide>,
     /// How threads are placed and ranked, from the beginning to the end.
     workers: WorkersConfig,
     rates: Rates,
 }
 
-/// The tables, by way of who also writes BGP's routes into them.
-struct SharedTables(Arc<FibForwarding>);
-
-impl Tables for SharedTables {
-    fn with(&self, act: &mut dyn FnMut(&mut LiveTables)) {
-        self.0.with_tables(act);
-    }
-}
-
 impl LiveSide {
     /// Opens the ports and begins to forward.
     pub(crate) fn start(
         config: &RouterConfig,
-        tables: &Arc<FibForwarding>,
+        tables: &Arc<ForwardingTables>,
         run: &RunOptions,
     ) -> Result<Self, RunError> {
         let flows = config.flows.as_ref().map(|flows| FlowSide::start(flows, config, tables)).transpose()?;
@@ -79,8 +68,7 @@ impl LiveSide {
             seed: seed_number(),
             flow_outlet: flows.as_ref().map(FlowSide::outlet),
         };
-        let router = LiveRouter::start(config, Arc::new(SharedTables(tables.clone())), &options)
-            .map_err(RunError::Ports)?;
+        let router = LiveRouter::start(config, tables.clone(), &options).map_err(RunError::Ports)?;
         tracing::info!(ports = config.ports.len(), model = %run.model, workers = run.workers, %priority, "forwarding");
         Ok(Self {
             router: RwLock::new(router),
@@ -208,7 +196,7 @@ impl LiveSide {
 
     fn ports(&self) -> Vec<PortView> {
         let ports = self.lock().ports();
-        let up = |port| self.tables.with_tables(|tables| tables.port(port)).is_some_and(|link| link.is_up);
+        let up = |port| self.tables.read().port(port).is_some_and(|link| link.is_up);
         let view = |port: PortStatus| PortView {
             name: port.name,
             interface: port.facts.interface,
@@ -398,21 +386,21 @@ impl LiveSide {
 /// What is around the stages of a router that runs.
 struct Around<'r> {
     router: &'r LiveRouter,
-    tables: &'r FibForwarding,
+    tables: &'r ForwardingTables,
 }
 
 impl Surroundings for Around<'_> {
     fn prefix(&self, destination: IpAddr) -> Option<String> {
-        let (_, prefix) = self.tables.with_tables(|tables| tables.fib().lookup(destination));
+        let (_, prefix) = self.tables.read().fib().lookup(destination);
         prefix.map(|prefix| prefix.to_string())
     }
 
     fn next_of(&self, number: u32, flow_hash: u32, destination: IpAddr) -> Option<(u16, IpAddr)> {
-        self.tables.with_tables(|tables| tables.next_of(number, flow_hash, destination))
+        self.tables.read().next_of(number, flow_hash, destination)
     }
 
     fn link(&self, port: u16) -> Option<PortLink> {
-        self.tables.with_tables(|tables| tables.port(port))
+        self.tables.read().port(port)
     }
 
     fn neighbor(&self, port: u16, address: IpAddr) -> Option<NextNeighbor> {

@@ -54,7 +54,7 @@ mod workers;
 
 pub use capture::CaptureStream;
 pub use counters::{Counters, PortCounters, Traffic};
-pub use host::{Host, HostNumbers, KernelNeighborCounts, NeighborSource, Tables};
+pub use host::{Host, HostNumbers, KernelNeighborCounts, NeighborSource};
 pub use offload::Offloaded;
 pub use open::{OpenError, open_port, start_dpdk};
 pub use packets::Swapped;

@@ -11,13 +11,14 @@ use thalweg_dataplane::icmp::IcmpError;
 use thalweg_dataplane::nat::NatStage;
 use thalweg_exec::ModelOptions;
 use thalweg_node::config::{NatRefusal, RouterConfig};
+use thalweg_node::forwarding::ForwardingTables;
 use thalweg_node::plan::{RecordOutlet, RouterPlan};
 use thalweg_ports::live::{LiveClock, PortFacts, RxCounters, SourceWaker, TxCounters};
 
 use crate::counters::Counters;
 use crate::feed::{Received, sum_of};
 use crate::halves::HalvesSlot;
-use crate::host::{Host, Question, Tables};
+use crate::host::{Host, Question};
 use crate::links::WatchChange;
 use crate::offload::{FlowOffload, Offloaded};
 use crate::outbox::{Outboxes, Server};
@@ -83,7 +84,7 @@ pub struct LiveRouter {
     pub(crate) config: Mutex<Arc<RouterConfig>>,
     /// The plan in force.
     pub(crate) plan: Arc<ArcSwap<RouterPlan>>,
-    pub(crate) tables: Arc<dyn Tables>,
+    pub(crate) tables: Arc<ForwardingTables>,
     pub(crate) flow_outlet: Option<Arc<dyn RecordOutlet>>,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) clock: LiveClock,

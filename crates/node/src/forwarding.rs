@@ -14,8 +14,8 @@
 //! What is bounded: changes in the queue ([`QUEUE_CHANGES_MAX`], about 20 MB and the attribute sets they hold). What
 //! is counted: changes dropped, and rescans.
 
-mod fib;
 mod ground;
+mod tables;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,7 @@ use crate::control::ByFamily;
 use crate::fib::{Outlet, RouteInstaller};
 use crate::speaker::{RouteReader, Speaker};
 
-pub use fib::{ConfiguredRoutes, FibForwarding, FibRouteView, FibView, FibWay};
+pub use tables::{ConfiguredRoutes, FibRouteView, FibView, FibWay, ForwardingTables, TablesRead};
 
 /// Changed prefixes that wait at most: a quarter of a full table, so that a table that comes at once is mostly
 /// installed from the queue and never held twice.

@@ -65,7 +65,7 @@ impl Host {
             }
             self.vacant.insert(port);
             self.neighbors.set_port(port, None, now_ns);
-            self.tables.with(&mut |tables| tables.set_port(port, PortLink::default()));
+            self.tables.set_port(port, PortLink::default());
         }
         for port in change.without_mirror {
             self.mirrors.remove(port);
@@ -116,7 +116,7 @@ impl Host {
         self.work_off(now_ns);
         let unresolved = |(port, address): &&(u16, IpAddr)| {
             self.neighbors.lookup(*port, *address).is_none()
-                && self.link(*port).is_some_and(|link| link.is_up && link.default_mac.is_none())
+                && self.tables.read().port(*port).is_some_and(|link| link.is_up && link.default_mac.is_none())
         };
         self.wanted.iter().filter(unresolved).copied().collect()
     }

@@ -441,7 +441,7 @@ impl LiveRouter {
     fn tell_of_links(&self, change: &PortsChange, after: &RouterConfig, which: impl Fn(u16) -> bool) {
         let mut ports = live_ports(after, &change.states);
         ports.retain(|(port, ..)| which(*port));
-        tell_tables(&*self.tables, &ports);
+        tell_tables(&self.tables, &ports);
     }
 
     /// Ends the sessions of inside hosts that were behind a port, and are behind none now.
