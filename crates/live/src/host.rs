@@ -44,7 +44,7 @@ use crate::counters::Counters;
 use crate::inject::{self, Injector};
 use crate::mirror::{Delivery, Mirrors};
 use crate::outbox::{Opened, Outboxes, Server};
-use crate::sink::{Punt, is_refusal};
+use crate::punt::{LinkChange, Punt, is_refusal};
 use early_fragments::EarlyFragments;
 use frames::{Kind, kind_of};
 pub(crate) use reload::{HostChange, HostPorts, PortChange};
@@ -85,19 +85,6 @@ pub(crate) struct Intake {
     pub(crate) questions: Receiver<Question>,
     /// Ports that changed.
     pub(crate) links: Receiver<LinkChange>,
-}
-
-/// A port is different from now on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LinkChange {
-    /// Which.
-    pub(crate) port: u16,
-    /// Whether it is up.
-    pub(crate) is_up: bool,
-    /// Its MAC address.
-    pub(crate) mac: [u8; 6],
-    /// Its MTU.
-    pub(crate) mtu: u32,
 }
 
 /// What the host is made of.

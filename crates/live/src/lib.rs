@@ -45,6 +45,8 @@ mod packets;
 mod port_mac;
 mod ports;
 mod preflight;
+mod punt;
+mod received;
 mod reload;
 mod router;
 mod sink;

@@ -28,9 +28,9 @@ use thalweg_ports::live::link::ReadLink;
 use thalweg_ports::live::{LiveClock, LiveSource, PortFacts, SourceOptions};
 
 use crate::counters::{ADDED_MAX, Counters};
-use crate::feed::{Feed, Received};
+use crate::feed::Feed;
 use crate::halves::HalvesSlot;
-use crate::host::{Host, Intake, LinkChange, Parts, Question};
+use crate::host::{Host, Intake, Parts, Question};
 use crate::inject::{InjectedRx, Injector, injection};
 use crate::lanes::{LaneNumber, QueueRx, deal, lanes_wanted};
 use crate::links::{LinkWatcher, WatchChange, Watched};
@@ -42,8 +42,10 @@ use crate::own_ports::{OwnTraffic, SocketWatcher};
 use crate::packets::{Exchange, Packets};
 use crate::port_mac::PortMac;
 use crate::ports::{self, PortState, PortStates, frame_bytes_max};
+use crate::punt::{LinkChange, Punt, ToHost};
+use crate::received::Received;
 use crate::router::{LiveOptions, LiveRouter, refusal};
-use crate::sink::{LiveSink, Punt, SinkParts, ToHost};
+use crate::sink::{LiveSink, SinkParts};
 use crate::vlan;
 use crate::workers::Workers;
 

@@ -287,9 +287,11 @@ pub(super) mod tests {
         }
     }
 
-    /// Tables without a route.
-    fn no_routes() -> Arc<ForwardingTables> {
-        let config = RouterConfig::from_text("test.toml", "", Path::new("")).expect("a router");
+    const PORT: &str = "[ports.lan]\nmac = \"02:00:00:00:00:01\"\naddresses = [\"192.0.2.1/24\"]";
+
+    /// Tables of a router with one port.
+    fn tables() -> Arc<ForwardingTables> {
+        let config = RouterConfig::from_text("test.toml", PORT, Path::new("")).expect("a router");
         Arc::new(ForwardingTables::new(&config, None).expect("tables"))
     }
 
@@ -299,7 +301,7 @@ pub(super) mod tests {
             point: "arrived".to_owned(),
             begun,
             counters: counters.clone(),
-            tables: no_routes(),
+            tables: tables(),
             ports: ["lan", "wan"].map(|name| (name.to_owned(), String::new())).into(),
             snaplen: 65_535,
             pause: None,
