@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_bgp::peer::PeerTable;
-use thalweg_bgp::rib::ScanCursor;
-use thalweg_bgp::route::{Change, Changes, Further, RouteAddress, SHARDS, SharedChanges, shard_of};
+use thalweg_bgp::rib::{RibAddress, ScanCursor};
+use thalweg_bgp::route::{Change, Changes, Further, SHARDS, SharedChanges, shard_of};
 
 use crate::control::ByFamily;
 use crate::fib::{Outlet, RouteInstaller};
@@ -352,7 +352,7 @@ pub fn rescan(speaker: &Speaker, shard: usize, outlet: &mut Outlet, installer: &
 }
 
 /// Installs what there is, and says which prefixes that were.
-fn rescan_family<A: RouteAddress>(
+fn rescan_family<A: RibAddress>(
     speaker: &Speaker,
     shard: usize,
     outlet: &mut Outlet,
