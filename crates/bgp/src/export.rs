@@ -39,6 +39,7 @@ mod dump;
 mod encode;
 mod log;
 mod member;
+mod origins;
 mod queue;
 mod rules;
 mod view;
@@ -60,8 +61,8 @@ pub use member::{GATHER_BYTES_MAX, Member, MemberState, SLICES_MAX};
 pub use view::{ExportLimits, ExportView, NextHopRule, RouteServerRules};
 
 use audience::AudienceCode;
-use encode::{Encoder, NlriAddress};
-use queue::Queues;
+use encode::Encoder;
+use queue::{QueueAddress, Queues};
 use rules::{Offer, Rules};
 
 use crate::peer::{PeerId, PeerInfo, PeerTable};
@@ -258,7 +259,7 @@ impl UpdateGroup {
         }
     }
 
-    fn handle_family<A: NlriAddress>(&mut self, changes: &[Change<A>], peers: &PeerTable) {
+    fn handle_family<A: QueueAddress>(&mut self, changes: &[Change<A>], peers: &PeerTable) {
         let view = &self.rules.view;
         if !view.families[A::FAMILY.index()] {
             return;
@@ -281,7 +282,7 @@ impl UpdateGroup {
 
     /// The best path only, and everybody but its source gets it.
     #[inline]
-    fn handle_simple<A: NlriAddress>(&mut self, change: &Change<A>, peers: &PeerTable) {
+    fn handle_simple<A: QueueAddress>(&mut self, change: &Change<A>, peers: &PeerTable) {
         let (old, new) = (&change.old, &change.new);
         let rules = &mut self.rules;
         if let (Some(old), Some(new)) = (old, new)
@@ -325,7 +326,7 @@ impl UpdateGroup {
     }
 
     /// Any view: several paths, several audiences.
-    fn handle_whole<'a, A: NlriAddress>(
+    fn handle_whole<'a, A: QueueAddress>(
         &mut self,
         prefix: Prefix<A>,
         old: impl Iterator<Item = &'a Chosen> + Clone,
@@ -356,7 +357,7 @@ impl UpdateGroup {
 
     /// Puts what changed into the queue: for each path identifier who had something and who gets what. Who keeps
     /// the same path is left alone, unless the prefix waits already (what waits is not sent yet) or `whole`.
-    fn enter<A: NlriAddress>(
+    fn enter<A: QueueAddress>(
         &mut self,
         prefix: Prefix<A>,
         had: &[Exported],
@@ -495,7 +496,7 @@ impl UpdateGroup {
         }
     }
 
-    fn reevaluate_in<A: NlriAddress>(&mut self, prefix: Prefix<A>, paths: &[Chosen], peers: &PeerTable) {
+    fn reevaluate_in<A: QueueAddress>(&mut self, prefix: Prefix<A>, paths: &[Chosen], peers: &PeerTable) {
         let Some(old_rules) = &mut self.old_rules else { return };
         let (mut had, mut gets) = (Vec::new(), Vec::new());
         exported(old_rules, prefix, paths.iter(), peers, &mut had);
@@ -545,7 +546,7 @@ fn same_messages(
 
 /// The paths of a prefix that go out, and to whom: the best; or with add-path each of the first ranks; or for a
 /// route server the best that each client may have.
-fn exported<'a, A: NlriAddress>(
+fn exported<'a, A: QueueAddress>(
     rules: &mut Rules,
     prefix: Prefix<A>,
     paths: impl Iterator<Item = &'a Chosen>,

@@ -240,6 +240,29 @@ macro_rules! with_family {
     }};
 }
 
+/// An address of a family that shards have routes of.
+pub trait RibAddress: RouteAddress {
+    /// The routes of the family.
+    #[doc(hidden)]
+    fn routes(shard: &RibShard) -> &FamilyRoutes<Self>
+    where
+        Self: Sized;
+}
+
+impl RibAddress for u32 {
+    #[inline]
+    fn routes(shard: &RibShard) -> &FamilyRoutes<Self> {
+        &shard.v4
+    }
+}
+
+impl RibAddress for u128 {
+    #[inline]
+    fn routes(shard: &RibShard) -> &FamilyRoutes<Self> {
+        &shard.v6
+    }
+}
+
 impl RibShard {
     /// An empty one.
     pub fn new(config: ShardConfig) -> Self {
@@ -352,30 +375,30 @@ impl RibShard {
 
     /// Shows the prefixes from the cursor on, `budget` of them, in no order; whether all are done. Withdrawn prefixes
     /// that are kept for readers are shown without paths.
-    pub fn scan<A: RouteAddress>(
+    pub fn scan<A: RibAddress>(
         &self,
         cursor: &mut ScanCursor,
         budget: usize,
         visit: &mut dyn FnMut(ScannedRoute<'_, A>),
     ) -> bool {
-        A::family(self).scan(cursor, budget, self.depth, visit)
+        A::routes(self).scan(cursor, budget, self.depth, visit)
     }
 
     /// A prefix and its paths, if there are any.
-    pub fn lookup<A: RouteAddress>(&self, prefix: Prefix<A>) -> Option<ScannedRoute<'_, A>> {
-        let routes = A::family(self);
+    pub fn lookup<A: RibAddress>(&self, prefix: Prefix<A>) -> Option<ScannedRoute<'_, A>> {
+        let routes = A::routes(self);
         routes.route(routes.find(prefix)?, self.depth)
     }
 
     /// The longest prefix of this shard that has a best path and in which the address lies. Other shards may have a
     /// longer one.
-    pub fn longest_match<A: RouteAddress>(&self, address: A) -> Option<ScannedRoute<'_, A>> {
-        let routes = A::family(self);
+    pub fn longest_match<A: RibAddress>(&self, address: A) -> Option<ScannedRoute<'_, A>> {
+        let routes = A::routes(self);
         routes.route(routes.longest_match(address)?, self.depth)
     }
 
     /// Why each path of a prefix is, or is not, the best.
-    pub fn explain<A: RouteAddress>(&self, prefix: Prefix<A>, peers: &PeerTable) -> Vec<Explained<'_>> {
+    pub fn explain<A: RibAddress>(&self, prefix: Prefix<A>, peers: &PeerTable) -> Vec<Explained<'_>> {
         let Some(route) = self.lookup(prefix) else { return Vec::new() };
         let deferred = self.deferred[A::FAMILY.index()];
         let decision = Decision { config: self.decision, peers, next_hops: &self.next_hops, deferred };
@@ -428,8 +451,8 @@ impl RibShard {
     }
 
     /// Routes with a record of flaps, in no order.
-    pub fn damped<A: RouteAddress>(&self, now: Millis) -> impl Iterator<Item = DampedRoute<A>> + '_ {
-        A::family(self).damper.iter().flat_map(move |damper| damper.routes(now.seconds()))
+    pub fn damped<A: RibAddress>(&self, now: Millis) -> impl Iterator<Item = DampedRoute<A>> + '_ {
+        A::routes(self).damper.iter().flat_map(move |damper| damper.routes(now.seconds()))
     }
 
     /// Forgets what a neighbor's routes did, before its place is given to another.

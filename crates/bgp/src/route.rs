@@ -16,7 +16,6 @@ use thalweg_wire::bgp::Family;
 
 use crate::attrs::AttrRef;
 use crate::peer::PeerId;
-use crate::rib::{FamilyRoutes, RibShard};
 
 /// How many shards the routes are cut into, whatever the number of cores. A power of two.
 pub const SHARDS: usize = 16;
@@ -274,12 +273,6 @@ pub trait RouteAddress: Address {
     fn changes_mut(changes: &mut Changes) -> &mut Vec<Change<Self>>
     where
         Self: Sized;
-
-    /// The routes of this family.
-    #[doc(hidden)]
-    fn family(shard: &RibShard) -> &FamilyRoutes<Self>
-    where
-        Self: Sized;
 }
 
 impl RouteAddress for u32 {
@@ -304,11 +297,6 @@ impl RouteAddress for u32 {
     fn changes_mut(changes: &mut Changes) -> &mut Vec<Change<Self>> {
         &mut changes.v4
     }
-
-    #[inline]
-    fn family(shard: &RibShard) -> &FamilyRoutes<Self> {
-        &shard.v4
-    }
 }
 
 impl RouteAddress for u128 {
@@ -332,11 +320,6 @@ impl RouteAddress for u128 {
     #[inline]
     fn changes_mut(changes: &mut Changes) -> &mut Vec<Change<Self>> {
         &mut changes.v6
-    }
-
-    #[inline]
-    fn family(shard: &RibShard) -> &FamilyRoutes<Self> {
-        &shard.v6
     }
 }
 

@@ -66,14 +66,11 @@ use remarks::Remarks;
 use stale::StaleRoutes;
 use timers::Chance;
 
-pub use action::{
-    Action, Admission, Cause, Connection, DownReason, Event, OpenProblem, Refusal, StaleEnd, State,
-    StopReason,
-};
+pub use action::{Action, Admission, Cause, DownReason, Event, Refusal, StaleEnd, State, StopReason};
 pub use config::NeighborConfig;
 pub use counters::{MessageCounters, SessionCounters};
 pub use import::{Importer, Remark};
-pub use negotiate::{Negotiated, NeighborRestart};
+pub use negotiate::{Connection, Negotiated, NeighborRestart, OpenProblem};
 
 /// After so many routes [`Session::handle_bytes`] returns, so that one neighbor does not hold a core: about a
 /// millisecond's work.

@@ -9,8 +9,9 @@
 //! the lowest sequence is always inside the window, so its worker never waits here.
 
 use crate::plan::{Plan, Sink};
+use crate::stop::{Stopped, lock};
 use crate::turn::Turn;
-use crate::worker::{Place, Step, Stopped, Worker, lock};
+use crate::worker::{Place, Step, Worker};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 

@@ -31,9 +31,10 @@ use crate::options::ModelOptions;
 use crate::plan::{Plan, Scope, Sink, StageSpec};
 use crate::ring::{Receiver, Sender, ring};
 use crate::run_to_completion::{run_step, turns_for};
+use crate::stop::Stopped;
 use crate::threads::{self, Member};
 use crate::turn::Turn;
-use crate::worker::{Done, Place, Shared, Step, Stopped, Worker};
+use crate::worker::{Done, Place, Shared, Step, Worker};
 use std::ops::Range;
 use std::sync::Mutex;
 

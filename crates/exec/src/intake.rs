@@ -5,7 +5,8 @@
 
 use crate::plan::{Plan, Source};
 use crate::report::ExecError;
-use crate::worker::{Place, Stopped, Worker};
+use crate::stop::Stopped;
+use crate::worker::{Place, Worker};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, TryLockError};
 use std::time::Instant;

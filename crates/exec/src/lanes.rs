@@ -34,8 +34,9 @@
 use crate::intake::Intake;
 use crate::plan::{Plan, Sink, Source};
 use crate::run_to_completion::pieces_of;
+use crate::stop::Stopped;
 use crate::threads::{self, Member};
-use crate::worker::{Done, Place, Shared, Step, Stopped, Worker};
+use crate::worker::{Done, Place, Shared, Step, Worker};
 use crossbeam_utils::CachePadded;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 

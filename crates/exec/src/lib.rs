@@ -52,6 +52,7 @@ mod report;
 mod ring;
 mod run_to_completion;
 mod serial;
+mod stop;
 mod threads;
 mod tokens;
 mod turn;

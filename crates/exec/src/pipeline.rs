@@ -17,8 +17,9 @@ use crate::options::ModelOptions;
 use crate::os::thread_cpu_time;
 use crate::plan::{Plan, Sink};
 use crate::ring::ring;
+use crate::stop::Stopped;
 use crate::threads::{self, Member};
-use crate::worker::{Done, Place, Shared, Step, Stopped, Worker};
+use crate::worker::{Done, Place, Shared, Step, Worker};
 use std::ops::Range;
 use std::time::Duration;
 

@@ -14,7 +14,7 @@
 //! other.
 
 use crate::backoff::Backoff;
-use crate::worker::{Control, Stopped, lock};
+use crate::stop::{Control, Stopped, lock};
 use crossbeam_utils::CachePadded;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst, fence};

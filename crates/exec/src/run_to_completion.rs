@@ -20,9 +20,10 @@
 use crate::completion::Completion;
 use crate::intake::Intake;
 use crate::plan::Plan;
+use crate::stop::Stopped;
 use crate::threads::{self, Member};
 use crate::turn::Turn;
-use crate::worker::{Done, Shared, Step, Stopped, Worker};
+use crate::worker::{Done, Shared, Step, Worker};
 
 /// How many pieces the state of a step has: none, one, or one per group.
 pub(crate) fn pieces_of(step: &Step, groups: usize) -> usize {

@@ -2,7 +2,8 @@
 
 use crate::plan::Plan;
 use crate::report::ExecError;
-use crate::worker::{Done, Shared, Stopped, Worker, supervise};
+use crate::stop::Stopped;
+use crate::worker::{Done, Shared, Worker, supervise};
 use std::thread;
 
 /// What one thread is to do.

@@ -13,7 +13,7 @@
 //! that comes before the park is kept by the thread's token.
 
 use crate::backoff::Backoff;
-use crate::worker::{Control, Stopped, lock};
+use crate::stop::{Control, Stopped, lock};
 use crossbeam_utils::CachePadded;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::SeqCst};

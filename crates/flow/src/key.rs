@@ -14,14 +14,12 @@
 
 use crate::meter::options::{Bytes, KeyFields, MeterOptions};
 use crate::parse::{mpls_label_of, vlan_of};
-use crate::record::{FlowKey, Translation, interface_of_port};
+use crate::record::{FlowKey, Translation, interface_of_port, is_icmp};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use thalweg_base::{DropReason, NO_PORT, Origin, Packet, PacketFlags};
 
 /// The protocols this file tells apart.
-pub(crate) const ICMP: u8 = 1;
 pub(crate) const TCP: u8 = 6;
-pub(crate) const ICMPV6: u8 = 58;
 
 /// Where fields lie in the word of ports and in that of tags.
 const SRC_PORT: u32 = 48;
@@ -239,11 +237,6 @@ fn exchange_ports(word: u64, protocol: u8) -> u64 {
     }
     let (src, dst) = (word >> SRC_PORT & 0xffff, word >> DST_PORT & 0xffff);
     word & 0xffff_ffff | dst << SRC_PORT | src << DST_PORT
-}
-
-#[inline(always)]
-pub(crate) fn is_icmp(protocol: u8) -> bool {
-    matches!(protocol, ICMP | ICMPV6)
 }
 
 /// Whether a packet with this reason could not be read: it belongs to no flow. One that was dropped for another reason

@@ -26,7 +26,8 @@ pub(crate) mod options;
 pub(crate) mod totals;
 
 use crate::cache::Shard;
-use crate::key::{Facts, KeyRules, Outcome, fold, is_icmp, secret};
+use crate::key::{Facts, KeyRules, Outcome, fold, secret};
+use crate::record::is_icmp;
 use crate::record::{EndReason, FlowRecord};
 use fragments::Fragments;
 use options::{MeterError, MeterOptions};

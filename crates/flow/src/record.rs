@@ -6,7 +6,6 @@
 //!
 //! What is not known is said so (`None`, [`NO_PORT`], [`NO_AS`]), never guessed.
 
-use crate::key::is_icmp;
 use std::net::IpAddr;
 use thalweg_base::{DropReason, NO_PORT};
 
@@ -18,6 +17,15 @@ pub const NO_INTERFACE: u32 = 0;
 
 /// A record names a sampler that its exporter has not described: how many packets stand for one is not known.
 pub const SAMPLING_UNKNOWN: u32 = 0;
+
+pub(crate) const ICMP: u8 = 1;
+pub(crate) const ICMPV6: u8 = 58;
+
+/// Whether a protocol has a type and a code where others have ports.
+#[inline(always)]
+pub(crate) fn is_icmp(protocol: u8) -> bool {
+    matches!(protocol, ICMP | ICMPV6)
+}
 
 /// What tells flows apart. Fields that the meter was told to leave out of its keys are as if unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

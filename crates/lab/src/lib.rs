@@ -9,7 +9,7 @@
 //!
 //! Experiments and what shows them are apart: [`models::run`] takes a closure that runs one cell, tables and
 //! reports take rows that somebody has measured. So both can be tested with made-up numbers. Only
-//! [`lpm::bench`] and [`workload::generate`] know the router.
+//! [`bgp::schedulings`], [`lpm::bench`], [`models::replayed`], [`stages`] and [`workload::generate`] know the router.
 //!
 //! Invariants: a number is never shown without its spread where there is one; a report needs nothing but
 //! itself (no script, font or picture from elsewhere); text from outside is escaped.

@@ -13,8 +13,9 @@
 //! with costly synthetic work may take fewer packets than the others; they are not compared with them.
 
 mod render;
+pub mod replayed;
 
-pub use render::{plots, report, table};
+pub use render::{lead, plots, report, table};
 
 use crate::stats::{Summary, shuffle};
 use serde::Serialize;

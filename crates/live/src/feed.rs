@@ -1,66 +1,25 @@
 //! The way in: live chunks as a model's source.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use thalweg_base::Chunk;
 use thalweg_exec::Source;
-use thalweg_ports::live::{LiveSource, RxCounters};
+use thalweg_ports::live::LiveSource;
 
 use crate::counters::Counters;
 use crate::halves::HalvesSlot;
 use crate::lanes::LaneNumber;
 use crate::offload::Sampler;
 use crate::packets::Exchange;
+use crate::received::Received;
 
 /// How long the source waits before it looks whether it is still wanted.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// What drivers have counted, by lane and queue: brought up to date whenever nothing comes, and every so many chunks.
-#[derive(Debug)]
-pub(crate) struct Received(Mutex<Vec<Vec<QueueCounters>>>);
-
-/// What the driver has counted at a queue of a port.
-#[derive(Clone, Copy, Debug)]
-struct QueueCounters {
-    port: u16,
-    queue: u16,
-    counters: RxCounters,
-}
-
 /// Chunks between two looks at the drivers' counters.
 const CHUNKS_BETWEEN: u32 = 256;
-
-impl Received {
-    /// For so many lanes.
-    pub(crate) fn new(lanes: usize) -> Self {
-        Self(Mutex::new(vec![Vec::new(); lanes]))
-    }
-
-    /// Of each of a port's queues, in order.
-    pub(crate) fn of(&self, port: u16) -> Vec<RxCounters> {
-        let all = self.lock();
-        let mut queues: Vec<_> = all.iter().flatten().filter(|queue| queue.port == port).collect();
-        queues.sort_unstable_by_key(|queue| queue.queue);
-        queues.into_iter().map(|queue| queue.counters).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Vec<QueueCounters>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What was received by several queues together.
-pub(crate) fn sum_of(queues: &[RxCounters]) -> RxCounters {
-    queues.iter().fold(RxCounters::default(), |sum, queue| RxCounters {
-        frames: sum.frames + queue.frames,
-        bytes: sum.bytes + queue.bytes,
-        missed: sum.missed + queue.missed,
-        refused: sum.refused + queue.refused,
-        foreign: sum.foreign + queue.foreign,
-    })
-}
 
 /// See the module.
 pub(crate) struct Feed {
@@ -119,11 +78,8 @@ impl Feed {
     fn publish(&mut self) {
         self.chunks = 0;
         let halves = self.source.counters().zip(&self.queues);
-        let counters = halves.map(|((port, counters), &(_, queue))| QueueCounters { port, queue, counters });
-        let counters = counters.collect();
-        if let Some(own) = self.received.lock().get_mut(self.lane.index) {
-            *own = counters;
-        }
+        let counters = halves.map(|((port, counters), &(_, queue))| (port, queue, counters));
+        self.received.set(self.lane.index, counters);
     }
 
     fn tell_changes(&mut self) {

@@ -8,8 +8,8 @@
 //!                  └── the rest of what is for the router ──> mirror interface, if the port has one
 //! ```
 //!
-//! One thread owns all of it, the forwarding tables included, so nothing here takes turns. What it is given waits in
-//! bounded queues; what finds them full was dropped as `host-queue-full`. Each packet is counted once: it was the
+//! One thread owns all of it, so nothing here takes turns; the forwarding tables are the router's, and this thread is one
+//! of those that write them. What it is given waits in bounded queues; what finds them full was dropped as `host-queue-full`. Each packet is counted once: it was the
 //! router's to have, it was dropped for the reason it left the fast path for or for what came of it here, or it was sent.
 //!
 //! An ICMP error goes in by the port the packet came by, or, where NAT had translated the packet, by the outside port:
@@ -35,7 +35,8 @@ use thalweg_dataplane::nat::NatStage;
 use thalweg_dataplane::neighbor::{
     NeighborConfig, NeighborCounters, NeighborOutput, NeighborTable, NeighborView, PortIdentity,
 };
-use thalweg_node::live::{LiveTables, PortLink};
+use thalweg_node::forwarding::ForwardingTables;
+use thalweg_node::live::PortLink;
 use thalweg_ports::live::LiveClock;
 
 use crate::capture::Seen;
@@ -43,7 +44,7 @@ use crate::counters::Counters;
 use crate::inject::{self, Injector};
 use crate::mirror::{Delivery, Mirrors};
 use crate::outbox::{Opened, Outboxes, Server};
-use crate::sink::{Punt, is_refusal};
+use crate::punt::{LinkChange, Punt, is_refusal};
 use early_fragments::EarlyFragments;
 use frames::{Kind, kind_of};
 pub(crate) use reload::{HostChange, HostPorts, PortChange};
@@ -61,12 +62,6 @@ const GATEWAYS_EVERY_NS: u64 = 1_000_000_000;
 
 /// How often NAT sessions that are over are looked for: as often as one can be.
 const SESSIONS_EVERY_NS: u64 = 1_000_000_000;
-
-/// Who writes the forwarding tables, as the host asks for it.
-pub trait Tables: Send + Sync {
-    /// Does something with the tables.
-    fn with(&self, act: &mut dyn FnMut(&mut LiveTables));
-}
 
 /// A packet that waits for its neighbor.
 struct Waiting(Punt);
@@ -92,19 +87,6 @@ pub(crate) struct Intake {
     pub(crate) links: Receiver<LinkChange>,
 }
 
-/// A port is different from now on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LinkChange {
-    /// Which.
-    pub(crate) port: u16,
-    /// Whether it is up.
-    pub(crate) is_up: bool,
-    /// Its MAC address.
-    pub(crate) mac: [u8; 6],
-    /// Its MTU.
-    pub(crate) mtu: u32,
-}
-
 /// What the host is made of.
 pub(crate) struct Parts {
     /// Neighbors.
@@ -116,7 +98,7 @@ pub(crate) struct Parts {
     /// ICMP errors.
     pub(crate) icmp: IcmpWriter,
     /// The forwarding tables.
-    pub(crate) tables: Arc<dyn Tables>,
+    pub(crate) tables: Arc<ForwardingTables>,
     /// Ways out.
     pub(crate) outboxes: Outboxes,
     /// Serves their queues.
@@ -162,7 +144,7 @@ pub struct Host {
     /// Numbers of ports that are gone: late news of their links are not heard.
     vacant: BTreeSet<u16>,
     icmp: IcmpWriter,
-    tables: Arc<dyn Tables>,
+    tables: Arc<ForwardingTables>,
     outboxes: Outboxes,
     server: Arc<Server>,
     injector: Injector,
@@ -441,7 +423,8 @@ impl Host {
     /// A packet that the next link does not take whole.
     fn cut(&mut self, punt: Punt, now_ns: u64) {
         let next = self.next_of(&punt);
-        let Some((port, next_hop, link)) = next.and_then(|(port, next)| Some((port, next, self.link(port)?)))
+        let Some((port, next_hop, link)) =
+            next.and_then(|(port, next)| Some((port, next, self.tables.read().port(port)?)))
         else {
             return self.drop(&punt, punt.reason);
         };
@@ -483,15 +466,7 @@ impl Host {
 
     fn next_of(&self, punt: &Punt) -> Option<(u16, IpAddr)> {
         let to = IpPacket::parse(punt.ip_packet())?.destination;
-        let mut next = None;
-        self.tables.with(&mut |tables| next = tables.next_of(punt.next_hop, punt.flow_hash, to));
-        next
-    }
-
-    fn link(&self, port: u16) -> Option<PortLink> {
-        let mut link = None;
-        self.tables.with(&mut |tables| link = tables.port(port));
-        link
+        self.tables.read().next_of(punt.next_hop, punt.flow_hash, to)
     }
 
     /// Does what the table of neighbors wants.
@@ -522,15 +497,15 @@ impl Host {
             }
         }
         if !news.is_empty() {
-            self.tables.with(&mut |tables| {
-                tables.set_neighbors(&news);
-            });
+            self.tables.set_neighbors(&news);
         }
     }
 
     /// Sends a packet that waited for its neighbor.
     fn forward(&mut self, port: u16, mac: [u8; 6], punt: Punt, now_ns: u64) {
-        let Some(link) = self.link(port) else { return self.drop(&punt, DropReason::TransmitFailed) };
+        let Some(link) = self.tables.read().port(port) else {
+            return self.drop(&punt, DropReason::TransmitFailed);
+        };
         if punt.ip_packet().len() > link.mtu as usize {
             return self.cut(punt, now_ns);
         }
@@ -576,8 +551,7 @@ impl Host {
     /// Gateways are wanted: they are resolved and kept.
     fn look_at_gateways(&mut self, now_ns: u64) {
         self.gateways_at_ns = now_ns + GATEWAYS_EVERY_NS;
-        let mut gateways = Vec::new();
-        self.tables.with(&mut |tables| gateways = tables.gateways());
+        let gateways = self.tables.read().gateways();
         for (port, address) in &self.wanted {
             if !gateways.contains(&(*port, *address)) {
                 self.neighbors.unwant(*port, *address);
@@ -600,11 +574,7 @@ impl Host {
         identity.mtu_bytes = mtu;
         let identity = identity.clone();
         // First of all: packets take another way from here on.
-        self.tables.with(&mut |tables| {
-            if let Some(before) = tables.port(port) {
-                tables.set_port(port, PortLink { mac, mtu, is_up, ..before });
-            }
-        });
+        self.tables.update_port(port, |before| PortLink { mac, mtu, is_up, ..before });
         self.neighbors.set_port(port, is_up.then_some(identity), now_ns);
         self.mirrors.follow(port, is_up, mac, mtu);
         self.gateways_at_ns = now_ns;

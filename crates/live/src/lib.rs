@@ -45,6 +45,8 @@ mod packets;
 mod port_mac;
 mod ports;
 mod preflight;
+mod punt;
+mod received;
 mod reload;
 mod router;
 mod sink;
@@ -54,7 +56,7 @@ mod workers;
 
 pub use capture::CaptureStream;
 pub use counters::{Counters, PortCounters, Traffic};
-pub use host::{Host, HostNumbers, KernelNeighborCounts, NeighborSource, Tables};
+pub use host::{Host, HostNumbers, KernelNeighborCounts, NeighborSource};
 pub use offload::Offloaded;
 pub use open::{OpenError, open_port, start_dpdk};
 pub use packets::Swapped;

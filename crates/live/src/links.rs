@@ -12,8 +12,8 @@ use crossbeam_channel::{Receiver, Sender};
 use thalweg_ports::kernel::{KernelError, KernelEvent, Monitor, Watch};
 use thalweg_ports::live::link::{LinkFacts, Links, ReadLink};
 
-use crate::host::LinkChange;
 use crate::port_mac::PortMac;
+use crate::punt::LinkChange;
 
 /// How often is looked whether the configuration allows packets of another size. The kernel's news are heard at once.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -22,12 +22,11 @@ use arc_swap::ArcSwap;
 use thalweg_base::{Chunk, Packet};
 use thalweg_node::config::{Driver, PortConfig, RouterConfig};
 use thalweg_node::egress::has_queues;
+use thalweg_node::forwarding::ForwardingTables;
 use thalweg_ports::kernel::{DriverFeatures, KernelError};
 use thalweg_ports::live::PortFacts;
 use thalweg_ports::live::link::Links;
 use thalweg_ports::live::xdp::offload::{Egress, FlowAction, FlowKey, Offload, OffloadOptions};
-
-use crate::host::Tables;
 
 /// Packets of a chunk that are looked at at most.
 const LOOKS: usize = 128;
@@ -208,7 +207,7 @@ impl FlowOffload {
     }
 
     /// Turns the clock of leases until `stop` says so, and ends all when the tables have changed.
-    pub(crate) fn run(&self, tables: &dyn Tables, stop: impl Fn() -> bool) {
+    pub(crate) fn run(&self, tables: &ForwardingTables, stop: impl Fn() -> bool) {
         let links = Links::open()
             .inspect_err(|error| tracing::warn!("interfaces that come back are not found: {error}"))
             .ok();
@@ -219,15 +218,7 @@ impl FlowOffload {
             if stop() {
                 return;
             }
-            let mut route_changes = 0;
-            tables.with(&mut |tables| {
-                route_changes = tables.route_changes();
-                for (port, way) in (0..).zip(&self.ways_out) {
-                    if let (Some(way), Some(link)) = (way, tables.port(port)) {
-                        way.mtu.store(link.mtu, Ordering::Relaxed);
-                    }
-                }
-            });
+            let route_changes = self.look_at_tables(tables);
             let mut has_moved = self.find_interfaces(&links);
             let is_new_second = turn.is_multiple_of(TURNS_PER_S);
             if let Some(features) = features.as_mut().filter(|_| is_new_second) {
@@ -247,12 +238,22 @@ impl FlowOffload {
         }
     }
 
+    /// Notes the MTUs of ports. The number of the last change of BGP's routes.
+    fn look_at_tables(&self, tables: &ForwardingTables) -> u64 {
+        let tables = tables.read();
+        for (port, way) in (0..).zip(&self.ways_out) {
+            if let (Some(way), Some(link)) = (way, tables.port(port)) {
+                way.mtu.store(link.mtu, Ordering::Relaxed);
+            }
+        }
+        tables.route_changes()
+    }
+
     /// Spends a turn looking at the tables, and ends leases whenever they have changed.
-    fn look_for_changes(&self, tables: &dyn Tables, seen: &mut Option<u64>, stop: impl Fn() -> bool) {
+    fn look_for_changes(&self, tables: &ForwardingTables, seen: &mut Option<u64>, stop: impl Fn() -> bool) {
         let until = Instant::now() + TURN;
         while Instant::now() < until && !stop() {
-            let mut changes = 0;
-            tables.with(&mut |tables| changes = tables.changes());
+            let changes = tables.read().changes();
             if seen.replace(changes).is_some_and(|before| before != changes) {
                 self.invalidate();
             }

@@ -16,7 +16,6 @@ use crate::offload::flows_of;
 use crate::open::{OpenError, OpenedPort, open_port, wait_for};
 use crate::port_mac::PortMac;
 use crate::preflight::leftover_addresses;
-use crate::vlan;
 
 /// What the router keeps of a port for as long as it has it.
 pub(crate) struct PortState {
@@ -73,6 +72,11 @@ impl PortState {
     }
 }
 
+/// Whether other ports are sub-interfaces of this one.
+pub(crate) fn carries_vlans(config: &RouterConfig, port: u16) -> bool {
+    config.ports.iter().any(|other| other.sub_interface.is_some_and(|sub| sub.parent == port))
+}
+
 /// By port; none where a port is gone.
 pub(crate) type PortStates = Vec<Option<Arc<PortState>>>;
 
@@ -102,7 +106,7 @@ pub(crate) fn open(
     claim: Option<InterfaceLock>,
 ) -> Result<OpenPort, OpenError> {
     let port_config = &config.ports[usize::from(index)];
-    let carries_vlans = vlan::carries_vlans(config, index);
+    let carries_vlans = carries_vlans(config, index);
     let offload = flows_of(config, port_config, carries_vlans);
     let opened = open_port(config, port_config, lanes, carries_vlans, offload.clone())
         .or_else(|why| wait_instead(why, port_config, lanes, carries_vlans, offload.clone()))?;

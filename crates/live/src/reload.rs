@@ -28,7 +28,7 @@ use thalweg_dataplane::egress::EgressConfig;
 use thalweg_node::BuildError;
 use thalweg_node::config::{PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
-use thalweg_node::live::{LiveTables, PortLink, RouteChange, RouteCounts, RouteDifference};
+use thalweg_node::live::{PortLink, RouteChange, RouteCounts, RouteDifference};
 use thalweg_node::plan::{Migrated, NextPlan};
 use thalweg_text::units::{count, counted, duration};
 
@@ -137,9 +137,7 @@ impl LiveRouter {
     pub fn prepare(&self, config: Arc<RouterConfig>) -> Result<Prepared, ReloadError> {
         let before = self.config();
         let (difference, changes) = compared(&before, &config)?;
-        let mut router = None;
-        self.tables.with(&mut |tables| router = Some(tables.router()));
-        let router = router.ok_or(ReloadError::Stuck("the forwarding tables do not answer"))?;
+        let router = self.tables.read().router();
         let plan = self.plan.load_full();
         let successor = plan.successor(&before, &config, router, self.workers, self.flow_outlet.clone());
         let successor = successor.map_err(ReloadError::Build)?;
@@ -214,15 +212,8 @@ impl LiveRouter {
             self.undo_routes(&mut change);
             return exchanged;
         }
-        let mut change = Some(change);
-        self.with_tables(|tables| change.take().into_iter().for_each(|change| tables.finish_routes(change)));
+        self.tables.finish_routes(change);
         exchanged
-    }
-
-    fn with_tables<T>(&self, mut act: impl FnMut(&mut LiveTables) -> T) -> Option<T> {
-        let mut answer = None;
-        self.tables.with(&mut |tables| answer = Some(act(tables)));
-        answer
     }
 
     /// Changes routes by difference.
@@ -231,21 +222,17 @@ impl LiveRouter {
         routes: RouteDifference,
         ports: &Option<&mut PortsChange>,
     ) -> Result<RouteChange, ReloadError> {
-        let stuck = ReloadError::Stuck("the forwarding tables do not answer");
         let silent = self.order(|host| host.unresolved_gateways()).unwrap_or_default();
-        let mut routes = Some(routes);
-        let begun = self.with_tables(|tables| routes.take().map(|routes| tables.begin_routes(routes)));
-        let mut change = begun.flatten().ok_or(stuck.clone())?.map_err(ReloadError::Build)?;
+        let mut change = self.tables.begin_routes(routes).map_err(ReloadError::Build)?;
         self.wait_for_gateways(&silent, ports);
         loop {
-            match self.with_tables(|tables| tables.change_routes(&mut change, SLICE)) {
-                Some(Ok(true)) => return Ok(change),
-                Some(Ok(false)) => thread::sleep(BETWEEN_SLICES),
-                Some(Err(error)) => {
+            match self.tables.change_routes(&mut change, SLICE) {
+                Ok(true) => return Ok(change),
+                Ok(false) => thread::sleep(BETWEEN_SLICES),
+                Err(error) => {
                     self.undo_routes(&mut change);
                     return Err(ReloadError::Build(error));
                 }
-                None => return Err(stuck),
             }
         }
     }
@@ -265,7 +252,7 @@ impl LiveRouter {
     }
 
     fn undo_routes(&self, change: &mut RouteChange) {
-        while self.with_tables(|tables| tables.undo_routes(change, SLICE)) == Some(false) {
+        while !self.tables.undo_routes(change, SLICE) {
             thread::sleep(BETWEEN_SLICES);
         }
     }
@@ -321,14 +308,11 @@ impl LiveRouter {
 
     /// What does not concern packets on their way.
     fn follow(&self, before: &RouterConfig, config: &RouterConfig, host: HostChange) {
-        self.with_tables(|tables| {
-            for (index, (old, new)) in (0..).zip(before.ports.iter().zip(&config.ports)) {
-                let link = tables.port(index).filter(|_| old.default_mac != new.default_mac);
-                if let Some(link) = link {
-                    tables.set_port(index, PortLink { default_mac: new.default_mac, ..link });
-                }
+        for (index, (old, new)) in (0..).zip(before.ports.iter().zip(&config.ports)) {
+            if old.default_mac != new.default_mac {
+                self.tables.update_port(index, |link| PortLink { default_mac: new.default_mac, ..link });
             }
-        });
+        }
         for (state, port) in self.states().iter().zip(&config.ports) {
             if let Some(state) = state {
                 state.mtu.store(port.mtu.into(), Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! A live router, as others have it: looking at it, asking it, stopping it. How it is put together: `start`.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -11,18 +12,19 @@ use thalweg_dataplane::icmp::IcmpError;
 use thalweg_dataplane::nat::NatStage;
 use thalweg_exec::ModelOptions;
 use thalweg_node::config::{NatRefusal, RouterConfig};
+use thalweg_node::forwarding::ForwardingTables;
 use thalweg_node::plan::{RecordOutlet, RouterPlan};
 use thalweg_ports::live::{LiveClock, PortFacts, RxCounters, SourceWaker, TxCounters};
 
 use crate::counters::Counters;
-use crate::feed::{Received, sum_of};
 use crate::halves::HalvesSlot;
-use crate::host::{Host, Question, Tables};
+use crate::host::{Host, KernelNeighborCounts, Question};
 use crate::links::WatchChange;
 use crate::offload::{FlowOffload, Offloaded};
 use crate::outbox::{Outboxes, Server};
 use crate::packets::Exchange;
 use crate::ports::{PortState, PortStates};
+use crate::received::{Received, sum_of};
 use crate::vlan;
 use crate::workers::{WorkerStatus, Workers};
 
@@ -83,7 +85,7 @@ pub struct LiveRouter {
     pub(crate) config: Mutex<Arc<RouterConfig>>,
     /// The plan in force.
     pub(crate) plan: Arc<ArcSwap<RouterPlan>>,
-    pub(crate) tables: Arc<dyn Tables>,
+    pub(crate) tables: Arc<ForwardingTables>,
     pub(crate) flow_outlet: Option<Arc<dyn RecordOutlet>>,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) clock: LiveClock,
@@ -163,6 +165,16 @@ impl LiveRouter {
     /// Asks the host thread; `None` if it does not answer in time.
     pub fn ask<T: Send + 'static>(&self, question: impl FnOnce(&Host) -> T + Send + 'static) -> Option<T> {
         self.order(|host| question(host))
+    }
+
+    /// Has neighbors on ports that the kernel's neighbor tables know for good, instead of those before. `None` if the host
+    /// thread does not come to it.
+    pub fn set_kernel_neighbors(
+        &self,
+        neighbors: impl IntoIterator<Item = (u16, IpAddr, [u8; 6])>,
+    ) -> Option<KernelNeighborCounts> {
+        let neighbors: Vec<_> = neighbors.into_iter().collect();
+        self.order(move |host| host.set_kernel_neighbors(neighbors.into_iter()))
     }
 
     /// The configuration in force. Waits while another takes its place.

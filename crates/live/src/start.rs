@@ -20,6 +20,7 @@ use thalweg_dataplane::vlan::VlanTable;
 use thalweg_exec::{Priority, Rank};
 use thalweg_node::config::{PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
+use thalweg_node::forwarding::ForwardingTables;
 use thalweg_node::live::PortLink;
 use thalweg_node::plan::RouterPlan;
 use thalweg_node::{BuildError, sub_interfaces};
@@ -27,9 +28,9 @@ use thalweg_ports::live::link::ReadLink;
 use thalweg_ports::live::{LiveClock, LiveSource, PortFacts, SourceOptions};
 
 use crate::counters::{ADDED_MAX, Counters};
-use crate::feed::{Feed, Received};
+use crate::feed::Feed;
 use crate::halves::HalvesSlot;
-use crate::host::{Host, Intake, LinkChange, Parts, Question, Tables};
+use crate::host::{Host, Intake, Parts, Question};
 use crate::inject::{InjectedRx, Injector, injection};
 use crate::lanes::{LaneNumber, QueueRx, deal, lanes_wanted};
 use crate::links::{LinkWatcher, WatchChange, Watched};
@@ -41,8 +42,10 @@ use crate::own_ports::{OwnTraffic, SocketWatcher};
 use crate::packets::{Exchange, Packets};
 use crate::port_mac::PortMac;
 use crate::ports::{self, PortState, PortStates, frame_bytes_max};
+use crate::punt::{LinkChange, Punt, ToHost};
+use crate::received::Received;
 use crate::router::{LiveOptions, LiveRouter, refusal};
-use crate::sink::{LiveSink, Punt, SinkParts, ToHost};
+use crate::sink::{LiveSink, SinkParts};
 use crate::vlan;
 use crate::workers::Workers;
 
@@ -106,7 +109,7 @@ impl LiveRouter {
     /// Opens the ports and starts. `tables` are those of the configuration; their ports are told what was found.
     pub fn start(
         config: &RouterConfig,
-        tables: Arc<dyn Tables>,
+        tables: Arc<ForwardingTables>,
         options: &LiveOptions,
     ) -> Result<Self, OpenError> {
         let names = config.ports.iter().map(|port| port.name.clone()).collect();
@@ -115,11 +118,11 @@ impl LiveRouter {
         let mut opened = open_all(config, lanes_wanted(&options.model), &counters)?;
         let own_links = std::mem::take(&mut opened.links);
         let ports = live_ports(config, &opened.states);
-        tell_tables(&*tables, &ports);
+        tell_tables(&tables, &ports);
         let Ways { to_host, intake, questions, changes, injector, injected } = Ways::new(&counters)?;
         let (watch, watch_changes) = bounded(NEWS_MAX);
         let (mirrors, mirror_halves) = open_mirrors(&ports)?;
-        let plan = plan(config, &*tables, options)?;
+        let plan = plan(config, &tables, options)?;
         let lanes = deal(std::mem::take(&mut opened.halves), lanes_wanted(&options.model));
         let mut router = Self::assemble(
             config,
@@ -164,7 +167,7 @@ impl LiveRouter {
     /// The router without threads, for so many lanes.
     fn assemble(
         config: &RouterConfig,
-        tables: Arc<dyn Tables>,
+        tables: Arc<ForwardingTables>,
         options: &LiveOptions,
         (opened, counters): (Opened, Arc<Counters>),
         plan: RouterPlan,
@@ -296,7 +299,7 @@ impl LiveRouter {
     fn spawn_offload(&mut self) -> Result<(), OpenError> {
         let Some(offload) = self.offload.clone() else { return Ok(()) };
         let tables = self.tables.clone();
-        self.spawn("offload", move |stop| offload.run(&*tables, || stop.load(Ordering::Acquire)))
+        self.spawn("offload", move |stop| offload.run(&tables, || stop.load(Ordering::Acquire)))
     }
 
     /// The mirrors' thread is there without mirrors, too: a reload may bring some.
@@ -425,13 +428,11 @@ pub(crate) fn live_ports<'c>(
     (0u16..).zip(config.ports.iter().zip(states)).filter_map(port).collect()
 }
 
-pub(crate) fn tell_tables(tables: &dyn Tables, ports: &[(u16, &PortConfig, LinkChange)]) {
-    tables.with(&mut |tables| {
-        for (index, config, LinkChange { is_up, mac, mtu, .. }) in ports {
-            let default_mac = config.default_mac;
-            tables.set_port(*index, PortLink { mac: *mac, mtu: *mtu, default_mac, is_up: *is_up });
-        }
-    });
+pub(crate) fn tell_tables(tables: &ForwardingTables, ports: &[(u16, &PortConfig, LinkChange)]) {
+    for (index, config, LinkChange { is_up, mac, mtu, .. }) in ports {
+        let default_mac = config.default_mac;
+        tables.set_port(*index, PortLink { mac: *mac, mtu: *mtu, default_mac, is_up: *is_up });
+    }
 }
 
 /// Addresses that NAT gives out on a port, its own left out.
@@ -469,10 +470,12 @@ pub(crate) fn watched_port(
     }
 }
 
-fn plan(config: &RouterConfig, tables: &dyn Tables, options: &LiveOptions) -> Result<RouterPlan, OpenError> {
-    let mut router = None;
-    tables.with(&mut |tables| router = Some(tables.router()));
-    let Some(router) = router else { return Err(OpenError::System(std::io::Error::other("no tables"))) };
+fn plan(
+    config: &RouterConfig,
+    tables: &ForwardingTables,
+    options: &LiveOptions,
+) -> Result<RouterPlan, OpenError> {
+    let router = tables.read().router();
     let mut plan = RouterPlan::with_hash_seed(config, router, options.seed).map_err(OpenError::Build)?;
     if let (Some(flows), Some(outlet)) = (&config.flows, &options.flow_outlet) {
         let metered = plan.with_flows(&flows.meter, options.seed, outlet.clone());

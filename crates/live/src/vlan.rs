@@ -19,11 +19,6 @@ use crate::ports::{PortState, PortStates};
 const ETHERNET: u16 = 14;
 const ADDRESSES: usize = 12;
 
-/// Whether other ports are sub-interfaces of this one.
-pub(crate) fn carries_vlans(config: &RouterConfig, port: u16) -> bool {
-    config.ports.iter().any(|other| other.sub_interface.is_some_and(|sub| sub.parent == port))
-}
-
 /// Fills in the ports that have no way out of their own: those of `own` that are `None`; and what is kept of them, where
 /// nothing is yet.
 pub(crate) fn with_sub_interfaces(

@@ -62,8 +62,9 @@ use thalweg_bgp::peer::PeerId;
 use thalweg_bgp::route::{Change, Changes, Chosen, RouteAddress};
 
 pub use dataplane::{AdjacencyOf, BaseRoutes, DEFAULTS, FibTables, PathSet};
-pub use hops::{DEPTH_MAX, HopNumber, Unresolved, Way};
-pub use resolve::{Underlay, UnderlayRoute, UnderlayTarget};
+pub use hops::{Unresolved, Way};
+pub use resolve::{DEPTH_MAX, Underlay, UnderlayRoute, UnderlayTarget};
+pub use table::HopNumber;
 
 use hops::{Hops, Moved, Target};
 use table::{PrefixTable, Tables};

@@ -14,8 +14,8 @@
 //! What is bounded: changes in the queue ([`QUEUE_CHANGES_MAX`], about 20 MB and the attribute sets they hold). What
 //! is counted: changes dropped, and rescans.
 
-mod fib;
 mod ground;
+mod tables;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -24,14 +24,14 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_bgp::peer::PeerTable;
-use thalweg_bgp::rib::ScanCursor;
-use thalweg_bgp::route::{Change, Changes, Further, RouteAddress, SHARDS, SharedChanges, shard_of};
+use thalweg_bgp::rib::{RibAddress, ScanCursor};
+use thalweg_bgp::route::{Change, Changes, Further, SHARDS, SharedChanges, shard_of};
 
 use crate::control::ByFamily;
 use crate::fib::{Outlet, RouteInstaller};
 use crate::speaker::{RouteReader, Speaker};
 
-pub use fib::{ConfiguredRoutes, FibForwarding, FibRouteView, FibView, FibWay};
+pub use tables::{ConfiguredRoutes, FibRouteView, FibView, FibWay, ForwardingTables, TablesRead};
 
 /// Changed prefixes that wait at most: a quarter of a full table, so that a table that comes at once is mostly
 /// installed from the queue and never held twice.
@@ -352,7 +352,7 @@ pub fn rescan(speaker: &Speaker, shard: usize, outlet: &mut Outlet, installer: &
 }
 
 /// Installs what there is, and says which prefixes that were.
-fn rescan_family<A: RouteAddress>(
+fn rescan_family<A: RibAddress>(
     speaker: &Speaker,
     shard: usize,
     outlet: &mut Outlet,

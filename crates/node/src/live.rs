@@ -4,8 +4,8 @@
 //! ports come and go, routes come from neighbors or from another configuration. All of them go through
 //! [`LiveTables`], which has one owner; the packet path reads what it publishes.
 
-mod others;
 mod tables;
 
-pub use others::{OtherWay, OtherWays};
-pub use tables::{LiveTables, NEIGHBORS_MAX, PortLink, RouteChange, RouteCounts, RouteDifference};
+pub use tables::{
+    LiveTables, NEIGHBORS_MAX, OtherWay, OtherWays, PortLink, RouteChange, RouteCounts, RouteDifference,
+};

@@ -15,8 +15,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use thalweg_base::IpPrefix;
 use thalweg_bgp::attrs::{AttrRef, NextHop};
 use thalweg_bgp::peer::{PeerId, PeerTable};
-use thalweg_bgp::rib::ScanCursor;
-use thalweg_bgp::route::{RouteAddress, SHARDS};
+use thalweg_bgp::rib::{RibAddress, ScanCursor};
+use thalweg_bgp::route::SHARDS;
 use thalweg_wire::bgp::attribute;
 use thalweg_wire::mrt::{Peer, PeerIndex, RibRecord, WriteError, write_peer_index_table};
 
@@ -104,7 +104,7 @@ impl RibDump {
         self.counters
     }
 
-    fn scan<A: RouteAddress>(&mut self, speaker: &Speaker) -> bool {
+    fn scan<A: RibAddress>(&mut self, speaker: &Speaker) -> bool {
         let found = &mut self.found;
         speaker.scan_shard::<A>(self.shard, &mut self.cursor, &mut |route| {
             let prefix = A::to_ip_prefix(route.prefix);

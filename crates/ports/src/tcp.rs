@@ -42,9 +42,9 @@ mod poller;
 mod receive;
 mod stream;
 
-pub use error::TcpError;
+pub use error::{KEY_LENGTH_MAX, TcpError};
 pub use listener::{BACKLOG, ListenOptions, Listener};
-pub use md5::{KEY_LENGTH_MAX, Md5Key, SignatureFaults};
+pub use md5::{Md5Key, SignatureFaults};
 pub use options::{CLASS_SELECTOR_6, HopLimit, SocketOptions};
 pub use poller::{EVENTS_PER_POLL, Event, Events, Interest, Poller, Registrar, Waker};
 #[cfg(feature = "io-uring")]

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use thalweg_base::IpPrefix;
 
 use crate::error::StoreError;
-use crate::query::Rows;
+use crate::rows::Rows;
 use crate::schema::{ABSENT_WIDE, ColumnId, NO_SMALL, NO_TRANSLATION};
 
 /// A condition on flow records.

@@ -28,6 +28,7 @@ pub mod filter;
 pub mod live;
 pub mod notify;
 pub mod query;
+mod rows;
 mod schema;
 mod space;
 #[cfg(test)]

@@ -8,26 +8,24 @@ mod aggregate;
 mod graph;
 mod key;
 mod list;
+mod sums;
 mod table;
 mod top;
 
-use std::borrow::Cow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use thalweg_flow::SAMPLING_UNKNOWN;
 
-use crate::block::Block;
-use crate::dataset::{Batch, Skipped, View, Window};
+use crate::dataset::{Skipped, View, Window};
 use crate::error::StoreError;
-use crate::file::FlowFile;
 use crate::filter::Filter;
+use crate::rows::{Rows, Task};
 use crate::schema::ColumnId;
 
-pub use aggregate::Sums;
 pub use graph::{Graph, Series, graph};
 pub use key::{Key, KeyValue};
 pub use list::list;
+pub use sums::Sums;
 pub use top::{Top, TopRow, top};
 
 /// By what records are ranked.
@@ -100,132 +98,50 @@ impl Scanned {
     }
 }
 
-/// A piece of work.
-#[derive(Clone)]
-enum Task {
-    Group(Arc<FlowFile>, usize),
-    Batch(Batch),
+/// Finds the rows of a query; `false` if there are none.
+fn select(rows: &mut Rows<'_>, query: &Query) -> Result<bool, StoreError> {
+    let inside = match rows.task {
+        Task::Group(file, number) => {
+            let group = file.row_groups[*number];
+            query.window.covers(group.from_ns, group.to_ns)
+        }
+        Task::Batch(_) => query.window == Window::ALL,
+    };
+    if !inside {
+        rows.need(&[ColumnId::FlowEnd])?;
+        let ends = rows.block().wide(ColumnId::FlowEnd)?;
+        let selected: Vec<bool> = ends.iter().map(|end| query.window.contains(*end)).collect();
+        if !selected.contains(&true) {
+            return Ok(false);
+        }
+        rows.selected = Some(selected);
+    }
+    if !query.filter.is_any() {
+        let mut matches = query.filter.expression.evaluate(rows)?;
+        if let Some(selected) = &rows.selected {
+            matches.iter_mut().zip(selected).for_each(|(row, inside)| *row &= inside);
+        }
+        if !matches.contains(&true) {
+            return Ok(false);
+        }
+        rows.selected = Some(matches);
+    }
+    Ok(true)
 }
 
-/// Rows of a row group or a batch; columns are loaded as they are needed.
-pub(crate) struct Rows<'a> {
-    task: &'a Task,
-    block: Block,
-    /// Counters are not multiplied.
-    raw: bool,
-    /// Which rows a query is about; `None` is all.
-    selected: Option<Vec<bool>>,
-}
-
-impl<'a> Rows<'a> {
-    fn new(task: &'a Task, raw: bool) -> Self {
-        let rows = match task {
-            Task::Group(file, number) => file.row_groups[*number].rows,
-            Task::Batch(batch) => batch.records.len(),
-        };
-        Self { task, block: Block::new(rows), raw, selected: None }
+/// Notes what selected rows say of their sampling.
+fn note_sampling(rows: &mut Rows<'_>, scanned: &mut Scanned) -> Result<(), StoreError> {
+    if !rows.may_be_sampled() {
+        return Ok(());
     }
-
-    pub(crate) fn len(&self) -> usize {
-        self.block.rows
+    rows.need(&[ColumnId::SamplingInterval])?;
+    let intervals = rows.block().numbers(ColumnId::SamplingInterval)?.iter();
+    let is_selected = |row: usize| rows.selected.as_ref().is_none_or(|selected| selected[row]);
+    for (_, interval) in intervals.enumerate().filter(|(row, _)| is_selected(*row)) {
+        scanned.sampled |= *interval > 1;
+        scanned.sampling_unknown += u64::from(*interval == SAMPLING_UNKNOWN);
     }
-
-    pub(crate) fn block(&self) -> &Block {
-        &self.block
-    }
-
-    /// Loads columns.
-    pub(crate) fn need(&mut self, ids: &[ColumnId]) -> Result<(), StoreError> {
-        match self.task {
-            Task::Group(file, number) => file.load(*number, ids, &mut self.block),
-            Task::Batch(batch) => {
-                let missing: Vec<ColumnId> = ids.iter().copied().filter(|id| !self.block.has(*id)).collect();
-                self.block.take(Block::of_columns(&missing, batch.records.iter()));
-                Ok(())
-            }
-        }
-    }
-
-    /// Whether they are in no file.
-    fn is_live(&self) -> bool {
-        matches!(self.task, Task::Batch(_))
-    }
-
-    /// Whether a column is known to be NULL throughout, without loading it.
-    fn is_absent(&self, id: ColumnId) -> bool {
-        matches!(self.task, Task::Group(file, number) if file.is_absent(*number, id))
-    }
-
-    /// Finds the rows of a query; `false` if there are none.
-    fn select(&mut self, query: &Query) -> Result<bool, StoreError> {
-        let inside = match self.task {
-            Task::Group(file, number) => {
-                let group = file.row_groups[*number];
-                query.window.covers(group.from_ns, group.to_ns)
-            }
-            Task::Batch(_) => query.window == Window::ALL,
-        };
-        if !inside {
-            self.need(&[ColumnId::FlowEnd])?;
-            let ends = self.block.wide(ColumnId::FlowEnd)?;
-            let selected: Vec<bool> = ends.iter().map(|end| query.window.contains(*end)).collect();
-            if !selected.contains(&true) {
-                return Ok(false);
-            }
-            self.selected = Some(selected);
-        }
-        if !query.filter.is_any() {
-            let mut matches = query.filter.expression.evaluate(self)?;
-            if let Some(selected) = &self.selected {
-                matches.iter_mut().zip(selected).for_each(|(row, inside)| *row &= inside);
-            }
-            if !matches.contains(&true) {
-                return Ok(false);
-            }
-            self.selected = Some(matches);
-        }
-        Ok(true)
-    }
-
-    /// Whether any row may be of sampled traffic.
-    fn may_be_sampled(&self) -> bool {
-        match self.task {
-            Task::Group(file, number) => file.bounds(*number, ColumnId::SamplingInterval) != Some((1, 1)),
-            Task::Batch(batch) => batch.records.iter().any(|record| record.sampling_interval != 1),
-        }
-    }
-
-    /// Loads the sampling intervals by which counters are to be multiplied, if any of them is not 1.
-    pub(crate) fn need_scale(&mut self) -> Result<(), StoreError> {
-        if self.raw || !self.may_be_sampled() { Ok(()) } else { self.need(&[ColumnId::SamplingInterval]) }
-    }
-
-    /// Values of a counter, multiplied by the sampling intervals if [`Self::need_scale`] found any.
-    pub(crate) fn scaled<'v>(&self, counters: Cow<'v, [u64]>) -> Result<Cow<'v, [u64]>, StoreError> {
-        if self.raw || !self.block.has(ColumnId::SamplingInterval) {
-            return Ok(counters);
-        }
-        let intervals = self.block.numbers(ColumnId::SamplingInterval)?;
-        let mut counters = counters.into_owned();
-        let rows = counters.iter_mut().zip(intervals);
-        rows.for_each(|(counter, interval)| *counter = counter.saturating_mul(u64::from(*interval).max(1)));
-        Ok(counters.into())
-    }
-
-    /// Notes what selected rows say of their sampling.
-    fn note_sampling(&mut self, scanned: &mut Scanned) -> Result<(), StoreError> {
-        if !self.may_be_sampled() {
-            return Ok(());
-        }
-        self.need(&[ColumnId::SamplingInterval])?;
-        let intervals = self.block.numbers(ColumnId::SamplingInterval)?.iter();
-        let is_selected = |row: usize| self.selected.as_ref().is_none_or(|selected| selected[row]);
-        for (_, interval) in intervals.enumerate().filter(|(row, _)| is_selected(*row)) {
-            scanned.sampled |= *interval > 1;
-            scanned.sampling_unknown += u64::from(*interval == SAMPLING_UNKNOWN);
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Lets threads, each with a state of its own, see the rows of a query. `visit` changes its state only once it has all
@@ -255,9 +171,9 @@ fn scan<S: Send>(
         let mut scanned = Scanned::default();
         while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
             let mut rows = Rows::new(task, query.raw);
-            let result = rows.select(query).and_then(|any| {
+            let result = select(&mut rows, query).and_then(|any| {
                 if any {
-                    rows.note_sampling(&mut scanned)?;
+                    note_sampling(&mut rows, &mut scanned)?;
                     visit(&mut state, &mut rows)
                 } else {
                     Ok(())

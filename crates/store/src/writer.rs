@@ -32,7 +32,7 @@ use thalweg_flow::export::Amount;
 use crate::dataset::{Dataset, View, Window};
 use crate::error::StoreError;
 use crate::file::ROW_GROUP_ROWS;
-use crate::live::{self, Cache, LiveServer};
+use crate::live;
 use crate::notify::{Notify, Trouble};
 use crate::upkeep::{Ages, Changes, Recovery, Retention, Upkeep, recover};
 
@@ -264,13 +264,6 @@ impl Writer {
         Ok(view)
     }
 
-    /// Answers whoever asks, on a socket in the dataset's folder, what is in no file yet: what is pending here, and what is in
-    /// the flow cache from which records come. For as long as the server is kept.
-    pub fn serve(&self, cache: Option<Arc<dyn Cache>>) -> Result<LiveServer, StoreError> {
-        LiveServer::start(Arc::clone(&self.shared), &self.shared.changes.root, cache)
-    }
-
-    #[cfg(test)]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -353,6 +346,11 @@ fn wait<'a>(
 }
 
 impl Shared {
+    /// The dataset's folder.
+    pub(crate) fn root(&self) -> &Path {
+        &self.changes.root
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,9 +13,11 @@ use std::fmt;
 use std::path::Path;
 
 use serde::Serialize;
+use thalweg_lab::bgp::schedulings::BgpError;
 use thalweg_lab::forwarding::ForwardingError;
 use thalweg_lab::lpm::bench::BenchError;
 use thalweg_lab::models::ModelsError;
+use thalweg_lab::models::replayed::RunError;
 use thalweg_lab::nat::NatError;
 use thalweg_lab::probe::ProbeLabError;
 use thalweg_lab::report::{Report, ReportError};
@@ -36,9 +38,9 @@ pub(crate) enum LabError {
     /// The input has no packets, so there is nothing to measure.
     NoPackets,
     /// The experiment on models failed.
-    Models(Box<ModelsError<models::RunError>>),
+    Models(Box<ModelsError<RunError>>),
     /// The experiment on BGP schedulings failed.
-    Bgp(bgp::BgpError),
+    Bgp(BgpError),
     /// The experiment on forwarding failed.
     Forwarding(ForwardingError),
     /// The experiment on look-ups failed.
@@ -61,7 +63,7 @@ impl LabError {
             LabError::Models(error) => match error.as_ref() {
                 ModelsError::Nothing => true,
                 ModelsError::Run { source, .. } => {
-                    matches!(source, models::RunError::Replay(ReplayError::Options(_)))
+                    matches!(source, RunError::Replay(ReplayError::Options(_)))
                 }
                 _ => false,
             },

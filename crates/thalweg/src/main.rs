@@ -8,11 +8,8 @@ mod check;
 mod cli;
 mod flows;
 mod flows_import;
-#[cfg(target_os = "linux")]
-mod kernel_installer;
 mod lab;
 mod mrt;
-mod priority;
 mod probe;
 mod progress;
 mod replay;
@@ -20,9 +17,6 @@ mod run;
 mod show;
 mod summary;
 mod tables;
-#[cfg(all(test, target_os = "linux"))]
-#[path = "../../ports/tests/common/mod.rs"]
-mod test_namespace;
 mod trace;
 
 use std::fmt;
@@ -32,6 +26,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde_json::{Value, json};
+use thalweg_daemon::RunError;
 use thalweg_node::config::{ConfigErrors, ConfigSource, RouterConfig};
 use thalweg_probe::{ProbeError, ProbeSummary};
 use thalweg_replay::{ReplayError, summary::ReplaySummary};
@@ -65,6 +60,8 @@ enum Failure {
         not_shown: u64,
     },
     /// The router cannot start, or failed.
+    Router(RunError),
+    /// Another command failed.
     Run(String),
     /// A running router does not answer, or says no.
     Control(String),
@@ -126,6 +123,7 @@ impl fmt::Display for Failure {
             Failure::Damaged { errors, not_shown } => {
                 write!(f, "error: errors in the input: {errors}, not shown of them: {not_shown}")
             }
+            Failure::Router(error) => write!(f, "error: {error}"),
             Failure::Run(what) | Failure::Control(what) => write!(f, "error: {what}"),
             Failure::Output(error) => write!(f, "error: cannot write to standard output: {error}"),
         }

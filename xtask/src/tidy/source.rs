@@ -36,7 +36,7 @@ pub(super) fn forbidden_words(file: &Path, code: &str) -> Vec<Finding> {
 
 /// Files that may read the wall clock: where live packets' time begins, time stamps of files, the date of a report.
 const WALL_CLOCK_FILES: [&str; 3] =
-    ["crates/ports/src/live/clock.rs", "crates/thalweg/src/run/mrt.rs", "crates/lab/src/report/origin.rs"];
+    ["crates/ports/src/live/clock.rs", "crates/daemon/src/mrt.rs", "crates/lab/src/report/origin.rs"];
 
 /// The wall clock read elsewhere. It is set and jumps, and what goes by it would fire early, late or never; time that
 /// passes is measured by `Instant`.

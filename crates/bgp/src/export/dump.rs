@@ -23,9 +23,9 @@ use thalweg_base::{IpPrefix, Prefix};
 use thalweg_wire::bgp::Family;
 
 use super::audience::{Audience, AudienceCode, PeerSet};
-use super::encode::{CHUNK_BYTES, Encoder, NlriAddress};
+use super::encode::{CHUNK_BYTES, Encoder};
 use super::log::{Chunk, GroupLog, Versions, is_later};
-use super::queue::Queues;
+use super::queue::{QueueAddress, Queues};
 use super::rules::Rules;
 use super::view::ExportView;
 use super::{Exported, PathIds, exported, same_messages};
@@ -267,7 +267,7 @@ impl Dump {
         }
     }
 
-    fn handle<A: NlriAddress>(
+    fn handle<A: QueueAddress>(
         &mut self,
         shard: usize,
         prefix: Prefix<A>,
@@ -307,7 +307,7 @@ impl Dump {
     }
 
     /// The prefix did not change since the members had everything by the earlier rules: only what differs goes out.
-    fn replace<A: NlriAddress>(
+    fn replace<A: QueueAddress>(
         &mut self,
         prefix: Prefix<A>,
         paths: &[Chosen],
@@ -410,7 +410,7 @@ impl Dump {
         }
     }
 
-    fn enter<A: NlriAddress>(&mut self, prefix: Prefix<A>, outs: &[Exported], withdraws: bool) {
+    fn enter<A: QueueAddress>(&mut self, prefix: Prefix<A>, outs: &[Exported], withdraws: bool) {
         let last_id = match (withdraws, self.rules.view.add_path(A::FAMILY)) {
             (true, true) => self.path_ids[A::FAMILY.index()].load(Ordering::Relaxed) as u16,
             _ => 0,

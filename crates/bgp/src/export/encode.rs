@@ -11,8 +11,7 @@ use thalweg_wire::bgp::{AS_TRANS, Attribute, Codec, Family, SegmentKind, attribu
 
 use super::audience::Audience;
 use super::log::Segment;
-use super::queue::{Queue, Queues};
-use super::rules::{self, Origins};
+use super::origins::{Origins, is_control_function, next_hop};
 use super::view::ExportView;
 use crate::attrs::{AsPath, Attrs, NextHop, flag};
 use crate::peer::{PeerKind, Role};
@@ -77,7 +76,7 @@ pub(super) fn attributes(
     out.extend_from_slice(&[TRANSITIVE, code::ORIGIN, 1, attrs.origin as u8]);
     let path_needs_four = as_path(view, attrs, origins.prepend, out);
     block.next_hop_length = 0;
-    match rules::next_hop(view, family, attrs, origins) {
+    match next_hop(view, family, attrs, origins) {
         Some(NextHop::V4(address)) => {
             out.extend_from_slice(&[TRANSITIVE, code::NEXT_HOP, 4]);
             out.extend_from_slice(&address.octets());
@@ -291,7 +290,7 @@ impl Rest<'_> {
         let kept = each.value.as_chunks::<12>().0.iter().filter(|twelve| {
             let [function, ..] = twelve[4..8].as_chunks::<4>().0 else { return true };
             let function = u32::from_be_bytes(*function);
-            twelve[..4] != asn.to_be_bytes() || !rules::is_control_function(function)
+            twelve[..4] != asn.to_be_bytes() || !is_control_function(function)
         });
         let value: Vec<u8> = kept.flatten().copied().collect();
         if !value.is_empty() {
@@ -431,11 +430,6 @@ pub(super) trait NlriAddress: RouteAddress {
     fn put(prefix: Prefix<Self>, out: &mut [u8]) -> usize
     where
         Self: Sized;
-
-    /// The queue of the family.
-    fn queue(queues: &mut Queues) -> &mut Queue<Self>
-    where
-        Self: Sized;
 }
 
 impl NlriAddress for u32 {
@@ -445,10 +439,6 @@ impl NlriAddress for u32 {
         out[..8].copy_from_slice(&word.to_be_bytes());
         1 + usize::from(prefix.length()).div_ceil(8)
     }
-
-    fn queue(queues: &mut Queues) -> &mut Queue<u32> {
-        &mut queues.v4
-    }
 }
 
 impl NlriAddress for u128 {
@@ -457,10 +447,6 @@ impl NlriAddress for u128 {
         out[0] = prefix.length();
         out[1..17].copy_from_slice(&prefix.address().to_be_bytes());
         1 + usize::from(prefix.length()).div_ceil(8)
-    }
-
-    fn queue(queues: &mut Queues) -> &mut Queue<u128> {
-        &mut queues.v6
     }
 }
 

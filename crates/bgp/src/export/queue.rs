@@ -14,7 +14,8 @@ use thalweg_base::{Prefix, mix64};
 
 use super::audience::{AudienceCode, Audiences};
 use super::encode::{self, Block, Encoder, Nlri, NlriAddress};
-use super::rules::{Origins, Rules};
+use super::origins::Origins;
+use super::rules::Rules;
 use crate::attrs::AttrRef;
 use crate::peer::PeerId;
 use crate::route::prefix_hash;
@@ -54,6 +55,26 @@ enum Phase {
 pub(super) struct Queues {
     pub(super) v4: Queue<u32>,
     pub(super) v6: Queue<u128>,
+}
+
+/// An address of a family that has a queue.
+pub(super) trait QueueAddress: NlriAddress {
+    /// The queue of the family.
+    fn queue(queues: &mut Queues) -> &mut Queue<Self>
+    where
+        Self: Sized;
+}
+
+impl QueueAddress for u32 {
+    fn queue(queues: &mut Queues) -> &mut Queue<u32> {
+        &mut queues.v4
+    }
+}
+
+impl QueueAddress for u128 {
+    fn queue(queues: &mut Queues) -> &mut Queue<u128> {
+        &mut queues.v6
+    }
 }
 
 impl Queues {

@@ -14,47 +14,11 @@ use thalweg_wire::bgp::Family;
 
 use super::audience::{AudienceCode, Audiences, PeerSet};
 use super::encode;
+use super::origins::{Marks, Origins, next_hop};
 use super::view::{ExportView, NextHopRule, RouteServerRules};
 use crate::attrs::{AttrRef, Attrs, AttrsBuilder, Interner, NextHop, flag};
 use crate::peer::{PeerId, PeerInfo, PeerKind, PeerTable, Role};
-use crate::policy::{Changed, NextHopChoice, Outcome, Policy, RouteContext};
-
-/// What the encoding of a route depends on besides its attributes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Origins {
-    /// Kind of the neighbor that sent it; `None`: it originates here, or its neighbor is gone.
-    pub(super) kind: Option<PeerKind>,
-    /// BGP identifier of that neighbor.
-    pub(super) router_id: Ipv4Addr,
-    /// What policy decided beyond attributes.
-    pub(super) changed: Marks,
-    /// How often a route server prepends the first AS of the path.
-    pub(super) prepend: u8,
-}
-
-/// [`Changed`], small and comparable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Marks {
-    pub(super) next_hop_keep: bool,
-    pub(super) next_hop_own: bool,
-    pub(super) med: bool,
-}
-
-impl From<Changed> for Marks {
-    fn from(changed: Changed) -> Self {
-        Self {
-            next_hop_keep: changed.next_hop == NextHopChoice::Keep,
-            next_hop_own: changed.next_hop == NextHopChoice::Own,
-            med: changed.med,
-        }
-    }
-}
-
-impl Origins {
-    pub(super) fn is_internal(self) -> bool {
-        self.kind.is_some_and(PeerKind::is_internal)
-    }
-}
+use crate::policy::{Outcome, Policy, RouteContext};
 
 /// A route that goes out.
 #[derive(Clone, Debug)]
@@ -451,11 +415,6 @@ impl Rules {
     }
 }
 
-/// Whether large communities of a route server with this function are for it alone.
-pub(super) fn is_control_function(function: u32) -> bool {
-    matches!(function, 0 | 1 | 101..=103)
-}
-
 /// Control communities of a route: `0:X` and `RS:0:X` keep it from AS X, `0:RS` and `RS:0:0` from all;
 /// `RS:X` and `RS:1:X` are for AS X, and once there is one of these the others do not get it. `RS:101:X`, `RS:102:X`
 /// and `RS:103:X` prepend the first AS of the path once, twice and three times towards AS X.
@@ -520,43 +479,4 @@ fn reject_flags(view: &ExportView) -> u16 {
         flags |= flag::ONLY_TO_CUSTOMER;
     }
     flags
-}
-
-/// The next hop that goes out.
-pub(super) fn next_hop(
-    view: &ExportView,
-    family: Family,
-    attrs: &Attrs,
-    origins: Origins,
-) -> Option<NextHop> {
-    let own = || view.own_next_hop(family);
-    let kept = attrs.next_hop();
-    if kept.address().is_unspecified() || origins.changed.next_hop_own {
-        return own();
-    }
-    let keep = origins.changed.next_hop_keep
-        || match view.next_hop {
-            NextHopRule::Own => false,
-            NextHopRule::OwnUnlessInternal => origins.is_internal(),
-            NextHopRule::Keep => true,
-            NextHopRule::KeepWithin(IpPrefix::V4(net)) => {
-                matches!(kept, NextHop::V4(address) if net.contains(address.into()))
-            }
-            NextHopRule::KeepWithin(IpPrefix::V6(net)) => {
-                matches!(kept, NextHop::V6 { global, .. } if net.contains(global.into()))
-            }
-        };
-    if !keep {
-        return own();
-    }
-    match (family, kept) {
-        (Family::Ipv4, NextHop::V4(_)) => Some(kept),
-        (Family::Ipv4, NextHop::V6 { .. }) if !view.codec.extended_next_hop => None,
-        (Family::Ipv6, NextHop::V4(_)) => None,
-        (_, NextHop::V6 { global, link_local }) => {
-            // A link-local address means something on one link only: between clients of a route server.
-            let link_local = link_local.filter(|_| view.route_server.is_some());
-            Some(NextHop::V6 { global, link_local })
-        }
-    }
 }

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use thalweg_base::IpPrefix;
 use thalweg_wire::bgp::{AsPath, Family, SegmentKind, attribute};
 
 use super::community::{Community, CommunitySet, CommunityViews};
-use super::evaluate::family;
 use super::rules::{Action, PrependAs};
 use super::{Changed, CommunityList, NextHopChoice, RouteContext};
 use crate::attrs::{AttrsBuilder, AttrsError, LOCAL_PREF_DEFAULT, NextHop};
@@ -176,5 +176,14 @@ fn add_missing<T: Copy + PartialEq>(list: &mut Vec<T>, more: &[T]) {
         if !list.contains(each) {
             list.push(*each);
         }
+    }
+}
+
+/// The family of a prefix.
+#[inline]
+pub(super) fn family(prefix: IpPrefix) -> Family {
+    match prefix {
+        IpPrefix::V4(_) => Family::Ipv4,
+        IpPrefix::V6(_) => Family::Ipv6,
     }
 }

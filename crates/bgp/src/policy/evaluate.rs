@@ -5,10 +5,9 @@
 
 use std::net::IpAddr;
 
-use thalweg_base::IpPrefix;
-use thalweg_wire::bgp::{AsPath, Family, Origin, attribute};
+use thalweg_wire::bgp::{AsPath, Origin, attribute};
 
-use super::actions::apply;
+use super::actions::{apply, family};
 use super::community::CommunityViews;
 use super::program::Program;
 use super::rules::{Condition, Verdict};
@@ -145,15 +144,6 @@ impl View for AttrsBuilder {
 
     fn communities(&self) -> CommunityViews<'_> {
         CommunityViews::of(self.attributes())
-    }
-}
-
-/// The family of a prefix.
-#[inline]
-pub(super) fn family(prefix: IpPrefix) -> Family {
-    match prefix {
-        IpPrefix::V4(_) => Family::Ipv4,
-        IpPrefix::V6(_) => Family::Ipv6,
     }
 }
 

@@ -18,10 +18,12 @@ use thalweg_base::{Prefix, XorShift64Star};
 use thalweg_wire::bgp::{Family, Origin, attribute};
 
 use super::decision::DecisionConfig;
-use super::{DampingConfig, NextHopView, RibShard, ScanCursor, ShardConfig, Withdrawal, is_newer};
+use super::{
+    DampingConfig, NextHopView, RibAddress, RibShard, ScanCursor, ShardConfig, Withdrawal, is_newer,
+};
 use crate::attrs::{AttrRef, Attrs, AttrsBuilder, Interner, NextHop, SegmentKind, flag};
 use crate::peer::{PeerId, PeerInfo, PeerKind, PeerTable};
-use crate::route::{Changes, Chosen, RouteAddress, RouteBatchBuilder, WITHDRAWN, shard_of};
+use crate::route::{Changes, Chosen, RouteBatchBuilder, WITHDRAWN, shard_of};
 
 /// Sources of routes: the last is this router itself.
 const PEERS: usize = 7;
@@ -213,7 +215,7 @@ struct ModelFamily<A> {
     late: Option<(u32, Mirror<A>)>,
 }
 
-impl<A: RouteAddress> ModelFamily<A> {
+impl<A: RibAddress> ModelFamily<A> {
     fn new(base: u128, step: u128, length: u8) -> Self {
         let numbers = (0..).map(|n| Prefix::new(A::from_u128(base + n * step), length));
         let pool = numbers.filter_map(Result::ok).filter(|prefix| shard_of(*prefix) == SHARD).take(PREFIXES);

@@ -11,43 +11,7 @@ use thalweg_base::IpPrefix;
 use thalweg_wire::bgp::{Family, Notification, cease, error};
 
 use super::import::{Rejection, Remark};
-use super::negotiate::Negotiated;
-use crate::peer::Role;
-
-/// One of the two connections a session may have while it comes up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Connection {
-    /// We opened it.
-    Outgoing = 0,
-    /// The neighbor opened it.
-    Incoming = 1,
-}
-
-impl Connection {
-    /// Both.
-    pub const ALL: [Connection; 2] = [Connection::Outgoing, Connection::Incoming];
-
-    /// The other one.
-    pub const fn other(self) -> Self {
-        match self {
-            Self::Outgoing => Self::Incoming,
-            Self::Incoming => Self::Outgoing,
-        }
-    }
-
-    pub(super) const fn index(self) -> usize {
-        self as usize
-    }
-}
-
-impl fmt::Display for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Outgoing => "outgoing connection",
-            Self::Incoming => "incoming connection",
-        })
-    }
-}
+use super::negotiate::{Connection, Negotiated, OpenProblem};
 
 /// The states of RFC 4271 8.2.2. With two connections, that of the one that is further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -296,62 +260,6 @@ impl fmt::Display for Cause {
             Self::Unexpected { message, state } => write!(f, "{message} came in {state}"),
             Self::Open(problem) => write!(f, "{problem}"),
             Self::Collision => f.write_str("the other connection was kept"),
-        }
-    }
-}
-
-/// What is wrong with an OPEN that is well-formed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OpenProblem {
-    /// The AS is another.
-    RemoteAs {
-        /// What came.
-        got: u32,
-        /// What is configured, in words.
-        expected: String,
-    },
-    /// The identifier is 0, or that of this router inside one AS (RFC 6286).
-    Identifier {
-        /// What came.
-        got: std::net::Ipv4Addr,
-    },
-    /// The hold time is too short.
-    HoldTime {
-        /// What came.
-        got: u16,
-        /// The least that would do.
-        min: u16,
-    },
-    /// There is no family that both ends want.
-    NoCommonFamily,
-    /// The roles do not fit (RFC 9234).
-    Role {
-        /// What the neighbor says it is to us; `None` in strict mode.
-        got: Option<Role>,
-        /// What it is configured to be.
-        expected: Role,
-    },
-    /// Nobody knows the role it announces.
-    UnknownRole {
-        /// The number that came.
-        got: u8,
-    },
-}
-
-impl fmt::Display for OpenProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::RemoteAs { got, expected } => write!(f, "the neighbor has AS {got}, expected {expected}"),
-            Self::Identifier { got } => write!(f, "the neighbor's BGP identifier is {got}"),
-            Self::HoldTime { got, min } => write!(f, "hold time {got} s, the least is {min} s"),
-            Self::NoCommonFamily => f.write_str("no address family in common"),
-            Self::Role { got: Some(got), expected } => {
-                write!(f, "the neighbor claims to be our {got:?}, configured is {expected:?}")
-            }
-            Self::Role { got: None, expected } => {
-                write!(f, "the neighbor announces no role; it has to be our {expected:?}")
-            }
-            Self::UnknownRole { got } => write!(f, "the neighbor announces the unknown role {got}"),
         }
     }
 }

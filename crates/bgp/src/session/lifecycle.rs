@@ -5,9 +5,9 @@ use std::sync::Arc;
 use thalweg_base::Throttle;
 use thalweg_wire::bgp::{AfiSafi, Capabilities, Family, Notification, cease, error, open_error};
 
-use super::action::{Action, Cause, Connection, DownReason, Event, StaleEnd, State, StopReason};
+use super::action::{Action, Cause, DownReason, Event, StaleEnd, State, StopReason};
 use super::config::{MaxPrefixesAction, NeighborConfig};
-use super::negotiate::Negotiated;
+use super::negotiate::{Connection, Negotiated};
 use super::{Run, STABLE_MS, Session, restarts_gracefully};
 use crate::peer::Millis;
 

@@ -7,9 +7,9 @@ use thalweg_wire::bgp::{
     cease, error, frame, fsm_error,
 };
 
-use super::action::{Action, Cause, Connection, DownReason, Event, State};
+use super::action::{Action, Cause, DownReason, Event, State};
 use super::lifecycle::surviving;
-use super::negotiate::{self, Ends};
+use super::negotiate::{self, Connection, Ends};
 use super::remarks::{excerpt, write_hex};
 use super::{Importer, ROUTES_PER_CALL, Session, restarts_gracefully};
 use crate::peer::Millis;

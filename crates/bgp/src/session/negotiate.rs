@@ -12,12 +12,46 @@ use thalweg_wire::bgp::{
     Open, RestartFamily, capability, error, open_error,
 };
 
-use super::action::{Connection, OpenProblem};
 use super::config::{NeighborConfig, RemoteAs};
 use crate::peer::{PeerId, PeerInfo, PeerKind, Role};
 
 /// The longest restart time the capability can say.
 const RESTART_TIME_MAX_S: u16 = 0x0fff;
+
+/// One of the two connections a session may have while it comes up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Connection {
+    /// We opened it.
+    Outgoing = 0,
+    /// The neighbor opened it.
+    Incoming = 1,
+}
+
+impl Connection {
+    /// Both.
+    pub const ALL: [Connection; 2] = [Connection::Outgoing, Connection::Incoming];
+
+    /// The other one.
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Outgoing => Self::Incoming,
+            Self::Incoming => Self::Outgoing,
+        }
+    }
+
+    pub(super) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Outgoing => "outgoing connection",
+            Self::Incoming => "incoming connection",
+        })
+    }
+}
 
 /// What both ends agreed on when a session came up.
 #[derive(Clone, Debug, PartialEq)]
@@ -192,6 +226,62 @@ fn role_from_byte(byte: u8) -> Option<Role> {
     [Role::Provider, Role::RouteServer, Role::RouteServerClient, Role::Customer, Role::Peer]
         .into_iter()
         .find(|role| *role as u8 == byte)
+}
+
+/// What is wrong with an OPEN that is well-formed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenProblem {
+    /// The AS is another.
+    RemoteAs {
+        /// What came.
+        got: u32,
+        /// What is configured, in words.
+        expected: String,
+    },
+    /// The identifier is 0, or that of this router inside one AS (RFC 6286).
+    Identifier {
+        /// What came.
+        got: std::net::Ipv4Addr,
+    },
+    /// The hold time is too short.
+    HoldTime {
+        /// What came.
+        got: u16,
+        /// The least that would do.
+        min: u16,
+    },
+    /// There is no family that both ends want.
+    NoCommonFamily,
+    /// The roles do not fit (RFC 9234).
+    Role {
+        /// What the neighbor says it is to us; `None` in strict mode.
+        got: Option<Role>,
+        /// What it is configured to be.
+        expected: Role,
+    },
+    /// Nobody knows the role it announces.
+    UnknownRole {
+        /// The number that came.
+        got: u8,
+    },
+}
+
+impl fmt::Display for OpenProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RemoteAs { got, expected } => write!(f, "the neighbor has AS {got}, expected {expected}"),
+            Self::Identifier { got } => write!(f, "the neighbor's BGP identifier is {got}"),
+            Self::HoldTime { got, min } => write!(f, "hold time {got} s, the least is {min} s"),
+            Self::NoCommonFamily => f.write_str("no address family in common"),
+            Self::Role { got: Some(got), expected } => {
+                write!(f, "the neighbor claims to be our {got:?}, configured is {expected:?}")
+            }
+            Self::Role { got: None, expected } => {
+                write!(f, "the neighbor announces no role; it has to be our {expected:?}")
+            }
+            Self::UnknownRole { got } => write!(f, "the neighbor announces the unknown role {got}"),
+        }
+    }
 }
 
 /// An OPEN that will not do: what the neighbor is told, and what the log is told.

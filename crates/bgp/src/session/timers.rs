@@ -3,7 +3,8 @@
 use thalweg_base::mix64;
 use thalweg_wire::bgp::{Notification, error};
 
-use super::action::{Action, Cause, Connection, Event, StaleEnd};
+use super::action::{Action, Cause, Event, StaleEnd};
+use super::negotiate::Connection;
 use super::remarks::REPEAT_MS;
 use super::{Run, Session};
 use crate::peer::Millis;

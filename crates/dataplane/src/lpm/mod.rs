@@ -54,7 +54,14 @@ pub use fib4::{Fib4, Fib4Table};
 pub use fib6::{Fib6, Fib6Table};
 pub use thalweg_base::{Address, Prefix};
 pub use trie::BinaryTrie;
-pub use writer::{Dir24Writer, Fib4Writer, Fib6Writer, Table, Writer};
+pub use writer::{Table, Writer};
+
+/// Writes a [`Fib4`].
+pub type Fib4Writer = Writer<Fib4Table>;
+/// Writes a [`Fib6`].
+pub type Fib6Writer = Writer<Fib6Table>;
+/// Writes a [`Dir24`].
+pub type Dir24Writer = Writer<Dir24Table>;
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! The one who changes a table: the routes, and the structure painted from them.
 
 use super::trie::BinaryTrie;
-use super::{Address, Dir24Table, Fib4Table, Fib6Table, Lpm, LpmError, NextHopId, Prefix};
+use super::{Address, Lpm, LpmError, NextHopId, Prefix};
 use std::sync::Arc;
 
 /// The writer's half of a fast structure. Made and driven by [`Writer`].
@@ -33,13 +33,6 @@ pub struct Writer<T: Table> {
     routes: BinaryTrie<T::Address>,
     table: T,
 }
-
-/// Writes a [`Fib4`](super::Fib4).
-pub type Fib4Writer = Writer<Fib4Table>;
-/// Writes a [`Fib6`](super::Fib6).
-pub type Fib6Writer = Writer<Fib6Table>;
-/// Writes a [`Dir24`](super::Dir24).
-pub type Dir24Writer = Writer<Dir24Table>;
 
 impl<T: Table> Writer<T> {
     /// A writer of an empty table.

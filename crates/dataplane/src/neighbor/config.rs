@@ -1,7 +1,6 @@
 //! What the table is told: its limits, and who the router is on each port.
 
 use super::frame::Mac;
-use super::nd;
 use crate::rate_limit::Rate;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -108,7 +107,7 @@ impl PortIdentity {
     /// Adds the link-local address that IPv6 needs, if there is none.
     pub(super) fn completed(mut self) -> Self {
         if self.speaks_ipv6() && self.link_local().is_none() {
-            self.addresses.push((nd::link_local(self.mac).into(), 64));
+            self.addresses.push((link_local_of(self.mac).into(), 64));
         }
         self
     }
@@ -173,6 +172,12 @@ pub(super) fn is_neighbor_address(address: IpAddr) -> bool {
         }
         IpAddr::V6(address) => !(address.is_unspecified() || address.is_loopback() || address.is_multicast()),
     }
+}
+
+/// The link-local address that a MAC address gives (RFC 4291 appendix A).
+fn link_local_of(mac: Mac) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac;
+    Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
 fn is_link_local(address: IpAddr) -> bool {

@@ -158,12 +158,6 @@ pub(super) fn group_mac(group: Ipv6Addr) -> Mac {
     [0x33, 0x33, a, b, c, d]
 }
 
-/// The link-local address that a MAC address gives (RFC 4291 appendix A).
-pub(super) fn link_local(mac: Mac) -> Ipv6Addr {
-    let [a, b, c, d, e, f] = mac;
-    Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
-}
-
 /// Asks for `target`: its group, or the neighbor that is thought to have it.
 pub(super) fn solicitation_frame(
     port: &PortIdentity,

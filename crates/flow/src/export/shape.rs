@@ -27,8 +27,8 @@
 //! The destination port of ICMP is 256 times the type plus the code, as everywhere in NetFlow.
 
 use super::options::{Times, Version};
-use crate::key::{ICMP, ICMPV6};
 use crate::record::{Counters, FlowRecord, NO_AS, NO_INTERFACE};
+use crate::record::{ICMP, ICMPV6};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use thalweg_base::DropReason;
 use thalweg_wire::netflow::element::*;

@@ -240,3 +240,44 @@ fn latency(all: &[CellResult], here: &[&CellResult], with: &str) -> BarChart {
         mark_name: Some("99th percentile".to_owned()),
     }
 }
+
+/// What was found: each work setting's best speed-up.
+pub fn lead(outcome: &Outcome) -> String {
+    let mut text = String::from("The same packets under every execution model, with the same answer.");
+    let mut works: Vec<&str> = Vec::new();
+    for result in &outcome.cells {
+        if !works.contains(&result.cell.work.as_str()) {
+            works.push(&result.cell.work);
+        }
+    }
+    for work in works {
+        let parallel = outcome.cells.iter().filter(|r| r.cell.work == work && r.cell.model != SERIAL);
+        let best = parallel.max_by(|a, b| a.speed_up.unwrap_or(0.0).total_cmp(&b.speed_up.unwrap_or(0.0)));
+        let Some((best, speed_up)) = best.and_then(|best| Some((best, best.speed_up?))) else { continue };
+        let with = if work == "none" { "Without synthetic work".to_owned() } else { format!("With {work}") };
+        let workers = if best.cell.workers == 1 { "worker" } else { "workers" };
+        text += &format!(
+            " {with}, {} with {} {workers} and chunks of {} came to {speed_up:.2} times serial.",
+            best.cell.model, best.cell.workers, best.cell.chunk_packets
+        );
+    }
+    text + &disturbance(outcome)
+}
+
+/// Runs of one cell differ by this much of their median, in half of the cells, when the machine has other things
+/// to do.
+const SPREAD_DISTURBED: f64 = 0.25;
+
+/// A warning if the numbers are not worth much.
+fn disturbance(outcome: &Outcome) -> String {
+    let mut spreads: Vec<f64> = outcome.cells.iter().map(|r| r.packets_per_second.spread()).collect();
+    spreads.sort_by(f64::total_cmp);
+    match spreads.get(spreads.len() / 2) {
+        Some(&spread) if spread > SPREAD_DISTURBED => format!(
+            " But the machine was disturbed: in half of the cells, runs differ by {:.0} % of their median or \
+             more. Measure again when it is quiet.",
+            spread * 100.0
+        ),
+        _ => String::new(),
+    }
+}

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{RecvTimeoutError, TryRecvError};
 use thalweg_base::{NO_CLASS, PacketFlags};
 use thalweg_node::control::{CaptureBegun, CaptureClient, CaptureRequest, CaptureSummary};
+use thalweg_node::forwarding::ForwardingTables;
 use thalweg_ports::live::{LiveClock, WallShift};
 use thalweg_wire::pcapng::write::{
     Direction, LINK_ETHERNET, LINK_RAW_IP, PacketBlock, interface, packet, section_header,
@@ -17,7 +18,6 @@ use thalweg_wire::pcapng::write::{
 use super::taps::Begun;
 use super::{CAPTURES_MAX, Captured, Fate, Selection};
 use crate::counters::Counters;
-use crate::host::Tables;
 use crate::offload::OffloadPause;
 use crate::router::LiveRouter;
 
@@ -35,7 +35,7 @@ pub struct CaptureStream {
     point: String,
     begun: Begun,
     counters: Arc<Counters>,
-    tables: Arc<dyn Tables>,
+    tables: Arc<ForwardingTables>,
     /// Name and description, by port.
     ports: Vec<(String, String)>,
     snaplen: u32,
@@ -202,10 +202,7 @@ impl CaptureStream {
         }
         match captured.fate {
             Fate::Leaves { next_hop, flow_hash, destination, .. } => {
-                let mut next = None;
-                self.tables.with(&mut |tables| {
-                    next = destination.and_then(|to| tables.next_of(next_hop, flow_hash, to));
-                });
+                let next = destination.and_then(|to| self.tables.read().next_of(next_hop, flow_hash, to));
                 if let Some((_, address)) = next {
                     add("next hop", &address.to_string());
                 }
@@ -253,7 +250,8 @@ impl Ended {
 pub(super) mod tests {
     use super::*;
 
-    use thalweg_node::live::LiveTables;
+    use std::path::Path;
+    use thalweg_node::config::RouterConfig;
     use thalweg_wire::pcapng::{Block, SectionReader};
 
     /// Takes everything, and has enough as soon as it is asked.
@@ -289,11 +287,12 @@ pub(super) mod tests {
         }
     }
 
-    /// Tables that are not there.
-    struct NoTables;
+    const PORT: &str = "[ports.lan]\nmac = \"02:00:00:00:00:01\"\naddresses = [\"192.0.2.1/24\"]";
 
-    impl Tables for NoTables {
-        fn with(&self, _: &mut dyn FnMut(&mut LiveTables)) {}
+    /// Tables of a router with one port.
+    fn tables() -> Arc<ForwardingTables> {
+        let config = RouterConfig::from_text("test.toml", PORT, Path::new("")).expect("a router");
+        Arc::new(ForwardingTables::new(&config, None).expect("tables"))
     }
 
     /// A capture of a router that is not live.
@@ -302,7 +301,7 @@ pub(super) mod tests {
             point: "arrived".to_owned(),
             begun,
             counters: counters.clone(),
-            tables: Arc::new(NoTables),
+            tables: tables(),
             ports: ["lan", "wan"].map(|name| (name.to_owned(), String::new())).into(),
             snaplen: 65_535,
             pause: None,

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use crate::sink::Punt;
+use crate::punt::Punt;
 
 /// How long a fragment waits, at first and each time it comes back.
 const WAITS_NS: [u64; 4] = [2_000_000, 10_000_000, 50_000_000, 250_000_000];

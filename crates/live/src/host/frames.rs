@@ -1,7 +1,7 @@
 //! Looking at packets that left the fast path. The stages have validated their headers as far as the reason says;
 //! whatever is not there reads as nothing.
 
-use crate::sink::Punt;
+use crate::punt::Punt;
 
 /// What a packet is, as far as the host cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

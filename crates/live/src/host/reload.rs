@@ -68,7 +68,7 @@ impl Host {
             self.neighbors.set_port(port, None, now_ns);
             // The reload says what the link of a port is that is opened anew; it may have said so before this thread gets here.
             if !comes_back(port) {
-                self.tables.with(&mut |tables| tables.set_port(port, PortLink::default()));
+                self.tables.set_port(port, PortLink::default());
             }
         }
         for port in change.without_mirror {
@@ -120,7 +120,7 @@ impl Host {
         self.work_off(now_ns);
         let unresolved = |(port, address): &&(u16, IpAddr)| {
             self.neighbors.lookup(*port, *address).is_none()
-                && self.link(*port).is_some_and(|link| link.is_up && link.default_mac.is_none())
+                && self.tables.read().port(*port).is_some_and(|link| link.is_up && link.default_mac.is_none())
         };
         self.wanted.iter().filter(unresolved).copied().collect()
     }

@@ -1,4 +1,4 @@
-//! StaticNeighbors whose MAC address somebody has set: in the configuration, or by hand in the kernel's neighbor tables.
+//! Neighbors whose MAC address somebody has set: in the configuration, or by hand in the kernel's neighbor tables.
 //!
 //! Of both the configuration counts. The kernel's count where the port's networks hold them: in the kernel an entry for any
 //! address is only a note, here a neighbor is a route.
@@ -9,16 +9,15 @@ use std::net::IpAddr;
 use thalweg_dataplane::neighbor::{NeighborTable, PortIdentity};
 
 use super::Host;
-use crate::router::LiveRouter;
 
 /// The port a neighbor is on, and its address.
 type Key = (u16, IpAddr);
 type Mac = [u8; 6];
 
-/// StaticNeighbors of the kernel that may be in force; as many again are left for the configuration.
+/// Neighbors of the kernel that may be in force; as many again are left for the configuration.
 const KERNEL_MAX: usize = 2048;
 
-/// What became of the kernel's static_neighbors.
+/// What became of the kernel's neighbors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelNeighborCounts {
     /// They are neighbors of the router.
@@ -146,35 +145,28 @@ impl Host {
         self.settle_neighbors();
     }
 
+    /// Takes what the kernel's neighbor tables say for as good as configured, instead of what they said before.
+    pub(crate) fn set_kernel_neighbors(
+        &mut self,
+        neighbors: impl Iterator<Item = (u16, IpAddr, Mac)>,
+    ) -> KernelNeighborCounts {
+        self.static_neighbors.kernel = neighbors.map(|(port, address, mac)| ((port, address), mac)).collect();
+        self.settle_neighbors();
+        self.work_off(self.clock.now_ns());
+        self.static_neighbors.counts
+    }
+
     pub(super) fn forget_configured(&mut self, port: u16, address: IpAddr) {
         self.static_neighbors.configured.remove(&(port, address));
     }
 
-    /// Ports or static_neighbors are others than before.
+    /// Ports or static neighbors are others than before.
     pub(super) fn settle_neighbors(&mut self) {
         let now_ns = self.clock.now_ns();
         for (port, address) in self.static_neighbors.settle(&mut self.neighbors, &self.identities, now_ns) {
             let port = self.counters.name(port);
             tracing::error!(port, %address, "the neighbor table is full: this configured neighbor has no place in it");
         }
-    }
-}
-
-impl LiveRouter {
-    /// Takes what the kernel's neighbor tables say of static_neighbors on ports for as good as configured, instead of what was
-    /// said before. `None` if the host thread does not come to it.
-    pub fn set_kernel_neighbors(
-        &self,
-        static_neighbors: impl IntoIterator<Item = (u16, IpAddr, Mac)>,
-    ) -> Option<KernelNeighborCounts> {
-        let static_neighbors =
-            static_neighbors.into_iter().map(|(port, address, mac)| ((port, address), mac)).collect();
-        self.order(move |host| {
-            host.static_neighbors.kernel = static_neighbors;
-            host.settle_neighbors();
-            host.work_off(host.clock.now_ns());
-            host.static_neighbors.counts
-        })
     }
 }
 

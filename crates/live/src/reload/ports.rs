@@ -24,13 +24,14 @@ use thalweg_ports::live::SourceWaker;
 use super::ReloadError;
 use crate::counters::ADDED_MAX;
 use crate::halves::{HalvesChange, HalvesSlot};
-use crate::host::{HostPorts, LinkChange};
+use crate::host::HostPorts;
 use crate::lanes::{QueueRx, deal_out};
 use crate::links::{WatchChange, Watched};
 use crate::mirror::{MirrorHalves, Mirrors};
 use crate::open::OpenError;
 use crate::outbox::{Outbox, Outboxes};
 use crate::ports::{self, PortStates, frame_bytes_max};
+use crate::punt::LinkChange;
 use crate::router::{ANSWER_WAIT, LiveRouter};
 use crate::start::{identity, live_ports, open_mirrors, tell_tables, watched_port};
 use crate::vlan;
@@ -342,7 +343,7 @@ impl LiveRouter {
     ) -> Result<(), ReloadError> {
         let states = self.states();
         for (index, port) in (0u16..).zip(&after.ports).filter(|(index, _)| !difference.new.contains(index)) {
-            if vlan::carries_vlans(before, index) || !vlan::carries_vlans(after, index) {
+            if ports::carries_vlans(before, index) || !ports::carries_vlans(after, index) {
                 continue;
             }
             let Some(interface) = &port.interface else { continue };
@@ -441,7 +442,7 @@ impl LiveRouter {
     fn tell_of_links(&self, change: &PortsChange, after: &RouterConfig, which: impl Fn(u16) -> bool) {
         let mut ports = live_ports(after, &change.states);
         ports.retain(|(port, ..)| which(*port));
-        tell_tables(&*self.tables, &ports);
+        tell_tables(&self.tables, &ports);
     }
 
     /// Ends the sessions of inside hosts that were behind a port, and are behind none now.

@@ -11,7 +11,8 @@ use thalweg_dataplane::lpm::{
 };
 use thalweg_dataplane::route::{Adjacency, NextHops, SharedNextHops};
 
-use super::hops::{HopNumber, Way};
+use super::hops::Way;
+use super::table::HopNumber;
 use super::{Install, RouteInstaller};
 
 /// What a number leads to.

@@ -11,14 +11,8 @@ use std::net::IpAddr;
 use thalweg_base::{Address, IpPrefix};
 
 use super::OutletCounters;
-use super::resolve::{Underlay, UnderlayTarget};
-use super::table::Tables;
-
-/// The number of a next hop in the tables; never 0.
-pub type HopNumber = u16;
-
-/// How often a next hop may be resolved by another route. Real networks need two: a BGP route over an internal one.
-pub const DEPTH_MAX: usize = 8;
+use super::resolve::{DEPTH_MAX, Underlay, UnderlayTarget};
+use super::table::{HopNumber, Tables};
 
 /// What a route says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -10,7 +10,8 @@ use std::net::IpAddr;
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_bgp::rib::NextHopView;
 
-use super::hops::DEPTH_MAX;
+/// How often a next hop may be resolved by another route. Real networks need two: a BGP route over an internal one.
+pub const DEPTH_MAX: usize = 8;
 
 /// What becomes of packets for a route that is not BGP's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,7 +5,8 @@ use hashbrown::hash_table::Entry;
 use thalweg_base::Prefix;
 use thalweg_bgp::route::{RouteAddress, prefix_hash};
 
-use super::hops::HopNumber;
+/// The number of a next hop in the tables; never 0.
+pub type HopNumber = u16;
 
 /// Room for so many entries is kept however few there are; more is given back when prefixes have gone.
 const ROOM_KEPT: usize = 4096;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use thalweg_base::IpPrefix;
 
-use super::fib::routes_with;
+use super::tables::routes_with;
 use crate::config::{NextHop, RouteTarget, RouterConfig};
 use crate::fib::UnderlayTarget;
 use crate::live::LiveTables;

@@ -22,6 +22,7 @@
 
 mod neighbors;
 mod networks;
+mod others;
 mod reload;
 
 use std::collections::{HashMap, HashSet};
@@ -33,17 +34,18 @@ use thalweg_base::{DropReason, IpPrefix, Prefix};
 use thalweg_dataplane::lpm::{NEXT_HOP_MAX, NextHopId};
 use thalweg_dataplane::route::{NextHops, Router};
 
-use super::others::Others;
 use crate::BuildError;
 use crate::config::{MacAddress, RouterConfig};
 use crate::fib::{BaseRoutes, DEFAULTS, FibTables, HopNumber, Install, RouteInstaller, Way};
 
 pub use neighbors::PortLink;
 pub(super) use neighbors::{Group, Path};
+pub use others::{OtherWay, OtherWays};
 pub use reload::{RouteChange, RouteCounts, RouteDifference};
 
 use neighbors::Neighbors;
 use networks::Networks;
+use others::Others;
 
 /// Neighbors that have a host route at most.
 pub const NEIGHBORS_MAX: u16 = 8192;
@@ -72,7 +74,7 @@ pub struct LiveTables {
     configured_hosts: HashMap<IpAddr, NextHopId>,
     neighbor_hosts: HashMap<IpAddr, NextHopId>,
     /// Routes of other programs.
-    pub(super) others: Others,
+    others: Others,
     networks: Networks,
     free: Vec<NextHopId>,
     last: NextHopId,

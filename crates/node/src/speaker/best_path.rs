@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use thalweg_base::Address;
-use thalweg_bgp::route::RouteAddress;
+use thalweg_bgp::rib::RibAddress;
 
 use super::Speaker;
 
@@ -25,7 +25,7 @@ impl Speaker {
         }
     }
 
-    fn best_path_in<A: RouteAddress + Address>(&self, address: A) -> Option<BestPathTo> {
+    fn best_path_in<A: RibAddress + Address>(&self, address: A) -> Option<BestPathTo> {
         let mut longest = None;
         for shard in &self.shards {
             let rib = shard.rib();

@@ -15,8 +15,8 @@ use thalweg_bgp::export::{
 };
 use thalweg_bgp::peer::{Millis, PeerInfo, PeerKind};
 use thalweg_bgp::policy::Policy;
-use thalweg_bgp::rib::ScanCursor;
-use thalweg_bgp::route::{Chosen, RouteAddress, SHARDS};
+use thalweg_bgp::rib::{RibAddress, ScanCursor};
+use thalweg_bgp::route::{Chosen, SHARDS};
 use thalweg_bgp::session::{Negotiated, NeighborConfig, StopReason};
 use thalweg_exec::control::Share;
 use thalweg_wire::bgp::Family;
@@ -250,7 +250,7 @@ impl Speaker {
         }
     }
 
-    fn feed_family<A: RouteAddress>(&self, running: &mut RunningDump) -> bool {
+    fn feed_family<A: RibAddress>(&self, running: &mut RunningDump) -> bool {
         let mut ranked: Vec<Chosen> = Vec::new();
         let RunningDump { dump, shard, cursor, incomplete, .. } = running;
         let rib = self.shards[*shard].rib();

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use thalweg_base::{Address, IpPrefix, Prefix};
 use thalweg_bgp::attrs::{Attrs, flag};
 use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
-use thalweg_bgp::rib::{Explained, PathView, RibShard, ScanCursor, Step, Verdict};
-use thalweg_bgp::route::{RouteAddress, shard_of};
+use thalweg_bgp::rib::{Explained, PathView, RibAddress, RibShard, ScanCursor, Step, Verdict};
+use thalweg_bgp::route::shard_of;
 use thalweg_bgp::session::import::Rejection;
 use thalweg_bgp::session::{Negotiated, Remark, State, StopReason};
 use thalweg_wire::bgp::{Family, Origin};
@@ -182,7 +182,7 @@ impl Speaker {
         Ok(Ok(()))
     }
 
-    fn route_of<A: RouteAddress>(
+    fn route_of<A: RibAddress>(
         &self,
         destination: Prefix<A>,
         exact: bool,
@@ -264,7 +264,7 @@ impl Selection {
         Ok(())
     }
 
-    fn emit_shard<'s, A: RouteAddress>(
+    fn emit_shard<'s, A: RibAddress>(
         &self,
         rib: impl Fn() -> std::sync::MutexGuard<'s, RibShard>,
         left: &mut usize,
@@ -313,7 +313,7 @@ impl Selection {
     }
 }
 
-fn explained<A: RouteAddress>(
+fn explained<A: RibAddress>(
     rib: &RibShard,
     prefix: Prefix<A>,
     why: bool,

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use thalweg_bgp::attrs::Interner;
 use thalweg_bgp::peer::{PeerId, PeerInfo, PeerKind, PeerTable};
-use thalweg_bgp::rib::{NextHopView, ScanCursor, ScannedRoute};
-use thalweg_bgp::route::{RouteAddress, RouteBatch};
+use thalweg_bgp::rib::{NextHopView, RibAddress, ScanCursor, ScannedRoute};
+use thalweg_bgp::route::RouteBatch;
 
 use super::places::PEERS_MAX;
 use super::shards::{ShardOp, Work};
@@ -41,7 +41,7 @@ pub struct StaticSource {
 impl Speaker {
     /// A slice of one family's routes of one shard; whether that was the last. `visit` runs under the shard's lock
     /// and only copies.
-    pub fn scan_shard<A: RouteAddress>(
+    pub fn scan_shard<A: RibAddress>(
         &self,
         shard: usize,
         cursor: &mut ScanCursor,

@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use super::md5::KEY_LENGTH_MAX;
+/// The longest key the kernel takes.
+pub const KEY_LENGTH_MAX: usize = libc::TCP_MD5SIG_MAXKEYLEN;
 
 /// Why a socket cannot be had or used. Displays as a sentence that says what to do where something can be done.
 #[derive(Debug)]

@@ -10,11 +10,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
-use super::error::TcpError;
+use super::error::{KEY_LENGTH_MAX, TcpError};
 use crate::socket_option;
-
-/// The longest key the kernel takes.
-pub const KEY_LENGTH_MAX: usize = libc::TCP_MD5SIG_MAXKEYLEN;
 
 const STORAGE: usize = 128;
 const FLAG_PREFIX: u8 = 1;

@@ -17,7 +17,7 @@ use super::frame::{CACHE_BUSY, GREETING, Kind, Note, QUESTION_MAX, Sender, bad};
 use super::{Cache, NOTED_MAX, SETTLE, SOCKET, TIMEOUT, Way};
 use crate::dataset::Window;
 use crate::error::StoreError;
-use crate::writer::Shared;
+use crate::writer::{Shared, Writer};
 
 /// Clients that are served at once; further ones see the end at once, and do without.
 const CLIENTS_MAX: usize = 8;
@@ -44,14 +44,19 @@ struct Served {
     clients: AtomicUsize,
 }
 
+impl Writer {
+    /// Answers whoever asks, on a socket in the dataset's folder, what is in no file yet: what is pending here, and what is in
+    /// the flow cache from which records come. For as long as the server is kept.
+    pub fn serve(&self, cache: Option<Arc<dyn Cache>>) -> Result<LiveServer, StoreError> {
+        let writer = self.shared();
+        LiveServer::start(Arc::clone(writer), writer.root(), cache)
+    }
+}
+
 impl LiveServer {
     /// Listens in the folder of the dataset that `writer` writes. There is no other writer, so a socket that is there is left
     /// over from one that was killed.
-    pub(crate) fn start(
-        writer: Arc<Shared>,
-        folder: &Path,
-        cache: Option<Arc<dyn Cache>>,
-    ) -> Result<Self, StoreError> {
+    fn start(writer: Arc<Shared>, folder: &Path, cache: Option<Arc<dyn Cache>>) -> Result<Self, StoreError> {
         let (listener, inode) = listen(folder).map_err(StoreError::io("listen on", &folder.join(SOCKET)))?;
         let stop = Arc::new(AtomicBool::new(false));
         let served = Served { writer, cache, stop: Arc::clone(&stop), clients: AtomicUsize::new(0) };

@@ -12,41 +12,13 @@
 use std::borrow::Cow;
 
 use super::table::{Entry, Packed, RUN, Seed, Table};
-use super::{Key, KeyValue, Metric, Query, Rows, Scanned, scan, tasks};
+use super::{Key, KeyValue, Query, Scanned, Sums, scan, tasks};
 use crate::block::{AddressNumbers, Addresses, Column};
 use crate::dataset::View;
 use crate::error::StoreError;
 use crate::filter::sum;
+use crate::rows::Rows;
 use crate::schema::ColumnId;
-
-/// What is added up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
-    /// Packets, of both directions.
-    pub packets: u64,
-    /// Bytes, of both directions.
-    pub bytes: u64,
-    /// Records.
-    pub flows: u64,
-}
-
-impl Sums {
-    /// The one by which is ranked.
-    pub fn of(&self, metric: Metric) -> u64 {
-        match metric {
-            Metric::Packets => self.packets,
-            Metric::Bytes => self.bytes,
-            Metric::Flows => self.flows,
-        }
-    }
-
-    /// Adds others.
-    pub fn add(&mut self, other: Sums) {
-        self.packets = self.packets.saturating_add(other.packets);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-        self.flows += other.flows;
-    }
-}
 
 /// By what is grouped: keys, and steps of time.
 #[derive(Clone, Copy)]

@@ -2,9 +2,10 @@
 
 use thalweg_flow::FlowRecord;
 
-use super::{Query, Rows, Scanned, Task, scan, tasks};
+use super::{Query, Scanned, scan, tasks};
 use crate::dataset::View;
 use crate::error::StoreError;
+use crate::rows::{Rows, Task};
 use crate::schema::ColumnId;
 
 /// The order of a list: by end, then by what else is different.

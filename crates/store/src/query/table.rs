@@ -16,7 +16,7 @@ use std::hash::BuildHasher;
 
 use thalweg_flow::prefer_huge_pages;
 
-use super::Sums;
+use super::sums::Sums;
 
 /// Rows that are looked up together.
 pub(super) const RUN: usize = 64;

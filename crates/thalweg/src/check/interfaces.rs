@@ -31,7 +31,7 @@ impl Interfaces {
         let _ = start_dpdk(config);
         let ports: Vec<_> = (0u16..).zip(&config.ports).map(look).collect();
         let forwards = ports.iter().any(Option::is_some);
-        let priority = forwards.then(|| crate::priority::here(config.workers.priority));
+        let priority = forwards.then(|| thalweg_daemon::priority::here(config.workers.priority));
         Self { ports, priority }
     }
 

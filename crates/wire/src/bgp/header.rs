@@ -8,8 +8,6 @@
 
 use std::fmt;
 
-use super::notification::{Notification, error, header_error};
-
 /// Bytes of the header.
 pub const HEADER_LENGTH: usize = 19;
 /// The longest message without RFC 8654.
@@ -107,18 +105,6 @@ pub enum HeaderError {
         /// The type byte.
         byte: u8,
     },
-}
-
-impl HeaderError {
-    /// What the neighbor is told.
-    pub fn notification(self) -> Notification {
-        let (subcode, data) = match self {
-            Self::NotSynchronized => (header_error::NOT_SYNCHRONIZED, Vec::new()),
-            Self::Length { length } => (header_error::BAD_LENGTH, length.to_be_bytes().to_vec()),
-            Self::Kind { byte } => (header_error::BAD_TYPE, vec![byte]),
-        };
-        Notification { code: error::HEADER, subcode, data }
-    }
 }
 
 impl fmt::Display for HeaderError {

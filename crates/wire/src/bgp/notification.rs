@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::header::{MESSAGE_LENGTH_MAX, MessageKind, begin_message, finish_message};
+use super::header::{HeaderError, MESSAGE_LENGTH_MAX, MessageKind, begin_message, finish_message};
 
 /// Error codes.
 pub mod error {
@@ -265,6 +265,18 @@ fn subcode_name(code: u8, subcode: u8) -> &'static str {
         (error::ROUTE_REFRESH, 1) => "Invalid Message Length",
         (_, 0) => "",
         _ => "unknown subcode",
+    }
+}
+
+impl HeaderError {
+    /// What the neighbor is told.
+    pub fn notification(self) -> Notification {
+        let (subcode, data) = match self {
+            Self::NotSynchronized => (header_error::NOT_SYNCHRONIZED, Vec::new()),
+            Self::Length { length } => (header_error::BAD_LENGTH, length.to_be_bytes().to_vec()),
+            Self::Kind { byte } => (header_error::BAD_TYPE, vec![byte]),
+        };
+        Notification { code: error::HEADER, subcode, data }
     }
 }
 

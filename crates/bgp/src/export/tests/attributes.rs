@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use thalweg_wire::bgp::{Codec, Family, SegmentKind};
 
 use super::super::encode::{Block, attributes};
-use super::super::rules::{Marks, Origins};
+use super::super::origins::{Marks, Origins};
 use super::super::*;
 use super::external;
 use crate::attrs::{AttrRef, AttrsBuilder, Interner, NextHop};

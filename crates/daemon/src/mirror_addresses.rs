@@ -17,7 +17,7 @@ use thalweg_node::config::{LearnedAddress, RouterConfig};
 use thalweg_ports::kernel::{KernelError, Monitor, Watch, interface_addresses};
 use thalweg_ports::live::link::Links;
 
-use super::reload::{Configurations, Learned};
+use crate::reload::{Configurations, Learned};
 
 /// How often news are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -37,7 +37,7 @@ struct MirrorAddresses {
 }
 
 /// Follows the mirrors of the configuration in force until `stop` is set.
-pub(super) fn follow(configurations: Arc<Configurations>, stop: Arc<AtomicBool>) -> Result<(), String> {
+pub(crate) fn follow(configurations: Arc<Configurations>, stop: Arc<AtomicBool>) -> Result<(), String> {
     let watch = Watch { addresses: true, ..Watch::default() };
     let monitor = Monitor::open(watch).map_err(|error| error.to_string())?;
     let links = Links::open().map_err(|error| error.to_string())?;

@@ -19,11 +19,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thalweg_node::config::KernelSync;
-use thalweg_node::forwarding::{FibForwarding, NeighborSyncView};
+use thalweg_node::forwarding::{ForwardingTables, NeighborSyncView};
 use thalweg_ports::kernel::{KernelError, KernelNeighbors, NeighborChange, NeighborKey, PROTOCOL};
 
 use super::{AFTER_FAILURE, SHARE};
-use crate::run::live::LiveSide;
+use crate::live::LiveSide;
 
 /// Neighbors of one port in the kernel.
 const EXPORTED_MAX: usize = 1024;
@@ -39,7 +39,7 @@ type OfPorts = BTreeMap<(u16, IpAddr), Mac>;
 /// See the module.
 pub(super) struct NeighborSync {
     live: Arc<LiveSide>,
-    fib: Arc<FibForwarding>,
+    tables: Arc<ForwardingTables>,
     config: KernelSync,
     neighbors: KernelNeighbors,
     view: NeighborSyncView,
@@ -72,13 +72,13 @@ impl NeighborSync {
     /// Opens the ways to the kernel.
     pub(super) fn new(
         live: Arc<LiveSide>,
-        fib: Arc<FibForwarding>,
+        tables: Arc<ForwardingTables>,
         config: KernelSync,
     ) -> Result<Self, KernelError> {
         let now = Instant::now();
         Ok(Self {
             live,
-            fib,
+            tables,
             config,
             neighbors: KernelNeighbors::open(PROTOCOL)?,
             view: NeighborSyncView::default(),
@@ -158,7 +158,7 @@ impl NeighborSync {
 
     /// Tells the router what others have set, where that is something else than before.
     fn import(&mut self, interfaces: &Interfaces<'_>) -> Result<(), String> {
-        let reloads = self.fib.reloads();
+        let reloads = self.tables.reloads();
         // After another configuration other addresses may be the port's.
         let is_told = self.told.as_ref().is_some_and(|(_, at)| *at == reloads) && !self.tell_again;
         if is_told || Instant::now() < self.tell_not_before {
@@ -186,7 +186,7 @@ impl NeighborSync {
     /// Puts into the kernel what the router has resolved, where that is not as it should be.
     fn export(&mut self, interfaces: &Interfaces<'_>, scan: bool) -> Result<(), String> {
         let now = Instant::now();
-        let changes = self.fib.with_tables(|tables| tables.neighbor_changes());
+        let changes = self.tables.read().neighbor_changes();
         let is_news = self.exported_changes != Some(changes);
         let is_due = scan || (is_news || self.look_again) && now >= self.export_not_before;
         // Before everything was read nobody knows whose the kernel's are.
@@ -194,7 +194,7 @@ impl NeighborSync {
             return Ok(());
         }
         self.export_not_before = now + AFTER_FAILURE;
-        let neighbors = self.fib.with_tables(|tables| tables.neighbors());
+        let neighbors = self.tables.read().neighbors();
         let Wanted { neighbors: wanted, beyond_limit, left_alone } =
             wanted(neighbors, interfaces, self.neighbors.others(), self.neighbors.ours());
         (self.view.beyond_limit, self.view.left_alone) = (beyond_limit, left_alone);

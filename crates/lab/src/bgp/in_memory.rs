@@ -25,16 +25,17 @@ use mio::{Interest, Registry, Token};
 use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::session::NeighborConfig;
 use thalweg_exec::control::{SchedulingKind, SchedulingOptions, schedule};
-use thalweg_lab::bgp::bench::Run;
-use thalweg_lab::bgp::daemon::{DAEMON_AS, MONITOR, configuration, usage};
-use thalweg_lab::bgp::message::kind::UPDATE;
-use thalweg_lab::bgp::message::{OpenFields, frame, keepalive, open};
-use thalweg_lab::bgp::monitor::Monitor;
-use thalweg_lab::bgp::scenario::{Phase, Scenario};
 use thalweg_node::config::RouterConfig;
 use thalweg_node::control::BgpRequest;
 use thalweg_node::speaker::{ByteStream, Incoming, Network, Speaker, SpeakerOptions};
 use thalweg_wire::bgp::Family;
+
+use crate::bgp::bench::Run;
+use crate::bgp::daemon::{DAEMON_AS, MONITOR, configuration, usage};
+use crate::bgp::message::kind::UPDATE;
+use crate::bgp::message::{OpenFields, Stream, frame, keepalive, open};
+use crate::bgp::monitor::Monitor;
+use crate::bgp::scenario::{Phase, Scenario};
 
 /// Where the speaker would listen.
 const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1)), 179);
@@ -49,14 +50,14 @@ const QUIET: Duration = Duration::from_millis(200);
 const MESSAGE_MAX: usize = 4096;
 
 /// How one cell is run.
-pub(super) struct Spec {
-    pub(super) scheduling: SchedulingKind,
-    pub(super) threads: usize,
-    pub(super) timeout: Duration,
+pub(crate) struct Spec {
+    pub(crate) scheduling: SchedulingKind,
+    pub(crate) threads: usize,
+    pub(crate) timeout: Duration,
 }
 
 /// Runs all phases of a scenario; what the last one came to.
-pub(super) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, String> {
+pub(crate) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, String> {
     let world = Arc::new(World::new(scenario).map_err(|error| format!("socket pairs: {error}"))?);
     let text = configuration(LOCAL, scenario);
     let config =
@@ -213,7 +214,7 @@ impl World {
 
     /// Makes all streams of a phase readable at once; when.
     fn release(&self, phase: &Phase) -> Instant {
-        let bytes = |stream: &thalweg_lab::bgp::message::Stream| Arc::new(stream.bytes.clone());
+        let bytes = |stream: &Stream| Arc::new(stream.bytes.clone());
         let streams: Vec<_> = phase.streams.iter().map(bytes).collect();
         self.unread.store(streams.iter().map(|bytes| bytes.len()).sum(), Ordering::Release);
         let begun = Instant::now();

@@ -13,12 +13,12 @@ use thalweg_node::config::{BgpConfig, ConfigErrors, ConfigSource, LearnedAddress
 use thalweg_node::control::{Identity, Reload};
 use thalweg_node::speaker::Speaker;
 
-use super::Process;
-use super::live::LiveSide;
-use crate::cli::RunArgs;
+use crate::live::LiveSide;
+use crate::options::RunOptions;
+use crate::process::Process;
 
 /// The configuration in force, and the ways to another.
-pub(super) struct Configurations {
+pub(crate) struct Configurations {
     path: PathBuf,
     /// The control socket that the file named at the start.
     socket: PathBuf,
@@ -39,8 +39,8 @@ struct InForce {
 
 impl Configurations {
     /// Of a router that has begun with this text.
-    pub(super) fn new(
-        args: &RunArgs,
+    pub(crate) fn new(
+        options: &RunOptions,
         process: &Process,
         speaker: Option<Arc<Speaker>>,
         live: Option<Arc<LiveSide>>,
@@ -48,12 +48,12 @@ impl Configurations {
         let places = live.iter().flat_map(|live| live.config().ports.clone()).map(|port| port.name);
         let (source, places) = (process.source.clone(), places.collect());
         let in_force = Mutex::new(InForce { source, learned: Vec::new(), places });
-        let (path, socket) = (args.config.clone(), process.socket.configured.clone());
+        let (path, socket) = (options.config.clone(), process.socket.configured.clone());
         Arc::new(Self { path, socket, identity: process.identity.clone(), speaker, live, in_force })
     }
 
     /// Reads the file again; whatever is wrong with it, nothing changes.
-    pub(super) fn reloader(self: &Arc<Self>) -> Arc<Reload> {
+    pub(crate) fn reloader(self: &Arc<Self>) -> Arc<Reload> {
         let this = self.clone();
         Arc::new(move |is_dry| if is_dry { this.compare() } else { this.reload() })
     }
@@ -105,7 +105,7 @@ impl Configurations {
     /// Has the router take over which addresses programs have given its mirrors: `found` says them, given the configuration
     /// in force. What cannot be taken over is left out. The addresses that are in force then, if they are others now; or
     /// why they are not.
-    pub(super) fn learn(
+    pub(crate) fn learn(
         &self,
         found: impl FnOnce(&RouterConfig) -> Vec<LearnedAddress>,
     ) -> Result<Option<Learned>, String> {
@@ -151,13 +151,13 @@ impl InForce {
 
 /// What became of addresses of mirrors.
 #[derive(Default)]
-pub(super) struct Learned {
+pub(crate) struct Learned {
     /// The ports have them now.
-    pub(super) come: Vec<LearnedAddress>,
+    pub(crate) come: Vec<LearnedAddress>,
     /// They have them no longer.
-    pub(super) gone: Vec<LearnedAddress>,
+    pub(crate) gone: Vec<LearnedAddress>,
     /// They cannot have them, and why.
-    pub(super) refused: Vec<(LearnedAddress, String)>,
+    pub(crate) refused: Vec<(LearnedAddress, String)>,
 }
 
 fn migrate_state(

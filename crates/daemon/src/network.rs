@@ -20,7 +20,7 @@ use thalweg_ports::tcp::{
 };
 
 /// Listening sockets, and how neighbors are connected to.
-pub(super) struct TcpNetwork {
+pub(crate) struct TcpNetwork {
     listeners: Vec<Listener>,
     /// Passwords that the listening sockets have.
     keys: Mutex<HashMap<IpAddr, Md5Key>>,
@@ -28,7 +28,7 @@ pub(super) struct TcpNetwork {
 
 impl TcpNetwork {
     /// Listens on all of the addresses.
-    pub(super) fn listen(addresses: &[SocketAddr]) -> Result<Self, TcpError> {
+    pub(crate) fn listen(addresses: &[SocketAddr]) -> Result<Self, TcpError> {
         let options = ListenOptions::default();
         let listeners = addresses.iter().map(|address| Listener::bind(*address, &options));
         Ok(Self { listeners: listeners.collect::<Result<_, _>>()?, keys: Mutex::default() })

@@ -36,7 +36,7 @@ enum Way {
 }
 
 /// See the module.
-pub(super) struct BgpLinks {
+pub(crate) struct BgpLinks {
     monitor: Monitor,
     links: HashMap<u32, Link>,
     addresses: Vec<InterfaceAddress>,
@@ -47,7 +47,7 @@ pub(super) struct BgpLinks {
 
 impl BgpLinks {
     /// Listens from now on.
-    pub(super) fn new(config: &RouterConfig) -> Result<Self, KernelError> {
+    pub(crate) fn new(config: &RouterConfig) -> Result<Self, KernelError> {
         // First, so that nothing is missed in between.
         let monitor = Monitor::open(Watch { links: true, addresses: true, neighbors: false, routes: false })?;
         let mut ports = HashMap::new();
@@ -63,16 +63,17 @@ impl BgpLinks {
     }
 
     /// Works until it is told to stop.
-    pub(super) fn run(mut self, speaker: &Speaker, stop: &AtomicBool) {
+    pub(crate) fn run(mut self, speaker: &Speaker, stop: &AtomicBool) {
         let mut failed = false;
-        self.tell(speaker);
+        self.tell(speaker, &speaker.direct_neighbors());
         while !stop.load(Ordering::Acquire) {
             match self.hear() {
                 Ok(any) => {
                     failed = false;
                     // Without news too: a reload may have brought neighbors, and the next news may be that their way is gone.
-                    if any || self.has_other_neighbors(speaker) {
-                        self.tell(speaker);
+                    let neighbors = speaker.direct_neighbors();
+                    if any || !self.knows(&neighbors) {
+                        self.tell(speaker, &neighbors);
                     }
                 }
                 Err(error) => {
@@ -112,20 +113,15 @@ impl BgpLinks {
         Ok(())
     }
 
-    fn has_other_neighbors(&self, speaker: &Speaker) -> bool {
-        let mut count = 0;
-        let mut is_known = true;
-        for neighbor in speaker.direct_neighbors() {
-            count += 1;
-            is_known &= self.ways.contains_key(&neighbor);
-        }
-        !is_known || count != self.ways.len()
+    /// Whether these are the neighbors whose ways are known.
+    fn knows(&self, neighbors: &[IpAddr]) -> bool {
+        neighbors.len() == self.ways.len() && neighbors.iter().all(|each| self.ways.contains_key(each))
     }
 
     /// Tells sessions what became of the ways to their neighbors.
-    fn tell(&mut self, speaker: &Speaker) {
+    fn tell(&mut self, speaker: &Speaker, neighbors: &[IpAddr]) {
         let mut ways = HashMap::new();
-        for neighbor in speaker.direct_neighbors() {
+        for &neighbor in neighbors {
             let before = self.ways.remove(&neighbor).unwrap_or(Way::None);
             let mut now = self.way(neighbor);
             match (&before, &now) {

@@ -15,64 +15,52 @@ use thalweg_dataplane::neighbor::NeighborView as Neighbor;
 use thalweg_dataplane::police::ColorCounts;
 use thalweg_exec::{ModelOptions, Priority};
 use thalweg_flow::MeterTotals;
-use thalweg_live::{
-    KernelNeighborCounts, LiveOptions, LiveRouter, NeighborSource, PortStatus, Tables, WorkerStatus,
-};
+use thalweg_live::{KernelNeighborCounts, LiveOptions, LiveRouter, NeighborSource, PortStatus, WorkerStatus};
 use thalweg_node::config::{Class, Meter, PortConfig, RedAction, RouterConfig, WorkersConfig};
 use thalweg_node::control::{
     AclRuleView, CaptureClient, CaptureRequest, CaptureSummary, CountersView, FlowCacheView, FlowOutletView,
     LiveControl, NatUse, NeighborView, PacketStatus, PolicerView, PortView, QueueView, ReceiveQueueView,
     Request, UpDown, WorkerView,
 };
-use thalweg_node::forwarding::{ConfiguredRoutes, FibForwarding};
-use thalweg_node::live::{LiveTables, PortLink};
+use thalweg_node::forwarding::{ConfiguredRoutes, ForwardingTables};
+use thalweg_node::live::PortLink;
 use thalweg_node::speaker::Speaker;
 use thalweg_node::trace::{NextNeighbor, PacketSpec, Surroundings, TraceView, explain};
 use thalweg_ports::live::RxCounters;
 use thalweg_probe::OutletStatus;
 
 use self::rates::Rates;
-use super::flows::FlowSide;
-use super::seed_number;
-use crate::Failure;
-use crate::cli::RunArgs;
+use crate::error::RunError;
+use crate::flows::FlowSide;
+use crate::options::RunOptions;
+use crate::process::seed_number;
 
 /// Packets of one chunk at most: what one batch of the stages holds.
 const CHUNK_PACKETS: usize = thalweg_base::BATCH_PACKETS;
 
 /// A router that forwards.
-pub(super) struct LiveSide {
+pub(crate) struct LiveSide {
     router: RwLock<LiveRouter>,
-    tables: Arc<FibForwarding>,
+    tables: Arc<ForwardingTables>,
     flows: Option<FlowSide>,
     /// How threads are placed and ranked, from the beginning to the end.
     workers: WorkersConfig,
     rates: Rates,
 }
 
-/// The tables, by way of who also writes BGP's routes into them.
-struct SharedTables(Arc<FibForwarding>);
-
-impl Tables for SharedTables {
-    fn with(&self, act: &mut dyn FnMut(&mut LiveTables)) {
-        self.0.with_tables(act);
-    }
-}
-
 impl LiveSide {
     /// Opens the ports and begins to forward.
-    pub(super) fn start(
+    pub(crate) fn start(
         config: &RouterConfig,
-        tables: &Arc<FibForwarding>,
-        args: &RunArgs,
-    ) -> Result<Self, Failure> {
-        let workers = args.workers.map_or(1, usize::from);
+        tables: &Arc<ForwardingTables>,
+        run: &RunOptions,
+    ) -> Result<Self, RunError> {
         let flows = config.flows.as_ref().map(|flows| FlowSide::start(flows, config, tables)).transpose()?;
         let priority = priority_of(config);
         let model = ModelOptions {
             pin_cores: config.workers.cores.clone(),
             priority,
-            ..ModelOptions::new(args.model.into(), workers)
+            ..ModelOptions::new(run.model, run.workers)
         };
         let options = LiveOptions {
             model,
@@ -80,9 +68,8 @@ impl LiveSide {
             seed: seed_number(),
             flow_outlet: flows.as_ref().map(FlowSide::outlet),
         };
-        let router = LiveRouter::start(config, Arc::new(SharedTables(tables.clone())), &options)
-            .map_err(|error| Failure::Run(error.to_string()))?;
-        tracing::info!(ports = config.ports.len(), model = %options.model.kind, workers, %priority, "forwarding");
+        let router = LiveRouter::start(config, tables.clone(), &options).map_err(RunError::Ports)?;
+        tracing::info!(ports = config.ports.len(), model = %run.model, workers = run.workers, %priority, "forwarding");
         Ok(Self {
             router: RwLock::new(router),
             tables: tables.clone(),
@@ -93,12 +80,12 @@ impl LiveSide {
     }
 
     /// How the threads that work on packets are placed and ranked.
-    pub(super) fn workers(&self) -> &WorkersConfig {
+    pub(crate) fn workers(&self) -> &WorkersConfig {
         &self.workers
     }
 
     /// Lets collectors be told the meter's counters, and BGP be asked about addresses.
-    pub(super) fn connect_flows(self: &Arc<Self>, speaker: Option<&Arc<Speaker>>) {
+    pub(crate) fn connect_flows(self: &Arc<Self>, speaker: Option<&Arc<Speaker>>) {
         let Some(flows) = &self.flows else { return };
         let weak = Arc::downgrade(self);
         flows.set_books(move || weak.upgrade()?.flow_totals());
@@ -136,12 +123,12 @@ impl LiveSide {
     }
 
     /// Whether it stopped forwarding by itself.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.lock().has_ended()
     }
 
     /// Stops forwarding, once a reload that is under way is over. Fails if flow records were lost; that is said once.
-    pub(super) fn stop(&self) -> Result<(), Failure> {
+    pub(crate) fn stop(&self) -> Result<(), RunError> {
         let stopping = self.router.write().unwrap_or_else(PoisonError::into_inner).stop();
         // Without the lock, because the flow meter's thread may ask the router for its totals.
         stopping.wait();
@@ -149,13 +136,13 @@ impl LiveSide {
     }
 
     /// What another configuration would change, or why it would be refused.
-    pub(super) fn compare(&self, config: &RouterConfig) -> Result<Vec<String>, String> {
+    pub(crate) fn compare(&self, config: &RouterConfig) -> Result<Vec<String>, String> {
         self.lock().compare(config).map_err(|error| error.to_string())
     }
 
     /// Takes another configuration over. `also` is done when nothing of it can fail any more; if that does, nothing is
     /// changed.
-    pub(super) fn reload(
+    pub(crate) fn reload(
         &self,
         config: &Arc<RouterConfig>,
         also: impl FnOnce() -> Result<Vec<String>, String>,
@@ -173,7 +160,7 @@ impl LiveSide {
     }
 
     /// Takes over what the kernel says of neighbors on ports; `None` if the host thread does not answer.
-    pub(super) fn set_kernel_neighbors(
+    pub(crate) fn set_kernel_neighbors(
         &self,
         neighbors: impl IntoIterator<Item = (u16, IpAddr, [u8; 6])>,
     ) -> Option<KernelNeighborCounts> {
@@ -181,7 +168,7 @@ impl LiveSide {
     }
 
     /// The configuration in force.
-    pub(super) fn config(&self) -> Arc<RouterConfig> {
+    pub(crate) fn config(&self) -> Arc<RouterConfig> {
         self.lock().config()
     }
 
@@ -209,7 +196,7 @@ impl LiveSide {
 
     fn ports(&self) -> Vec<PortView> {
         let ports = self.lock().ports();
-        let up = |port| self.tables.with_tables(|tables| tables.port(port)).is_some_and(|link| link.is_up);
+        let up = |port| self.tables.read().port(port).is_some_and(|link| link.is_up);
         let view = |port: PortStatus| PortView {
             name: port.name,
             interface: port.facts.interface,
@@ -234,7 +221,7 @@ impl LiveSide {
     }
 
     /// Looks at counters once a second until `stop` is set, for rates: the body of a thread.
-    pub(super) fn sample(&self, stop: &AtomicBool) {
+    pub(crate) fn sample(&self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             self.rates.look(Instant::now(), &self.ports(), &self.queues());
             std::thread::park_timeout(rates::EVERY);
@@ -399,21 +386,21 @@ impl LiveSide {
 /// What is around the stages of a router that runs.
 struct Around<'r> {
     router: &'r LiveRouter,
-    tables: &'r FibForwarding,
+    tables: &'r ForwardingTables,
 }
 
 impl Surroundings for Around<'_> {
     fn prefix(&self, destination: IpAddr) -> Option<String> {
-        let (_, prefix) = self.tables.with_tables(|tables| tables.fib().lookup(destination));
+        let (_, prefix) = self.tables.read().fib().lookup(destination);
         prefix.map(|prefix| prefix.to_string())
     }
 
     fn next_of(&self, number: u32, flow_hash: u32, destination: IpAddr) -> Option<(u16, IpAddr)> {
-        self.tables.with_tables(|tables| tables.next_of(number, flow_hash, destination))
+        self.tables.read().next_of(number, flow_hash, destination)
     }
 
     fn link(&self, port: u16) -> Option<PortLink> {
-        self.tables.with_tables(|tables| tables.port(port))
+        self.tables.read().port(port)
     }
 
     fn neighbor(&self, port: u16, address: IpAddr) -> Option<NextNeighbor> {

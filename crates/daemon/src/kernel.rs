@@ -22,9 +22,9 @@ use thalweg_node::forwarding::{
 use thalweg_node::speaker::{Restart, Speaker};
 use thalweg_ports::kernel::{KernelError, KernelOptions, KernelRoutes};
 
-use super::networks::{Networks, PAUSE_AFTER_FAILURE};
-use super::restart::is_wanted;
 use crate::kernel_installer::KernelInstaller;
+use crate::networks::{Networks, PAUSE_AFTER_FAILURE};
+use crate::restart::is_wanted;
 
 /// How long to wait for changes before looking at other things.
 const WAIT: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ const REPORT_EVERY: Duration = Duration::from_millis(200);
 const FAILURES_KEPT: usize = 16;
 
 /// The status, for whoever asks.
-pub(super) struct KernelForwarding {
+pub(crate) struct KernelForwarding {
     view: Mutex<ForwardingView>,
 }
 
@@ -66,7 +66,7 @@ impl KernelForwarding {
 }
 
 /// What the thread owns.
-pub(super) struct KernelThread {
+pub(crate) struct KernelThread {
     inbox: Arc<Inbox>,
     shared: Arc<KernelForwarding>,
     networks: Networks,
@@ -91,7 +91,7 @@ pub(super) struct KernelThread {
 impl KernelThread {
     /// Opens the ways to the kernel and reads where next hops are. What a predecessor left is removed, unless this is a
     /// restart; that it is one is also known by such routes, where neighbors may have kept ours.
-    pub(super) fn new(
+    pub(crate) fn new(
         inbox: Arc<Inbox>,
         config: &BgpConfig,
         restart: &mut Option<Restart>,
@@ -141,19 +141,19 @@ impl KernelThread {
     }
 
     /// What others may ask while the thread runs.
-    pub(super) fn forwarding(&self) -> Arc<KernelForwarding> {
+    pub(crate) fn forwarding(&self) -> Arc<dyn Forwarding> {
         self.shared.clone()
     }
 
     /// Says which next hops can be reached, if that is wanted: for the first time before any session brings routes.
-    pub(super) fn tell_next_hops(&self, speaker: &Speaker) {
+    pub(crate) fn tell_next_hops(&self, speaker: &Speaker) {
         if self.checks_next_hops {
             speaker.set_next_hops(self.networks.underlay().next_hop_view());
         }
     }
 
     /// Works until the inbox is closed.
-    pub(super) fn run(mut self, speaker: &Speaker) {
+    pub(crate) fn run(mut self, speaker: &Speaker) {
         loop {
             let task = self.inbox.next(WAIT);
             let is_idle = matches!(task, Task::Idle);

@@ -55,7 +55,7 @@ struct Note {
 }
 
 /// Whether some neighbor may keep our routes over a restart.
-pub(super) fn is_wanted(bgp: &BgpConfig) -> bool {
+pub(crate) fn is_wanted(bgp: &BgpConfig) -> bool {
     let dynamic = bgp.groups.iter().filter_map(|group| group.dynamic.as_ref());
     let mut all =
         bgp.neighbors.iter().map(|neighbor| &**neighbor).chain(dynamic.map(|range| &range.template));
@@ -63,14 +63,14 @@ pub(super) fn is_wanted(bgp: &BgpConfig) -> bool {
 }
 
 /// The note's file: beside the control socket.
-pub(super) fn path(socket: &Path) -> PathBuf {
+pub(crate) fn path(socket: &Path) -> PathBuf {
     let mut name = socket.as_os_str().to_owned();
     name.push(".restart");
     name.into()
 }
 
 /// What a predecessor left: `None` for a cold start. `forced`: this is a restart whatever there is.
-pub(super) fn find(path: &Path, bgp: &BgpConfig, forced: bool) -> Option<Restart> {
+pub(crate) fn find(path: &Path, bgp: &BgpConfig, forced: bool) -> Option<Restart> {
     let neighbors = if is_wanted(bgp) { read(path) } else { None };
     let restart = neighbors.map(|neighbors| Restart { neighbors: Some(neighbors) });
     restart.or_else(|| forced.then(Restart::default))
@@ -104,7 +104,7 @@ fn read(path: &Path) -> Option<Vec<RestartNeighbor>> {
 }
 
 /// Keeps the note.
-pub(super) struct NoteKeeper {
+pub(crate) struct NoteKeeper {
     path: PathBuf,
     state: Mutex<State>,
 }
@@ -120,7 +120,7 @@ struct State {
 
 impl NoteKeeper {
     /// Takes over the note of a predecessor, or has none. `restart`: what it said.
-    pub(super) fn new(path: PathBuf, restart: Option<&Restart>) -> Self {
+    pub(crate) fn new(path: PathBuf, restart: Option<&Restart>) -> Self {
         let place = Place::here().unwrap_or_else(|error| {
             tracing::warn!("cannot tell this boot from another: a restart will be a cold start: {error}");
             Place::default()
@@ -132,7 +132,7 @@ impl NoteKeeper {
     }
 
     /// Brings the note up to date until it is time to stop.
-    pub(super) fn run(&self, speaker: &Speaker, stop: &AtomicBool) {
+    pub(crate) fn run(&self, speaker: &Speaker, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             if speaker.take_sessions_changed() {
                 self.update(speaker);
@@ -155,7 +155,7 @@ impl NoteKeeper {
     }
 
     /// The router ends. Called while sessions are still there.
-    pub(super) fn close(&self, speaker: &Speaker, on_stop: OnStop) {
+    pub(crate) fn close(&self, speaker: &Speaker, on_stop: OnStop) {
         match on_stop {
             OnStop::KeepRoutes => self.update(speaker),
             OnStop::RemoveRoutes => self.lock().write(&self.path, Vec::new()),

@@ -29,14 +29,14 @@ use std::time::{Duration, Instant};
 use thalweg_base::IpPrefix;
 use thalweg_node::config::{KernelSync, RouterConfig};
 use thalweg_node::fib::UnderlayTarget;
-use thalweg_node::forwarding::{FibForwarding, KernelSyncView};
+use thalweg_node::forwarding::{ForwardingTables, KernelSyncView};
 use thalweg_node::live::{OtherWay, OtherWays};
 use thalweg_ports::kernel::{
     FollowedRoutes, Heard, KernelError, KernelOptions, KernelRoute, KernelRoutes, PROTOCOL, RouteTarget,
 };
 use thalweg_ports::live::link::Links;
 
-use super::live::LiveSide;
+use crate::live::LiveSide;
 use neighbors::{Interfaces, NeighborSync};
 
 /// How often news are looked at.
@@ -66,8 +66,8 @@ struct Names {
 }
 
 /// See the module.
-pub(super) struct KernelSyncer {
-    fib: Arc<FibForwarding>,
+pub(crate) struct KernelSyncer {
+    tables: Arc<ForwardingTables>,
     config: KernelSync,
     resolves_bgp: bool,
     names: Vec<Names>,
@@ -103,8 +103,8 @@ pub(super) struct KernelSyncer {
 
 impl KernelSyncer {
     /// Opens the ways to the kernel. The first look is the thread's.
-    pub(super) fn new(
-        fib: Arc<FibForwarding>,
+    pub(crate) fn new(
+        tables: Arc<ForwardingTables>,
         live: Option<Arc<LiveSide>>,
         config: &RouterConfig,
     ) -> Result<Self, KernelError> {
@@ -114,10 +114,10 @@ impl KernelSyncer {
         let now = Instant::now();
         let sync = config.kernel;
         let neighbors = live.clone().filter(|_| sync.import_neighbors || sync.export_neighbors);
-        let neighbors = neighbors.map(|live| NeighborSync::new(live, fib.clone(), sync)).transpose()?;
+        let neighbors = neighbors.map(|live| NeighborSync::new(live, tables.clone(), sync)).transpose()?;
         let follows_routes = sync.import || sync.export;
         Ok(Self {
-            fib,
+            tables,
             config: config.kernel,
             resolves_bgp: config.bgp.is_some(),
             names: names_of(config),
@@ -150,7 +150,7 @@ impl KernelSyncer {
     }
 
     /// Works until it is told to stop.
-    pub(super) fn run(mut self, stop: &AtomicBool) {
+    pub(crate) fn run(mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             let more = self.import();
             let scan = Instant::now() >= self.scan_at;
@@ -197,7 +197,7 @@ impl KernelSyncer {
             self.look_again = true;
         }
         self.migrate_state(&changed);
-        let reloads = self.fib.reloads();
+        let reloads = self.tables.reloads();
         if std::mem::replace(&mut self.reloads, reloads) != reloads {
             self.underlay_is_old = true;
             if let Some(live) = &self.live {
@@ -211,7 +211,7 @@ impl KernelSyncer {
                 }
             }
         }
-        let life = self.fib.life_changes();
+        let life = self.tables.life_changes();
         self.underlay_is_old |= std::mem::replace(&mut self.life, life) != life;
         let resolves = self.resolves_bgp && self.config.import && !heard.more;
         if self.underlay_is_old && resolves && Instant::now() >= self.underlay_not_before {
@@ -348,7 +348,7 @@ impl KernelSyncer {
                 }
             }
             if !changes.is_empty() {
-                let without_room = self.fib.with_tables(|tables| tables.set_others(&changes));
+                let without_room = self.tables.set_others(&changes);
                 self.view.without_room += without_room as u64;
                 self.underlay_is_old = true;
             }
@@ -371,16 +371,16 @@ impl KernelSyncer {
             .iter()
             .filter_map(|prefix| {
                 let ways: Vec<_> = self.ways(*prefix)?.iter().flatten().map(target).collect();
-                let first = if ways.len() > 1 { self.fib.alive_of(&ways) } else { ways.first().copied() };
+                let first = if ways.len() > 1 { self.tables.alive_of(&ways) } else { ways.first().copied() };
                 Some((*prefix, first?))
             })
             .collect();
-        self.fib.set_others_underlay(others.into_iter());
+        self.tables.set_others_underlay(others.into_iter());
     }
 
     /// Puts what the router has into the kernel, where that is not as it should be.
     fn export(&mut self, scan: bool) {
-        let generation = self.fib.generation();
+        let generation = self.tables.generation();
         let is_news = generation != self.exported_generation;
         let is_due = (is_news || self.look_again) && Instant::now() >= self.export_not_before;
         // Before the interfaces are known there is nothing to go by.
@@ -420,7 +420,7 @@ impl KernelSyncer {
     /// The routes that the kernel is to have.
     fn wanted(&mut self) -> HashMap<IpPrefix, RouteTarget> {
         let (mut wanted, mut without_mirror) = (HashMap::new(), 0);
-        for (prefix, target) in self.fib.desired() {
+        for (prefix, target) in self.tables.desired() {
             let mirror = |link: u32| self.mirrors.get(&u16::try_from(link).ok()?).copied();
             let target = match target {
                 UnderlayTarget::Connected { .. } if self.connected.contains(&prefix) => continue,
@@ -453,10 +453,10 @@ impl KernelSyncer {
 
     fn tell(&mut self) {
         self.view.kernel_routes = self.followed.prefixes().len() as u64;
-        let (imported, behind) = self.fib.with_tables(|tables| tables.others());
+        let (imported, behind) = self.tables.read().others();
         (self.view.imported, self.view.imported_behind) = (imported as u64, behind as u64);
         self.view.failures = self.failures.iter().cloned().collect();
-        self.fib.set_kernel_sync(self.view.clone());
+        self.tables.set_kernel_sync(self.view.clone());
     }
 }
 

@@ -12,7 +12,7 @@ use thalweg_wire::mrt::Content;
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
 /// Puts the routes of a file into the RIB; what cannot be read is said and left out.
-pub(super) fn seed(path: &Path, speaker: &Speaker) {
+pub(crate) fn seed(path: &Path, speaker: &Speaker) {
     let begun = Instant::now();
     let mut told_at = begun;
     let mut reader = match MrtReader::open(path) {

@@ -9,7 +9,7 @@ use thalweg_exec::Priority;
 const BUDGET_PERCENT: i64 = 85;
 
 /// The priority, and what to do about what is missing.
-pub(crate) fn here(wanted: Priority) -> (Priority, Option<String>) {
+pub fn here(wanted: Priority) -> (Priority, Option<String>) {
     let (allowed, why) = wanted.allowed();
     let refused = why.filter(|_| allowed != wanted).map(|why| {
         let right = match wanted {

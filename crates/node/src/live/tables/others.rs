@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use thalweg_base::{DropReason, IpPrefix};
 use thalweg_dataplane::lpm::NextHopId;
 
-use super::tables::{Group, LiveTables, Path};
+use super::{Group, LiveTables, Path};
 
 /// One of the ways of such a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,11 @@
-//! Best routes into the data plane's tables.
+//! The router's forwarding tables: made before anything that reads or writes them, and shared by handles.
+//!
+//! Three threads write them, under one lock: the host thread (neighbors, links), the one that follows the kernel (others'
+//! routes), and the one that installs BGP's best routes. A reload changes configured routes the same way. Packets take no
+//! lock: they read what [`LiveTables`] publishes. Other readers hold the lock for a question ([`ForwardingTables::read`]).
 
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,9 +16,9 @@ use thalweg_base::{IpPrefix, Prefix};
 use super::ground::{self, Alternatives, alternatives_of};
 use super::{Forwarding, ForwardingView, Inbox, KernelSyncView, Task, rescan, view_of};
 use crate::BuildError;
-use crate::config::{NextHopCheck, RouteTarget, RouterConfig};
+use crate::config::{MacAddress, NextHopCheck, RouteTarget, RouterConfig};
 use crate::fib::{Outlet, OutletConfig, Underlay, UnderlayRoute, UnderlayTarget, Way};
-use crate::live::LiveTables;
+use crate::live::{LiveTables, OtherWays, PortLink, RouteChange, RouteDifference};
 use crate::speaker::Speaker;
 
 /// How long the thread waits before it looks whether it is still wanted; it is woken for anything else.
@@ -61,7 +66,7 @@ pub struct FibWay {
     pub state: Option<String>,
 }
 
-/// The routes of a configuration, for [`FibForwarding::set_configured`]: made beforehand, for it may be a full table.
+/// The routes of a configuration, for [`ForwardingTables::set_configured`]: made beforehand, for it may be a full table.
 #[derive(Debug)]
 pub struct ConfiguredRoutes {
     routes: Vec<(IpPrefix, UnderlayTarget)>,
@@ -95,17 +100,18 @@ pub struct FibRouteView {
     pub ways: Vec<FibWay>,
 }
 
-/// The data plane's tables and the outlet that keeps them.
-pub struct FibForwarding {
-    inbox: Arc<Inbox>,
+/// See the module.
+pub struct ForwardingTables {
     state: Mutex<State>,
+    /// Where BGP's best routes come from, if they are installed here.
+    inbox: Option<Arc<Inbox>>,
     /// Goes up with every change of what the router itself knows.
     generation: AtomicU64,
-    /// The configured routes, for whoever tells the kernel or adds its routes to them.
+    /// The configured routes: they go into the kernel, or others' routes are added to them.
     configured: Mutex<Vec<(IpPrefix, UnderlayTarget)>>,
     /// Whether decisions are told which next hops are dead: the kernel's routes say so where those are asked.
     tells_next_hops: bool,
-    /// Whether somebody wants those, and whether next hops resolve by others' routes too.
+    /// Whether configured routes are kept, and whether next hops resolve by others' routes too.
     keeps_configured: bool,
     has_others: bool,
     /// How often they were replaced.
@@ -114,13 +120,25 @@ pub struct FibForwarding {
 }
 
 struct State {
-    outlet: Outlet,
     tables: LiveTables,
+    /// BGP's routes in them.
+    outlet: Outlet,
     /// Names of ports, by link.
     ports: Vec<String>,
     alternatives: Alternatives,
     /// The number of the tables' last change of life that the routes have followed.
     life: u64,
+}
+
+/// The tables, which nobody changes as long as this is held: for a question.
+pub struct TablesRead<'t>(MutexGuard<'t, State>);
+
+impl Deref for TablesRead<'_> {
+    type Target = LiveTables;
+
+    fn deref(&self) -> &LiveTables {
+        &self.0.tables
+    }
 }
 
 impl State {
@@ -136,9 +154,9 @@ impl State {
     }
 }
 
-impl FibForwarding {
-    /// Tables with the routes of the configuration.
-    pub fn new(inbox: Arc<Inbox>, config: &RouterConfig) -> Result<Self, BuildError> {
+impl ForwardingTables {
+    /// Tables with the routes of the configuration. BGP's best routes come by the inbox, if they come here.
+    pub fn new(config: &RouterConfig, inbox: Option<Arc<Inbox>>) -> Result<Self, BuildError> {
         let tables = LiveTables::new(config)?;
         let outlet_config =
             OutletConfig { first_hop: tables.first_hop(), backups: true, ..OutletConfig::default() };
@@ -152,8 +170,8 @@ impl FibForwarding {
         let checks = config.bgp.as_ref().map(|bgp| bgp.next_hop_check);
         let alternatives = Alternatives::new(alternatives_of(config));
         Ok(Self {
+            state: Mutex::new(State { tables, outlet, ports, alternatives, life: 0 }),
             inbox,
-            state: Mutex::new(State { outlet, tables, ports, alternatives, life: 0 }),
             tells_next_hops: checks == Some(NextHopCheck::Off) && !config.ports.is_empty(),
             generation,
             configured: Mutex::new(configured),
@@ -202,7 +220,9 @@ impl FibForwarding {
     /// What next hops are resolved with is different: whoever reads that has to look again.
     fn ground_changed(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
-        self.inbox.note_ground();
+        if let Some(inbox) = &self.inbox {
+            inbox.note_ground();
+        }
     }
 
     /// Follows what the tables learned of links and neighbors.
@@ -246,11 +266,12 @@ impl FibForwarding {
         *self.kernel_sync.lock().unwrap_or_else(PoisonError::into_inner) = Some(view);
     }
 
-    /// Works the inbox off until it is closed: the body of a thread.
+    /// Installs BGP's best routes until the inbox is closed: the body of a thread.
     pub fn run(&self, speaker: &Speaker) {
+        let Some(inbox) = &self.inbox else { return };
         speaker.report_ranks(RANKS);
         loop {
-            match self.inbox.next(WAIT) {
+            match inbox.next(WAIT) {
                 Task::Ground if self.tells_next_hops => self.tell_next_hops(speaker),
                 Task::Ground => {}
                 Task::Changes(changes) => {
@@ -269,12 +290,61 @@ impl FibForwarding {
         }
     }
 
-    /// Does something with the tables, between batches of routes.
-    pub fn with_tables<T>(&self, act: impl FnOnce(&mut LiveTables) -> T) -> T {
+    /// The tables, for a question. A thread that holds this asks for nothing else here.
+    pub fn read(&self) -> TablesRead<'_> {
+        TablesRead(self.lock())
+    }
+
+    /// Changes the tables; routes follow what that means for links and neighbors.
+    fn change<T>(&self, change: impl FnOnce(&mut LiveTables) -> T) -> T {
         let mut state = self.lock();
-        let result = act(&mut state.tables);
+        let result = change(&mut state.tables);
         self.follow_life(&mut state);
         result
+    }
+
+    /// See [`LiveTables::set_port`].
+    pub fn set_port(&self, port: u16, link: PortLink) {
+        self.change(|tables| tables.set_port(port, link));
+    }
+
+    /// The same for a port that is known, with what it is given now.
+    pub fn update_port(&self, port: u16, update: impl FnOnce(PortLink) -> PortLink) {
+        self.change(|tables| {
+            if let Some(link) = tables.port(port) {
+                tables.set_port(port, update(link));
+            }
+        });
+    }
+
+    /// See [`LiveTables::set_neighbors`].
+    pub fn set_neighbors(&self, news: &[((u16, IpAddr), Option<MacAddress>)]) -> usize {
+        self.change(|tables| tables.set_neighbors(news))
+    }
+
+    /// See [`LiveTables::set_others`].
+    pub fn set_others(&self, changes: &[(IpPrefix, Option<OtherWays>)]) -> usize {
+        self.change(|tables| tables.set_others(changes))
+    }
+
+    /// See [`LiveTables::begin_routes`].
+    pub fn begin_routes(&self, routes: RouteDifference) -> Result<RouteChange, BuildError> {
+        self.change(|tables| tables.begin_routes(routes))
+    }
+
+    /// See [`LiveTables::change_routes`].
+    pub fn change_routes(&self, change: &mut RouteChange, most: usize) -> Result<bool, BuildError> {
+        self.change(|tables| tables.change_routes(change, most))
+    }
+
+    /// See [`LiveTables::finish_routes`].
+    pub fn finish_routes(&self, change: RouteChange) {
+        self.change(|tables| tables.finish_routes(change));
+    }
+
+    /// See [`LiveTables::undo_routes`].
+    pub fn undo_routes(&self, change: &mut RouteChange, most: usize) -> bool {
+        self.change(|tables| tables.undo_routes(change, most))
     }
 
     /// Resolves next hops of BGP routes with the routes of another configuration, and tells the kernel of these. Where
@@ -311,10 +381,14 @@ impl FibForwarding {
     }
 }
 
-impl Forwarding for FibForwarding {
+impl Forwarding for ForwardingTables {
     fn status(&self) -> ForwardingView {
         let state = self.lock();
-        let view = view_of("fib", &state.outlet, self.inbox.counters());
+        let view = view_of(
+            "fib",
+            &state.outlet,
+            self.inbox.as_ref().map(|inbox| inbox.counters()).unwrap_or_default(),
+        );
         let kernel_sync = self.kernel_sync.lock().unwrap_or_else(PoisonError::into_inner).clone();
         ForwardingView { table_bytes: Some(state.tables.fib().memory_bytes() as u64), kernel_sync, ..view }
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use thalweg_flow::export::NatEvent;
 use thalweg_flow::{FlowRecord, Meter, MeterTotals, NO_AS, NO_INTERFACE};
 use thalweg_node::config::{Driver, FlowsConfig, KeepConfig, PortConfig, RouterConfig};
-use thalweg_node::forwarding::FibForwarding;
+use thalweg_node::forwarding::ForwardingTables;
 use thalweg_node::plan::RecordOutlet;
 use thalweg_node::speaker::{BestPathTo, Speaker};
 use thalweg_ports::live::link::Links;
@@ -21,7 +21,7 @@ use thalweg_probe::{
 };
 use thalweg_store::{Notify, Retention, Severity};
 
-use crate::Failure;
+use crate::error::RunError;
 
 /// How long an answer of the tables is kept.
 const KEPT: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ const KEPT: Duration = Duration::from_secs(5);
 const ADDRESSES_MAX: usize = 1 << 16;
 
 /// Tells the meter's totals: the router is there only after the delivery.
-pub(super) type RouterTotals = Arc<OnceLock<Box<dyn Fn() -> Option<MeterTotals> + Send + Sync>>>;
+pub(crate) type RouterTotals = Arc<OnceLock<Box<dyn Fn() -> Option<MeterTotals> + Send + Sync>>>;
 
 /// Shows the meter, as soon as there is one.
 type MeterOfRouter = Arc<OnceLock<Box<dyn Fn() -> Option<Arc<Meter>> + Send + Sync>>>;
@@ -38,7 +38,7 @@ type MeterOfRouter = Arc<OnceLock<Box<dyn Fn() -> Option<Arc<Meter>> + Send + Sy
 type NamedPorts = Arc<Mutex<Vec<(String, Option<String>)>>>;
 
 /// Delivery of flow records.
-pub(super) struct FlowSide {
+pub(crate) struct FlowSide {
     ports: NamedPorts,
     delivery: Mutex<Option<RouterDelivery>>,
     outlet: Arc<Outlet>,
@@ -66,11 +66,11 @@ impl RecordOutlet for Outlet {
 
 impl FlowSide {
     /// Opens collectors and store.
-    pub(super) fn start(
+    pub(crate) fn start(
         flows: &FlowsConfig,
         config: &RouterConfig,
-        tables: &Arc<FibForwarding>,
-    ) -> Result<Self, Failure> {
+        tables: &Arc<ForwardingTables>,
+    ) -> Result<Self, RunError> {
         let speaker = Arc::new(OnceLock::new());
         let (totals, meter) = (RouterTotals::default(), MeterOfRouter::default());
         let (shown, ports) = (meter.clone(), NamedPorts::default());
@@ -96,67 +96,64 @@ impl FlowSide {
             meters: Box::new(move || shown.get().and_then(|meter| meter()).into_iter().collect()),
             complete: Box::new(move |record| known.complete(record)),
         };
-        let started = RouterDelivery::start(options);
-        let (delivery, way) = started.map_err(|error| Failure::Run(format!("[flows]: {error}")))?;
+        let (delivery, way) = RouterDelivery::start(options).map_err(RunError::Flows)?;
         tracing::info!(collectors = flows.collectors.len(), store = ?flows.store, "metering flows");
         let (delivery, outlet) = (Mutex::new(Some(delivery)), Arc::new(Outlet(way)));
         Ok(Self { ports, delivery, outlet, speaker, totals, meter })
     }
 
     /// The way for records.
-    pub(super) fn outlet(&self) -> Arc<dyn RecordOutlet> {
+    pub(crate) fn outlet(&self) -> Arc<dyn RecordOutlet> {
         self.outlet.clone()
     }
 
     /// The ports of another configuration. Records of flows by ports that are gone are still to come.
-    pub(super) fn set_ports(&self, config: &RouterConfig) {
+    pub(crate) fn set_ports(&self, config: &RouterConfig) {
         name_ports(&self.ports, config);
         self.outlet.0.ask_again();
     }
 
     /// From now on BGP is asked too.
-    pub(super) fn set_speaker(&self, speaker: &Arc<Speaker>) {
+    pub(crate) fn set_speaker(&self, speaker: &Arc<Speaker>) {
         // There is one.
         let _ = self.speaker.set(speaker.clone());
     }
 
     /// From now on collectors are told these totals.
-    pub(super) fn set_books(&self, totals: impl Fn() -> Option<MeterTotals> + Send + Sync + 'static) {
+    pub(crate) fn set_books(&self, totals: impl Fn() -> Option<MeterTotals> + Send + Sync + 'static) {
         // They are set once, by whoever started the router.
         let _ = self.totals.set(Box::new(totals));
     }
 
     /// From now on answers from the dataset have the flows of this meter.
-    pub(super) fn set_meter(&self, meter: impl Fn() -> Option<Arc<Meter>> + Send + Sync + 'static) {
+    pub(crate) fn set_meter(&self, meter: impl Fn() -> Option<Arc<Meter>> + Send + Sync + 'static) {
         // It is set once, as the totals are.
         let _ = self.meter.set(Box::new(meter));
     }
 
     /// Records and packets that found the queue full.
-    pub(super) fn lost(&self) -> (u64, u64) {
+    pub(crate) fn lost(&self) -> (u64, u64) {
         let lost = self.outlet.0.lost();
         (lost.records, lost.packets)
     }
 
     /// Events of NAT handed over, and lost.
-    pub(super) fn nat_events(&self) -> (u64, u64) {
+    pub(crate) fn nat_events(&self) -> (u64, u64) {
         self.outlet.0.nat_events()
     }
 
     /// How collectors and store do, and how often the wall clock was set.
-    pub(super) fn outlets(&self) -> (Vec<OutletStatus>, u64) {
+    pub(crate) fn outlets(&self) -> (Vec<OutletStatus>, u64) {
         let delivery = self.delivery.lock().unwrap_or_else(PoisonError::into_inner);
         delivery.as_ref().map(|delivery| (delivery.statuses(), delivery.clock_steps())).unwrap_or_default()
     }
 
     /// Delivers what there is. No more records come. Fails with what was lost, of records that were to be kept or sent.
-    pub(super) fn finish(&self) -> Result<(), Failure> {
+    pub(crate) fn finish(&self) -> Result<(), RunError> {
         self.outlet.0.close();
         let delivery = self.delivery.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(delivery) = delivery else { return Ok(()) };
-        let outlets = delivery
-            .finish()
-            .map_err(|error| Failure::Run(format!("[flows]: flow records were lost: {error}")))?;
+        let outlets = delivery.finish().map_err(RunError::FlowDelivery)?;
         let mut failures = Vec::new();
         for outlet in outlets {
             let (to, records) = (&outlet.to, outlet.records);
@@ -172,7 +169,7 @@ impl FlowSide {
                 }
             }
         }
-        if failures.is_empty() { Ok(()) } else { Err(Failure::Incomplete(failures)) }
+        if failures.is_empty() { Ok(()) } else { Err(RunError::FlowRecordsLost(failures)) }
     }
 }
 
@@ -227,7 +224,7 @@ fn interfaces_of(ports: NamedPorts) -> AskInterfaces {
 
 /// What the router's tables know of addresses.
 struct Known {
-    tables: Arc<FibForwarding>,
+    tables: Arc<ForwardingTables>,
     speaker: Arc<OnceLock<Arc<Speaker>>>,
     of: HashMap<IpAddr, About>,
     since: Instant,
@@ -241,7 +238,7 @@ struct About {
 }
 
 impl Known {
-    fn new(tables: Arc<FibForwarding>, speaker: Arc<OnceLock<Arc<Speaker>>>) -> Self {
+    fn new(tables: Arc<ForwardingTables>, speaker: Arc<OnceLock<Arc<Speaker>>>) -> Self {
         Self { tables, speaker, of: HashMap::new(), since: Instant::now() }
     }
 
@@ -264,10 +261,11 @@ impl Known {
         if let Some(known) = self.of.get(&address) {
             return *known;
         }
-        let next_hop = self.tables.with_tables(|tables| {
+        let next_hop = {
+            let tables = self.tables.read();
             let (hop, _) = tables.fib().lookup(address);
             tables.ways_of(hop, Some(address)).first().and_then(|(_, neighbor, _)| *neighbor)
-        });
+        };
         let bgp = self.speaker.get().and_then(|speaker| speaker.best_path_to(address));
         let about = About { next_hop: next_hop.filter(|neighbor| *neighbor != address), bgp };
         self.of.insert(address, about);

@@ -51,7 +51,7 @@ enum What {
 
 /// Where what sessions read waits for the thread that writes it.
 #[derive(Default)]
-pub(super) struct UpdateTap {
+pub(crate) struct UpdateTap {
     state: Mutex<TapState>,
     ready: Condvar,
 }
@@ -103,7 +103,7 @@ impl UpdateTap {
     }
 
     /// Has the thread finish its files and end.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.ready.notify_all();
     }
@@ -126,7 +126,7 @@ struct Files {
 }
 
 /// Writes until the tap is closed: the body of a thread.
-pub(super) fn write(config: &MrtConfig, tap: &UpdateTap, speaker: &Speaker) {
+pub(crate) fn write(config: &MrtConfig, tap: &UpdateTap, speaker: &Speaker) {
     let mut files = Files::new(config);
     loop {
         let timeout = if files.dump.is_some() { Duration::ZERO } else { WAIT };

@@ -41,10 +41,10 @@ const SILENT_MAX: usize = 1024;
 const EVENTS_PER_TURN: usize = 4096;
 
 /// After reading failed, and between two words about failures.
-pub(super) const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(10);
+pub(crate) const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(10);
 
 /// Networks and others' routes as they are now.
-pub(super) struct Networks {
+pub(crate) struct Networks {
     protocol: u8,
     monitor: Monitor,
     underlay: Underlay,
@@ -60,7 +60,7 @@ pub(super) struct Networks {
 
 impl Networks {
     /// Reads them for the first time. Routes of `protocol` are ours.
-    pub(super) fn open(protocol: u8) -> Result<Self, KernelError> {
+    pub(crate) fn open(protocol: u8) -> Result<Self, KernelError> {
         // First, so that nothing is missed in between.
         let monitor = Monitor::open(Watch { links: true, addresses: true, neighbors: true, routes: true })?;
         let view = NetworkView::read(protocol)?;
@@ -124,18 +124,18 @@ impl Networks {
     }
 
     /// What they were when they were read last.
-    pub(super) fn underlay(&self) -> &Underlay {
+    pub(crate) fn underlay(&self) -> &Underlay {
         &self.underlay
     }
 
     /// How often they were read.
-    pub(super) fn reads(&self) -> u64 {
+    pub(crate) fn reads(&self) -> u64 {
         self.reads
     }
 
     /// Listens, and reads them if it is time; whether they are others than before. `is_next_hop` says of whom else but
     /// gateways it matters whether they are silent.
-    pub(super) fn follow(&mut self, is_next_hop: impl Fn(IpAddr) -> bool) -> Result<bool, String> {
+    pub(crate) fn follow(&mut self, is_next_hop: impl Fn(IpAddr) -> bool) -> Result<bool, String> {
         self.hear(&is_next_hop).map_err(|error| format!("listening: {error}"))?;
         self.ask().map_err(|error| format!("asking for silent gateways: {error}"))?;
         if self.read_at.is_none_or(|at| at > Instant::now()) {
@@ -181,7 +181,7 @@ impl Networks {
 }
 
 /// `next_hop_check = "kernel"` in a router that installs nothing there: a thread that listens and tells.
-pub(super) struct NextHopThread {
+pub(crate) struct NextHopThread {
     networks: Networks,
 }
 
@@ -189,17 +189,17 @@ impl NextHopThread {
     /// How often is listened.
     const WAIT: Duration = Duration::from_millis(100);
 
-    pub(super) fn new(protocol: u8) -> Result<Self, KernelError> {
+    pub(crate) fn new(protocol: u8) -> Result<Self, KernelError> {
         Ok(Self { networks: Networks::open(protocol)? })
     }
 
     /// Says for the first time which next hops can be reached: before any session brings routes.
-    pub(super) fn begin(&self, speaker: &Speaker) {
+    pub(crate) fn begin(&self, speaker: &Speaker) {
         speaker.set_next_hops(self.networks.underlay().next_hop_view());
     }
 
     /// Works until it is told to stop.
-    pub(super) fn run(mut self, speaker: &Speaker, stop: &Arc<AtomicBool>) {
+    pub(crate) fn run(mut self, speaker: &Speaker, stop: &Arc<AtomicBool>) {
         let mut told_at: Option<Instant> = None;
         while !stop.load(Ordering::Acquire) {
             let config = speaker.config();

@@ -1,0 +1,178 @@
+//! What runs beside BGP's scheduling, each on its own thread: readers of best routes, the kernel's followers, MRT files.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use thalweg_node::config::{BgpConfig, Install, NextHopCheck, RouterConfig};
+use thalweg_node::forwarding::{Forwarding, ForwardingTables, Inbox};
+use thalweg_node::speaker::{Restart, RouteReader, SessionTap, Speaker};
+use thalweg_ports::kernel::PROTOCOL;
+
+use crate::bgp_links::BgpLinks;
+use crate::error::RunError;
+use crate::kernel::KernelThread;
+use crate::kernel_sync::KernelSyncer;
+use crate::live::LiveSide;
+use crate::mrt::{self, UpdateTap};
+use crate::networks::NextHopThread;
+use crate::restart::{self, NoteKeeper};
+use crate::seed;
+
+/// What to say where the system gives no thread.
+pub(crate) const NO_THREAD: &str = "cannot start a thread";
+
+/// What runs beside the scheduling, each on its own thread.
+pub(crate) struct Helpers {
+    inbox: Option<Arc<Inbox>>,
+    tables: Option<Arc<ForwardingTables>>,
+    kernel: Option<KernelThread>,
+    next_hops: Option<NextHopThread>,
+    bgp_links: Option<BgpLinks>,
+    forwarding: Option<Arc<dyn Forwarding>>,
+    tap: Option<Arc<UpdateTap>>,
+    /// What a predecessor left, until it is told.
+    pub(crate) restart: Option<Restart>,
+    /// Routes stay in the kernel at the end.
+    pub(crate) keeps_routes: Arc<AtomicBool>,
+    /// Ends the thread that no inbox ends.
+    pub(crate) stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Helpers {
+    pub(crate) fn new(
+        bgp: Option<&BgpConfig>,
+        config: &RouterConfig,
+        tables: Option<Arc<ForwardingTables>>,
+        inbox: Option<Arc<Inbox>>,
+        mut restart: Option<Restart>,
+    ) -> Result<Self, RunError> {
+        let keeps_routes = Arc::<AtomicBool>::default();
+        let kernel = match (bgp, &inbox) {
+            (Some(bgp), Some(inbox)) if bgp.install == Install::Kernel => {
+                Some(KernelThread::new(inbox.clone(), bgp, &mut restart, &keeps_routes)?)
+            }
+            _ => None,
+        };
+        let of_tables = || tables.clone().map(|tables| tables as Arc<dyn Forwarding>);
+        let forwarding = kernel.as_ref().map(KernelThread::forwarding).or_else(of_tables);
+        // The kernel's thread tells itself.
+        let alone = bgp.is_some_and(|bgp| bgp.next_hop_check == NextHopCheck::Kernel) && kernel.is_none();
+        let next_hops = alone.then(|| NextHopThread::new(PROTOCOL)).transpose()?;
+        let writes = bgp.is_some_and(|bgp| bgp.mrt.dump.is_some() || bgp.mrt.updates.is_some());
+        let tap = writes.then(Arc::<UpdateTap>::default);
+        let (stop, threads) = (Arc::default(), Vec::new());
+        // Without it sessions end by their hold timer, which is no reason not to run.
+        let bgp_links = bgp.map(|_| BgpLinks::new(config)).transpose().unwrap_or_else(|error| {
+            tracing::warn!("links are not followed, sessions end by their hold timer: {error}");
+            None
+        });
+        Ok(Self {
+            inbox,
+            tables,
+            kernel,
+            next_hops,
+            bgp_links,
+            forwarding,
+            tap,
+            restart,
+            keeps_routes,
+            stop,
+            threads,
+        })
+    }
+
+    pub(crate) fn readers(&self) -> Vec<Box<dyn RouteReader>> {
+        self.inbox.iter().map(|inbox| inbox.reader()).collect()
+    }
+
+    pub(crate) fn tap(&self) -> Option<Arc<dyn SessionTap>> {
+        self.tap.clone().map(|tap| tap as Arc<dyn SessionTap>)
+    }
+
+    pub(crate) fn forwarding(&self) -> Option<Arc<dyn Forwarding>> {
+        self.forwarding.clone()
+    }
+
+    /// Keeps the note of who keeps our routes, where somebody does.
+    pub(crate) fn keep_note(
+        &mut self,
+        bgp: &BgpConfig,
+        speaker: &Arc<Speaker>,
+        note: &Arc<NoteKeeper>,
+    ) -> io::Result<()> {
+        if !restart::is_wanted(bgp) {
+            return Ok(());
+        }
+        let (speaker, note, stop) = (speaker.clone(), note.clone(), self.stop.clone());
+        self.spawn("restart-note", move || note.run(&speaker, &stop))
+    }
+
+    pub(crate) fn start(&mut self, bgp: &Arc<BgpConfig>, speaker: &Arc<Speaker>) -> io::Result<()> {
+        if let (Some(tables), Install::Fib) = (self.tables.clone(), bgp.install) {
+            let speaker = speaker.clone();
+            self.spawn("fib", move || tables.run(&speaker))?;
+        }
+        if let Some(kernel) = self.kernel.take() {
+            let speaker = speaker.clone();
+            kernel.tell_next_hops(&speaker);
+            self.spawn("kernel", move || kernel.run(&speaker))?;
+        }
+        if let Some(next_hops) = self.next_hops.take() {
+            let (speaker, stop) = (speaker.clone(), self.stop.clone());
+            next_hops.begin(&speaker);
+            self.spawn("next-hops", move || next_hops.run(&speaker, &stop))?;
+        }
+        if let Some(links) = self.bgp_links.take() {
+            let (speaker, stop) = (speaker.clone(), self.stop.clone());
+            self.spawn("bgp-links", move || links.run(&speaker, &stop))?;
+        }
+        if let Some(tap) = self.tap.clone() {
+            let (speaker, bgp) = (speaker.clone(), bgp.clone());
+            self.spawn("mrt", move || mrt::write(&bgp.mrt, &tap, &speaker))?;
+        }
+        if let Some(path) = bgp.seed_mrt.clone() {
+            let speaker = speaker.clone();
+            // Not waited for at the end: it has nothing to put in order.
+            thread::Builder::new().name("seed".to_owned()).spawn(move || seed::seed(&path, &speaker))?;
+        }
+        Ok(())
+    }
+
+    /// Keeps forwarding and the kernel in step, if that is wanted: from when mirrors are there.
+    pub(crate) fn run_kernel_sync(
+        &mut self,
+        config: &RouterConfig,
+        live: Option<Arc<LiveSide>>,
+    ) -> Result<(), RunError> {
+        let Some(tables) = self.tables.clone().filter(|_| config.kernel.is_on()) else {
+            return Ok(());
+        };
+        let (kernel_sync, stop) = (KernelSyncer::new(tables, live, config)?, self.stop.clone());
+        self.spawn("in-step", move || kernel_sync.run(&stop)).map_err(RunError::system(NO_THREAD))
+    }
+
+    pub(crate) fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.threads.push(thread::Builder::new().name(name.to_owned()).spawn(body)?);
+        Ok(())
+    }
+
+    /// Ends the threads and waits for them.
+    pub(crate) fn stop(&mut self) {
+        if let Some(tap) = &self.tap {
+            tap.close();
+        }
+        if let Some(inbox) = &self.inbox {
+            inbox.close();
+        }
+        self.stop.store(true, Ordering::Release);
+        self.threads.iter().for_each(|thread| thread.thread().unpark());
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of this program panicked; please report it");
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The daemon behind `thalweg run`: interfaces, BGP, the kernel and the control socket of one router, in the foreground.
+//! The command line reads arguments, sets up the log and calls [`run`].
+//!
+//! ```text
+//! schedule: sessions, RIB, update groups ──changes──> forwarding thread: FIB or kernel
+//!                    │         ^                      (bounded inbox, see `thalweg_node::forwarding`)
+//!                    │         └── which next hops can be reached ── the kernel's thread, or one of its own
+//!      messages read └──> mrt thread                  seed thread ──routes──> RIB
+//! ```
+//!
+//! Addresses that programs give mirrors of ports become the ports' own: a thread looks (`mirror_addresses`), and has them
+//! taken over as a reload is.
+//!
+//! At the end, threads stop in this order: routing, then what reads from it, so that the last changes of state are in
+//! the files and routes are taken out of the kernel last.
+
+mod bgp_links;
+mod error;
+mod flows;
+mod helpers;
+mod kernel;
+mod kernel_installer;
+mod kernel_sync;
+mod live;
+mod mirror_addresses;
+mod mrt;
+mod network;
+mod networks;
+mod options;
+pub mod priority;
+mod process;
+mod reload;
+mod restart;
+mod seed;
+mod stopping;
+#[cfg(test)]
+#[path = "../../ports/tests/common/mod.rs"]
+mod test_namespace;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use thalweg_bgp::export::ExportLimits;
+use thalweg_exec::control::{SchedulingOptions, schedule};
+use thalweg_node::config::{BgpConfig, ConfigSource, Install, OnStop, RouterConfig};
+use thalweg_node::control::{Identity, LiveControl, Server};
+use thalweg_node::forwarding::{ForwardingTables, Inbox};
+use thalweg_node::speaker::{Speaker, SpeakerOptions};
+
+use helpers::{Helpers, NO_THREAD};
+use live::LiveSide;
+use network::TcpNetwork;
+use process::{ControlSocket, Process, seed_number};
+use reload::Configurations;
+use restart::NoteKeeper;
+use stopping::{Stopping, handle_signals};
+
+pub use error::RunError;
+pub use options::RunOptions;
+
+/// Runs the router of this configuration until a signal or `thalweg stop` ends it.
+pub fn run(source: ConfigSource, config: &RouterConfig, options: &RunOptions) -> Result<(), RunError> {
+    let bgp = config.bgp.clone().map(Arc::new);
+    let is_live = config.ports.iter().any(|port| port.interface.is_some());
+    if bgp.is_none() && !is_live {
+        return Err(RunError::NothingToRun(options.config.clone()));
+    }
+    let path = options.socket.as_ref().unwrap_or(&config.control_socket);
+    // First, so that a second router does not touch what the first has in the kernel.
+    let socket = ControlSocket::open(path, &config.control_socket)?;
+    let stop = Arc::new(Stopping::default());
+    let note = restart::path(&socket.path);
+    let left = bgp.as_deref().and_then(|bgp| restart::find(&note, bgp, options.restarting));
+    let install = bgp.as_ref().map_or(Install::None, |bgp| bgp.install);
+    let inbox = (install != Install::None).then(Arc::<Inbox>::default);
+    // The tables are the router's: everything else gets a handle.
+    let tables = match install {
+        Install::Fib => Some(ForwardingTables::new(config, inbox.clone())?),
+        // Configured routes; BGP's go elsewhere or nowhere.
+        Install::Kernel | Install::None if is_live => Some(ForwardingTables::new(config, None)?),
+        Install::Kernel | Install::None => None,
+    };
+    let tables = tables.map(Arc::new);
+    let mut helpers = Helpers::new(bgp.as_deref(), config, tables.clone(), inbox, left)?;
+    let live = match &tables {
+        Some(tables) if is_live => Some(Arc::new(LiveSide::start(config, tables, options)?)),
+        _ => None,
+    };
+    helpers.run_kernel_sync(config, live.clone())?;
+    if let Some(live) = live.clone() {
+        let stop = helpers.stop.clone();
+        helpers.spawn("rates", move || live.sample(&stop)).map_err(RunError::system(NO_THREAD))?;
+    }
+    let identity = Identity::new(env!("CARGO_PKG_VERSION"), options.config.clone(), config);
+    let process = Process { socket, identity: Arc::new(identity), source, stop };
+    let result = match bgp {
+        Some(bgp) => route(options, &bgp, &mut helpers, &live, &process),
+        None => forward(options, &helpers, &live, &process),
+    };
+    let stopped = live.as_ref().map_or(Ok(()), |live| live.stop());
+    helpers.stop();
+    tracing::info!("stopped");
+    result.and(stopped)
+}
+
+/// Speaks BGP until the end.
+fn route(
+    run: &RunOptions,
+    bgp: &Arc<BgpConfig>,
+    helpers: &mut Helpers,
+    live: &Option<Arc<LiveSide>>,
+    process: &Process,
+) -> Result<(), RunError> {
+    let Process { socket, identity, stop, .. } = process;
+    let options = SchedulingOptions {
+        kind: run.scheduling.unwrap_or(bgp.scheduling),
+        threads: run.threads.or(bgp.threads).unwrap_or_else(cores),
+    };
+    let restart = helpers.restart.take();
+    let note = Arc::new(NoteKeeper::new(restart::path(&socket.path), restart.as_ref()));
+    if restart.is_some() {
+        tracing::info!(
+            longest_s = bgp.selection_deferral_s,
+            "restart: routes are selected when neighbors have sent their tables"
+        );
+    }
+    let network = TcpNetwork::listen(&bgp.listen).map_err(RunError::Listen)?;
+    let speaker = Speaker::new(
+        bgp.clone(),
+        SpeakerOptions {
+            network: Box::new(network),
+            readers: helpers.readers(),
+            tap: helpers.tap(),
+            seed: seed_number(),
+            limits: ExportLimits::default(),
+            scheduling: format!("{}, {} threads", options.kind, options.threads),
+            profile_functions: run.profile_functions,
+            restart,
+        },
+    );
+    let speaker = Arc::new(speaker.map_err(RunError::system("cannot set up the neighbors"))?);
+    if let Some(live) = live {
+        live.connect_flows(Some(&speaker));
+    }
+    let configurations = Configurations::new(run, process, Some(speaker.clone()), live.clone());
+    let reload = configurations.reloader();
+    let woken = speaker.clone();
+    let stopper = handle_signals(stop, &reload, move || woken.wake())
+        .map_err(RunError::system("cannot handle signals"))?;
+    helpers.keep_note(bgp, &speaker, &note).map_err(RunError::system(NO_THREAD))?;
+    helpers.start(bgp, &speaker).map_err(RunError::system(NO_THREAD))?;
+    follow_mirrors(configurations, live, &stop.flag)?;
+    let control = live.clone().map(|live| live as Arc<dyn LiveControl>);
+    let server = Server {
+        identity: identity.clone(),
+        speaker: Some(speaker.clone()),
+        reload,
+        stop: stopper,
+        forwarding: helpers.forwarding(),
+        live: control,
+    };
+    socket.serve(server)?;
+    tracing::info!(
+        r#as = bgp.local_as,
+        router_id = %bgp.router_id,
+        neighbors = bgp.neighbors.len(),
+        scheduling = %options.kind,
+        threads = options.threads,
+        socket = %socket.path.display(),
+        install = bgp.install.name(),
+        next_hop_check = bgp.next_hop_check.name(),
+        "running"
+    );
+    schedule(&*speaker, options, &stop.flag).map_err(RunError::system("the router failed"))?;
+    let on_stop = stop.on_stop(speaker.config().on_stop);
+    helpers.keeps_routes.store(on_stop == OnStop::KeepRoutes, Ordering::Release);
+    note.close(&speaker, on_stop);
+    // The last flow records still know BGP's routes.
+    let stopped = live.as_ref().map_or(Ok(()), |live| live.stop());
+    speaker.shut_down(on_stop);
+    let begun = Instant::now();
+    while speaker.is_parting() && begun.elapsed() < PARTING_TAKES {
+        thread::sleep(Duration::from_millis(10));
+    }
+    stopped
+}
+
+/// Forwards packets by configured routes alone until the end.
+fn forward(
+    run: &RunOptions,
+    helpers: &Helpers,
+    live: &Option<Arc<LiveSide>>,
+    process: &Process,
+) -> Result<(), RunError> {
+    let Process { socket, identity, stop, .. } = process;
+    let configurations = Configurations::new(run, process, None, live.clone());
+    let reload = configurations.reloader();
+    let main = thread::current();
+    let stopper = handle_signals(stop, &reload, move || main.unpark())
+        .map_err(RunError::system("cannot handle signals"))?;
+    let live = live.clone();
+    if let Some(live) = &live {
+        live.connect_flows(None);
+    }
+    follow_mirrors(configurations, &live, &stop.flag)?;
+    let control = live.clone().map(|live| live as Arc<dyn LiveControl>);
+    let (identity, forwarding) = (identity.clone(), helpers.forwarding());
+    socket.serve(Server { identity, speaker: None, reload, stop: stopper, forwarding, live: control })?;
+    tracing::info!(socket = %socket.path.display(), "running");
+    while !stop.flag.load(Ordering::Acquire) {
+        if live.as_ref().is_some_and(|live| live.has_ended()) {
+            return Err(RunError::ForwardingEnded);
+        }
+        thread::park_timeout(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+/// Has ports have the addresses that programs give their mirrors.
+fn follow_mirrors(
+    configurations: Arc<Configurations>,
+    live: &Option<Arc<LiveSide>>,
+    stop: &Arc<AtomicBool>,
+) -> Result<(), RunError> {
+    if live.is_none() {
+        return Ok(());
+    }
+    mirror_addresses::follow(configurations, stop.clone()).map_err(RunError::MirrorAddresses)
+}
+
+/// How often a router without BGP looks whether it still forwards.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How long neighbors have at the end to read why their sessions end, and to close.
+const PARTING_TAKES: Duration = Duration::from_millis(500);
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}

@@ -1,0 +1,72 @@
+//! What a router has as a process: its control socket, and what the configuration was made of.
+
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use thalweg_node::config::ConfigSource;
+use thalweg_node::control::{Identity, Server, serve};
+
+use crate::error::RunError;
+use crate::stopping::Stopping;
+
+/// What a router has as a process.
+pub(crate) struct Process {
+    pub(crate) socket: ControlSocket,
+    pub(crate) identity: Arc<Identity>,
+    /// What the configuration was made of.
+    pub(crate) source: ConfigSource,
+    pub(crate) stop: Arc<Stopping>,
+}
+
+/// The socket for `show` and its like; its file goes when the router ends.
+pub(crate) struct ControlSocket {
+    listener: UnixListener,
+    pub(crate) path: PathBuf,
+    /// What the configuration said when the router began.
+    pub(crate) configured: PathBuf,
+}
+
+impl ControlSocket {
+    pub(crate) fn open(path: &Path, configured: &Path) -> Result<Self, RunError> {
+        let failed = |error: io::Error| RunError::Socket { path: path.to_owned(), error };
+        let listener = match UnixListener::bind(path) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                if UnixStream::connect(path).is_ok() {
+                    return Err(RunError::SocketInUse(path.to_owned()));
+                }
+                // Left behind by one that could not clean up.
+                fs::remove_file(path).and_then(|()| UnixListener::bind(path)).map_err(failed)?
+            }
+            other => other.map_err(failed)?,
+        };
+        Ok(Self { listener, path: path.to_owned(), configured: configured.to_owned() })
+    }
+
+    /// Answers clients, on threads of its own.
+    pub(crate) fn serve(&self, server: Server) -> Result<(), RunError> {
+        let listener = self.listener.try_clone().map_err(RunError::system("control socket"))?;
+        thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || serve(&listener, &server))
+            .map(drop)
+            .map_err(RunError::system("cannot start the control thread"))
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.path) {
+            let _ = writeln!(io::stderr(), "warning: cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+/// Not a secret, but nothing a stranger can guess from outside.
+pub(crate) fn seed_number() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}

@@ -1,0 +1,60 @@
+//! How a router is stopped: by a signal or over its control socket, and what becomes of its routes then.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use thalweg_node::config::OnStop;
+use thalweg_node::control::{Reload, Stop};
+
+/// Says when to stop, and how.
+#[derive(Default)]
+pub(crate) struct Stopping {
+    pub(crate) flag: Arc<AtomicBool>,
+    /// What whoever stops it wants; `None`: what the configuration says.
+    asked: Mutex<Option<OnStop>>,
+}
+
+impl Stopping {
+    /// Stops. Whether that was said before.
+    pub(crate) fn stop(&self, asked: Option<OnStop>) -> bool {
+        let mut last = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = asked.or(*last);
+        self.flag.swap(true, Ordering::AcqRel)
+    }
+
+    /// What becomes of routes.
+    pub(crate) fn on_stop(&self, configured: OnStop) -> OnStop {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(configured)
+    }
+}
+
+/// SIGHUP reloads; SIGINT and SIGTERM end the router, a second one at once. Returns what `thalweg stop` calls.
+pub(crate) fn handle_signals(
+    stop: &Arc<Stopping>,
+    reload: &Arc<Reload>,
+    wake: impl Fn() + Send + Sync + 'static,
+) -> io::Result<Arc<Stop>> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let stopping = stop.clone();
+    let stopper: Arc<Stop> = Arc::new(move |asked| {
+        let was_stopping = stopping.stop(asked);
+        wake();
+        was_stopping
+    });
+    let (stop, reload) = (stopper.clone(), reload.clone());
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            if signal == SIGHUP {
+                // What is wrong with the file is in the log.
+                let _ = reload(false);
+            } else if stop(None) {
+                std::process::exit(1);
+            }
+        }
+    })?;
+    Ok(stopper)
+}

@@ -1,0 +1,176 @@
+//! Cells measured by a replay with its input in memory, in this process: tables are built once, everything that remembers
+//! packets is new for each run.
+//!
+//! What a run counts must be the same in every run with the same chunk size and as many packets; if it is not, there is no
+//! report but an error.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use thalweg_replay::summary::{ClassSummary, NatSummary, PortSummary};
+use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, ReplaySummary, Work};
+
+use crate::models::{Cell, CellRun};
+
+/// Why a run does not count.
+#[derive(Debug)]
+pub enum RunError {
+    /// It failed.
+    Replay(ReplayError),
+    /// It lost or invented packets: a mistake in this program.
+    Conservation(Box<ReplaySummary>),
+    /// It gave another answer than a run before: a mistake in this program.
+    Answer {
+        /// What differs, and how.
+        difference: String,
+    },
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Replay(error) => write!(f, "{error}"),
+            RunError::Conservation(s) => {
+                let dropped = s.dropped_total();
+                write!(f, "{} packets in, but {} out and {dropped} dropped", s.packets_in, s.packets_out)
+            }
+            RunError::Answer { difference } => write!(f, "not the answer of the runs before: {difference}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+/// Everything that does not change from run to run, and the answers so far.
+pub struct Runs<'a> {
+    prepared: &'a Prepared<'a>,
+    base: ReplayOptions,
+    /// Packets of a run, without synthetic work and with.
+    packets: [u64; 2],
+    /// Packets of one time through the input.
+    once: u64,
+    answers: HashMap<(usize, u64), Answer>,
+}
+
+impl<'a> Runs<'a> {
+    /// Runs of so many `packets` without synthetic work and with, of an input that has `once` packets.
+    pub fn new(prepared: &'a Prepared<'a>, base: ReplayOptions, packets: [u64; 2], once: u64) -> Self {
+        Self { prepared, base, packets, once, answers: HashMap::new() }
+    }
+
+    /// Runs a cell.
+    pub fn measure(&mut self, cell: &Cell) -> Result<CellRun, RunError> {
+        let refused = |what: String| RunError::Replay(ReplayError::Options(what));
+        let model = ModelKind::ALL.into_iter().find(|model| model.name() == cell.model);
+        let model = model.ok_or_else(|| refused(format!("no model {}", cell.model)))?;
+        let work: Work = cell.work.parse().map_err(refused)?;
+        let packets = self.packets[usize::from(work != Work::None)];
+        let options = ReplayOptions {
+            model,
+            workers: cell.workers,
+            chunk_packets: cell.chunk_packets,
+            work,
+            packets_max: Some(packets),
+            loops: u32::try_from(packets.div_ceil(self.once)).unwrap_or(u32::MAX),
+            ..self.base.clone()
+        };
+        let summary = self.prepared.replay(&options, &()).map_err(RunError::Replay)?;
+        if !summary.is_conserved() {
+            return Err(RunError::Conservation(Box::new(summary)));
+        }
+        self.compare(cell, &summary)?;
+        Ok(CellRun {
+            packets: summary.packets_in,
+            elapsed_s: summary.elapsed_s,
+            cpu_s: summary.cpu_s,
+            residence_p50_ns: summary.latency.latency_ns_p50 as f64,
+            residence_p99_ns: summary.latency.latency_ns_p99 as f64,
+            // Runs share this process, so its memory says nothing about one of them.
+            max_rss_bytes: 0,
+        })
+    }
+
+    fn compare(&mut self, cell: &Cell, summary: &ReplaySummary) -> Result<(), RunError> {
+        let answer = Answer::of(summary);
+        let before =
+            self.answers.entry((cell.chunk_packets, summary.packets_in)).or_insert_with(|| answer.clone());
+        match before.difference(&answer) {
+            None => Ok(()),
+            Some(difference) => Err(RunError::Answer { difference }),
+        }
+    }
+}
+
+/// What must not depend on model, workers or work: everything counted but time.
+#[derive(Clone, Debug, PartialEq)]
+struct Answer {
+    packets_out: u64,
+    bytes_out: u64,
+    dropped: BTreeMap<String, u64>,
+    ports: Vec<(String, PortSummary)>,
+    classes: Vec<(String, ClassSummary)>,
+    nat: Option<NatSummary>,
+}
+
+impl Answer {
+    fn of(summary: &ReplaySummary) -> Self {
+        let timeless = |(name, class): (&str, &ClassSummary)| {
+            (name.to_owned(), ClassSummary { latency: Default::default(), ..class.clone() })
+        };
+        Answer {
+            packets_out: summary.packets_out,
+            bytes_out: summary.bytes_out,
+            dropped: summary.dropped.clone(),
+            ports: summary.ports.0.clone(),
+            classes: summary.classes.iter().map(timeless).collect(),
+            nat: summary.nat,
+        }
+    }
+
+    /// The first part in which the two differ.
+    fn difference(&self, other: &Answer) -> Option<String> {
+        let differs = |what: &str, before: &dyn fmt::Debug, now: &dyn fmt::Debug| {
+            Some(format!("{what} were {before:?} and are {now:?}"))
+        };
+        match () {
+            () if self.dropped != other.dropped => differs("drops", &self.dropped, &other.dropped),
+            () if self.packets_out != other.packets_out => {
+                differs("packets out", &self.packets_out, &other.packets_out)
+            }
+            () if self.bytes_out != other.bytes_out => {
+                differs("bytes out", &self.bytes_out, &other.bytes_out)
+            }
+            () if self.classes != other.classes => differs("classes", &self.classes, &other.classes),
+            () if self.ports != other.ports => differs("ports", &self.ports, &other.ports),
+            () if self.nat != other.nat => differs("NAT counters", &self.nat, &other.nat),
+            () => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_differ_in_counts_but_not_in_time() {
+        let class = ClassSummary { packets: 7, ..Default::default() };
+        let mut summary = ReplaySummary {
+            packets_in: 10,
+            packets_out: 7,
+            dropped: BTreeMap::from([("no-route".to_owned(), 3)]),
+            classes: [("default".to_owned(), class)].into_iter().collect(),
+            ..Default::default()
+        };
+        let answer = Answer::of(&summary);
+        summary.elapsed_s = 3.0;
+        summary.classes.0[0].1.latency.latency_ns_p50 = 99;
+        assert_eq!(answer.difference(&Answer::of(&summary)), None);
+        summary.dropped = BTreeMap::from([("blackhole".to_owned(), 3)]);
+        let difference = answer.difference(&Answer::of(&summary)).expect("drops differ");
+        assert!(difference.contains("no-route") && difference.contains("blackhole"), "{difference}");
+        summary.dropped = answer.dropped.clone();
+        summary.classes.0[0].1.bytes = 1;
+        assert!(answer.difference(&Answer::of(&summary)).is_some_and(|d| d.starts_with("classes")));
+    }
+}
