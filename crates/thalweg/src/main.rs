@@ -11,6 +11,7 @@ mod flows_import;
 #[cfg(target_os = "linux")]
 mod kernel_installer;
 mod lab;
+mod metering;
 mod mrt;
 mod priority;
 mod probe;
@@ -18,6 +19,7 @@ mod progress;
 mod replay;
 mod run;
 mod show;
+mod signals;
 mod summary;
 mod tables;
 #[cfg(all(test, target_os = "linux"))]
