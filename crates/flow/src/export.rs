@@ -133,6 +133,13 @@ impl Amount {
     pub fn of(record: &FlowRecord) -> Self {
         Self { records: 1, packets: record.packets(), bytes: record.octets() }
     }
+
+    /// What is in all of them.
+    pub fn of_all<'a>(records: impl IntoIterator<Item = &'a FlowRecord>) -> Self {
+        let mut sum = Self::default();
+        records.into_iter().for_each(|record| sum += Self::of(record));
+        sum
+    }
 }
 
 impl std::ops::AddAssign for Amount {

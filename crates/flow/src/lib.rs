@@ -11,14 +11,17 @@
 //! - [`export`]: records become messages of NetFlow and IPFIX.
 //! - [`import`]: received NetFlow and IPFIX messages into flow records.
 //! - [`record`]: what is known of a flow when it ends or is reported, shared by everything that takes records.
+//! - [`fields`]: names, types and values of a record's fields, for all formats; [`lines`]: JSON and CSV.
 //! - [`Meter`]: which packets are counted, their keys, shards and fragments; the totals. Its cache, index and timing wheel
 //!   are not seen from outside.
 
 pub mod application;
 mod cache;
 pub mod export;
+pub mod fields;
 pub mod import;
 mod key;
+pub mod lines;
 mod memory;
 mod meter;
 pub mod parse;

@@ -146,22 +146,12 @@ const DROP_REASONS: usize = 3;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
     by_reason: [Option<(DropReason, u32)>; DROP_REASONS],
-    others: u32,
+    others: u64,
     /// Bytes of all dropped packets.
     pub bytes: u64,
 }
 
 impl Drops {
-    /// Drops as they were when they were put down somewhere. Reasons beyond those a record tells apart are counted with
-    /// the others.
-    pub fn restored(by_reason: &[(DropReason, u32)], others: u32, bytes: u64) -> Self {
-        let mut drops = Self { others, bytes, ..Self::default() };
-        for (reason, packets) in by_reason {
-            drops.add(*reason, *packets, 0);
-        }
-        drops
-    }
-
     /// Counts `packets` dropped ones of `bytes` in all.
     pub fn add(&mut self, reason: DropReason, packets: u32, bytes: u64) {
         self.bytes += bytes;
@@ -178,18 +168,18 @@ impl Drops {
                 Some(_) => {}
             }
         }
-        self.others = self.others.saturating_add(packets);
+        self.others = self.others.saturating_add(packets.into());
     }
 
     /// Counts `packets` dropped ones of `bytes` in all, of which it is not known why.
     pub fn add_without_reason(&mut self, packets: u32, bytes: u64) {
         self.bytes += bytes;
-        self.others = self.others.saturating_add(packets);
+        self.others = self.others.saturating_add(packets.into());
     }
 
     /// Dropped packets, whatever the reason.
     pub fn packets(&self) -> u64 {
-        self.by_reason().map(|(_, count)| u64::from(count)).sum::<u64>() + u64::from(self.others)
+        self.by_reason().map(|(_, count)| u64::from(count)).sum::<u64>() + self.others
     }
 
     /// Reasons that are told apart, the first that occurred first.
@@ -197,8 +187,26 @@ impl Drops {
         self.by_reason.iter().flatten().copied()
     }
 
+    /// Puts back how many packets were dropped, before any reason is put back.
+    pub(crate) fn restore_total(&mut self, packets: u64) {
+        self.others = packets;
+    }
+
+    /// Puts back a reason, its packets behind it. Reasons come in their order.
+    pub(crate) fn restore_reason(&mut self, place: usize, reason: DropReason) {
+        self.by_reason[place] = Some((reason, 0));
+    }
+
+    /// Puts back the packets of a reason.
+    pub(crate) fn restore_packets(&mut self, place: usize, packets: u32) {
+        if let Some((_, count)) = &mut self.by_reason[place] {
+            *count = packets;
+            self.others = self.others.saturating_sub(packets.into());
+        }
+    }
+
     /// Packets dropped for still other reasons, or for reasons that are not known.
-    pub fn others(&self) -> u32 {
+    pub fn others(&self) -> u64 {
         self.others
     }
 

@@ -36,6 +36,7 @@ mod address;
 mod datagrams;
 mod error;
 mod kafka;
+mod life;
 mod link;
 mod report;
 mod spool;
@@ -49,6 +50,7 @@ pub use report::{CollectorReport, Connection, Loss};
 pub use tls::TlsOptions;
 
 use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounded};
+use life::Session;
 use report::Shared;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -39,7 +39,6 @@ mod listener;
 mod md5;
 mod options;
 mod poller;
-mod receive;
 mod stream;
 
 pub use error::{KEY_LENGTH_MAX, TcpError};
@@ -47,7 +46,4 @@ pub use listener::{BACKLOG, ListenOptions, Listener};
 pub use md5::{Md5Key, SignatureFaults};
 pub use options::{CLASS_SELECTOR_6, HopLimit, SocketOptions};
 pub use poller::{EVENTS_PER_POLL, Event, Events, Interest, Poller, Registrar, Waker};
-#[cfg(feature = "io-uring")]
-pub use receive::Uring;
-pub use receive::{Buffered, MESSAGE_LENGTH_MAX, READ_BYTES, READS_PER_TURN, Receive, Received, TwoReads};
 pub use stream::{Progress, SLICES_MAX, Stream, connect};

@@ -29,7 +29,7 @@ use thalweg_store::{Notify, Trouble};
 
 use crate::ProbeError;
 use crate::interfaces::{Interfaces, SharedInterfaces};
-use crate::outbox::{Arrival, Arrivals, amount_of};
+use crate::outbox::{Arrival, Arrivals};
 use crate::summary::{OutletStatus, OutletSummary, UNSAMPLED};
 pub(crate) use collectors::Collectors;
 pub(crate) use events::{EventArrivals, EventCounts, EventWay, event_queue};
@@ -154,7 +154,7 @@ impl Delivery {
                     records.extend(batch.records());
                     self.arrivals.give_back(batch);
                     self.completing.complete(&mut records);
-                    delivered.amount += amount_of(&records);
+                    delivered.amount += Amount::of_all(&records);
                     let count = records.len();
                     let done = self.hand_out(&mut records);
                     self.arrivals.delivered(count);

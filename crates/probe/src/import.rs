@@ -34,7 +34,6 @@ use thalweg_ports::{FileSource, ISSUES_KEPT, InputError, InputOptions, InputSpec
 use thalweg_store::{Notify, Retention};
 use thalweg_wire::netflow::decode::first_message_bytes;
 
-use crate::columns::LineFormat;
 use crate::deliver::{Kept, KeptOptions, Lines, Outlet, Waiting, label};
 use crate::interfaces::SharedInterfaces;
 use crate::notices::passing_on;
@@ -43,6 +42,7 @@ use crate::{ProbeError, ProbeProgress, usage};
 use captures::{Captures, Found, message_bytes};
 pub use exporters::ExporterSummary;
 use exporters::Exporters;
+use thalweg_flow::lines::LineFormat;
 
 /// Sockets are listened to so long at a time.
 const TURN: Duration = Duration::from_millis(100);

@@ -7,6 +7,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use thalweg_flow::export::Interface;
+use thalweg_flow::fields::InterfaceNames;
 use thalweg_flow::{FlowRecord, NO_INTERFACE, interface_of_port};
 
 /// The interfaces of all ports, in the order of the ports' numbers.
@@ -36,12 +37,6 @@ impl Interfaces {
         Self { by_port: (0..).zip(names).map(interface).collect() }
     }
 
-    /// The name of the interface with a number; of several ports with one interface, the first one's.
-    pub(crate) fn name(&self, number: u32) -> Option<&str> {
-        let known = |interface: &&PortInterface| interface.number == number && number != NO_INTERFACE;
-        self.by_port.iter().find(known).map(|interface| interface.name.as_str())
-    }
-
     /// Puts the numbers of interfaces where a meter has put places of ports.
     #[inline]
     pub(crate) fn number(&self, record: &mut FlowRecord) {
@@ -62,6 +57,14 @@ impl Interfaces {
         named
             .map(|(_, of)| Interface { number: of.number, name: of.name.clone(), ..Interface::default() })
             .collect()
+    }
+}
+
+impl InterfaceNames for Interfaces {
+    /// Of several ports with one interface, the first one's.
+    fn name(&self, number: u32) -> Option<&str> {
+        let known = |interface: &&PortInterface| interface.number == number && number != NO_INTERFACE;
+        self.by_port.iter().find(known).map(|interface| interface.name.as_str())
     }
 }
 

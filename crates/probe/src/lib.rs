@@ -19,7 +19,6 @@
 
 mod account;
 mod cached;
-mod columns;
 mod deal;
 mod deliver;
 mod import;

@@ -31,13 +31,6 @@ const QUEUE_BATCHES: usize = 64;
 /// Meanwhile 16,384 records find room.
 const NAP: Duration = Duration::from_millis(1);
 
-/// What these records stand for.
-pub(crate) fn amount_of(records: &[FlowRecord]) -> Amount {
-    let mut sum = Amount::default();
-    records.iter().for_each(|record| sum += Amount::of(record));
-    sum
-}
-
 /// The queue before somebody uses it.
 pub(crate) fn queue() -> (Way, Arrivals) {
     let (full, arrivals) = bounded(QUEUE_BATCHES);

@@ -1,103 +1,45 @@
-//! A record as a message of protocol buffers: the columns of lines, numbered and typed by `proto/flow_record.proto`.
-//!
-//! That file is the schema for everybody, us included: numbers and types are read from it, so the two cannot say different
-//! things. Fields are written in the order of their numbers, and only where something is known.
+//! A record as a message of protocol buffers, by the table of fields. `proto/flow_record.proto` says the same to others; a
+//! test compares the two. Fields are written in the order of their numbers, and only where something is known.
 //!
 //! Encoding: <https://protobuf.dev/programming-guides/encoding/>, of which varints and bytes with a length are used.
 
-use std::io::Write;
 use std::net::IpAddr;
 
 use thalweg_flow::FlowRecord;
-
-use crate::columns::{COLUMNS, Column, Value};
-use crate::interfaces::Interfaces;
-
-const SCHEMA: &str = include_str!("../proto/flow_record.proto");
+use thalweg_flow::fields::{Field, InterfaceNames, Value};
 
 /// Wire types.
 const VARINT: u32 = 0;
 const WITH_LENGTH: u32 = 2;
 
-/// See the module.
+/// Fields in the order of their numbers.
 pub(crate) struct Protobuf {
     fields: Vec<Field>,
 }
 
-struct Field {
-    number: u32,
-    kind: Kind,
-    column: &'static Column,
-}
-
-/// Types of the schema.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// `uint32`, `uint64`: the same on the wire.
-    Number,
-    /// `bytes`: an address, 4 or 16 bytes.
-    Address,
-    /// `string`; numbers in decimal.
-    Text,
-}
-
 impl Protobuf {
-    /// The fields as the schema has them.
     pub(crate) fn new() -> Self {
-        let of_column = |column: &'static Column| {
-            let (kind, number) = declared(column.name)?;
-            Some(Field { number, kind, column })
-        };
-        let mut fields: Vec<Field> = COLUMNS.iter().filter_map(of_column).collect();
-        fields.sort_unstable_by_key(|field| field.number);
+        let mut fields = Field::ALL.to_vec();
+        fields.sort_unstable_by_key(|field| field.row().number);
         Self { fields }
     }
 
     /// Appends a record.
-    pub(crate) fn write(&self, record: &FlowRecord, interfaces: &Interfaces, message: &mut Vec<u8>) {
+    pub(crate) fn write(&self, record: &FlowRecord, interfaces: &dyn InterfaceNames, message: &mut Vec<u8>) {
         for field in &self.fields {
-            match ((field.column.value)(record, interfaces), field.kind) {
-                (Value::Number(number), Kind::Number) => {
-                    put_varint(message, u64::from(field.number << 3 | VARINT));
-                    put_varint(message, number);
+            let number = field.row().number;
+            match field.value(record, interfaces) {
+                Some(Value::Number(value) | Value::Time(value)) => {
+                    put_varint(message, u64::from(number << 3 | VARINT));
+                    put_varint(message, value);
                 }
-                (Value::Number(number), _) => {
-                    let mut text = [0; 20];
-                    let mut rest = &mut text[..];
-                    // Twenty digits are the longest that 64 bits give.
-                    let _ = write!(rest, "{number}");
-                    let length = 20 - rest.len();
-                    put_bytes(message, field.number, &text[..length]);
-                }
-                (Value::Address(IpAddr::V4(address)), _) => {
-                    put_bytes(message, field.number, &address.octets());
-                }
-                (Value::Address(IpAddr::V6(address)), _) => {
-                    put_bytes(message, field.number, &address.octets());
-                }
-                (Value::Text(text), _) => put_bytes(message, field.number, text.as_bytes()),
-                (Value::Unknown, _) => {}
+                Some(Value::Address(IpAddr::V4(address))) => put_bytes(message, number, &address.octets()),
+                Some(Value::Address(IpAddr::V6(address))) => put_bytes(message, number, &address.octets()),
+                Some(Value::Text(text)) => put_bytes(message, number, text.as_bytes()),
+                None => {}
             }
         }
     }
-}
-
-/// What the schema says of a field: its line is `optional TYPE NAME = NUMBER;`.
-fn declared(name: &str) -> Option<(Kind, u32)> {
-    SCHEMA.lines().find_map(|line| {
-        let (declaration, _) = line.split_once(';')?;
-        let mut words = declaration.split_whitespace();
-        let is_field = words.next() == Some("optional");
-        let kind = match words.next()? {
-            "uint32" | "uint64" => Kind::Number,
-            "bytes" => Kind::Address,
-            "string" => Kind::Text,
-            _ => return None,
-        };
-        let is_it = is_field && words.next() == Some(name) && words.next() == Some("=");
-        let number = words.next()?.parse().ok()?;
-        is_it.then_some((kind, number))
-    })
 }
 
 fn put_bytes(message: &mut Vec<u8>, number: u32, bytes: &[u8]) {
@@ -118,10 +60,12 @@ fn put_varint(message: &mut Vec<u8>, mut number: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
+    use crate::interfaces::Interfaces;
+    use std::io::Write;
     use std::path::Path;
     use std::process::{Command, Stdio};
     use thalweg_base::DropReason;
+    use thalweg_flow::fields::Kind;
     use thalweg_flow::{Counters, EndReason, FlowKey, Translation};
 
     /// A record of which everything is known.
@@ -160,29 +104,62 @@ mod tests {
         record
     }
 
+    /// What proto/flow_record.proto has to say.
+    fn schema() -> String {
+        let mut text = "\
+// A flow record, or a part of a flow's life: what it did since it began or was last reported. The sum of all records of a
+// flow is the flow. This is the value of a message in Kafka with `format=protobuf`; see docs/kafka.md.
+//
+// A field that is absent is not known. Times are nanoseconds since the Unix epoch. Addresses are 4 bytes of IPv4 or 16 of
+// IPv6, in network order. Numbers are never used again for something else.
+//
+// This file is made from the table of fields (crates/flow/src/fields/table.rs).
+syntax = \"proto3\";
+
+package thalweg;
+
+message FlowRecord {
+"
+        .to_owned();
+        for field in Protobuf::new().fields {
+            let row = field.row();
+            let kind = match row.kind {
+                Kind::Time | Kind::Wide => "uint64",
+                Kind::Number(_) => "uint32",
+                Kind::Word(_) => "string",
+                Kind::Address => "bytes",
+            };
+            text += &format!("  // {}\n  optional {kind} {} = {};\n", row.help, row.name, row.number);
+        }
+        text + "}\n"
+    }
+
+    /// `THALWEG_BLESS=1` writes it.
     #[test]
     fn the_schema_has_every_column_once() {
-        let fields = Protobuf::new().fields;
-        assert_eq!(
-            fields.len(),
-            COLUMNS.len(),
-            "a column is not in proto/flow_record.proto, or its type is new"
-        );
-        let numbers: BTreeSet<u32> = fields.iter().map(|field| field.number).collect();
-        assert_eq!(numbers.len(), fields.len(), "a number stands for two fields");
-        let declared = SCHEMA.lines().filter(|line| line.trim_start().starts_with("optional ")).count();
-        assert_eq!(declared, fields.len(), "a field of the schema is no column");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto/flow_record.proto");
+        let current = schema();
+        if std::env::var_os("THALWEG_BLESS").is_some() {
+            std::fs::write(&path, &current).expect("it can be written");
+        }
+        let there = std::fs::read_to_string(&path).expect("the schema");
+        assert!(there == current, "proto/flow_record.proto is not current: run this with THALWEG_BLESS=1");
+        // Each field of a record of which everything is known is written, by its type.
         let record = full();
         let icmp = FlowRecord { key: FlowKey { protocol: 1, ..record.key }, ..record };
-        for field in &fields {
-            let record = if field.column.name.starts_with("icmp") { &icmp } else { &record };
-            let fits = match (field.column.value)(record, &Interfaces::counted(["lan".to_owned()])) {
-                Value::Number(_) => matches!(field.kind, Kind::Number | Kind::Text),
-                Value::Address(_) => field.kind == Kind::Address,
-                Value::Text(_) => field.kind == Kind::Text,
-                Value::Unknown => panic!("{} is not known", field.column.name),
+        let interfaces = Interfaces::counted(["lan".to_owned(), "wan".to_owned()]);
+        for field in Field::ALL {
+            let known =
+                field.value(if field.name().starts_with("icmp") { &icmp } else { &record }, &interfaces);
+            let fits = match known {
+                Some(Value::Time(_)) => field.row().kind == Kind::Time,
+                Some(Value::Number(_)) => matches!(field.row().kind, Kind::Wide | Kind::Number(_)),
+                Some(Value::Address(_)) => field.row().kind == Kind::Address,
+                Some(Value::Text(_)) => matches!(field.row().kind, Kind::Word(_)),
+                None => ["egress_name", "drop_reason_2", "drop_packets_2", "drop_reason_3", "drop_packets_3"]
+                    .contains(&field.name()),
             };
-            assert!(fits, "{}: {:?}", field.column.name, field.kind);
+            assert!(fits, "{}: {known:?}", field.name());
         }
     }
 
@@ -220,16 +197,15 @@ mod tests {
         protoc.stdin.take().expect("piped").write_all(&message).expect("it reads");
         let output = protoc.wait_with_output().expect("it ends");
         assert!(output.status.success());
-        let expected = r#"first_ns: 1700000000123456789
-last_ns: 1700000001000000000
+        let expected = r#"flow_start: 1700000000123456789
+flow_end: 1700000001000000000
 src: " \001\r\270\000\000\000\000\000\000\000\000\000\000\000\001"
 dst: " \001\r\270\000\000\000\000\000\000\000\000\000\000\000\002"
 src_port: 50000
 dst_port: 53
 protocol: 17
 traffic_class: 184
-ingress: "wan \"x\""
-egress: "40"
+ingress_name: "wan \"x\""
 vlan: 7
 mpls_label: 0
 packets: 2
@@ -239,8 +215,8 @@ ttl_min: 63
 ttl_max: 64
 reverse_packets: 300
 reverse_bytes: 127
-reverse_first_ns: 1700000000123456789
-reverse_last_ns: 1700000001000000000
+reverse_start: 1700000000123456789
+reverse_end: 1700000001000000000
 reverse_tcp_flags: 18
 reverse_ttl_min: 1
 reverse_ttl_max: 64
@@ -257,6 +233,12 @@ nat_dst_port: 0
 dropped_packets: 1
 dropped_bytes: 60
 sampling_interval: 16384
+scaled_packets: 4947968
+scaled_bytes: 2064384
+ingress: 2
+egress: 40
+drop_reason_1: "unsupported-link"
+drop_packets_1: 1
 "#;
         assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
     }

@@ -15,7 +15,6 @@ use thalweg_store::live::Cache;
 
 use crate::account::{Outcome, WorkerTotals, summary};
 use crate::cached::MeterCaches;
-use crate::columns::LineFormat;
 use crate::deliver::{
     Collectors, Completing, Delivery, Kept, KeptOptions, Lines, Outlet, TotalsReader, Waiting,
 };
@@ -27,6 +26,7 @@ use crate::pipelines::{Pipelines, died};
 use crate::plan::{Handing, ProbePlan};
 use crate::source::Seen;
 use crate::{Input, ProbeError, ProbeOptions, ProbeProgress, ProbeSummary, Shape, usage};
+use thalweg_flow::lines::LineFormat;
 
 /// How often to tell how far it is.
 const TELL_EVERY: Duration = Duration::from_millis(200);

@@ -6,11 +6,10 @@ use std::net::IpAddr;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use thalweg_base::DropReason;
-use thalweg_flow::{Counters, Drops, EndReason, FlowKey, FlowRecord, Translation};
+use thalweg_flow::FlowRecord;
+use thalweg_flow::fields::{Access, Field, unknown_record};
 
 use crate::error::StoreError;
-use crate::schema::{ABSENT_WIDE, ColumnId, Get, NO_TRANSLATION};
 
 /// Records that are turned into columns at a time: few enough that they stay in the second-level cache while each column
 /// takes its part of them.
@@ -22,6 +21,18 @@ pub(crate) enum Column {
     Number(Vec<u32>),
     Wide(Vec<u64>),
     Address(Addresses),
+}
+
+impl Column {
+    /// A column of which nothing is known.
+    pub(crate) fn absent(field: Field, rows: usize) -> Self {
+        let absent = field.row().absent.unwrap_or(0);
+        match field.row().access {
+            Access::Wide(..) => Self::Wide(vec![absent; rows]),
+            Access::Number(..) => Self::Number(vec![absent as u32; rows]),
+            Access::Address(..) => Self::Address(Addresses { codes: vec![0; rows], distinct: vec![None] }),
+        }
+    }
 }
 
 /// Addresses, each distinct one once.
@@ -75,17 +86,17 @@ pub(crate) struct Block {
 impl Block {
     /// A block of which no column is loaded.
     pub(crate) fn new(rows: usize) -> Self {
-        Self { rows, columns: ColumnId::ALL.iter().map(|_| None).collect() }
+        Self { rows, columns: Field::STORED.iter().map(|_| None).collect() }
     }
 
     /// All columns of these records.
     pub(crate) fn of<'a>(records: impl ExactSizeIterator<Item = &'a FlowRecord>) -> Self {
-        Self::of_columns(ColumnId::ALL, records)
+        Self::of_columns(Field::STORED, records)
     }
 
     /// Some columns of these records.
     pub(crate) fn of_columns<'a>(
-        ids: &[ColumnId],
+        ids: &[Field],
         records: impl ExactSizeIterator<Item = &'a FlowRecord>,
     ) -> Self {
         let rows = records.len();
@@ -113,7 +124,7 @@ impl Block {
     }
 
     /// Puts a column in its place.
-    pub(crate) fn insert(&mut self, id: ColumnId, column: Column) {
+    pub(crate) fn insert(&mut self, id: Field, column: Column) {
         self.columns[id.index()] = Some(column);
     }
 
@@ -127,17 +138,17 @@ impl Block {
     }
 
     /// Whether a column is loaded.
-    pub(crate) fn has(&self, id: ColumnId) -> bool {
+    pub(crate) fn has(&self, id: Field) -> bool {
         self.columns[id.index()].is_some()
     }
 
     /// A column that was loaded.
-    pub(crate) fn column(&self, id: ColumnId) -> Result<&Column, StoreError> {
+    pub(crate) fn column(&self, id: Field) -> Result<&Column, StoreError> {
         self.columns[id.index()].as_ref().ok_or_else(|| misused(id))
     }
 
     /// A loaded column of numbers or words.
-    pub(crate) fn numbers(&self, id: ColumnId) -> Result<&[u32], StoreError> {
+    pub(crate) fn numbers(&self, id: Field) -> Result<&[u32], StoreError> {
         match self.column(id)? {
             Column::Number(values) => Ok(values),
             _ => Err(misused(id)),
@@ -145,7 +156,7 @@ impl Block {
     }
 
     /// A loaded column of times or wide numbers.
-    pub(crate) fn wide(&self, id: ColumnId) -> Result<&[u64], StoreError> {
+    pub(crate) fn wide(&self, id: Field) -> Result<&[u64], StoreError> {
         match self.column(id)? {
             Column::Wide(values) => Ok(values),
             _ => Err(misused(id)),
@@ -153,7 +164,7 @@ impl Block {
     }
 
     /// A loaded column of addresses.
-    pub(crate) fn addresses(&self, id: ColumnId) -> Result<&Addresses, StoreError> {
+    pub(crate) fn addresses(&self, id: Field) -> Result<&Addresses, StoreError> {
         match self.column(id)? {
             Column::Address(values) => Ok(values),
             _ => Err(misused(id)),
@@ -162,102 +173,50 @@ impl Block {
 
     /// A row as a record. All columns must be loaded.
     pub(crate) fn record(&self, row: usize) -> Result<FlowRecord, StoreError> {
-        let number = |id| self.numbers(id).map(|values| values[row]);
-        let small = |id| number(id).map(|value| value as u8);
-        let port = |id| number(id).map(|value| value as u16);
-        let maybe = |id| number(id).map(|value| u8::try_from(value).ok());
-        let wide = |id| self.wide(id).map(|values| values[row]);
-        let address = |id| self.addresses(id).map(|values| values.get(row));
-        let known = |id| address(id)?.ok_or_else(|| StoreError::Encoding("a flow without addresses".into()));
-        use ColumnId as C;
-        let key = FlowKey {
-            src: known(C::Src)?,
-            dst: known(C::Dst)?,
-            src_port: port(C::SrcPort)?,
-            dst_port: port(C::DstPort)?,
-            protocol: small(C::Protocol)?,
-            traffic_class: small(C::TrafficClass)?,
-            ingress: number(C::Ingress)?,
-            vlan: port(C::Vlan)?,
-            mpls_label: Some(number(C::MplsLabel)?).filter(|label| *label != u32::MAX),
-        };
-        let counters = Counters {
-            packets: wide(C::Packets)?,
-            bytes: wide(C::Bytes)?,
-            first_ns: wide(C::FlowStart)?,
-            last_ns: wide(C::FlowEnd)?,
-            tcp_flags: maybe(C::TcpFlags)?,
-            ttl_min: maybe(C::TtlMin)?,
-            ttl_max: maybe(C::TtlMax)?,
-        };
-        let end_reason = EndReason::from_code(small(C::EndReasonWord)?);
-        let mut record = FlowRecord::new(key, counters, end_reason);
-        if wide(C::ReversePackets)? != ABSENT_WIDE {
-            record.reverse = Some(Counters {
-                packets: wide(C::ReversePackets)?,
-                bytes: wide(C::ReverseBytes)?,
-                first_ns: wide(C::ReverseStart)?,
-                last_ns: wide(C::ReverseEnd)?,
-                tcp_flags: maybe(C::ReverseTcpFlags)?,
-                ttl_min: maybe(C::ReverseTtlMin)?,
-                ttl_max: maybe(C::ReverseTtlMax)?,
-            });
-        }
-        record.application = small(C::App)?;
-        record.egress = number(C::Egress)?;
-        record.next_hop = address(C::NextHop)?;
-        record.src_as = number(C::SrcAs)?;
-        record.dst_as = number(C::DstAs)?;
-        record.bgp_next_hop = address(C::BgpNextHop)?;
-        if number(C::NatSrcPort)? != NO_TRANSLATION {
-            record.translation = Some(Translation {
-                src: known(C::NatSrc)?,
-                dst: known(C::NatDst)?,
-                src_port: port(C::NatSrcPort)?,
-                dst_port: port(C::NatDstPort)?,
-            });
-        }
-        record.drops = self.drops(row)?;
-        record.sampling_interval = number(C::SamplingInterval)?;
-        Ok(record)
-    }
-
-    fn drops(&self, row: usize) -> Result<Drops, StoreError> {
-        use ColumnId as C;
-        let mut by_reason = Vec::new();
-        for (reason, packets) in [
-            (C::DropReason1, C::DropPackets1),
-            (C::DropReason2, C::DropPackets2),
-            (C::DropReason3, C::DropPackets3),
-        ] {
-            if let Some(reason) = DropReason::from_code(self.numbers(reason)?[row] as u8) {
-                by_reason.push((reason, self.numbers(packets)?[row]));
+        let mut record = unknown_record();
+        for field in Field::STORED {
+            let absent = field.row().absent;
+            match field.row().access {
+                Access::Wide(_, set) => {
+                    let value = self.wide(*field)?[row];
+                    if absent != Some(value) {
+                        set(&mut record, value);
+                    }
+                }
+                Access::Number(_, set) => {
+                    let value = self.numbers(*field)?[row];
+                    if absent != Some(value.into()) {
+                        set(&mut record, value);
+                    }
+                }
+                Access::Address(_, set) => match self.addresses(*field)?.get(row) {
+                    Some(address) => set(&mut record, address),
+                    None if absent.is_some() => {}
+                    None => return Err(StoreError::Encoding("a flow without addresses".into())),
+                },
             }
         }
-        let told: u64 = by_reason.iter().map(|(_, packets)| u64::from(*packets)).sum();
-        let others = self.wide(C::DroppedPackets)?[row].saturating_sub(told);
-        let others = u32::try_from(others).unwrap_or(u32::MAX);
-        Ok(Drops::restored(&by_reason, others, self.wide(C::DroppedBytes)?[row]))
+        Ok(record)
     }
 }
 
-fn misused(id: ColumnId) -> StoreError {
-    StoreError::Encoding(format!("column {} is not loaded as it is used", id.definition().name))
+fn misused(id: Field) -> StoreError {
+    StoreError::Encoding(format!("column {} is not loaded as it is used", id.name()))
 }
 
 /// A column that grows.
 struct Builder {
-    id: ColumnId,
+    id: Field,
     column: Column,
     numbers: AddressNumbers,
 }
 
 impl Builder {
-    fn new(id: ColumnId, rows: usize) -> Self {
-        let column = match id.definition().get {
-            Get::Wide(_) => Column::Wide(Vec::with_capacity(rows)),
-            Get::Number(_) => Column::Number(Vec::with_capacity(rows)),
-            Get::Address(_) => {
+    fn new(id: Field, rows: usize) -> Self {
+        let column = match id.row().access {
+            Access::Wide(..) => Column::Wide(Vec::with_capacity(rows)),
+            Access::Number(..) => Column::Number(Vec::with_capacity(rows)),
+            Access::Address(..) => {
                 Column::Address(Addresses { codes: Vec::with_capacity(rows), distinct: Vec::new() })
             }
         };
@@ -265,14 +224,14 @@ impl Builder {
     }
 
     fn extend(&mut self, records: &[&FlowRecord]) {
-        match (&mut self.column, self.id.definition().get) {
-            (Column::Wide(values), Get::Wide(get)) => {
+        match (&mut self.column, self.id.row().access) {
+            (Column::Wide(values), Access::Wide(get, _)) => {
                 values.extend(records.iter().map(|record| get(record)));
             }
-            (Column::Number(values), Get::Number(get)) => {
+            (Column::Number(values), Access::Number(get, _)) => {
                 values.extend(records.iter().map(|record| get(record)));
             }
-            (Column::Address(values), Get::Address(get)) => {
+            (Column::Address(values), Access::Address(get, _)) => {
                 let numbers = &mut self.numbers;
                 values.codes.extend(records.iter().map(|record| numbers.number(get(record))));
             }

@@ -25,9 +25,9 @@ use std::sync::Arc;
 
 use thalweg_flow::FlowRecord;
 
-use crate::calendar::{HOUR_NS, Moment};
 use crate::error::StoreError;
 use crate::file::FlowFile;
+use thalweg_text::calendar::{HOUR_NS, Moment};
 
 /// Times a reader begins again because files changed under it.
 const TRIES_MAX: usize = 50;
@@ -282,7 +282,7 @@ pub(crate) fn partitions(root: &Path) -> Result<Vec<Partition>, StoreError> {
     let mut found = Vec::new();
     for day in folder(root)? {
         let date = name_of(&day).strip_prefix("date=").map(str::to_owned);
-        let Some(midnight) = date.as_deref().and_then(crate::calendar::parse_time) else { continue };
+        let Some(midnight) = date.as_deref().and_then(thalweg_text::calendar::parse_time) else { continue };
         for path in folder(&day)? {
             let hour = name_of(&path).strip_prefix("hour=").and_then(|hour| hour.parse::<u64>().ok());
             if let Some(hour) = hour.filter(|hour| *hour < 24) {

@@ -13,7 +13,7 @@ use thalweg_base::IpPrefix;
 
 use crate::error::StoreError;
 use crate::rows::Rows;
-use crate::schema::{ABSENT_WIDE, ColumnId, NO_SMALL, NO_TRANSLATION};
+use thalweg_flow::fields::{ABSENT_WIDE, Field, NO_SMALL, NO_TRANSLATION};
 
 /// A condition on flow records.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -59,11 +59,11 @@ pub(crate) enum Expression {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Test {
     /// One of these columns has an address of this prefix.
-    Address(&'static [ColumnId], IpPrefix),
+    Address(&'static [Field], IpPrefix),
     /// One of these columns has a number from the first to the second.
-    Number(&'static [ColumnId], u64, u64),
+    Number(&'static [Field], u64, u64),
     /// The sum of these counters, multiplied by the sampling interval, is from the first to the second.
-    Sum(&'static [ColumnId], u64, u64),
+    Sum(&'static [Field], u64, u64),
     /// The flow took from so many to so many nanoseconds.
     Duration(u64, u64),
     /// All these TCP flags were seen.
@@ -101,7 +101,7 @@ impl Filter {
 
 impl Expression {
     /// Whether rows may match whose columns have values in these bounds. `None` is: not known.
-    pub(crate) fn may_match(&self, bounds: &impl Fn(ColumnId) -> Option<(u64, u64)>) -> bool {
+    pub(crate) fn may_match(&self, bounds: &impl Fn(Field) -> Option<(u64, u64)>) -> bool {
         match self {
             Self::All(parts) => parts.iter().all(|part| part.may_match(bounds)),
             Self::OneOf(parts) => parts.iter().any(|part| part.may_match(bounds)),
@@ -151,7 +151,7 @@ impl Test {
             Self::Address(columns, prefix) => {
                 by_address(rows, columns, |address| address.is_some_and(|address| contains(*prefix, address)))
             }
-            Self::Version6(wanted) => by_address(rows, &[ColumnId::Src], |address| {
+            Self::Version6(wanted) => by_address(rows, &[Field::Src], |address| {
                 address.is_some_and(|address| address.is_ipv6() == *wanted)
             }),
             Self::Number(columns, from, to) => {
@@ -160,7 +160,7 @@ impl Test {
                 for id in *columns {
                     let values = rows.block().numbers(*id)?;
                     // What is not known is 0, or above all that is known: then it is in no range.
-                    let unknown = id.definition().absent.filter(|absent| *absent != 0);
+                    let unknown = id.row().absent.filter(|absent| *absent != 0);
                     let here = |value: u32| {
                         (*from..=*to).contains(&u64::from(value)) && unknown != Some(u64::from(value))
                     };
@@ -179,19 +179,19 @@ impl Test {
                 Ok(rows.scaled(sums.into())?.iter().map(|sum| (*from..=*to).contains(sum)).collect())
             }
             Self::Duration(from, to) => {
-                rows.need(&[ColumnId::FlowStart, ColumnId::FlowEnd])?;
-                let starts = rows.block().wide(ColumnId::FlowStart)?;
-                let both = starts.iter().zip(rows.block().wide(ColumnId::FlowEnd)?);
+                rows.need(&[Field::FlowStart, Field::FlowEnd])?;
+                let starts = rows.block().wide(Field::FlowStart)?;
+                let both = starts.iter().zip(rows.block().wide(Field::FlowEnd)?);
                 Ok(both.map(|(start, end)| (*from..=*to).contains(&end.saturating_sub(*start))).collect())
             }
             Self::Flags(flags) => {
-                rows.need(&[ColumnId::TcpFlags])?;
-                let seen = rows.block().numbers(ColumnId::TcpFlags)?;
+                rows.need(&[Field::TcpFlags])?;
+                let seen = rows.block().numbers(Field::TcpFlags)?;
                 Ok(seen.iter().map(|seen| *seen != NO_SMALL && seen & flags == *flags).collect())
             }
             Self::Translated => {
-                rows.need(&[ColumnId::NatSrcPort])?;
-                let ports = rows.block().numbers(ColumnId::NatSrcPort)?;
+                rows.need(&[Field::NatSrcPort])?;
+                let ports = rows.block().numbers(Field::NatSrcPort)?;
                 Ok(ports.iter().map(|port| *port != NO_TRANSLATION).collect())
             }
         }
@@ -206,7 +206,7 @@ pub(crate) fn sum(forward: u64, reverse: u64) -> u64 {
 /// Asks about each distinct address once.
 fn by_address(
     rows: &mut Rows<'_>,
-    columns: &[ColumnId],
+    columns: &[Field],
     test: impl Fn(Option<IpAddr>) -> bool,
 ) -> Result<Vec<bool>, StoreError> {
     let mut matches = vec![false; rows.len()];

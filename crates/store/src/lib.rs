@@ -11,18 +11,15 @@
 //! - [`writer`]: records to files, on a thread of its own; [`upkeep`]: compaction, retention, recovery;
 //! - `space`: room on the file system; [`notify`]: what an operator should hear;
 //! - [`live`]: what the writer knows beyond the files, for other processes;
-//! - `schema`, `block`, `file`: the columns, records as columns, one file;
-//! - [`filter`]: which records; [`query`]: sums by key, graphs, lists; [`fields`]: a record by the names of its columns;
-//! - [`calendar`][]: dates.
+//! - `schema`, `block`, `file`: the columns (fields of `thalweg_flow::fields`), records as columns, one file;
+//! - [`filter`]: which records; [`query`]: sums by key, graphs, lists.
 //!
 //! Files are read and written with the Parquet library's low-level interface, without Arrow: all columns are flat, so Arrow's
 //! arrays would bring nothing, and would be a third of this program's build.
 
 mod block;
-pub mod calendar;
 pub mod dataset;
 mod error;
-pub mod fields;
 mod file;
 pub mod filter;
 pub mod live;

@@ -20,7 +20,7 @@ use crate::dataset::{Skipped, View, Window};
 use crate::error::StoreError;
 use crate::filter::Filter;
 use crate::rows::{Rows, Task};
-use crate::schema::ColumnId;
+use thalweg_flow::fields::Field;
 
 pub use graph::{Graph, Series, graph};
 pub use key::{Key, KeyValue};
@@ -108,8 +108,8 @@ fn select(rows: &mut Rows<'_>, query: &Query) -> Result<bool, StoreError> {
         Task::Batch(_) => query.window == Window::ALL,
     };
     if !inside {
-        rows.need(&[ColumnId::FlowEnd])?;
-        let ends = rows.block().wide(ColumnId::FlowEnd)?;
+        rows.need(&[Field::FlowEnd])?;
+        let ends = rows.block().wide(Field::FlowEnd)?;
         let selected: Vec<bool> = ends.iter().map(|end| query.window.contains(*end)).collect();
         if !selected.contains(&true) {
             return Ok(false);
@@ -134,8 +134,8 @@ fn note_sampling(rows: &mut Rows<'_>, scanned: &mut Scanned) -> Result<(), Store
     if !rows.may_be_sampled() {
         return Ok(());
     }
-    rows.need(&[ColumnId::SamplingInterval])?;
-    let intervals = rows.block().numbers(ColumnId::SamplingInterval)?.iter();
+    rows.need(&[Field::SamplingInterval])?;
+    let intervals = rows.block().numbers(Field::SamplingInterval)?.iter();
     let is_selected = |row: usize| rows.selected.as_ref().is_none_or(|selected| selected[row]);
     for (_, interval) in intervals.enumerate().filter(|(row, _)| is_selected(*row)) {
         scanned.sampled |= *interval > 1;

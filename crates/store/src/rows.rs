@@ -7,7 +7,7 @@ use crate::block::Block;
 use crate::dataset::Batch;
 use crate::error::StoreError;
 use crate::file::FlowFile;
-use crate::schema::ColumnId;
+use thalweg_flow::fields::Field;
 
 /// A piece of work.
 #[derive(Clone)]
@@ -44,11 +44,11 @@ impl<'a> Rows<'a> {
     }
 
     /// Loads columns.
-    pub(crate) fn need(&mut self, ids: &[ColumnId]) -> Result<(), StoreError> {
+    pub(crate) fn need(&mut self, ids: &[Field]) -> Result<(), StoreError> {
         match self.task {
             Task::Group(file, number) => file.load(*number, ids, &mut self.block),
             Task::Batch(batch) => {
-                let missing: Vec<ColumnId> = ids.iter().copied().filter(|id| !self.block.has(*id)).collect();
+                let missing: Vec<Field> = ids.iter().copied().filter(|id| !self.block.has(*id)).collect();
                 self.block.take(Block::of_columns(&missing, batch.records.iter()));
                 Ok(())
             }
@@ -61,29 +61,29 @@ impl<'a> Rows<'a> {
     }
 
     /// Whether a column is known to be NULL throughout, without loading it.
-    pub(crate) fn is_absent(&self, id: ColumnId) -> bool {
+    pub(crate) fn is_absent(&self, id: Field) -> bool {
         matches!(self.task, Task::Group(file, number) if file.is_absent(*number, id))
     }
 
     /// Whether any row may be of sampled traffic.
     pub(crate) fn may_be_sampled(&self) -> bool {
         match self.task {
-            Task::Group(file, number) => file.bounds(*number, ColumnId::SamplingInterval) != Some((1, 1)),
+            Task::Group(file, number) => file.bounds(*number, Field::SamplingInterval) != Some((1, 1)),
             Task::Batch(batch) => batch.records.iter().any(|record| record.sampling_interval != 1),
         }
     }
 
     /// Loads the sampling intervals by which counters are to be multiplied, if any of them is not 1.
     pub(crate) fn need_scale(&mut self) -> Result<(), StoreError> {
-        if self.raw || !self.may_be_sampled() { Ok(()) } else { self.need(&[ColumnId::SamplingInterval]) }
+        if self.raw || !self.may_be_sampled() { Ok(()) } else { self.need(&[Field::SamplingInterval]) }
     }
 
     /// Values of a counter, multiplied by the sampling intervals if [`Self::need_scale`] found any.
     pub(crate) fn scaled<'v>(&self, counters: Cow<'v, [u64]>) -> Result<Cow<'v, [u64]>, StoreError> {
-        if self.raw || !self.block.has(ColumnId::SamplingInterval) {
+        if self.raw || !self.block.has(Field::SamplingInterval) {
             return Ok(counters);
         }
-        let intervals = self.block.numbers(ColumnId::SamplingInterval)?;
+        let intervals = self.block.numbers(Field::SamplingInterval)?;
         let mut counters = counters.into_owned();
         let rows = counters.iter_mut().zip(intervals);
         rows.for_each(|(counter, interval)| *counter = counter.saturating_mul(u64::from(*interval).max(1)));

@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
 
 use crate::block::Block;
-use crate::calendar::HOUR_NS;
 use crate::dataset::{self, Skipped, Temporary, View, name_of};
 use crate::error::{StoreError, megabytes};
 use crate::file::{FileWriter, FlowFile, ROW_GROUP_ROWS};
-use crate::schema::ColumnId;
 use crate::space::Space;
+use thalweg_flow::fields::Field;
+use thalweg_text::calendar::HOUR_NS;
 
 mod ages;
 
@@ -317,7 +317,7 @@ impl Compaction {
         for file in &files {
             for (number, group) in file.row_groups.iter().enumerate() {
                 let mut block = Block::new(group.rows);
-                file.load(number, ColumnId::ALL, &mut block)?;
+                file.load(number, Field::STORED, &mut block)?;
                 for row in 0..group.rows {
                     records.push(block.record(row)?);
                     if records.len() == ROW_GROUP_ROWS {

@@ -295,9 +295,8 @@ impl Writer {
         if status.records_pending == 0 {
             return Ok(status);
         }
-        let mut amount = Amount::default();
         let state = self.shared.state();
-        state.pending.iter().flat_map(|batch| batch.iter()).for_each(|record| amount += Amount::of(record));
+        let amount = Amount::of_all(state.pending.iter().flat_map(|batch| batch.iter()));
         let why = status.last_error.unwrap_or_else(|| "the writer's thread ended".to_owned());
         Err(StoreError::Lost { amount, why })
     }

@@ -1,5 +1,7 @@
-//! What people read: tables that fit the terminal, and numbers in one style. Pure: the width is an argument.
+//! What people read: tables that fit the terminal, numbers and times in one style. Pure: the width is an
+//! argument.
 
+pub mod calendar;
 pub mod table;
 pub mod units;
 mod wrap;

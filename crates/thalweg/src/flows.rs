@@ -8,14 +8,14 @@ use std::io::Write;
 
 use serde_json::{Map, Value, json};
 use thalweg_flow::FlowRecord;
+use thalweg_flow::lines::LineFormat;
 use thalweg_ports::live::wall_ns;
-use thalweg_store::calendar::{SECOND_NS, format_time};
-use thalweg_store::fields::{Field, fields, names};
 use thalweg_store::live::Writing;
 use thalweg_store::query::{
     Graph, Key, KeyValue, Metric, Query, Scanned, Series, Sums, Top, graph, list, top,
 };
 use thalweg_store::{Filter, Recovery, Skipped, StoreError, Upkeep, Window, Writer, WriterOptions};
+use thalweg_text::calendar::{SECOND_NS, format_time};
 use thalweg_text::units::{Unit, count, counted, share};
 
 use crate::cli::{
@@ -255,8 +255,7 @@ fn tell_skipped(skipped: &Skipped) {
 
 fn run_list(args: &FlowsArgs, list_args: &FlowsListArgs, format: Format) -> Result<(), Failure> {
     let query = query(&list_args.which)?;
-    let lines =
-        ListLines { format, csv: list_args.which.csv, raw: query.raw, number: numbers(&list_args.which) };
+    let lines = ListLines::new(&list_args.which, format);
     if list_args.follow {
         return follow(args, &query, &lines);
     }
@@ -270,73 +269,38 @@ fn run_list(args: &FlowsArgs, list_args: &FlowsListArgs, format: Format) -> Resu
 
 /// How records are written, a line each.
 struct ListLines {
-    format: Format,
-    csv: bool,
-    /// Tables have counters as counted.
+    /// JSON or CSV, else lines for people.
+    format: Option<LineFormat>,
+    /// Lines for people have counters as counted.
     raw: bool,
     number: fn(u64) -> String,
 }
 
 impl ListLines {
+    fn new(which: &FlowsWhichArgs, format: Format) -> Self {
+        let format = match (format, which.csv) {
+            (Format::Json, _) => Some(LineFormat::Json),
+            (_, true) => Some(LineFormat::Csv),
+            _ => None,
+        };
+        Self { format, raw: which.raw, number: numbers(which) }
+    }
+
     /// What stands before them.
     fn header(&self) -> String {
-        match (self.format, self.csv) {
-            (Format::Json, _) => String::new(),
-            (_, true) => names().chain(SCALED).collect::<Vec<_>>().join(",") + "\n",
-            _ => list_header(),
-        }
+        self.format.map_or_else(list_header, LineFormat::header)
     }
 
     fn of(&self, records: &[FlowRecord]) -> String {
-        let mut text = String::new();
-        for record in records {
-            match (self.format, self.csv) {
-                (Format::Json, _) => {
-                    // One object a line: a list may be long.
-                    let scaled = SCALED.into_iter().zip(scaled(record).map(Value::from));
-                    let all = fields(record).map(|(name, field)| (name, field_json(field))).chain(scaled);
-                    let object: Map<String, Value> =
-                        all.map(|(name, value)| (name.to_owned(), value)).collect();
-                    let _ = writeln!(text, "{}", Value::Object(object));
-                }
-                (_, true) => {
-                    let scaled = scaled(record).map(|counter| counter.to_string());
-                    let cells: Vec<String> =
-                        fields(record).map(|(_, field)| field_text(field)).chain(scaled).collect();
-                    let _ = writeln!(text, "{}", cells.join(","));
-                }
-                _ => list_line(record, self.raw, self.number, &mut text),
-            }
-        }
-        text
-    }
-}
-
-/// Counters of a record that are not in the file: both directions, for all traffic.
-const SCALED: [&str; 2] = ["scaled_packets", "scaled_bytes"];
-
-/// Their values.
-fn scaled(record: &FlowRecord) -> [u64; 2] {
-    [record.packets(), record.octets()].map(|counter| counter.saturating_mul(record.scale()))
-}
-
-fn field_json(field: Option<Field>) -> Value {
-    match field {
-        None => Value::Null,
-        Some(Field::Number(number)) => json!(number),
-        Some(Field::Time(time)) => json!(format_time(time)),
-        Some(Field::Word(word)) => json!(word),
-        Some(Field::Address(address)) => json!(address),
-    }
-}
-
-fn field_text(field: Option<Field>) -> String {
-    match field {
-        None => String::new(),
-        Some(Field::Number(number)) => number.to_string(),
-        Some(Field::Time(time)) => format_time(time),
-        Some(Field::Word(word)) => word,
-        Some(Field::Address(address)) => address.to_string(),
+        let Some(format) = self.format else {
+            let mut text = String::new();
+            records.iter().for_each(|record| list_line(record, self.raw, self.number, &mut text));
+            return text;
+        };
+        let mut lines = Vec::new();
+        // A dataset has no names of interfaces.
+        records.iter().for_each(|record| format.write(record, &(), &mut lines));
+        String::from_utf8_lossy(&lines).into_owned()
     }
 }
 
@@ -349,7 +313,8 @@ fn list_header() -> String {
 }
 
 fn list_line(record: &FlowRecord, raw: bool, number: fn(u64) -> String, text: &mut String) {
-    let [packets, bytes] = if raw { [record.packets(), record.octets()] } else { scaled(record) };
+    let scale = if raw { 1 } else { record.scale() };
+    let [packets, bytes] = [record.packets(), record.octets()].map(|counter| counter.saturating_mul(scale));
     let duration = record.counters.last_ns.saturating_sub(record.counters.first_ns);
     let (key, end) = (&record.key, format_time(record.counters.last_ns / 1_000_000 * 1_000_000));
     let source = std::net::SocketAddr::new(key.src, key.src_port).to_string();

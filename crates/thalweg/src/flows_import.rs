@@ -2,17 +2,16 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
-use thalweg_probe::{ExporterSummary, ImportSummary, OutletSummary, ProbeError, ProbeProgress};
+use thalweg_probe::{ExporterSummary, ImportSummary, OutletSummary, ProbeProgress};
 use thalweg_text::units::{count, duration};
 
+use crate::Failure;
 use crate::cli::{FlowsArgs, FlowsImportArgs, Format};
+use crate::metering::{self, outlets, print_summary};
+use crate::signals::stop_on_signals;
+use crate::summary::{issues, to_json};
 use crate::tables::table;
-use crate::{Failure, print};
 
 /// Exporters that a table has rows for.
 const ROWS_MAX: usize = 50;
@@ -35,32 +34,14 @@ impl ProbeProgress for Notices {
 
 pub(crate) fn run(args: &FlowsArgs, import: &FlowsImportArgs, format: Format) -> Result<(), Failure> {
     let options = import.options(&args.data).map_err(Failure::Usage)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        let failed = |error| Failure::Probe(ProbeError::Thread(error));
-        // The first ends the work in order; a second one, should that take too long, at once.
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop)).map_err(failed)?;
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(failed)?;
-    }
+    let stop = stop_on_signals()?;
     let imported = thalweg_probe::import(&options, &stop, &Notices);
-    let summary = imported.map_err(|error| match error {
-        // Whoever reads the records may have seen enough.
-        ProbeError::Output { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe => {
-            Failure::Output(source)
-        }
-        other => Failure::Probe(other),
-    })?;
+    let summary = imported.map_err(|error| metering::failure(error, true))?;
     let text = match format {
         Format::Human => render(&summary),
         Format::Json => to_json(&summary),
     };
-    let is_stdout = |path: &PathBuf| path.as_os_str() == "-";
-    if options.json.iter().chain(&options.csv).any(is_stdout) {
-        // Records are there already; whoever reads them wants nothing else.
-        let _ = std::io::stderr().write_all(text.as_bytes());
-    } else {
-        print(&text)?;
-    }
+    print_summary(&text, options.json.iter().chain(&options.csv))?;
     if !summary.conserved {
         let what = "records were decoded that are neither flows nor anything else: please report this, with the input";
         return Err(Failure::Run(what.to_owned()));
@@ -68,11 +49,6 @@ pub(crate) fn run(args: &FlowsArgs, import: &FlowsImportArgs, format: Format) ->
     let mut failures = summary.files_without_records.clone();
     failures.extend(summary.outlets.iter().filter_map(OutletSummary::failure));
     if failures.is_empty() { Ok(()) } else { Err(Failure::Incomplete(failures)) }
-}
-
-fn to_json(summary: &ImportSummary) -> String {
-    // Plain data with string keys always serializes.
-    serde_json::to_string_pretty(summary).map_or_else(|error| error.to_string(), |json| json + "\n")
 }
 
 fn render(s: &ImportSummary) -> String {
@@ -98,8 +74,8 @@ fn render(s: &ImportSummary) -> String {
     text.push('\n');
     exporters(&mut text, s);
     passed_over(&mut text, s);
-    outlets(&mut text, s);
-    issues(&mut text, s);
+    outlets(&mut text, &s.outlets);
+    issues(&mut text, s.input_issues.total, &s.input_issues.by_kind, &s.input_issues.first);
     text
 }
 
@@ -150,39 +126,4 @@ fn passed_over(text: &mut String, s: &ImportSummary) {
     let rows = s.passed_over.iter().map(|(what, packets)| vec![what.clone(), count(*packets)]);
     *text += &table(&["packets passed over", "packets"], &[1], rows);
     text.push('\n');
-}
-
-fn outlets(text: &mut String, s: &ImportSummary) {
-    if s.outlets.is_empty() {
-        return;
-    }
-    let rows = s.outlets.iter().map(|outlet| {
-        let lost: Vec<_> = outlet.lost.iter().map(|(why, n)| format!("{} {why}", count(*n))).collect();
-        let lost = if lost.is_empty() { "0".to_owned() } else { lost.join(", ") };
-        vec![outlet.to.clone(), count(outlet.records), count(outlet.packets), count(outlet.bytes), lost]
-    });
-    *text += &table(&["delivered to", "records", "packets", "bytes", "lost"], &[1, 2, 3], rows);
-}
-
-fn issues(text: &mut String, s: &ImportSummary) {
-    let issues = &s.input_issues;
-    if issues.total == 0 {
-        return;
-    }
-    let kinds: Vec<String> = issues.by_kind.iter().map(|(kind, n)| format!("{} {kind}", count(*n))).collect();
-    let _ = writeln!(
-        text,
-        "\n{} places in the input were not as expected: {}",
-        count(issues.total),
-        kinds.join(", ")
-    );
-    for issue in &issues.first {
-        // Nothing from the input may drive the terminal.
-        let clean = issue.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c });
-        let _ = writeln!(text, "  {}", clean.collect::<String>());
-    }
-    let shown = issues.first.len() as u64;
-    if issues.total > shown {
-        let _ = writeln!(text, "  ... and {} more", count(issues.total - shown));
-    }
 }

@@ -1,54 +1,32 @@
 //! `thalweg probe`: flows of captures, and what became of every packet.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
 use thalweg_base::DropReason;
 use thalweg_probe::summary::{EXPORT_QUEUE, UNDELIVERED, UNSAMPLED};
-use thalweg_probe::{ProbeError, ProbeOptions, ProbeSummary};
+use thalweg_probe::{ProbeOptions, ProbeSummary};
 use thalweg_text::units::{bytes, count, counted, duration, packet_rate, share};
 
+use crate::Failure;
 use crate::cli::{Format, ProbeArgs};
+use crate::metering::{self, outlets, print_summary};
 use crate::progress::Bar;
+use crate::signals::stop_on_signals;
+use crate::summary::{issues, to_json};
 use crate::tables::table;
-use crate::{Failure, print};
 
 pub(crate) fn run(args: &ProbeArgs, format: Format) -> Result<(), Failure> {
     let options = args.options().map_err(Failure::Usage)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        let failed = |error| Failure::Probe(ProbeError::Thread(error));
-        // The first ends the run in order; a second one, should that take too long, at once.
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop)).map_err(failed)?;
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(failed)?;
-    }
+    let stop = stop_on_signals()?;
     let bar = Bar::on_terminal();
     let result = thalweg_probe::probe(&options, &stop, &bar);
     bar.finish();
-    let summary = result.map_err(|error| match error {
-        // Whoever reads the records may have seen enough; what else was to get them has less than was asked for.
-        ProbeError::Output { source, .. }
-            if source.kind() == std::io::ErrorKind::BrokenPipe && has_one_output(&options) =>
-        {
-            Failure::Output(source)
-        }
-        other => Failure::Probe(other),
-    })?;
+    let summary = result.map_err(|error| metering::failure(error, has_one_output(&options)))?;
     let text = match format {
         Format::Human => render(&summary),
         Format::Json => to_json(&summary),
     };
-    let is_stdout = |path: &PathBuf| path.as_os_str() == "-";
-    if options.json.iter().chain(&options.csv).any(is_stdout) {
-        // Records are there already; whoever reads them wants nothing else.
-        let _ = std::io::stderr().write_all(text.as_bytes());
-    } else {
-        print(&text)?;
-    }
+    print_summary(&text, options.json.iter().chain(&options.csv))?;
     if !summary.conserved {
         return Err(Failure::ProbeConservation(Box::new(summary)));
     }
@@ -62,20 +40,15 @@ fn has_one_output(options: &ProbeOptions) -> bool {
     others.into_iter().filter(|is_there| *is_there).count() + options.export.addresses.len() == 1
 }
 
-/// The summary as one JSON object, in the order of its fields.
-fn to_json(summary: &ProbeSummary) -> String {
-    // Plain data with string keys always serializes.
-    serde_json::to_string_pretty(summary).map_or_else(|error| error.to_string(), |json| json + "\n")
-}
-
 fn render(summary: &ProbeSummary) -> String {
     let mut text = String::new();
     totals(&mut text, summary);
     drops(&mut text, summary);
     records(&mut text, summary);
-    outlets(&mut text, summary);
+    outlets(&mut text, &summary.outlets);
     captured(&mut text, summary);
-    issues(&mut text, summary);
+    let found = &summary.input_issues;
+    issues(&mut text, found.total, &found.by_kind, &found.first);
     law(&mut text, summary);
     text
 }
@@ -154,19 +127,6 @@ fn records(text: &mut String, s: &ProbeSummary) {
     text.push('\n');
 }
 
-fn outlets(text: &mut String, s: &ProbeSummary) {
-    if s.outlets.is_empty() {
-        return;
-    }
-    let rows = s.outlets.iter().map(|outlet| {
-        let lost: Vec<_> = outlet.lost.iter().map(|(why, n)| format!("{} {why}", count(*n))).collect();
-        let lost = if lost.is_empty() { "0".to_owned() } else { lost.join(", ") };
-        vec![outlet.to.clone(), count(outlet.records), count(outlet.packets), count(outlet.bytes), lost]
-    });
-    *text += &table(&["delivered to", "records", "packets", "bytes", "lost"], &[1, 2, 3], rows);
-    text.push('\n');
-}
-
 fn captured(text: &mut String, s: &ProbeSummary) {
     if s.captured.is_empty() {
         return;
@@ -181,26 +141,6 @@ fn captured(text: &mut String, s: &ProbeSummary) {
         for trouble in &port.troubles {
             let _ = writeln!(text, "{}: {trouble}", port.interface);
         }
-    }
-    text.push('\n');
-}
-
-fn issues(text: &mut String, s: &ProbeSummary) {
-    let issues = &s.input_issues;
-    if issues.total == 0 {
-        return;
-    }
-    let kinds: Vec<String> = issues.by_kind.iter().map(|(kind, n)| format!("{} {kind}", count(*n))).collect();
-    let _ =
-        writeln!(text, "{} places in the input could not be used: {}", count(issues.total), kinds.join(", "));
-    for issue in &issues.first {
-        // Nothing from the input may drive the terminal.
-        let clean = issue.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c });
-        let _ = writeln!(text, "  {}", clean.collect::<String>());
-    }
-    let shown = issues.first.len() as u64;
-    if issues.total > shown {
-        let _ = writeln!(text, "  ... and {} more", count(issues.total - shown));
     }
     text.push('\n');
 }

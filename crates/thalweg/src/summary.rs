@@ -1,15 +1,16 @@
 //! A replay's summary as tables: what happened to every packet.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use thalweg_base::DropReason;
-use thalweg_replay::summary::{INPUT_ISSUES_SHOWN_MAX, ReplaySummary};
+use thalweg_replay::summary::{INPUT_ISSUES_SHOWN_MAX, InputIssue, ReplaySummary};
 use thalweg_text::units::{count, duration, packet_rate, share};
 
 use crate::tables::table;
 
-/// The summary as one JSON object, in the order of its fields.
-pub(crate) fn to_json(summary: &ReplaySummary) -> String {
+/// A summary as one JSON object, in the order of its fields.
+pub(crate) fn to_json(summary: &impl serde::Serialize) -> String {
     // Plain data with string keys always serializes.
     serde_json::to_string_pretty(summary).map_or_else(|error| error.to_string(), |json| json + "\n")
 }
@@ -24,7 +25,10 @@ pub(crate) fn render(summary: &ReplaySummary) -> String {
     drops(&mut text, summary);
     acls(&mut text, summary);
     nat(&mut text, summary);
-    issues(&mut text, summary);
+    let found = &summary.input_issues;
+    let place = |issue: &InputIssue| format!("{}, {}: {}", issue.file, issue.place, issue.message);
+    let first: Vec<String> = found.first.iter().take(INPUT_ISSUES_SHOWN_MAX).map(place).collect();
+    issues(&mut text, found.total, &found.by_kind, &first);
     for output in &summary.outputs {
         let _ = writeln!(text, "wrote {output}");
     }
@@ -133,20 +137,19 @@ fn nat(text: &mut String, s: &ReplaySummary) {
     );
 }
 
-fn issues(text: &mut String, s: &ReplaySummary) {
-    let issues = &s.input_issues;
-    if issues.total == 0 {
+/// What of an input could not be used, in all and the first places of it.
+pub(crate) fn issues(text: &mut String, total: u64, by_kind: &BTreeMap<String, u64>, first: &[String]) {
+    if total == 0 {
         return;
     }
-    let kinds: Vec<String> = issues.by_kind.iter().map(|(kind, n)| format!("{} {kind}", count(*n))).collect();
-    let _ =
-        writeln!(text, "{} places in the input could not be used: {}", count(issues.total), kinds.join(", "));
-    for issue in issues.first.iter().take(INPUT_ISSUES_SHOWN_MAX) {
-        let _ = writeln!(text, "  {}, {}: {}", issue.file, issue.place, clean(&issue.message));
+    let kinds: Vec<String> = by_kind.iter().map(|(kind, n)| format!("{} {kind}", count(*n))).collect();
+    let _ = writeln!(text, "{} places in the input could not be used: {}", count(total), kinds.join(", "));
+    for issue in first {
+        let _ = writeln!(text, "  {}", clean(issue));
     }
-    let shown = issues.first.len().min(INPUT_ISSUES_SHOWN_MAX) as u64;
-    if issues.total > shown {
-        let _ = writeln!(text, "  ... and {} more", count(issues.total - shown));
+    let shown = first.len() as u64;
+    if total > shown {
+        let _ = writeln!(text, "  ... and {} more", count(total - shown));
     }
     text.push('\n');
 }

@@ -73,7 +73,7 @@ fn questions_are_answered_in_every_form() {
     assert_eq!(csv, "app,packets,bytes,flows\ndns,20,1045,10\n");
     let list = text(&ask(&["list", "-n", "1", "--format", "json", "src 10.0.0.3"]));
     let record: Value = serde_json::from_str(&list).unwrap();
-    assert_eq!(record["flow_end"], "2026-11-22T06:33:00Z");
+    assert_eq!(record["flow_end"], "2026-11-22T06:33:00.000000000Z");
     assert_eq!((&record["application"], &record["vlan"]), (&Value::from("dns"), &Value::Null));
     let list = text(&ask(&["list", "bytes > 198"]));
     assert_eq!(list.lines().count(), 2, "{list}");

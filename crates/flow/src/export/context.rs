@@ -15,7 +15,7 @@
 //! selector is what selects packets, and that is what a term of the law does.
 
 use super::options::{ExportOptions, SamplingMethod, Version};
-use super::shape::{Field, field};
+use super::shape::{TemplateField, field};
 use super::{ExportTotals, Statistics};
 use thalweg_wire::application::APPLICATIONS;
 use thalweg_wire::netflow::element::*;
@@ -74,7 +74,7 @@ impl Context {
     }
 
     /// The scope fields and the others, in IPFIX; names of variable length or of a fixed one.
-    fn ipfix_fields(self, variable: bool) -> (Vec<Field>, Vec<Field>) {
+    fn ipfix_fields(self, variable: bool) -> (Vec<TemplateField>, Vec<TemplateField>) {
         let text =
             |element: u16, bytes: usize| field(element, if variable { VARIABLE } else { bytes as u16 });
         match self {
@@ -105,7 +105,7 @@ impl Context {
     }
 
     /// The scope and the other fields, in NetFlow 9; nothing for what it does not tell.
-    fn netflow9_fields(self) -> ((u16, u16), Vec<Field>) {
+    fn netflow9_fields(self) -> ((u16, u16), Vec<TemplateField>) {
         let name = |element| field(element, NAME_BYTES as u16);
         match self {
             Self::Samplers => (
@@ -177,11 +177,11 @@ const NOT_SENT: &[u16] =
 const SEEN: &[u16] = &[PACKET_TOTAL_COUNT, OCTET_TOTAL_COUNT];
 
 /// Totals of eight bytes.
-fn counts(elements: &[u16]) -> Vec<Field> {
+fn counts(elements: &[u16]) -> Vec<TemplateField> {
     elements.iter().map(|&element| field(element, 8)).collect()
 }
 
-fn pairs(fields: &[Field]) -> impl Iterator<Item = u16> + '_ {
+fn pairs(fields: &[TemplateField]) -> impl Iterator<Item = u16> + '_ {
     fields.iter().flat_map(|field| [field.element, field.bytes])
 }
 

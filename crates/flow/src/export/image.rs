@@ -1,34 +1,24 @@
 //! Flow records as bytes, for keeping them on disk until a collector is back.
 //!
 //! Not a message: sequence numbers and templates belong to a session, so what waits for a session has neither. An image is
-//! a length (two bytes), a sum (four) and then fields, little-endian, behind a set of flags that says which optional
-//! ones there are. The sum tells a torn end from a record.
+//! a length (two bytes), a sum (four), flags (two, little-endian), and then what is known: for each field its place in
+//! the table of fields and its value, a number in groups of seven bits, the lowest first, or an address. The sum tells a torn
+//! end from a record.
 //!
-//! Images that an earlier version left have no [`KNOWN`]: ports counted from 0 in two bytes, and 0 where nothing is known.
+//! Images that earlier versions left have no [`FIELDS`]: they are read by `image/old.rs`.
 
-use crate::key::TCP;
-use crate::record::{Counters, Drops, EndReason, FlowKey, FlowRecord, Translation, interface_of_port};
+mod old;
+
+use crate::fields::{Access, Field, unknown_record};
+use crate::record::FlowRecord;
 use std::net::IpAddr;
-use thalweg_base::{DropReason, mix64};
+use thalweg_base::mix64;
 
 /// No image is longer.
 pub const IMAGE_BYTES_MAX: usize = 512;
 const HEAD_BYTES: usize = 6;
-
-const IPV6: u16 = 1;
-const MPLS: u16 = 1 << 1;
-const REVERSE: u16 = 1 << 2;
-const NEXT_HOP: u16 = 1 << 3;
-const BGP_NEXT_HOP: u16 = 1 << 4;
-const TRANSLATION: u16 = 1 << 5;
-const DROPS: u16 = 1 << 6;
-/// Interfaces have four bytes, and a byte says which values of counters are known.
-const KNOWN: u16 = 1 << 7;
-
-/// What of counters is known.
-const KNOWN_FLAGS: u8 = 1;
-const KNOWN_TTL_MIN: u8 = 1 << 1;
-const KNOWN_TTL_MAX: u8 = 1 << 2;
+/// Places and values of fields follow.
+const FIELDS: u16 = 1 << 8;
 
 /// Why bytes are no image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,53 +47,38 @@ impl std::error::Error for ImageError {}
 pub fn write_image(record: &FlowRecord, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; HEAD_BYTES]);
-    let flag = |is: bool, flag: u16| if is { flag } else { 0 };
-    let flags = KNOWN
-        | flag(record.key.src.is_ipv6(), IPV6)
-        | flag(record.key.mpls_label.is_some(), MPLS)
-        | flag(record.reverse.is_some(), REVERSE)
-        | flag(record.next_hop.is_some(), NEXT_HOP)
-        | flag(record.bgp_next_hop.is_some(), BGP_NEXT_HOP)
-        | flag(record.translation.is_some(), TRANSLATION)
-        | flag(!record.drops.is_empty(), DROPS);
-    let key = &record.key;
-    out.extend_from_slice(&flags.to_le_bytes());
-    put_address(key.src, out);
-    put_address(key.dst, out);
-    for value in [key.src_port, key.dst_port, key.vlan] {
-        out.extend_from_slice(&value.to_le_bytes());
-    }
-    for value in [key.ingress, record.egress] {
-        out.extend_from_slice(&value.to_le_bytes());
-    }
-    let end_reason = record.end_reason.map_or(0, |reason| reason as u8);
-    out.extend_from_slice(&[key.protocol, key.traffic_class, end_reason, record.application]);
-    for value in [record.src_as, record.dst_as, record.sampling_interval] {
-        out.extend_from_slice(&value.to_le_bytes());
-    }
-    put_counters(&record.counters, out);
-    if let Some(label) = key.mpls_label {
-        out.extend_from_slice(&label.to_le_bytes());
-    }
-    if let Some(reverse) = &record.reverse {
-        put_counters(reverse, out);
-    }
-    for hop in [record.next_hop, record.bgp_next_hop].into_iter().flatten() {
-        put_address(hop, out);
-    }
-    if let Some(translation) = &record.translation {
-        put_address(translation.src, out);
-        put_address(translation.dst, out);
-        out.extend_from_slice(&translation.src_port.to_le_bytes());
-        out.extend_from_slice(&translation.dst_port.to_le_bytes());
-    }
-    if !record.drops.is_empty() {
-        put_drops(&record.drops, out);
+    out.extend_from_slice(&FIELDS.to_le_bytes());
+    for field in Field::STORED {
+        let row = field.row();
+        let number = match row.access {
+            Access::Wide(get, _) => get(record),
+            Access::Number(get, _) => get(record).into(),
+            Access::Address(get, _) => {
+                if let Some(address) = get(record) {
+                    out.push(*field as u8);
+                    put_address(address, out);
+                }
+                continue;
+            }
+        };
+        // A record that is read begins with these values.
+        if number != row.absent.unwrap_or(0) {
+            out.push(*field as u8);
+            put_number(number, out);
+        }
     }
     let length = (out.len() - start - HEAD_BYTES) as u16;
     let sum = sum(&out[start + HEAD_BYTES..]);
     out[start..start + 2].copy_from_slice(&length.to_le_bytes());
     out[start + 2..start + HEAD_BYTES].copy_from_slice(&sum.to_le_bytes());
+}
+
+fn put_number(mut number: u64, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
 }
 
 fn put_address(address: IpAddr, out: &mut Vec<u8>) {
@@ -116,27 +91,6 @@ fn put_address(address: IpAddr, out: &mut Vec<u8>) {
             out.push(6);
             out.extend_from_slice(&v6.octets());
         }
-    }
-}
-
-fn put_counters(counters: &Counters, out: &mut Vec<u8>) {
-    for value in [counters.packets, counters.bytes, counters.first_ns, counters.last_ns] {
-        out.extend_from_slice(&value.to_le_bytes());
-    }
-    let Counters { tcp_flags, ttl_min, ttl_max, .. } = *counters;
-    let bit = |value: Option<u8>, bit: u8| if value.is_some() { bit } else { 0 };
-    let known = bit(tcp_flags, KNOWN_FLAGS) | bit(ttl_min, KNOWN_TTL_MIN) | bit(ttl_max, KNOWN_TTL_MAX);
-    out.push(known);
-    out.extend([tcp_flags, ttl_min, ttl_max].map(Option::unwrap_or_default));
-}
-
-fn put_drops(drops: &Drops, out: &mut Vec<u8>) {
-    out.extend_from_slice(&drops.bytes.to_le_bytes());
-    out.extend_from_slice(&drops.others().to_le_bytes());
-    out.push(drops.by_reason().count() as u8);
-    for (reason, packets) in drops.by_reason() {
-        out.push(reason as u8);
-        out.extend_from_slice(&packets.to_le_bytes());
     }
 }
 
@@ -173,16 +127,16 @@ impl Body<'_> {
         Some(*taken)
     }
 
-    fn u16(&mut self) -> Option<u16> {
-        self.take().map(u16::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..u64::BITS).step_by(7) {
+            let [byte] = self.take()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
     }
 
     fn address(&mut self) -> Option<IpAddr> {
@@ -193,106 +147,28 @@ impl Body<'_> {
         }
     }
 
-    /// Counters; `old_of` is the protocol in an image that does not say what of them is known.
-    fn counters(&mut self, old_of: Option<u8>) -> Option<Counters> {
-        let (packets, bytes, first_ns, last_ns) = (self.u64()?, self.u64()?, self.u64()?, self.u64()?);
-        let known = match old_of {
-            None => self.take::<1>()?[0],
-            Some(TCP) => KNOWN_FLAGS | KNOWN_TTL_MIN | KNOWN_TTL_MAX,
-            Some(_) => KNOWN_TTL_MIN | KNOWN_TTL_MAX,
-        };
-        let [tcp_flags, ttl_min, ttl_max] = self.take()?;
-        let of = |bit: u8, value: u8| (known & bit != 0).then_some(value);
-        Some(Counters {
-            packets,
-            bytes,
-            first_ns,
-            last_ns,
-            tcp_flags: of(KNOWN_FLAGS, tcp_flags),
-            ttl_min: of(KNOWN_TTL_MIN, ttl_min),
-            ttl_max: of(KNOWN_TTL_MAX, ttl_max),
-        })
-    }
-
-    /// Interfaces in and out, and the VLAN.
-    fn interfaces(&mut self, flags: u16) -> Option<(u32, u32, u16)> {
-        if flags & KNOWN != 0 {
-            let vlan = self.u16()?;
-            return Some((self.u32()?, self.u32()?, vlan));
-        }
-        let (ingress, vlan, egress) = (self.u16()?, self.u16()?, self.u16()?);
-        Some((interface_of_port(ingress), interface_of_port(egress), vlan))
-    }
-
-    fn drops(&mut self) -> Option<Drops> {
-        let (bytes, others) = (self.u64()?, self.u32()?);
-        let [reasons] = self.take()?;
-        let mut drops = Drops::default();
-        let mut told = Vec::with_capacity(4);
-        for _ in 0..reasons {
-            let [code] = self.take()?;
-            let reason = DropReason::from_code(code)?;
-            told.push(reason);
-            drops.add(reason, self.u32()?, 0);
-        }
-        if others > 0 {
-            // A reason that is not told apart: any that has no place of its own.
-            let other = DropReason::ALL.iter().find(|reason| !told.contains(reason))?;
-            drops.add(*other, others, 0);
-        }
-        drops.bytes = bytes;
-        Some(drops)
-    }
-
     fn record(&mut self) -> Option<FlowRecord> {
-        let flags = self.u16()?;
-        let (src, dst) = (self.address()?, self.address()?);
-        let (src_port, dst_port) = (self.u16()?, self.u16()?);
-        let (ingress, egress, vlan) = self.interfaces(flags)?;
-        let [protocol, traffic_class, end_reason, application] = self.take()?;
-        let (src_as, dst_as, sampling_interval) = (self.u32()?, self.u32()?, self.u32()?);
-        let has = |flag: u16| flags & flag != 0;
-        let old_of = (!has(KNOWN)).then_some(protocol);
-        let counters = self.counters(old_of)?;
-        let mpls_label = if has(MPLS) { Some(self.u32()?) } else { None };
-        let key =
-            FlowKey { src, dst, src_port, dst_port, protocol, traffic_class, ingress, vlan, mpls_label };
-        let reverse = if has(REVERSE) { Some(self.counters(old_of)?) } else { None };
-        let next_hop = if has(NEXT_HOP) { Some(self.address()?) } else { None };
-        let bgp_next_hop = if has(BGP_NEXT_HOP) { Some(self.address()?) } else { None };
-        let translation = match has(TRANSLATION) {
-            true => Some(Translation {
-                src: self.address()?,
-                dst: self.address()?,
-                src_port: self.u16()?,
-                dst_port: self.u16()?,
-            }),
-            false => None,
-        };
-        let drops = if has(DROPS) { self.drops()? } else { Drops::default() };
-        let end_reason = match end_reason {
-            0 => None,
-            code => Some(EndReason::from_code(code)?),
-        };
-        Some(FlowRecord {
-            reverse,
-            application,
-            egress,
-            next_hop,
-            src_as,
-            dst_as,
-            bgp_next_hop,
-            translation,
-            drops,
-            sampling_interval,
-            ..FlowRecord::new(key, counters, end_reason)
-        })
+        let flags = self.take().map(u16::from_le_bytes)?;
+        if flags & FIELDS == 0 {
+            return self.old_record(flags);
+        }
+        let mut record = unknown_record();
+        while let Some([place]) = self.take() {
+            match Field::STORED.get(usize::from(place))?.row().access {
+                Access::Wide(_, set) => set(&mut record, self.number()?),
+                Access::Number(_, set) => set(&mut record, u32::try_from(self.number()?).ok()?),
+                Access::Address(_, set) => set(&mut record, self.address()?),
+            }
+        }
+        Some(record)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::TCP;
+    use crate::record::EndReason;
 
     /// A record of TCP as the version before wrote it: ports from 0 in two bytes, no word of what is known.
     #[test]

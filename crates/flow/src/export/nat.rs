@@ -1,6 +1,6 @@
 //! NAT events (RFC 8158): what a translator logs, as data records of a template for each kind.
 
-use super::shape::{DATA_TEMPLATES, Field, field};
+use super::shape::{DATA_TEMPLATES, TemplateField, field};
 use std::net::{IpAddr, Ipv4Addr};
 use thalweg_wire::netflow::element::*;
 
@@ -185,7 +185,7 @@ impl Layout {
     }
 
     /// What the template says, in the order of [`write`].
-    pub(super) fn fields(self) -> Vec<Field> {
+    pub(super) fn fields(self) -> Vec<TemplateField> {
         let mut fields = vec![field(OBSERVATION_TIME_MILLISECONDS, 8), field(NAT_EVENT, 1)];
         let quota = |limit| [field(NAT_QUOTA_EXCEEDED_EVENT, 4), field(limit, 4)];
         let source = match self {

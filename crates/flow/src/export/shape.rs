@@ -27,6 +27,7 @@
 //! The destination port of ICMP is 256 times the type plus the code, as everywhere in NetFlow.
 
 use super::options::{Times, Version};
+use crate::fields::{Field, Kind};
 use crate::record::{Counters, FlowRecord, NO_AS, NO_INTERFACE};
 use crate::record::{ICMP, ICMPV6};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -94,7 +95,7 @@ impl Shape {
 
 /// A field of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Field {
+pub(super) struct TemplateField {
     /// Number of the element.
     pub(super) element: u16,
     /// Bytes in a record.
@@ -103,12 +104,38 @@ pub(super) struct Field {
     pub(super) reverse: bool,
 }
 
-pub(super) const fn field(element: u16, bytes: u16) -> Field {
-    Field { element, bytes, reverse: false }
+pub(super) const fn field(element: u16, bytes: u16) -> TemplateField {
+    TemplateField { element, bytes, reverse: false }
 }
 
-const fn reverse(element: u16, bytes: u16) -> Field {
-    Field { element, bytes, reverse: true }
+/// A template in the making.
+struct Template {
+    fields: Vec<TemplateField>,
+    /// Bytes of a counter.
+    counter: u16,
+}
+
+impl Template {
+    /// Appends fields of records, by their elements for this family.
+    fn put(&mut self, fields: &[Field], is_ipv6: bool) {
+        for row in fields.iter().map(|field| field.row()) {
+            let bytes = match row.kind {
+                Kind::Address if is_ipv6 => 16,
+                Kind::Address => 4,
+                Kind::Wide => self.counter,
+                Kind::Time => 8,
+                Kind::Number(bits) => u16::from(bits / 8),
+                Kind::Word(_) => 1,
+            };
+            let element = if is_ipv6 { row.elements.last() } else { row.elements.first() };
+            self.fields.extend(element.map(|element| field(*element, bytes)));
+        }
+    }
+
+    /// Appends an element whose form in messages is not that of the field.
+    fn put_as(&mut self, element: u16, bytes: u16) {
+        self.fields.push(field(element, bytes));
+    }
 }
 
 /// What is the same for all records of a session, and the start that uptimes are told from.
@@ -191,32 +218,24 @@ fn tells_by_uptime(counters: &Counters, rules: &Rules) -> bool {
 }
 
 /// The fields of a shape, in order.
-pub(super) fn fields(shape: Shape, rules: &Rules) -> Vec<Field> {
-    let mut fields = Vec::with_capacity(40);
-    let (v4, v6) = (4, 16);
-    if shape.has(Shape::IPV6) {
-        fields.extend([field(SOURCE_IPV6_ADDRESS, v6), field(DESTINATION_IPV6_ADDRESS, v6)]);
-    } else {
-        fields.extend([field(SOURCE_IPV4_ADDRESS, v4), field(DESTINATION_IPV4_ADDRESS, v4)]);
-    }
-    fields.extend([
-        field(SOURCE_TRANSPORT_PORT, 2),
-        field(DESTINATION_TRANSPORT_PORT, 2),
-        field(PROTOCOL_IDENTIFIER, 1),
-        field(IP_CLASS_OF_SERVICE, 1),
-        field(FLOW_END_REASON, 1),
-        field(APPLICATION_ID, 4),
-    ]);
+pub(super) fn fields(shape: Shape, rules: &Rules) -> Vec<TemplateField> {
+    let counter = if shape.has(Shape::WIDE) { 8 } else { 4 };
+    let mut template = Template { fields: Vec::with_capacity(40), counter };
+    let is_ipv6 = shape.has(Shape::IPV6);
+    let headers = [Field::TcpFlags, Field::TtlMin, Field::TtlMax];
+    template.put(&[Field::Src, Field::Dst, Field::SrcPort, Field::DstPort], is_ipv6);
+    template.put(&[Field::Protocol, Field::TrafficClass, Field::EndReasonWord], is_ipv6);
+    template.put_as(APPLICATION_ID, 4);
     if !shape.has(Shape::NO_HEADERS) {
-        fields.extend([TCP_CONTROL_BITS, MINIMUM_TTL, MAXIMUM_TTL].map(|element| field(element, 1)));
+        template.put(&headers, is_ipv6);
     }
     if !shape.has(Shape::NO_INGRESS) {
-        fields.push(field(INGRESS_INTERFACE, 4));
+        template.put(&[Field::Ingress], is_ipv6);
     }
     if !shape.has(Shape::NO_EGRESS) {
-        fields.push(field(EGRESS_INTERFACE, 4));
+        template.put(&[Field::Egress], is_ipv6);
     }
-    let counter = if shape.has(Shape::WIDE) { 8 } else { 4 };
+    template.put(&[Field::Bytes, Field::Packets], is_ipv6);
     let (first, last, time) = match rules.times {
         Times::Uptime if shape.tells_uptime(rules.version) => {
             (FLOW_START_SYS_UP_TIME, FLOW_END_SYS_UP_TIME, 4)
@@ -224,62 +243,60 @@ pub(super) fn fields(shape: Shape, rules: &Rules) -> Vec<Field> {
         Times::Uptime | Times::Milliseconds => (FLOW_START_MILLISECONDS, FLOW_END_MILLISECONDS, 8),
         Times::Nanoseconds => (FLOW_START_NANOSECONDS, FLOW_END_NANOSECONDS, 8),
     };
-    fields.extend([field(OCTET_DELTA_COUNT, counter), field(PACKET_DELTA_COUNT, counter)]);
-    fields.extend([field(first, time), field(last, time)]);
+    template.put_as(first, time);
+    template.put_as(last, time);
+    put_further(shape, rules.version, &mut template);
+    if shape.has_reverse(rules.version) {
+        let forward = template.fields.len();
+        template.put(&[Field::Bytes, Field::Packets], is_ipv6);
+        template.put_as(first, time);
+        template.put_as(last, time);
+        template.put(&headers, is_ipv6);
+        template.fields[forward..].iter_mut().for_each(|field| field.reverse = true);
+    }
+    template.fields
+}
+
+/// The groups that not every record has.
+fn put_further(shape: Shape, version: Version, template: &mut Template) {
     if shape.has(Shape::ICMP) {
         let of_family = if shape.has(Shape::IPV6) { ICMP_TYPE_CODE_IPV6 } else { ICMP_TYPE_CODE_IPV4 };
-        fields.push(field(of_family, 2));
+        template.put_as(of_family, 2);
     }
     if shape.has(Shape::VLAN) {
-        fields.push(field(VLAN_ID, 2));
+        template.put(&[Field::Vlan], false);
     }
     if shape.has(Shape::MPLS) {
-        fields.push(field(MPLS_TOP_LABEL_STACK_SECTION, 3));
+        template.put_as(MPLS_TOP_LABEL_STACK_SECTION, 3);
     }
     if shape.has(Shape::AS) {
-        fields.extend([field(BGP_SOURCE_AS_NUMBER, 4), field(BGP_DESTINATION_AS_NUMBER, 4)]);
+        template.put(&[Field::SrcAs, Field::DstAs], false);
     }
-    if shape.has(Shape::HOP4) {
-        fields.extend([field(IP_NEXT_HOP_IPV4_ADDRESS, v4), field(BGP_NEXT_HOP_IPV4_ADDRESS, v4)]);
-    }
-    if shape.has(Shape::HOP6) {
-        fields.extend([field(IP_NEXT_HOP_IPV6_ADDRESS, v6), field(BGP_NEXT_HOP_IPV6_ADDRESS, v6)]);
-    }
-    if shape.has(Shape::NAT4) {
-        fields
-            .extend([field(POST_NAT_SOURCE_IPV4_ADDRESS, v4), field(POST_NAT_DESTINATION_IPV4_ADDRESS, v4)]);
-    }
-    if shape.has(Shape::NAT6) {
-        fields
-            .extend([field(POST_NAT_SOURCE_IPV6_ADDRESS, v6), field(POST_NAT_DESTINATION_IPV6_ADDRESS, v6)]);
-    }
-    if shape.has(Shape::NAT4 | Shape::NAT6) {
-        let ports = [POST_NAPT_SOURCE_TRANSPORT_PORT, POST_NAPT_DESTINATION_TRANSPORT_PORT];
-        fields.extend(ports.map(|port| field(port, 2)));
-    }
-    if shape.has(Shape::DROPS) {
-        fields.extend(
-            [DROPPED_OCTET_DELTA_COUNT, DROPPED_PACKET_DELTA_COUNT].map(|count| field(count, counter)),
-        );
-        fields.push(field(FORWARDING_STATUS, 1));
-    }
-    if shape.has(Shape::SAMPLER) {
-        match rules.version {
-            // Said with each record, since a collector that begins later has not heard what the sampler does.
-            Version::Ipfix => fields.extend([
-                field(SELECTOR_ID, 1),
-                field(SAMPLING_PACKET_INTERVAL, 4),
-                field(SAMPLING_PACKET_SPACE, 4),
-            ]),
-            _ => fields.push(field(SAMPLER_ID, 1)),
+    for (group, is_ipv6) in [(Shape::HOP4, false), (Shape::HOP6, true)] {
+        if shape.has(group) {
+            template.put(&[Field::NextHop, Field::BgpNextHop], is_ipv6);
         }
     }
-    if shape.has_reverse(rules.version) {
-        fields.extend([reverse(OCTET_DELTA_COUNT, counter), reverse(PACKET_DELTA_COUNT, counter)]);
-        fields.extend([reverse(first, time), reverse(last, time)]);
-        fields.extend([TCP_CONTROL_BITS, MINIMUM_TTL, MAXIMUM_TTL].map(|element| reverse(element, 1)));
+    for (group, is_ipv6) in [(Shape::NAT4, false), (Shape::NAT6, true)] {
+        if shape.has(group) {
+            template.put(&[Field::NatSrc, Field::NatDst, Field::NatSrcPort, Field::NatDstPort], is_ipv6);
+        }
     }
-    fields
+    if shape.has(Shape::DROPS) {
+        template.put(&[Field::DroppedBytes, Field::DroppedPackets], false);
+        template.put_as(FORWARDING_STATUS, 1);
+    }
+    if shape.has(Shape::SAMPLER) {
+        match version {
+            // Said with each record, since a collector that begins later has not heard what the sampler does.
+            Version::Ipfix => {
+                template.put_as(SELECTOR_ID, 1);
+                template.put_as(SAMPLING_PACKET_INTERVAL, 4);
+                template.put_as(SAMPLING_PACKET_SPACE, 4);
+            }
+            _ => template.put_as(SAMPLER_ID, 1),
+        }
+    }
 }
 
 /// Bytes of the records of a shape.

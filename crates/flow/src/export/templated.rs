@@ -4,7 +4,7 @@ use super::context::{self, Context};
 use super::nat::{self, NatEvent};
 use super::options::{ExportOptions, SECOND_NS, Times, Transport, Version};
 use super::outbox::Outbox;
-use super::shape::{self, Field, Rules, SHAPES, Shape};
+use super::shape::{self, Rules, SHAPES, Shape, TemplateField};
 use super::{Amount, ExportTotals, Interface, Statistics, is_set_back};
 use crate::record::{FlowRecord, NO_INTERFACE, SAMPLING_UNKNOWN};
 use thalweg_wire::netflow::element::REVERSE_ENTERPRISE;
@@ -423,7 +423,7 @@ impl Templated {
     fn put_template(
         &mut self,
         id: u16,
-        fields: &[Field],
+        fields: &[TemplateField],
         out: &mut Outbox,
         totals: &mut ExportTotals,
         now_ns: u64,

@@ -4,6 +4,7 @@ use serde::Serialize;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
+use thalweg_text::calendar::{Moment, SECOND_NS};
 
 const UNKNOWN: &str = "unknown";
 
@@ -144,20 +145,10 @@ fn commit() -> String {
     if changed { format!("{revision} + changes") } else { revision }
 }
 
-/// Date and time of a second since 1970, by the Gregorian calendar. Years of days are counted in eras of 400
-/// years that begin in March, so that the leap day is the last of its year (H. Hinnant, "chrono-Compatible
-/// Low-Level Date Algorithms", 2013).
+/// Date and time of a second since 1970.
 fn utc(seconds: u64) -> String {
-    let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+    let m = Moment::of(seconds.saturating_mul(SECOND_NS));
+    format!("{}-{:02}-{:02} {:02}:{:02}:{:02} UTC", m.year, m.month, m.day, m.hour, m.minute, m.second)
 }
 
 #[cfg(test)]

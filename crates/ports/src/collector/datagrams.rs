@@ -110,8 +110,7 @@ impl Datagrams {
         let now_ns = wall_ns();
         match input {
             Input::Records(batch) => {
-                let mut amount = Amount::default();
-                batch.iter().for_each(|record| amount += Amount::of(record));
+                let amount = Amount::of_all(&batch);
                 self.report.accepted += amount;
                 if self.shared.end().is_some_and(|end| Instant::now() >= end) {
                     self.report.lose(Loss::Ended, amount);

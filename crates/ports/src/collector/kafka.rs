@@ -33,6 +33,8 @@ mod outlet;
 
 pub use address::{Acks, Compression, KafkaAddress, MessageFormat};
 
+#[cfg(feature = "kafka")]
+use super::life::Session;
 use super::report::Shared;
 use super::{CollectorError, Input, SpoolOptions, Work};
 use crossbeam_channel::Receiver;

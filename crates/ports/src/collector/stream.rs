@@ -10,9 +10,10 @@
 //!
 //! While the spool has anything, what comes in goes behind it, so order is kept.
 
+use super::life::{Life, Session};
 use super::link::Link;
-use super::report::{CollectorReport, Connection, Loss, Shared};
-use super::spool::{Lost, Spool};
+use super::report::{Connection, Loss, Shared};
+use super::spool::Spool;
 use super::tls::Tls;
 use super::{Carrier, CollectorAddress, CollectorError, CollectorOptions, Input, TIMEOUT};
 use crate::live::wall_ns;
@@ -32,19 +33,16 @@ pub(super) struct Stream {
     address: CollectorAddress,
     tls: Option<Tls>,
     exporter: Exporter,
-    shared: Arc<Shared>,
-    report: CollectorReport,
+    life: Life,
     line: Line,
     down_since: Instant,
     retry: Duration,
     retry_max: Duration,
-    spool: Option<Spool>,
     /// Sent and not acknowledged, the oldest first.
     flight: VecDeque<Flight>,
     /// To be sent before anything else: was in flight when a connection ended.
     again: VecDeque<Batch>,
     statistics: Statistics,
-    end: Option<Instant>,
     checked: Instant,
 }
 
@@ -62,11 +60,7 @@ enum Batch {
 impl Batch {
     fn amount(&self) -> Amount {
         match self {
-            Self::Records(records) => {
-                let mut amount = Amount::default();
-                records.iter().for_each(|record| amount += Amount::of(record));
-                amount
-            }
+            Self::Records(records) => Amount::of_all(records),
             Self::NatEvents(events) => Amount { records: events.len() as u64, ..Amount::default() },
         }
     }
@@ -91,52 +85,26 @@ impl Stream {
             Carrier::Tls => Some(Tls::new(&options.tls, address)?),
             Carrier::Tcp | Carrier::Udp => None,
         };
-        let spool = options.spool.as_ref().map(Spool::open).transpose()?;
-        let inherited = spool.as_ref().map_or(Amount::default(), Spool::amount);
+        let life = Life::open(options.spool.as_ref(), shared)?;
         let now = Instant::now();
         Ok(Self {
             address: address.clone(),
             tls,
             exporter,
-            shared,
-            report: CollectorReport {
-                accepted: inherited,
-                inherited,
-                torn_files: spool.as_ref().map_or(0, Spool::torn_files),
-                ..CollectorReport::default()
-            },
+            life,
             line: Line::Waiting(now),
             down_since: now,
             retry: RETRY_MIN,
             retry_max: options.retry_max.max(RETRY_MIN),
-            spool,
             flight: VecDeque::new(),
             again: VecDeque::new(),
             statistics: Statistics::default(),
-            end: None,
             checked: now,
         })
     }
 
-    pub(super) fn run(mut self, inputs: &Receiver<Input>) {
-        loop {
-            self.see_to_connection();
-            let is_idle = self.work();
-            self.tell();
-            self.end = self.end.or(self.shared.end());
-            if self.is_done(inputs) {
-                break;
-            }
-            if !self.take_input(inputs, is_idle) {
-                // Nobody is left to say when; what there is is still sent, or kept.
-                self.end.get_or_insert_with(|| Instant::now() + TIMEOUT);
-            }
-        }
-        self.leave(inputs);
-    }
-
     /// Starts connecting when it is time to, and takes what came of it.
-    fn see_to_connection(&mut self) {
+    fn poll_connect(&mut self) {
         match &self.line {
             Line::Waiting(until) if Instant::now() >= *until => {
                 let (done, result) = bounded(1);
@@ -162,20 +130,20 @@ impl Stream {
 
     fn connected(&mut self, link: Link) {
         self.line = Line::Up(link);
-        self.report.connection = Connection::Up;
-        self.report.connects += 1;
+        self.life.report.connection = Connection::Up;
+        self.life.report.connects += 1;
         self.retry = RETRY_MIN;
         self.exporter.handle_connected(wall_ns());
     }
 
     fn failed(&mut self, why: String) {
-        self.report.refused += 1;
+        self.life.report.refused += 1;
         self.wait(why);
     }
 
     fn wait(&mut self, why: String) {
-        self.report.last_error = Some(why.clone());
-        self.report.connection = Connection::Down(why);
+        self.life.report.last_error = Some(why.clone());
+        self.life.report.connection = Connection::Down(why);
         self.line = Line::Waiting(Instant::now() + self.retry);
         self.retry = (self.retry * 2).min(self.retry_max);
     }
@@ -185,23 +153,13 @@ impl Stream {
         self.down_since = Instant::now();
         self.exporter.handle_connected(wall_ns());
         for flight in self.flight.drain(..).rev() {
-            self.report.resent += flight.amount;
+            self.life.report.resent += flight.amount;
             self.again.push_front(flight.batch);
         }
         self.wait(why);
     }
 
-    /// Moves things on; whether nothing can be done before something new comes in.
-    fn work(&mut self) -> bool {
-        match self.work_on_line() {
-            Ok(is_idle) => is_idle,
-            Err(why) => {
-                self.lost_connection(why.to_string());
-                true
-            }
-        }
-    }
-
+    /// Whether nothing can be done before something new comes in.
     fn work_on_line(&mut self) -> std::io::Result<bool> {
         let Line::Up(link) = &mut self.line else { return Ok(true) };
         let all_written = link.advance()?;
@@ -215,7 +173,7 @@ impl Stream {
                 if flight.end.is_none_or(|end| end > acknowledged) {
                     break;
                 }
-                self.report.sent += flight.amount;
+                self.life.report.sent += flight.amount;
                 self.flight.pop_front();
             }
         }
@@ -237,27 +195,7 @@ impl Stream {
 
     /// The next batch of what had to wait.
     fn next_kept(&mut self) -> Option<Batch> {
-        if let Some(batch) = self.again.pop_front() {
-            return Some(batch);
-        }
-        let spool = self.spool.as_mut().filter(|spool| !spool.is_empty())?;
-        match spool.read() {
-            Ok(read) => {
-                self.report.lose_in_spool(read.lost);
-                Some(Batch::Records(read.records))
-            }
-            Err(error) => {
-                self.spool_failed(error);
-                None
-            }
-        }
-    }
-
-    /// A folder that cannot be read any more: what is in it is lost to this session.
-    fn spool_failed(&mut self, error: std::io::Error) {
-        if let Some(spool) = self.spool.take() {
-            self.report.lose_in_spool(Lost { amount: spool.amount(), error: Some(error) });
-        }
+        self.again.pop_front().or_else(|| self.life.next_spooled().map(Batch::Records))
     }
 
     /// Encodes a batch and queues its messages; they end with it, so that its last byte is known.
@@ -289,17 +227,66 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits for something from the queue, if it is wanted now; `false` if nothing can ever come.
+    /// A batch from the queue: sent if that keeps the order, else spooled, else lost by name.
+    fn accept(&mut self, batch: Batch) {
+        let amount = batch.amount();
+        self.life.report.accepted += amount;
+        let is_free = match &self.line {
+            Line::Up(link) => !link.has_pending() && self.again.is_empty() && !self.life.has_spooled(),
+            Line::Waiting(_) | Line::Connecting(_) => false,
+        };
+        if is_free {
+            if let Err(error) = self.encode(batch) {
+                self.lost_connection(error.to_string());
+            }
+            return;
+        }
+        match (&self.life.spool, &batch) {
+            (Some(_), Batch::Records(_)) => self.keep(&batch),
+            _ if matches!(self.line, Line::Up(_)) => self.again.push_back(batch),
+            _ => self.life.report.lose(Loss::CollectorDown, amount),
+        }
+    }
+
+    /// Spools a batch, or counts it as lost.
+    fn keep(&mut self, batch: &Batch) {
+        match batch {
+            Batch::Records(records) => self.life.keep(records),
+            Batch::NatEvents(_) => self.life.report.lose(Loss::Ended, batch.amount()),
+        }
+    }
+}
+
+impl Session for Stream {
+    /// Whether nothing can be done before something new comes in.
+    type State = bool;
+
+    fn life(&mut self) -> &mut Life {
+        &mut self.life
+    }
+
+    fn advance(&mut self) -> bool {
+        self.poll_connect();
+        self.work_on_line().unwrap_or_else(|why| {
+            self.lost_connection(why.to_string());
+            true
+        })
+    }
+
+    fn has_unsent(&self) -> bool {
+        !self.flight.is_empty() || !self.again.is_empty()
+    }
+
     fn take_input(&mut self, inputs: &Receiver<Input>, is_idle: bool) -> bool {
         let is_up = matches!(self.line, Line::Up(_));
-        let spools = self.spool.is_some();
+        let spools = self.life.spool.is_some();
         // A line that is busy takes nothing; the queue then fills, and with a spool its overflow goes there.
         let crowded = inputs.len() * 2 > inputs.capacity().unwrap_or(usize::MAX);
         let given_up = !is_up && self.down_since.elapsed() >= TIMEOUT;
         // Nothing is lost because a line that is up is slow: then the queue has to wait.
-        let has_room = self.spool.as_ref().is_some_and(Spool::has_room);
+        let has_room = self.life.spool.as_ref().is_some_and(Spool::has_room);
         let wants = if is_up { is_idle || (has_room && crowded) } else { spools || given_up };
-        if self.end.is_some() && inputs.is_empty() {
+        if self.life.end.is_some() && inputs.is_empty() {
             std::thread::sleep(if is_up { Duration::from_millis(1) } else { Duration::from_millis(10) });
             return true;
         }
@@ -318,47 +305,11 @@ impl Stream {
             Ok(Input::Interfaces(interfaces)) => {
                 self.exporter.handle_interfaces(interfaces, wall_ns());
             }
-            Ok(Input::End(deadline)) => self.end = Some(deadline),
+            Ok(Input::End(deadline)) => self.life.end = Some(deadline),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                std::thread::sleep(Duration::from_millis(1));
-                return false;
-            }
+            Err(RecvTimeoutError::Disconnected) => return false,
         }
         true
-    }
-
-    /// A batch from the queue: sent if that keeps the order, else spooled, else lost by name.
-    fn accept(&mut self, batch: Batch) {
-        let amount = batch.amount();
-        self.report.accepted += amount;
-        let is_free = match &self.line {
-            Line::Up(link) => {
-                !link.has_pending()
-                    && self.again.is_empty()
-                    && self.spool.as_ref().is_none_or(Spool::is_empty)
-            }
-            Line::Waiting(_) | Line::Connecting(_) => false,
-        };
-        if is_free {
-            if let Err(error) = self.encode(batch) {
-                self.lost_connection(error.to_string());
-            }
-            return;
-        }
-        match (&self.spool, &batch) {
-            (Some(_), Batch::Records(_)) => self.keep(&batch),
-            _ if matches!(self.line, Line::Up(_)) => self.again.push_back(batch),
-            _ => self.report.lose(Loss::CollectorDown, amount),
-        }
-    }
-
-    /// Whether there is nothing left to do, or no time.
-    fn is_done(&self, inputs: &Receiver<Input>) -> bool {
-        let Some(end) = self.end else { return false };
-        let spooled = self.spool.as_ref().is_some_and(|spool| !spool.is_empty());
-        let empty = inputs.is_empty() && self.flight.is_empty() && self.again.is_empty() && !spooled;
-        empty || Instant::now() >= end
     }
 
     /// The end: last statistics where there is a connection; what was not sent goes back to the spool.
@@ -366,52 +317,37 @@ impl Stream {
         let flight = self.flight.drain(..).map(|flight| flight.batch);
         let mut left = Vec::new();
         for batch in flight.chain(self.again.drain(..)) {
-            match (&self.spool, batch) {
-                (Some(_), Batch::Records(records)) => left.extend(records),
-                (_, batch) => self.report.lose(Loss::Ended, batch.amount()),
+            match batch {
+                Batch::Records(records) => left.extend(records),
+                Batch::NatEvents(_) => self.life.report.lose(Loss::Ended, batch.amount()),
             }
         }
-        if let Some(spool) = &mut self.spool {
-            self.report.lose_in_spool(spool.put_back(&left));
-        }
+        self.life.put_back(&left);
         for input in inputs.try_iter() {
             let batch = match input {
                 Input::Records(records) => Batch::Records(records),
                 Input::NatEvents(events) => Batch::NatEvents(events),
                 Input::Statistics(_) | Input::Interfaces(_) | Input::End(_) => continue,
             };
-            self.report.accepted += batch.amount();
+            self.life.report.accepted += batch.amount();
             self.keep(&batch);
         }
         // Only statistics are left: their loss is nobody's.
         self.exporter.handle_end(wall_ns());
         let _ = self.queue_messages();
-        self.tell();
+        Session::report(&mut self);
         if let Line::Up(link) = self.line {
             link.close();
         }
     }
 
-    /// Spools a batch, or counts it as lost.
-    fn keep(&mut self, batch: &Batch) {
-        let amount = batch.amount();
-        match (&mut self.spool, batch) {
-            (Some(spool), Batch::Records(records)) => match spool.append(records) {
-                Ok(true) => {}
-                Ok(false) => self.report.lose(Loss::SpoolFull, amount),
-                Err(error) => self.report.lose_in_spool(Lost { amount, error: Some(error) }),
-            },
-            _ => self.report.lose(Loss::Ended, amount),
-        }
-    }
-
-    fn tell(&mut self) {
-        self.report.in_flight = Amount::default();
-        self.flight.iter().for_each(|flight| self.report.in_flight += flight.amount);
-        self.again.iter().for_each(|batch| self.report.in_flight += batch.amount());
-        self.report.spooled = self.spool.as_ref().map_or(Amount::default(), Spool::amount);
-        self.report.export = *self.exporter.totals();
-        self.statistics.not_sent = self.report.lost_in_all();
-        self.shared.set_report(&self.report);
+    fn report(&mut self) {
+        let report = &mut self.life.report;
+        report.in_flight = Amount::default();
+        self.flight.iter().for_each(|flight| report.in_flight += flight.amount);
+        self.again.iter().for_each(|batch| report.in_flight += batch.amount());
+        report.export = *self.exporter.totals();
+        self.statistics.not_sent = report.lost_in_all();
+        self.life.publish();
     }
 }

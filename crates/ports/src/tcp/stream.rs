@@ -137,12 +137,6 @@ impl Stream {
         self.socket.set_linger(Some(std::time::Duration::ZERO)).map_err(option("SO_LINGER"))
     }
 
-    /// Makes reads wait, for io_uring only.
-    #[cfg(feature = "io-uring")]
-    pub(super) fn set_blocking(&self) -> Result<(), TcpError> {
-        self.socket.set_nonblocking(false).map_err(connection)
-    }
-
     /// Our address and port.
     pub fn local_address(&self) -> Result<SocketAddr, TcpError> {
         let address = self.socket.local_addr().map_err(connection)?;

@@ -22,7 +22,6 @@ use thalweg_store::{Notify, Trouble};
 
 use super::{Finished, Outlet, least_of, messages};
 use crate::interfaces::{Interfaces, SharedInterfaces};
-use crate::outbox::amount_of;
 use crate::summary::{OutletStatus, OutletSummary, SPOOLED};
 use crate::{ExportTargets, ProbeError};
 
@@ -134,7 +133,7 @@ fn options(
 fn hand_over((collector, refused): &mut (Collector, Amount), batch: Vec<FlowRecord>, waits: bool) {
     let handed = if waits { collector.send(batch) } else { collector.try_send(batch) };
     if let Err(NotTaken::Full(batch) | NotTaken::Ended(batch)) = handed {
-        *refused += amount_of(&batch);
+        *refused += Amount::of_all(&batch);
     }
 }
 

@@ -17,7 +17,6 @@ use thalweg_store::{Notify, Recovery, Retention, StoreError, Writer, WriterOptio
 
 use super::{Finished, Outlet};
 use crate::ProbeError;
-use crate::outbox::amount_of;
 use crate::summary::{OutletStatus, OutletSummary};
 
 /// The name under which records count that found too many before them.
@@ -96,8 +95,8 @@ impl Outlet for Kept {
             Waiting::Until(stop) => self.append(records, stop).map_err(ProbeError::Store)?,
             Waiting::Never => self.writer.offer(records),
         };
-        self.taken += amount_of(&records[..count]);
-        self.refused += amount_of(&records[count..]);
+        self.taken += Amount::of_all(&records[..count]);
+        self.refused += Amount::of_all(&records[count..]);
         Ok(())
     }
 

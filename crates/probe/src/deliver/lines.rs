@@ -9,10 +9,9 @@ use thalweg_flow::export::Amount;
 
 use super::{Finished, Outlet};
 use crate::ProbeError;
-use crate::columns::LineFormat;
 use crate::interfaces::SharedInterfaces;
-use crate::outbox::amount_of;
 use crate::summary::OutletSummary;
+use thalweg_flow::lines::LineFormat;
 
 /// Bytes gathered before they are written.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -55,12 +54,12 @@ impl Outlet for Lines {
     fn take(&mut self, records: &[FlowRecord]) -> Result<(), ProbeError> {
         let interfaces = self.interfaces.get();
         for record in records {
-            self.format.write(record, &interfaces, &mut self.buffer);
+            self.format.write(record, &*interfaces, &mut self.buffer);
             if self.buffer.len() >= BUFFER_BYTES {
                 self.write()?;
             }
         }
-        self.amount += amount_of(records);
+        self.amount += Amount::of_all(records);
         Ok(())
     }
 

@@ -3,22 +3,22 @@
 use thalweg_flow::FlowRecord;
 use thalweg_ports::collector::{Encode, MessageFormat};
 
-use crate::columns::LineFormat;
 use crate::interfaces::SharedInterfaces;
 use crate::protobuf::Protobuf;
+use thalweg_flow::lines::LineFormat;
 
 /// What writes a record so, with the names of these interfaces.
 pub(super) fn encode(format: MessageFormat, interfaces: SharedInterfaces) -> Encode {
     match format {
         MessageFormat::Json => Box::new(move |record: &FlowRecord, message: &mut Vec<u8>| {
-            LineFormat::Json.write(record, &interfaces.get(), message);
+            LineFormat::Json.write(record, &*interfaces.get(), message);
             // A message is no line.
             message.pop();
         }),
         MessageFormat::Protobuf => {
             let protobuf = Protobuf::new();
             Box::new(move |record: &FlowRecord, message: &mut Vec<u8>| {
-                protobuf.write(record, &interfaces.get(), message)
+                protobuf.write(record, &*interfaces.get(), message)
             })
         }
     }

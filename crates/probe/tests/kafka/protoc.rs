@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use thalweg_text::calendar::rfc3339_ns;
 
 /// A record's fields by name, addresses as text.
 pub(crate) type Fields = BTreeMap<String, Value>;
@@ -54,7 +55,10 @@ pub(crate) fn decode(messages: &[&[u8]]) -> Option<Vec<Fields>> {
 
 fn read(name: &str, value: &str) -> Value {
     let Some(quoted) = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')) else {
-        return value.parse::<u64>().expect("a number").into();
+        let number = value.parse::<u64>().expect("a number");
+        let is_time = matches!(name, "flow_start" | "flow_end" | "reverse_start" | "reverse_end");
+        let time = || String::from_utf8(rfc3339_ns(number).to_vec()).expect("digits");
+        return if is_time { time().into() } else { number.into() };
     };
     let bytes = unescape(quoted.as_bytes());
     let is_address = matches!(name, "src" | "dst" | "next_hop" | "bgp_next_hop" | "nat_src" | "nat_dst");

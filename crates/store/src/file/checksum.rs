@@ -5,43 +5,23 @@
 //! `thalweg.footer`, one of everything in the footer that we go by, those checksums included. The second is checked when a
 //! file is opened, the first whenever a column is read: who looks at a column has its bytes in hand.
 //!
-//! The sum has four lanes, each of which takes every fourth word of eight bytes. A step of a lane is invertible in the lane
-//! and in the word, so a change within one word always shows; any other one goes unseen once in 2^64. It is made against
-//! disks that forget and files that were cut off or copied badly, not against people: whoever changes a file can change its sums.
+//! The sum is XXH3, 64 bits: made against disks that forget and files that were cut off or copied badly, not against people,
+//! who can change the sums with the file.
 
 use std::fmt::Write as _;
 
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
-use thalweg_base::mix64;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::pages::Fault;
 
-const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
-const WORD: usize = 8;
-const LANES: usize = 4;
 /// Characters of a sum.
 const DIGITS: usize = 16;
 
 /// The sum of some bytes.
 pub(super) fn sum(bytes: &[u8]) -> u64 {
-    let mut lanes = [1u64, 2, 3, 4].map(mix64);
-    let (blocks, tail) = bytes.as_chunks::<{ WORD * LANES }>();
-    for block in blocks {
-        add(&mut lanes, block);
-    }
-    let mut last = [0; WORD * LANES];
-    last[..tail.len()].copy_from_slice(tail);
-    add(&mut lanes, &last);
-    lanes.into_iter().fold(mix64(bytes.len() as u64), |sum, lane| mix64(sum ^ lane))
-}
-
-#[inline(always)]
-fn add(lanes: &mut [u64; LANES], block: &[u8; WORD * LANES]) {
-    for (lane, word) in lanes.iter_mut().zip(block.as_chunks::<WORD>().0) {
-        *lane = (*lane ^ u64::from_le_bytes(*word)).wrapping_mul(FACTOR);
-        *lane ^= *lane >> 32;
-    }
+    xxh3_64(bytes)
 }
 
 /// Sums of the columns of row groups, as text.
@@ -78,9 +58,7 @@ pub(super) fn sum_of_footer(groups: &[RowGroupMetaData], texts: &[&str]) -> u64 
         for column in group.columns() {
             let (start, length) = column.byte_range();
             [start, length, column.num_values() as u64].into_iter().for_each(&mut put);
-            put(format!("{:?}", column.compression())
-                .bytes()
-                .fold(0, |sum, byte| mix64(sum ^ u64::from(byte))));
+            put(sum(format!("{:?}", column.compression()).as_bytes()));
             match column.statistics() {
                 Some(Statistics::Int32(of)) => {
                     bounds(of.min_opt(), of.max_opt(), |value| *value as u64, &mut put)

@@ -1,7 +1,8 @@
 //! Reading: the footer when a file is opened, then columns of row groups as they are asked for.
 //!
 //! An open file stays readable when it is removed meanwhile, so whoever holds one holds a snapshot. Reads are positioned;
-//! several threads may share a file. Files of the version before are read as if they were of today's (`read/old.rs`).
+//! several threads may share a file. Files of earlier versions are read as if they were of today's (`read/old.rs`), and a
+//! column that a file does not have yet is NULL.
 
 mod old;
 
@@ -22,12 +23,11 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 
 use super::pages::{self, Cursor, Fault};
-use super::{
-    FOOTER_KEY, FORMAT_KEY, FORMAT_VERSION, OLD_VERSION, REPLACES_KEY, ROW_GROUP_ROWS_MAX, SUMS_KEY, checksum,
-};
+use super::{FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, ROW_GROUP_ROWS_MAX, SUMS_KEY, Version, checksum};
 use crate::block::{Addresses, Block, Column};
 use crate::error::StoreError;
-use crate::schema::{ColumnId, Definition, Kind, SCHEMA};
+use crate::schema::SCHEMA;
+use thalweg_flow::fields::{Field, Kind};
 
 /// A file whose footer was read and found to be ours.
 #[derive(Debug)]
@@ -36,8 +36,7 @@ pub(crate) struct FlowFile {
     file: File,
     pub(crate) size: u64,
     metadata: ParquetMetaData,
-    /// It is of the version before.
-    is_old: bool,
+    version: Version,
     /// Names of the files of the same folder that it was made of.
     pub(crate) replaces: Vec<String>,
     pub(crate) row_groups: Vec<RowGroup>,
@@ -63,15 +62,18 @@ impl FlowFile {
         let metadata = ParquetMetaDataReader::new()
             .parse_and_finish(&file)
             .map_err(|error| unreadable(format!("not a whole Parquet file: {error}")))?;
-        let is_old = check_origin(&metadata).map_err(|what| unreadable(what.to_owned()))?;
-        let columns = columns_of(is_old);
+        let version = check_origin(&metadata).map_err(|what| unreadable(what.to_owned()))?;
+        let columns = metadata.file_metadata().schema_descr().num_columns();
         let row_groups = metadata.row_groups().iter().map(|group| row_group(group, columns, size)).collect();
         let row_groups: Vec<RowGroup> =
             Result::map_err(row_groups, |what: Fault| unreadable(what.to_owned()))?;
-        let sums = sums(&metadata, columns).map_err(|what| unreadable(what.to_owned()))?;
+        let sums = match version.has_sums() {
+            true => sums(&metadata, columns).map_err(|what| unreadable(what.to_owned()))?,
+            false => Vec::new(),
+        };
         let replaces = key_value(&metadata, REPLACES_KEY).unwrap_or("");
         let replaces = replaces.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        Ok(Self { path: path.to_path_buf(), file, size, metadata, is_old, replaces, row_groups, sums })
+        Ok(Self { path: path.to_path_buf(), file, size, metadata, version, replaces, row_groups, sums })
     }
 
     /// All rows.
@@ -87,11 +89,11 @@ impl FlowFile {
     }
 
     /// Smallest and largest value of a column of numbers in a row group, if some are known and none is NULL.
-    pub(crate) fn bounds(&self, row_group: usize, id: ColumnId) -> Option<(u64, u64)> {
+    pub(crate) fn bounds(&self, row_group: usize, id: Field) -> Option<(u64, u64)> {
         let column = self.metadata.row_groups().get(row_group)?.columns().get(id.index())?;
         let statistics = column.statistics()?;
         let has_nulls = column.column_descr().max_def_level() > 0 && statistics.null_count_opt() != Some(0);
-        if has_nulls || (self.is_old && old::is_converted(id)) {
+        if has_nulls || (self.version == Version::V2 && old::is_converted(id)) {
             return None;
         }
         match statistics {
@@ -102,7 +104,7 @@ impl FlowFile {
     }
 
     /// Whether a column of a row group is NULL throughout.
-    pub(crate) fn is_absent(&self, row_group: usize, id: ColumnId) -> bool {
+    pub(crate) fn is_absent(&self, row_group: usize, id: Field) -> bool {
         let Some(group) = self.metadata.row_groups().get(row_group) else { return false };
         let statistics = group.columns().get(id.index()).and_then(|column| column.statistics());
         statistics.and_then(Statistics::null_count_opt) == Some(group.num_rows() as u64)
@@ -110,17 +112,12 @@ impl FlowFile {
 
     /// Where a column of a row group is in the file: first byte, and how many.
     #[cfg(test)]
-    pub(crate) fn place(&self, row_group: usize, id: ColumnId) -> (u64, u64) {
+    pub(crate) fn place(&self, row_group: usize, id: Field) -> (u64, u64) {
         self.metadata.row_groups()[row_group].column(id.index()).byte_range()
     }
 
     /// Loads columns of a row group into its block, unless they are there.
-    pub(crate) fn load(
-        &self,
-        row_group: usize,
-        ids: &[ColumnId],
-        block: &mut Block,
-    ) -> Result<(), StoreError> {
+    pub(crate) fn load(&self, row_group: usize, ids: &[Field], block: &mut Block) -> Result<(), StoreError> {
         for id in ids {
             if !block.has(*id) {
                 let column = self.column(row_group, *id)?;
@@ -131,37 +128,36 @@ impl FlowFile {
     }
 
     /// One column of a row group.
-    pub(crate) fn column(&self, row_group: usize, id: ColumnId) -> Result<Column, StoreError> {
-        if self.is_old {
+    pub(crate) fn column(&self, row_group: usize, id: Field) -> Result<Column, StoreError> {
+        if self.version == Version::V2 {
             old::column(self, row_group, id)
         } else {
-            self.decoded(row_group, id, id.definition().absent)
+            self.decoded(row_group, id, id.row().absent)
         }
     }
 
     /// One column of a row group as it is in the file, with `absent` for NULL.
-    fn decoded(&self, row_group: usize, id: ColumnId, absent: Option<u64>) -> Result<Column, StoreError> {
+    fn decoded(&self, row_group: usize, id: Field, absent: Option<u64>) -> Result<Column, StoreError> {
         let unreadable = |what: String| StoreError::Unreadable { path: self.path.clone(), what };
-        let definition = id.definition();
         let group = &self.metadata.row_groups()[row_group];
         let rows = group.num_rows() as usize;
-        let chunk = group.column(id.index());
+        let Some(chunk) = group.columns().get(id.index()) else { return Ok(Column::absent(id, rows)) };
         let nullable = chunk.column_descr().max_def_level() > 0;
         let (start, length) = chunk.byte_range();
         let mut bytes = vec![0; length as usize];
         self.file.read_exact_at(&mut bytes, start).map_err(StoreError::io("read", &self.path))?;
         let expected = self.sums.get(row_group).and_then(|sums| sums.get(id.index()));
-        if expected != Some(&checksum::sum(&bytes)) {
-            return Err(unreadable(format!("column {}: its checksum is wrong", definition.name)));
+        if self.version.has_sums() && expected != Some(&checksum::sum(&bytes)) {
+            return Err(unreadable(format!("column {}: its checksum is wrong", id.name())));
         }
         let chunk_bytes = Arc::new(Chunk { start, bytes: bytes.into() });
         let decoded = SerializedPageReader::new(chunk_bytes, chunk, rows, None)
-            .map(|pages| Decoder::new(definition, nullable, absent.unwrap_or(0), rows).run(pages));
+            .map(|pages| Decoder::new(id.row().kind, nullable, absent.unwrap_or(0), rows).run(pages));
         match decoded {
             Ok(Ok(column)) => Ok(column),
-            Ok(Err(PageFault::Ours(what))) => Err(unreadable(format!("column {}: {what}", definition.name))),
+            Ok(Err(PageFault::Ours(what))) => Err(unreadable(format!("column {}: {what}", id.name()))),
             Ok(Err(PageFault::Theirs(error))) | Err(error) => {
-                Err(unreadable(format!("column {}: {error}", definition.name)))
+                Err(unreadable(format!("column {}: {error}", id.name())))
             }
         }
     }
@@ -172,32 +168,28 @@ fn key_value<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
     pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
 }
 
-/// Columns of a file.
-fn columns_of(is_old: bool) -> usize {
-    if is_old { old::COLUMNS } else { ColumnId::ALL.len() }
-}
-
-/// Whether it is of the version before.
-fn check_origin(metadata: &ParquetMetaData) -> Result<bool, Fault> {
-    let is_old = match key_value(metadata, FORMAT_KEY) {
+/// Which version it is of. Columns that have come since stand behind those that it has.
+fn check_origin(metadata: &ParquetMetaData) -> Result<Version, Fault> {
+    let version = match key_value(metadata, FORMAT_KEY) {
         None => return Err("a Parquet file, but not of flow records"),
-        Some(FORMAT_VERSION) => false,
-        Some(OLD_VERSION) => true,
-        Some(_) => return Err("flow records in a form of another version"),
+        Some(text) => Version::of(text).ok_or("flow records in a form of another version")?,
     };
     let Some((_, ours)) = &*SCHEMA else { return Err("the schema is impossible") };
     let theirs = metadata.file_metadata().schema_descr();
-    let columns = ColumnId::ALL.iter().take(columns_of(is_old));
-    let same = theirs.num_columns() == columns.len()
-        && columns.enumerate().all(|(index, id)| {
-            let (theirs, ours) = (theirs.column(index), ours.column(index));
-            let def_level = if is_old && old::was_never_null(*id) { 0 } else { ours.max_def_level() };
-            (theirs.name() == ours.name() || Some(theirs.name()) == old::name(*id))
+    if theirs.num_columns() > Field::STORED.len() {
+        return Err("flow records with columns of a later version");
+    }
+    let same = theirs.num_columns() >= version.columns_min()
+        && Field::STORED.iter().zip(theirs.columns()).all(|(field, theirs)| {
+            let ours = ours.column(field.index());
+            let was_never_null = version == Version::V2 && old::was_never_null(*field);
+            let def_level = if was_never_null { 0 } else { ours.max_def_level() };
+            (theirs.name() == ours.name() || Some(theirs.name()) == old::name(*field))
                 && theirs.physical_type() == ours.physical_type()
                 && theirs.max_def_level() == def_level
                 && theirs.max_rep_level() == 0
         });
-    if same { Ok(is_old) } else { Err("columns other than those of flow records") }
+    if same { Ok(version) } else { Err("columns other than those of flow records") }
 }
 
 /// Checks the footer's checksum; returns those of columns.
@@ -230,7 +222,7 @@ fn row_group(group: &RowGroupMetaData, columns: usize, file_size: u64) -> Result
             return Err("a column that does not fit into the file");
         }
     }
-    match group.column(ColumnId::FlowEnd.index()).statistics() {
+    match group.column(Field::FlowEnd.index()).statistics() {
         Some(Statistics::Int64(times)) => match (times.min_opt(), times.max_opt()) {
             (Some(from), Some(to)) => {
                 Ok(RowGroup { rows: group.num_rows() as usize, from_ns: *from as u64, to_ns: *to as u64 })
@@ -293,7 +285,7 @@ impl From<Fault> for PageFault {
 
 /// Turns the pages of one column into a vector.
 struct Decoder {
-    definition: &'static Definition,
+    kind: Kind,
     nullable: bool,
     /// What NULL becomes.
     absent: u64,
@@ -313,9 +305,9 @@ struct Decoder {
 }
 
 impl Decoder {
-    fn new(definition: &'static Definition, nullable: bool, absent: u64, rows: usize) -> Self {
+    fn new(kind: Kind, nullable: bool, absent: u64, rows: usize) -> Self {
         Self {
-            definition,
+            kind,
             nullable,
             absent,
             rows,
@@ -331,7 +323,7 @@ impl Decoder {
     }
 
     fn run(mut self, mut reader: impl PageReader) -> Result<Column, PageFault> {
-        match self.definition.kind {
+        match self.kind {
             Kind::Time | Kind::Wide => self.wide.reserve(self.rows),
             Kind::Number(_) | Kind::Word(_) => self.numbers.reserve(self.rows),
             Kind::Address => self.addresses.codes.reserve(self.rows),
@@ -372,7 +364,7 @@ impl Decoder {
                 }
             }
         }
-        let (rows, column) = match self.definition.kind {
+        let (rows, column) = match self.kind {
             Kind::Time | Kind::Wide => (self.wide.len(), Column::Wide(self.wide)),
             Kind::Number(_) | Kind::Word(_) => (self.numbers.len(), Column::Number(self.numbers)),
             Kind::Address => (self.addresses.codes.len(), Column::Address(self.addresses)),
@@ -381,7 +373,7 @@ impl Decoder {
     }
 
     fn done(&self) -> usize {
-        match self.definition.kind {
+        match self.kind {
             Kind::Time | Kind::Wide => self.wide.len(),
             Kind::Number(_) | Kind::Word(_) => self.numbers.len(),
             Kind::Address => self.addresses.codes.len(),
@@ -404,7 +396,7 @@ impl Decoder {
         if count > self.rows {
             return Err("a dictionary larger than its column");
         }
-        match self.definition.kind {
+        match self.kind {
             Kind::Time | Kind::Wide => pages::plain_wide(bytes, count, &mut self.wide_dictionary),
             Kind::Number(_) => pages::plain_numbers(bytes, count, &mut self.number_dictionary),
             Kind::Word(vocabulary) => pages::plain_texts(bytes, count, |text| {
@@ -429,7 +421,7 @@ impl Decoder {
         }
         let all = values == rows;
         let start = self.done();
-        match self.definition.kind {
+        match self.kind {
             Kind::Time | Kind::Wide => {
                 let out = &mut self.wide;
                 match encoding {
@@ -444,7 +436,7 @@ impl Decoder {
             }
             Kind::Number(_) | Kind::Word(_) => {
                 let out = &mut self.numbers;
-                match (encoding, self.definition.kind) {
+                match (encoding, self.kind) {
                     _ if values == 0 => {}
                     (Encoding::PLAIN, Kind::Number(_)) => pages::plain_numbers(bytes, values, out)?,
                     _ => indexed(bytes, encoding, values, (&self.number_dictionary, &mut self.codes), out)?,

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::block::Block;
-use crate::schema::ColumnId;
 use crate::testing;
 use proptest::prelude::*;
 use thalweg_flow::FlowRecord;
+use thalweg_flow::fields::Field;
 
 fn write(path: &std::path::Path, groups: &[Vec<FlowRecord>]) {
     let mut writer = FileWriter::create(path, &["a".to_owned(), "b".to_owned()]).unwrap();
@@ -20,7 +20,7 @@ fn read(path: &std::path::Path) -> Vec<Vec<FlowRecord>> {
     (0..file.row_groups.len())
         .map(|number| {
             let mut block = Block::new(file.row_groups[number].rows);
-            file.load(number, ColumnId::ALL, &mut block).unwrap();
+            file.load(number, Field::STORED, &mut block).unwrap();
             (0..block.rows).map(|row| block.record(row).unwrap()).collect()
         })
         .collect()
@@ -54,9 +54,9 @@ fn many_rows_over_several_pages() {
     let times = || records.iter().map(|record| record.counters.last_ns);
     assert_eq!(file.span(), times().min().zip(times().max()));
     let bytes = || records.iter().map(|record| record.counters.bytes);
-    assert_eq!(file.bounds(0, ColumnId::Bytes), bytes().min().zip(bytes().max()));
-    assert!(file.is_absent(0, ColumnId::MplsLabel));
-    assert!(!file.is_absent(0, ColumnId::SrcAs));
+    assert_eq!(file.bounds(0, Field::Bytes), bytes().min().zip(bytes().max()));
+    assert!(file.is_absent(0, Field::MplsLabel));
+    assert!(!file.is_absent(0, Field::SrcAs));
 }
 
 /// Whatever happens to a file's bytes, reading it is an error or gives the records that were written.
@@ -81,7 +81,7 @@ fn damaged_files_are_errors() {
         std::fs::write(&path, &bytes).unwrap();
         let Ok(file) = FlowFile::open(&path) else { continue };
         let mut block = Block::new(file.row_groups[0].rows);
-        if file.load(0, ColumnId::ALL, &mut block).is_ok() {
+        if file.load(0, Field::STORED, &mut block).is_ok() {
             let read: Vec<FlowRecord> = (0..block.rows).map(|row| block.record(row).unwrap()).collect();
             assert_eq!(read, records);
         }
@@ -97,15 +97,15 @@ fn one_flipped_bit_in_a_page_is_noticed_in_its_column_alone() {
     write(&path, std::slice::from_ref(&records));
     let whole = std::fs::read(&path).unwrap();
     let file = FlowFile::open(&path).unwrap();
-    for id in ColumnId::ALL {
+    for id in Field::STORED {
         let (start, length) = file.place(0, *id);
         let mut bytes = whole.clone();
         bytes[(start + length / 2) as usize] ^= 1 << chance.below(8);
         std::fs::write(&path, &bytes).unwrap();
         let file = FlowFile::open(&path).unwrap();
-        for other in ColumnId::ALL {
+        for other in Field::STORED {
             let what = file.column(0, *other).err().map(|error| error.to_string());
-            assert_eq!(what.is_some(), other == id, "{}: {what:?}", other.definition().name);
+            assert_eq!(what.is_some(), other == id, "{}: {what:?}", other.name());
             assert!(what.is_none_or(|what| what.contains("checksum is wrong")));
         }
     }
@@ -131,11 +131,11 @@ fn files_of_the_version_before_are_read() {
     let unknown = |record: &FlowRecord| record.counters.ttl_min.or(record.counters.ttl_max).is_none();
     assert!(records.iter().all(|record| unknown(record) && record.sampling_interval == 100));
     let file = FlowFile::open(&path).unwrap();
-    assert_eq!(file.bounds(0, ColumnId::SrcPort), Some((0, 50_000)));
-    assert_eq!(file.bounds(0, ColumnId::Egress), None, "its statistics are of other numbers");
+    assert_eq!(file.bounds(0, Field::SrcPort), Some((0, 50_000)));
+    assert_eq!(file.bounds(0, Field::Egress), None, "its statistics are of other numbers");
     let mut block = Block::new(3);
-    file.load(0, &[ColumnId::IcmpType, ColumnId::IcmpCode], &mut block).unwrap();
-    let mut types = block.numbers(ColumnId::IcmpType).unwrap().to_vec();
+    file.load(0, &[Field::IcmpType, Field::IcmpCode], &mut block).unwrap();
+    let mut types = block.numbers(Field::IcmpType).unwrap().to_vec();
     types.sort_unstable();
     assert_eq!(types, [8, 256, 256]);
     // What is written of them is of today's version, and the same.

@@ -14,10 +14,11 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 
-use super::{FOOTER_KEY, FORMAT_KEY, FORMAT_VERSION, REPLACES_KEY, SUMS_KEY, checksum};
+use super::{FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, SUMS_KEY, Version, checksum};
 use crate::block::{Addresses, Block, Column};
 use crate::error::StoreError;
-use crate::schema::{ColumnId, Kind, SCHEMA, Vocabulary, writer_properties};
+use crate::schema::{SCHEMA, writer_properties};
+use thalweg_flow::fields::{Field, Kind, Vocabulary};
 
 /// A file that is being written.
 pub(crate) struct FileWriter {
@@ -36,7 +37,7 @@ impl FileWriter {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
         let file = file.map_err(StoreError::io("create", path))?;
         let replaces = replaces.join(",");
-        let mut pairs = vec![KeyValue::new(FORMAT_KEY.to_owned(), FORMAT_VERSION.to_owned())];
+        let mut pairs = vec![KeyValue::new(FORMAT_KEY.to_owned(), Version::TODAY.to_owned())];
         if !replaces.is_empty() {
             pairs.push(KeyValue::new(REPLACES_KEY.to_owned(), replaces.clone()));
         }
@@ -76,7 +77,7 @@ impl FileWriter {
 
     fn append_columns(&mut self, block: &Block) -> Result<(), WriteError> {
         let mut group = self.writer.next_row_group()?;
-        for id in ColumnId::ALL {
+        for id in Field::STORED {
             let Some(mut writer) = group.next_column()? else {
                 return Err(WriteError::Store(StoreError::Encoding("a column is missing".to_owned())));
             };
@@ -132,28 +133,28 @@ impl From<StoreError> for WriteError {
 
 fn write_column(
     writer: &mut SerializedColumnWriter<'_>,
-    id: ColumnId,
+    id: Field,
     column: &Column,
 ) -> Result<(), ParquetError> {
-    let definition = id.definition();
+    let row = id.row();
     match column {
         Column::Wide(values) => {
-            let (levels, present) = split(values, definition.absent, |value| value as i64);
+            let (levels, present) = split(values, row.absent, |value| value as i64);
             writer.typed::<Int64Type>().write_batch(&present, levels.as_deref(), None)?;
         }
-        Column::Number(values) => match definition.kind {
+        Column::Number(values) => match row.kind {
             Kind::Word(vocabulary) => {
-                let (levels, present) = words(values, definition.absent, vocabulary);
+                let (levels, present) = words(values, row.absent, vocabulary);
                 writer.typed::<ByteArrayType>().write_batch(&present, levels.as_deref(), None)?;
             }
             _ => {
-                let absent = definition.absent.map(|absent| absent as u32);
+                let absent = row.absent.map(|absent| absent as u32);
                 let (levels, present) = split(values, absent, |value| value as i32);
                 writer.typed::<Int32Type>().write_batch(&present, levels.as_deref(), None)?;
             }
         },
         Column::Address(addresses) => {
-            let (levels, present) = texts(addresses, definition.nullable());
+            let (levels, present) = texts(addresses, id.is_nullable());
             writer.typed::<ByteArrayType>().write_batch(&present, levels.as_deref(), None)?;
         }
     }
@@ -178,7 +179,7 @@ fn split<T: Copy + PartialEq, V>(
 fn words(values: &[u32], absent: Option<u64>, vocabulary: Vocabulary) -> (Option<Vec<i16>>, Vec<ByteArray>) {
     // Codes have eight bits.
     let texts: Vec<ByteArray> =
-        (0..256).map(|code| ByteArray::from(vocabulary.text(code).into_bytes())).collect();
+        (0..256).map(|code| ByteArray::from(vocabulary.text(code).into_owned().into_bytes())).collect();
     split(values, absent.map(|absent| absent as u32), |code| texts[code as usize & 255].clone())
 }
 

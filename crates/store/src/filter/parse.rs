@@ -8,11 +8,11 @@ use thalweg_flow::EndReason;
 use thalweg_wire::application;
 
 use super::{Expression, FilterError, Test};
-use crate::schema::ColumnId as C;
+use thalweg_flow::fields::Field as C;
 
 /// Parentheses and negations within each other: enough for people, and no way to exhaust the stack.
 const DEPTH_MAX: usize = 64;
-const SECOND_NS: u64 = crate::calendar::SECOND_NS;
+const SECOND_NS: u64 = thalweg_text::calendar::SECOND_NS;
 
 const TEST_EXPECTED: &str =
     "expected a test, such as `src net 10.0.0.0/8`, `port 443`, `proto udp`, `packets > 10`";

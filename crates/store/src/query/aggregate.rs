@@ -18,7 +18,7 @@ use crate::dataset::View;
 use crate::error::StoreError;
 use crate::filter::sum;
 use crate::rows::Rows;
-use crate::schema::ColumnId;
+use thalweg_flow::fields::Field;
 
 /// By what is grouped: keys, and steps of time.
 #[derive(Clone, Copy)]
@@ -271,8 +271,8 @@ impl Amounts<'_> {
 /// Both directions of a counter, multiplied by the sampling interval.
 fn both_ways<'a>(
     rows: &'a Rows<'_>,
-    forward: ColumnId,
-    reverse: Option<ColumnId>,
+    forward: Field,
+    reverse: Option<Field>,
 ) -> Result<Cow<'a, [u64]>, StoreError> {
     let forward = rows.block().wide(forward)?;
     let Some(reverse) = reverse else { return rows.scaled(forward.into()) };
@@ -297,25 +297,25 @@ impl<'a, K: Packed> Groups<'a, K> {
     /// Adds the selected rows.
     fn add(&mut self, rows: &mut Rows<'_>) -> Result<(), StoreError> {
         let keys = self.grouping.keys;
-        let mut needed = vec![ColumnId::Packets, ColumnId::Bytes];
-        let reverse = !rows.is_absent(ColumnId::ReversePackets);
+        let mut needed = vec![Field::Packets, Field::Bytes];
+        let reverse = !rows.is_absent(Field::ReversePackets);
         if reverse {
-            needed.extend([ColumnId::ReversePackets, ColumnId::ReverseBytes]);
+            needed.extend([Field::ReversePackets, Field::ReverseBytes]);
         }
         if self.grouping.steps.is_some() {
-            needed.push(ColumnId::FlowEnd);
+            needed.push(Field::FlowEnd);
         }
         needed.extend(keys.iter().flat_map(|key| [Some(key.source), key.destination]).flatten());
         rows.need(&needed)?;
         rows.need_scale()?;
         let amounts = Amounts {
-            packets: both_ways(rows, ColumnId::Packets, reverse.then_some(ColumnId::ReversePackets))?,
-            bytes: both_ways(rows, ColumnId::Bytes, reverse.then_some(ColumnId::ReverseBytes))?,
+            packets: both_ways(rows, Field::Packets, reverse.then_some(Field::ReversePackets))?,
+            bytes: both_ways(rows, Field::Bytes, reverse.then_some(Field::ReverseBytes))?,
         };
         let selected = rows.selected.as_deref();
         let mut total = Sums::default();
         amounts.for_each(&amounts.packets, selected, |_, amount| total.add(amount));
-        let sources: Vec<ColumnId> = keys.iter().map(|key| key.source).collect();
+        let sources: Vec<Field> = keys.iter().map(|key| key.source).collect();
         let either = keys.iter().any(|key| key.destination.is_some());
         // With one end of a single key, only addresses that are selected are numbered, as they are come upon.
         let is_lazy = self.grouping.is_direct() && !either;
@@ -323,7 +323,7 @@ impl<'a, K: Packed> Groups<'a, K> {
         self.add_side(rows, (&sources, &numbers), &amounts, selected)?;
         if either {
             // A record counts once for each of its ends, and once if both are the same.
-            let sides: Vec<ColumnId> = keys.iter().map(|key| key.destination.unwrap_or(key.source)).collect();
+            let sides: Vec<Field> = keys.iter().map(|key| key.destination.unwrap_or(key.source)).collect();
             let other_numbers = self.numbers(rows, &sides)?;
             let differ = differing(rows, (&sources, &numbers), (&sides, &other_numbers), selected)?;
             self.add_side(rows, (&sides, &other_numbers), &amounts, Some(&differ))?;
@@ -336,8 +336,8 @@ impl<'a, K: Packed> Groups<'a, K> {
     }
 
     /// Numbers of the addresses of columns, by code; none of other columns.
-    fn numbers(&mut self, rows: &Rows<'_>, columns: &[ColumnId]) -> Result<Vec<Vec<u32>>, StoreError> {
-        let of = |id: &ColumnId| match rows.block().column(*id)? {
+    fn numbers(&mut self, rows: &Rows<'_>, columns: &[Field]) -> Result<Vec<Vec<u32>>, StoreError> {
+        let of = |id: &Field| match rows.block().column(*id)? {
             Column::Address(addresses) => {
                 Ok(addresses.distinct.iter().map(|address| self.addresses.number(*address)).collect())
             }
@@ -350,7 +350,7 @@ impl<'a, K: Packed> Groups<'a, K> {
     fn add_side(
         &mut self,
         rows: &Rows<'_>,
-        (columns, numbers): (&[ColumnId], &[Vec<u32>]),
+        (columns, numbers): (&[Field], &[Vec<u32>]),
         amounts: &Amounts<'_>,
         selected: Option<&[bool]>,
     ) -> Result<(), StoreError> {
@@ -432,7 +432,7 @@ impl<'a, K: Packed> Groups<'a, K> {
     fn add_packed(
         &mut self,
         rows: &Rows<'_>,
-        (columns, numbers): (&[ColumnId], &[Vec<u32>]),
+        (columns, numbers): (&[Field], &[Vec<u32>]),
         amounts: &Amounts<'_>,
         selected: Option<&[bool]>,
     ) -> Result<(), StoreError> {
@@ -443,7 +443,7 @@ impl<'a, K: Packed> Groups<'a, K> {
             keys.clear();
             match self.grouping.steps {
                 Some((from, step)) => {
-                    let ends = block.wide(ColumnId::FlowEnd)?[range.clone()].iter();
+                    let ends = block.wide(Field::FlowEnd)?[range.clone()].iter();
                     let steps = ends.map(|end| (end.saturating_sub(from) / step.max(1)).min(u32::MAX.into()));
                     keys.extend(steps.map(|step| K::default().with(step, 0)));
                 }
@@ -490,15 +490,15 @@ fn choose(values: &[u64], selected: &[bool], chosen: &mut Vec<u64>) {
 }
 
 /// A column by which nothing is grouped.
-fn no_key(id: ColumnId) -> StoreError {
-    StoreError::Query(format!("`{}` is no key", id.definition().name))
+fn no_key(id: Field) -> StoreError {
+    StoreError::Query(format!("`{}` is no key", id.name()))
 }
 
 /// The selected rows whose two ends differ in one of the columns. Numbers are those of the addresses, by code.
 fn differing(
     rows: &Rows<'_>,
-    (columns, numbers): (&[ColumnId], &[Vec<u32>]),
-    (others, other_numbers): (&[ColumnId], &[Vec<u32>]),
+    (columns, numbers): (&[Field], &[Vec<u32>]),
+    (others, other_numbers): (&[Field], &[Vec<u32>]),
     selected: Option<&[bool]>,
 ) -> Result<Vec<bool>, StoreError> {
     let block = rows.block();

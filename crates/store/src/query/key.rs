@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use crate::error::StoreError;
-use crate::schema::{ColumnId, Kind};
+use thalweg_flow::fields::{Field, Kind};
 
 /// Something that flows have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,47 +13,47 @@ pub struct Key {
     /// The name, as it is written.
     pub name: &'static str,
     /// The column; of keys that mean either end, that of the source.
-    pub(crate) source: ColumnId,
+    pub(crate) source: Field,
     /// The other end's column, if the key means either end.
-    pub(crate) destination: Option<ColumnId>,
+    pub(crate) destination: Option<Field>,
 }
 
-const fn one(name: &'static str, source: ColumnId) -> Key {
+const fn one(name: &'static str, source: Field) -> Key {
     Key { name, source, destination: None }
 }
 
-const fn either(name: &'static str, source: ColumnId, destination: ColumnId) -> Key {
+const fn either(name: &'static str, source: Field, destination: Field) -> Key {
     Key { name, source, destination: Some(destination) }
 }
 
 impl Key {
     /// All keys.
     pub const ALL: &'static [Key] = &[
-        one("src", ColumnId::Src),
-        one("dst", ColumnId::Dst),
-        either("host", ColumnId::Src, ColumnId::Dst),
-        one("src-port", ColumnId::SrcPort),
-        one("dst-port", ColumnId::DstPort),
-        either("port", ColumnId::SrcPort, ColumnId::DstPort),
-        one("proto", ColumnId::Protocol),
-        one("src-as", ColumnId::SrcAs),
-        one("dst-as", ColumnId::DstAs),
-        either("as", ColumnId::SrcAs, ColumnId::DstAs),
-        one("app", ColumnId::App),
-        one("ingress", ColumnId::Ingress),
-        one("egress", ColumnId::Egress),
-        one("next-hop", ColumnId::NextHop),
-        one("bgp-next-hop", ColumnId::BgpNextHop),
-        one("vlan", ColumnId::Vlan),
-        one("mpls", ColumnId::MplsLabel),
-        one("tos", ColumnId::TrafficClass),
-        one("end", ColumnId::EndReasonWord),
-        one("nat-src", ColumnId::NatSrc),
-        one("nat-dst", ColumnId::NatDst),
-        one("nat-src-port", ColumnId::NatSrcPort),
-        one("drop", ColumnId::DropReason1),
-        one("icmp-type", ColumnId::IcmpType),
-        one("icmp-code", ColumnId::IcmpCode),
+        one("src", Field::Src),
+        one("dst", Field::Dst),
+        either("host", Field::Src, Field::Dst),
+        one("src-port", Field::SrcPort),
+        one("dst-port", Field::DstPort),
+        either("port", Field::SrcPort, Field::DstPort),
+        one("proto", Field::Protocol),
+        one("src-as", Field::SrcAs),
+        one("dst-as", Field::DstAs),
+        either("as", Field::SrcAs, Field::DstAs),
+        one("app", Field::App),
+        one("ingress", Field::Ingress),
+        one("egress", Field::Egress),
+        one("next-hop", Field::NextHop),
+        one("bgp-next-hop", Field::BgpNextHop),
+        one("vlan", Field::Vlan),
+        one("mpls", Field::MplsLabel),
+        one("tos", Field::TrafficClass),
+        one("end", Field::EndReasonWord),
+        one("nat-src", Field::NatSrc),
+        one("nat-dst", Field::NatDst),
+        one("nat-src-port", Field::NatSrcPort),
+        one("drop", Field::DropReason1),
+        one("icmp-type", Field::IcmpType),
+        one("icmp-code", Field::IcmpCode),
     ];
 
     /// The names of all keys, for messages.
@@ -64,7 +64,7 @@ impl Key {
 
     /// Bits that a value takes in a packed key; for addresses, those of the number that stands for one.
     pub(crate) fn bits(&self) -> u32 {
-        match self.source.definition().kind {
+        match self.source.row().kind {
             // One more, for that nothing is known.
             Kind::Number(bits) if bits < 32 => u32::from(bits) + 1,
             Kind::Word(_) => 8,
@@ -73,17 +73,17 @@ impl Key {
     }
 
     pub(crate) fn is_address(&self) -> bool {
-        self.source.definition().kind == Kind::Address
+        self.source.row().kind == Kind::Address
     }
 
     /// A number of its column, as people know it.
     pub(crate) fn value(&self, number: u32) -> KeyValue {
-        let definition = self.source.definition();
-        if definition.absent == Some(u64::from(number)) {
+        let row = self.source.row();
+        if row.absent == Some(u64::from(number)) {
             return KeyValue::Unknown;
         }
-        match definition.kind {
-            Kind::Word(vocabulary) => KeyValue::Word(vocabulary.text(number)),
+        match row.kind {
+            Kind::Word(vocabulary) => KeyValue::Word(vocabulary.text(number).into_owned()),
             _ => KeyValue::Number(number),
         }
     }

@@ -6,7 +6,7 @@ use super::{Query, Scanned, scan, tasks};
 use crate::dataset::View;
 use crate::error::StoreError;
 use crate::rows::{Rows, Task};
-use crate::schema::ColumnId;
+use thalweg_flow::fields::Field;
 
 /// The order of a list: by end, then by what else is different.
 fn order(record: &FlowRecord) -> impl Ord + use<> {
@@ -49,8 +49,8 @@ fn latest(task: &Task) -> u64 {
 
 /// The latest `count` selected rows, and those that end at the same time as the earliest of them.
 fn latest_rows(rows: &mut Rows<'_>, count: usize) -> Result<Vec<FlowRecord>, StoreError> {
-    rows.need(&[ColumnId::FlowEnd])?;
-    let ends = rows.block().wide(ColumnId::FlowEnd)?;
+    rows.need(&[Field::FlowEnd])?;
+    let ends = rows.block().wide(Field::FlowEnd)?;
     let selected = rows.selected.as_deref();
     let mut places: Vec<usize> =
         (0..rows.len()).filter(|row| selected.is_none_or(|selected| selected[*row])).collect();
@@ -63,6 +63,6 @@ fn latest_rows(rows: &mut Rows<'_>, count: usize) -> Result<Vec<FlowRecord>, Sto
     if let Task::Batch(batch) = rows.task {
         return Ok(places.into_iter().map(|row| batch.records[row]).collect());
     }
-    rows.need(ColumnId::ALL)?;
+    rows.need(Field::STORED)?;
     places.into_iter().map(|row| rows.block().record(row)).collect()
 }

@@ -31,7 +31,7 @@ fn records(chance: &mut Chance, count: usize, hour: u64) -> Vec<FlowRecord> {
     let mut one = || {
         let mut record = testing::any_record(chance);
         record.counters.packets = 3;
-        record.counters.last_ns = testing::START_NS + hour * crate::calendar::HOUR_NS;
+        record.counters.last_ns = testing::START_NS + hour * thalweg_text::calendar::HOUR_NS;
         record
     };
     (0..count).map(|_| one()).collect()
@@ -65,9 +65,10 @@ fn a_failed_attempt_leaves_nothing_and_is_told_at_once() {
     let (writer, _) = Writer::open(folder.path(), options).unwrap();
     let mut chance = Chance::new(3);
     // Two hours. The first file is written and gets its name, the name of the second is taken by a folder: neither counts.
-    let first = dataset::partition_path(folder.path(), testing::START_NS / crate::calendar::HOUR_NS);
-    let second = dataset::partition_path(folder.path(), testing::START_NS / crate::calendar::HOUR_NS + 1);
-    let at = testing::START_NS + crate::calendar::HOUR_NS;
+    let first = dataset::partition_path(folder.path(), testing::START_NS / thalweg_text::calendar::HOUR_NS);
+    let second =
+        dataset::partition_path(folder.path(), testing::START_NS / thalweg_text::calendar::HOUR_NS + 1);
+    let at = testing::START_NS + thalweg_text::calendar::HOUR_NS;
     let taken = second.join(dataset::file_name(at, at, 2)).join("x");
     std::fs::create_dir_all(&taken).unwrap();
     writer.append(&records(&mut chance, 10, 0)).unwrap();
@@ -152,7 +153,7 @@ fn the_writer_itself_keeps_to_what_may_be_kept() {
         writer.flush().unwrap();
     }
     writer.close().unwrap();
-    let now_ns = || testing::START_NS + 4 * crate::calendar::HOUR_NS;
+    let now_ns = || testing::START_NS + 4 * thalweg_text::calendar::HOUR_NS;
     let retention = Retention { age_max_s: Some(2 * 3600), ..Retention::default() };
     let (writer, _) =
         Writer::open(folder.path(), WriterOptions { retention, ..WriterOptions::new(now_ns) }).unwrap();
@@ -250,7 +251,7 @@ fn the_end_waits_for_no_pause() {
 fn a_clock_that_is_set_removes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let mut chance = Chance::new(10);
-    let in_a_century = || testing::START_NS + 876_600 * crate::calendar::HOUR_NS;
+    let in_a_century = || testing::START_NS + 876_600 * thalweg_text::calendar::HOUR_NS;
     let retention = Retention { age_max_s: Some(3600), ..Retention::default() };
     let open = || {
         let options =

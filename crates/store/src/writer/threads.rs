@@ -10,12 +10,12 @@ use thalweg_flow::FlowRecord;
 
 use super::{Shared, State, owner, wait};
 use crate::block::Block;
-use crate::calendar::HOUR_NS;
 use crate::dataset::{self, Temporary};
 use crate::error::StoreError;
 use crate::file::{FileWriter, ROW_GROUP_ROWS};
 use crate::space;
 use crate::upkeep::Upkeep;
+use thalweg_text::calendar::HOUR_NS;
 
 /// How often it is looked whether there is room, while nothing is to be written.
 const LOOK_EVERY: Duration = Duration::from_secs(5);

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use super::flows_import::FlowsImportArgs;
 use super::keep::{KeepArgs, seconds};
 use clap::{Args, Subcommand, ValueEnum};
-use thalweg_store::calendar::{SECOND_NS, parse_time};
 use thalweg_store::query::{Key, Metric};
+use thalweg_text::calendar::{SECOND_NS, parse_time};
 
 #[derive(Debug, Args)]
 #[command(after_help = FLOWS_HELP)]

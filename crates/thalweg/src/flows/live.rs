@@ -4,10 +4,10 @@ use std::io::Write;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use thalweg_store::calendar::format_time;
 use thalweg_store::live::{Followed, LiveFacts, Writing};
 use thalweg_store::query::{Query, Sums, list};
 use thalweg_store::{Dataset, View, Window};
+use thalweg_text::calendar::format_time;
 use thalweg_text::units::counted;
 
 use super::{ListLines, failed, total_json};

@@ -1,8 +1,8 @@
 //! A graph of traffic as SVG.
 
 use thalweg_lab::plot::{Axis, LineChart, Point, Scale, Series, SeriesKind, standalone};
-use thalweg_store::calendar::{Moment, SECOND_NS, format_time};
 use thalweg_store::query::{Graph, Metric};
+use thalweg_text::calendar::{Moment, SECOND_NS, format_time};
 use thalweg_text::units::Unit;
 
 use super::{rate_of, title};

@@ -1,10 +1,7 @@
 //! `thalweg lab forwarding`: routers between two testers in network namespaces.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
 use thalweg_lab::forwarding::application::{MESSAGE_BYTES, MESSAGE_BYTES_QUICK};
 use thalweg_lab::forwarding::experiment::{self, Options, Part, Progress};
 use thalweg_lab::forwarding::frame::{FRAME_SIZES, FrameSize};
@@ -21,6 +18,7 @@ use super::{LabError, command_line, show_all};
 use crate::Failure;
 use crate::cli::{Format, ForwardingPartArg, LabForwardingArgs, SubjectArg};
 use crate::progress::Steps;
+use crate::signals::stop_on_signals;
 
 const RUNS: usize = 3;
 const RUNS_QUICK: usize = 1;
@@ -65,17 +63,6 @@ pub(super) fn run(args: &LabForwardingArgs, format: Format) -> Result<(), Failur
     let origin = Origin::here(command_line(), format!("{}; seed {}", table.description, args.seed));
     let report = render::report(&outcome, origin);
     show_all(&report, &outcome, &render::tables(&outcome), &args.output, format)
-}
-
-/// The first signal asks for an orderly end, which removes the namespaces; the second ends at once.
-pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
-    let failed = |error| Failure::Usage(format!("cannot catch signals: {error}"));
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop)).map_err(failed)?;
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(failed)?;
-    }
-    Ok(stop)
 }
 
 /// This program, to be run again as a router.

@@ -14,6 +14,7 @@ use super::{LabError, command_line, forwarding, show_all};
 use crate::Failure;
 use crate::cli::{Format, LabNatArgs, NatPartArg, NatSubjectArg};
 use crate::progress::Steps;
+use crate::signals::stop_on_signals;
 
 /// Room of our router's table: more than all trials of a set-up search open, as much as the pool has ports.
 const SESSIONS_MAX: u32 = 1 << 21;
@@ -31,7 +32,7 @@ pub(super) fn run(args: &LabNatArgs, format: Format) -> Result<(), Failure> {
     if options.is_live() && !is_root() {
         return Err(failed(ForwardingError::NotRoot.into()));
     }
-    let stop = forwarding::stop_on_signals()?;
+    let stop = stop_on_signals()?;
     let mut subjects = if options.is_live() { subjects(args)? } else { Vec::new() };
     if options.is_live() {
         namespace::sweep();

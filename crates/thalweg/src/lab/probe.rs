@@ -10,6 +10,7 @@ use super::{LabError, command_line, forwarding, show_all};
 use crate::Failure;
 use crate::cli::{Format, LabProbeArgs};
 use crate::progress::Steps;
+use crate::signals::stop_on_signals;
 
 const PACKETS: u64 = 5_000_000;
 const PACKETS_QUICK: u64 = 1_000_000;
@@ -18,7 +19,7 @@ const FLOWS_QUICK: [u32; 2] = [1_000, 100_000];
 
 pub(super) fn run(args: &LabProbeArgs, format: Format) -> Result<(), Failure> {
     let options = options(args)?;
-    let stop = forwarding::stop_on_signals()?;
+    let stop = stop_on_signals()?;
     let mut steps: Option<Steps> = None;
     let outcome = probe::run(&options, &stop, &mut |done, total, what| {
         steps.get_or_insert_with(|| Steps::on_terminal(Some(total))).at(done, what);

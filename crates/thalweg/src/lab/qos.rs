@@ -11,6 +11,7 @@ use super::{LabError, command_line, forwarding, show};
 use crate::Failure;
 use crate::cli::{Format, LabQosArgs, QosSubjectArg};
 use crate::progress::Steps;
+use crate::signals::stop_on_signals;
 
 const TRIAL_S_QUICK: f64 = 1.0;
 /// Packets a second of a call.
@@ -31,7 +32,7 @@ pub(super) fn run(args: &LabQosArgs, format: Format) -> Result<(), Failure> {
         seed: args.seed,
         ..usual
     };
-    let stop = forwarding::stop_on_signals()?;
+    let stop = stop_on_signals()?;
     let mut shapers = shapers(args, &options)?;
     namespace::sweep();
     let mut steps: Option<Steps> = None;

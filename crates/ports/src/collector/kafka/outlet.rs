@@ -4,8 +4,8 @@
 //! `flight`, by a number that comes back with the report of its delivery.
 
 use super::{Acks, Compression, Encode, KafkaAddress, KafkaOptions};
-use crate::collector::report::{CollectorReport, Connection, Loss, Shared};
-use crate::collector::spool::{Lost, Spool};
+use crate::collector::life::{Life, Session};
+use crate::collector::report::{Connection, Loss, Shared};
 use crate::collector::{CollectorError, Input, TIMEOUT};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use rdkafka::ClientContext;
@@ -38,9 +38,7 @@ pub(in crate::collector) struct Outlet {
     encode: Encode,
     client: ClientConfig,
     producer: BaseProducer<Reports>,
-    shared: Arc<Shared>,
-    report: CollectorReport,
-    spool: Option<Spool>,
+    life: Life,
     /// What the client has, by number.
     flight: BTreeMap<usize, FlowRecord>,
     in_flight: Amount,
@@ -55,7 +53,6 @@ pub(in crate::collector) struct Outlet {
     pause: Duration,
     pause_max: Duration,
     message: Vec<u8>,
-    end: Option<Instant>,
 }
 
 /// Where the client tells what became of messages. It does so in `poll`, on the thread that asks.
@@ -106,22 +103,14 @@ impl Outlet {
             collector: address.to_string(),
             reason: error.to_string(),
         })?;
-        let spool = options.spool.as_ref().map(Spool::open).transpose()?;
-        let inherited = spool.as_ref().map_or(Amount::default(), Spool::amount);
+        let life = Life::open(options.spool.as_ref(), shared)?;
         let now = Instant::now();
         Ok(Self {
             address: address.clone(),
             encode: options.encode,
             client,
             producer,
-            shared,
-            report: CollectorReport {
-                accepted: inherited,
-                inherited,
-                torn_files: spool.as_ref().map_or(0, Spool::torn_files),
-                ..CollectorReport::default()
-            },
-            spool,
+            life,
             flight: BTreeMap::new(),
             in_flight: Amount::default(),
             next_number: 1,
@@ -132,25 +121,7 @@ impl Outlet {
             pause: RETRY_MIN,
             pause_max: options.retry_max.max(RETRY_MIN),
             message: Vec::new(),
-            end: None,
         })
-    }
-
-    pub(in crate::collector) fn run(mut self, inputs: &Receiver<Input>) {
-        loop {
-            self.settle();
-            let state = self.work();
-            self.tell();
-            self.end = self.end.or(self.shared.end());
-            if self.is_done(inputs) {
-                break;
-            }
-            if !self.take_input(inputs, state) {
-                // Nobody is left to say when; what there is is still sent, or kept.
-                self.end.get_or_insert_with(|| Instant::now() + TIMEOUT);
-            }
-        }
-        self.leave(inputs);
     }
 
     /// Learns what became of messages.
@@ -162,14 +133,16 @@ impl Outlet {
             self.in_flight -= amount;
             match error {
                 None => {
-                    self.report.sent += amount;
-                    self.report.connection = Connection::Up;
+                    self.life.report.sent += amount;
+                    self.life.report.connection = Connection::Up;
                     (self.is_troubled, self.moved, self.pause) = (false, Instant::now(), RETRY_MIN);
                 }
-                Some(code) if is_about_the_message(code) => self.report.lose(Loss::MessageRefused, amount),
+                Some(code) if is_about_the_message(code) => {
+                    self.life.report.lose(Loss::MessageRefused, amount)
+                }
                 Some(code) => {
-                    self.report.resent += amount;
-                    self.report.connection = Connection::Down(code.to_string());
+                    self.life.report.resent += amount;
+                    self.life.report.connection = Connection::Down(code.to_string());
                     again.push((number, record));
                 }
             }
@@ -201,11 +174,11 @@ impl Outlet {
         match producer(&self.client) {
             Ok(producer) => {
                 let records = self.give_up();
-                records.iter().for_each(|record| self.report.resent += Amount::of(record));
+                records.iter().for_each(|record| self.life.report.resent += Amount::of(record));
                 self.put_back(records);
                 self.producer = producer;
             }
-            Err(error) => self.report.connection = Connection::Down(error.to_string()),
+            Err(error) => self.life.report.connection = Connection::Down(error.to_string()),
         }
         self.wait();
     }
@@ -220,7 +193,7 @@ impl Outlet {
                 && let Some(record) = self.flight.remove(&number)
             {
                 self.in_flight -= Amount::of(&record);
-                self.report.sent += Amount::of(&record);
+                self.life.report.sent += Amount::of(&record);
             }
         }
         self.in_flight = Amount::default();
@@ -257,22 +230,7 @@ impl Outlet {
     }
 
     fn next_kept(&mut self) -> Option<Vec<FlowRecord>> {
-        if let Some(batch) = self.again.pop_front() {
-            return Some(batch);
-        }
-        let spool = self.spool.as_mut().filter(|spool| !spool.is_empty())?;
-        match spool.read() {
-            Ok(read) => {
-                self.report.lose_in_spool(read.lost);
-                Some(read.records)
-            }
-            Err(error) => {
-                // A folder that cannot be read any more: what is in it is lost to this session.
-                self.report.lose_in_spool(Lost { amount: spool.amount(), error: Some(error) });
-                self.spool = None;
-                None
-            }
-        }
+        self.again.pop_front().or_else(|| self.life.next_spooled())
     }
 
     /// Gives records to the client; those that it has no room for come next time. Whether it took all of them.
@@ -310,11 +268,11 @@ impl Outlet {
             Err((error, _)) => match error.rdkafka_error_code() {
                 Some(Code::QueueFull) => false,
                 Some(code) if is_about_the_message(code) => {
-                    self.report.lose(Loss::MessageRefused, amount);
+                    self.life.report.lose(Loss::MessageRefused, amount);
                     true
                 }
                 _ => {
-                    self.report.connection = Connection::Down(error.to_string());
+                    self.life.report.connection = Connection::Down(error.to_string());
                     self.wait();
                     false
                 }
@@ -322,10 +280,41 @@ impl Outlet {
         }
     }
 
-    /// Takes something from the queue, if it is wanted now; `false` if nothing can ever come.
+    /// A batch from the queue: handed over if that keeps the order, else spooled, else lost by name.
+    fn accept(&mut self, batch: Vec<FlowRecord>, state: State) {
+        let amount = Amount::of_all(&batch);
+        self.life.report.accepted += amount;
+        if state == State::Free && !self.life.has_spooled() {
+            // What finds no room is first next time.
+            self.hand_over(batch);
+            return;
+        }
+        match &self.life.spool {
+            Some(_) => self.life.keep(&batch),
+            None => self.life.report.lose(Loss::CollectorDown, amount),
+        }
+    }
+}
+
+impl Session for Outlet {
+    type State = State;
+
+    fn life(&mut self) -> &mut Life {
+        &mut self.life
+    }
+
+    fn advance(&mut self) -> State {
+        self.settle();
+        self.work()
+    }
+
+    fn has_unsent(&self) -> bool {
+        !self.flight.is_empty() || !self.again.is_empty()
+    }
+
     fn take_input(&mut self, inputs: &Receiver<Input>, state: State) -> bool {
         let crowded = inputs.len() * 2 > inputs.capacity().unwrap_or(usize::MAX);
-        let wants = match (state, &self.spool) {
+        let wants = match (state, &self.life.spool) {
             (State::Free, None) => true,
             (State::Free, Some(spool)) if spool.is_empty() => true,
             // Who is slow fills the spool, but loses nothing by it: then the queue has to wait.
@@ -333,7 +322,7 @@ impl Outlet {
             (State::Busy | State::Full, None) => self.is_down(),
         };
         let turn = if self.flight.is_empty() && self.again.is_empty() { TURN } else { TURN_IN_FLIGHT };
-        if !wants || (self.end.is_some() && inputs.is_empty()) {
+        if !wants || (self.life.end.is_some() && inputs.is_empty()) {
             if state != State::Busy {
                 std::thread::sleep(TURN_IN_FLIGHT);
             }
@@ -341,85 +330,42 @@ impl Outlet {
         }
         match inputs.recv_timeout(turn) {
             Ok(Input::Records(batch)) => self.accept(batch, state),
-            Ok(Input::End(deadline)) => self.end = Some(deadline),
+            Ok(Input::End(deadline)) => self.life.end = Some(deadline),
             // Neither has a place in a topic of flows.
             Ok(Input::NatEvents(events)) => {
                 let amount = Amount { records: events.len() as u64, ..Amount::default() };
-                self.report.accepted += amount;
-                self.report.export.unsayable[Unsayable::NatEvent as usize] += amount;
+                self.life.report.accepted += amount;
+                self.life.report.export.unsayable[Unsayable::NatEvent as usize] += amount;
             }
             Ok(Input::Statistics(_) | Input::Interfaces(_)) | Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                std::thread::sleep(Duration::from_millis(1));
-                return false;
-            }
+            Err(RecvTimeoutError::Disconnected) => return false,
         }
         true
-    }
-
-    /// A batch from the queue: handed over if that keeps the order, else spooled, else lost by name.
-    fn accept(&mut self, batch: Vec<FlowRecord>, state: State) {
-        let amount = amount_of(&batch);
-        self.report.accepted += amount;
-        if state == State::Free && self.spool.as_ref().is_none_or(Spool::is_empty) {
-            // What finds no room is first next time.
-            self.hand_over(batch);
-            return;
-        }
-        match &mut self.spool {
-            Some(_) => self.keep(&batch),
-            None => self.report.lose(Loss::CollectorDown, amount),
-        }
-    }
-
-    /// Whether there is nothing left to do, or no time.
-    fn is_done(&self, inputs: &Receiver<Input>) -> bool {
-        let Some(end) = self.end else { return false };
-        let spooled = self.spool.as_ref().is_some_and(|spool| !spool.is_empty());
-        let is_empty = inputs.is_empty() && self.flight.is_empty() && self.again.is_empty() && !spooled;
-        is_empty || Instant::now() >= end
     }
 
     /// The end: what was not acknowledged goes back to the spool, what nobody took goes behind it.
     fn leave(mut self, inputs: &Receiver<Input>) {
         let mut left = self.give_up();
         left.extend(self.again.drain(..).flatten());
-        match &mut self.spool {
-            Some(spool) => self.report.lose_in_spool(spool.put_back(&left)),
-            None => self.report.lose(Loss::Ended, amount_of(&left)),
-        }
+        self.life.put_back(&left);
         for input in inputs.try_iter() {
             if let Input::Records(batch) = input {
-                self.report.accepted += amount_of(&batch);
-                self.keep(&batch);
+                self.life.report.accepted += Amount::of_all(&batch);
+                self.life.keep(&batch);
             }
         }
-        self.tell();
+        Session::report(&mut self);
     }
 
-    /// Keeps records on disk, or counts them as lost.
-    fn keep(&mut self, records: &[FlowRecord]) {
-        let amount = amount_of(records);
-        match &mut self.spool {
-            Some(spool) => match spool.append(records) {
-                Ok(true) => {}
-                Ok(false) => self.report.lose(Loss::SpoolFull, amount),
-                Err(error) => self.report.lose_in_spool(Lost { amount, error: Some(error) }),
-            },
-            None => self.report.lose(Loss::Ended, amount),
-        }
-    }
-
-    fn tell(&mut self) {
+    fn report(&mut self) {
         if self.is_down() {
             let reason = lock(&self.producer.context().trouble).clone();
             let why = || "nothing is acknowledged".to_owned();
-            self.report.connection = Connection::Down(reason.unwrap_or_else(why));
+            self.life.report.connection = Connection::Down(reason.unwrap_or_else(why));
         }
-        self.report.in_flight = self.in_flight;
-        self.again.iter().for_each(|batch| self.report.in_flight += amount_of(batch));
-        self.report.spooled = self.spool.as_ref().map_or(Amount::default(), Spool::amount);
-        self.shared.set_report(&self.report);
+        self.life.report.in_flight = self.in_flight;
+        self.again.iter().for_each(|batch| self.life.report.in_flight += Amount::of_all(batch));
+        self.life.publish();
     }
 }
 
@@ -429,12 +375,6 @@ fn is_about_the_message(code: Code) -> bool {
         code,
         Code::MessageSizeTooLarge | Code::InvalidMessage | Code::InvalidMessageSize | Code::InvalidRecord
     )
-}
-
-fn amount_of(records: &[FlowRecord]) -> Amount {
-    let mut sum = Amount::default();
-    records.iter().for_each(|record| sum += Amount::of(record));
-    sum
 }
 
 fn client_config(address: &KafkaAddress, retry_max: Duration) -> ClientConfig {

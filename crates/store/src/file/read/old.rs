@@ -1,4 +1,4 @@
-//! Columns of files of the version before, as today's.
+//! Columns of files of version 2, as today's.
 //!
 //! | column | then | now |
 //! |---|---|---|
@@ -12,44 +12,41 @@ use thalweg_flow::{NO_INTERFACE, icmp_type_and_code};
 use super::FlowFile;
 use crate::block::Column;
 use crate::error::StoreError;
-use crate::schema::{ColumnId, NO_SMALL};
-
-/// Columns that such a file has: those that have come since stand behind them.
-pub(super) const COLUMNS: usize = ColumnId::IcmpType as usize;
+use thalweg_flow::fields::{Field, NO_SMALL};
 
 /// What NULL is among the numbers of ports while they are read: no port has it.
 const NO_PORT_READ: u64 = u32::MAX as u64;
 const TCP: u32 = 6;
 
 /// What a column was called in files of any version before its name of today.
-pub(super) fn name(id: ColumnId) -> Option<&'static str> {
+pub(super) fn name(id: Field) -> Option<&'static str> {
     match id {
-        ColumnId::Bytes => Some("octets"),
-        ColumnId::ReverseBytes => Some("reverse_octets"),
-        ColumnId::DroppedBytes => Some("dropped_octets"),
+        Field::Bytes => Some("octets"),
+        Field::ReverseBytes => Some("reverse_octets"),
+        Field::DroppedBytes => Some("dropped_octets"),
         _ => None,
     }
 }
 
 /// Whether a column was never NULL, and may be now.
-pub(super) fn was_never_null(id: ColumnId) -> bool {
-    use ColumnId as C;
+pub(super) fn was_never_null(id: Field) -> bool {
+    use Field as C;
     matches!(id, C::TcpFlags | C::TtlMin | C::TtlMax | C::EndReasonWord | C::SamplingInterval)
 }
 
 /// Whether values differ from those in the file, so that its statistics do not hold.
-pub(super) fn is_converted(id: ColumnId) -> bool {
-    use ColumnId as C;
+pub(super) fn is_converted(id: Field) -> bool {
+    use Field as C;
     matches!(id, C::Ingress | C::Egress | C::TtlMin | C::TtlMax | C::TcpFlags)
         || matches!(id, C::ReverseTtlMin | C::ReverseTtlMax | C::ReverseTcpFlags)
 }
 
 /// One column of a row group.
-pub(super) fn column(file: &FlowFile, row_group: usize, id: ColumnId) -> Result<Column, StoreError> {
-    use ColumnId as C;
-    let numbers = |id: ColumnId, absent: Option<u64>| match file.decoded(row_group, id, absent)? {
+pub(super) fn column(file: &FlowFile, row_group: usize, id: Field) -> Result<Column, StoreError> {
+    use Field as C;
+    let numbers = |id: Field, absent: Option<u64>| match file.decoded(row_group, id, absent)? {
         Column::Number(values) => Ok(values),
-        _ => Err(StoreError::Encoding(format!("column {} has no numbers", id.definition().name))),
+        _ => Err(StoreError::Encoding(format!("column {} has no numbers", id.name()))),
     };
     let mut values = match id {
         C::IcmpType | C::IcmpCode => {
@@ -62,8 +59,8 @@ pub(super) fn column(file: &FlowFile, row_group: usize, id: ColumnId) -> Result<
             return Ok(Column::Number(both.map(|row| of(row).unwrap_or(NO_SMALL)).collect()));
         }
         C::Ingress | C::Egress => numbers(id, Some(NO_PORT_READ))?,
-        _ if is_converted(id) => numbers(id, id.definition().absent)?,
-        _ => return file.decoded(row_group, id, id.definition().absent),
+        _ if is_converted(id) => numbers(id, id.row().absent)?,
+        _ => return file.decoded(row_group, id, id.row().absent),
     };
     match id {
         // NULL wraps around to where it is today.

@@ -1,4 +1,4 @@
-//! Dates of partitions, file names and answers: UTC, proleptic Gregorian.
+//! Dates and times: UTC, proleptic Gregorian.
 //!
 //! Days to dates and back: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms" (`civil_from_days`,
 //! `days_from_civil`).
@@ -76,6 +76,27 @@ pub fn format_time(time_ns: u64) -> String {
     )
 }
 
+/// `2026-11-22T05:33:11.250000000Z`: always of one length, so that times sort as text.
+pub fn rfc3339_ns(time_ns: u64) -> [u8; 30] {
+    let m = Moment::of(time_ns);
+    let mut text = *b"0000-00-00T00:00:00.000000000Z";
+    let mut put = |end: usize, mut number: u32| {
+        let mut at = end;
+        while number > 0 {
+            at -= 1;
+            text[at] += (number % 10) as u8;
+            number /= 10;
+        }
+    };
+    // 64 bits of nanoseconds end in 2554.
+    for (end, number) in [(4, m.year as u32), (7, m.month), (10, m.day), (13, m.hour), (16, m.minute)] {
+        put(end, number);
+    }
+    put(19, m.second);
+    put(29, m.ns);
+    text
+}
+
 /// Reads `2026-11-22`, `2026-11-22T05:33`, `2026-11-22 05:33:11`, each with or without `Z`, or seconds since the epoch.
 pub fn parse_time(text: &str) -> Option<u64> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) && text.len() > 4 {
@@ -132,5 +153,15 @@ mod tests {
             time += 86_399 * 7 * SECOND_NS + 17;
         }
         assert_eq!(Moment::of(u64::MAX).to_ns(), Some(u64::MAX));
+    }
+
+    #[test]
+    fn times_of_one_length_say_the_same() {
+        for time in [0, 7, 951_782_400 * SECOND_NS + 250_000_000, 1_795_325_591_123_456_789, u64::MAX] {
+            let text = String::from_utf8(rfc3339_ns(time).to_vec()).expect("digits");
+            let m = Moment::of(time);
+            let date = format!("{:04}-{:02}-{:02}", m.year, m.month, m.day);
+            assert_eq!(text, format!("{date}T{:02}:{:02}:{:02}.{:09}Z", m.hour, m.minute, m.second, m.ns));
+        }
     }
 }

@@ -1,0 +1,261 @@
+//! The rows: see [`super`].
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use thalweg_base::DropReason;
+use thalweg_wire::netflow::element as e;
+
+use super::{ABSENT_WIDE, Access, Kind, NO_LABEL, NO_SMALL, NO_TRANSLATION, Row, Vocabulary};
+use crate::record::{Counters, EndReason, FlowRecord, NO_AS, NO_INTERFACE, SAMPLING_UNKNOWN, Translation};
+
+macro_rules! fields {
+    (stored { $($stored:ident ($number:literal $name:literal, $($row:tt)*))* }
+     derived { $($derived:ident ($other_number:literal $other_name:literal, $($other:tt)*))* }) => {
+        /// A field of a flow record.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Field {
+            $(#[doc = $name] $stored,)*
+            $(#[doc = $other_name] $derived,)*
+        }
+
+        impl Field {
+            /// All fields, in the order of lines.
+            pub const ALL: &'static [Field] = &[$(Field::$stored,)* $(Field::$derived,)*];
+            /// Those of files, in the order of columns.
+            pub const STORED: &'static [Field] = &[$(Field::$stored,)*];
+        }
+
+        static ROWS: &[Row] = &[
+            $(row!($number $name, $($row)*),)*
+            $(row!($other_number $other_name, $($other)*),)*
+        ];
+    };
+}
+
+macro_rules! row {
+    ($number:literal $name:literal, $kind:expr, $absent:expr, $elements:expr, $access:expr, $help:literal) => {
+        Row {
+            name: $name,
+            number: $number,
+            kind: $kind,
+            absent: $absent,
+            elements: &$elements,
+            access: $access,
+            help: $help,
+        }
+    };
+}
+
+/// A number that stands in the record as it is.
+macro_rules! wide {
+    ($($place:ident).+) => { Access::Wide(|r| r.$($place).+, |r, value| r.$($place).+ = value) };
+}
+macro_rules! number {
+    ($($place:ident).+) => { Access::Number(|r| r.$($place).+.into(), |r, value| r.$($place).+ = value as _) };
+}
+/// Eight bits that may be unknown.
+macro_rules! small {
+    ($($place:ident).+) => { Access::Number(|r| small(r.$($place).+), |r, value| r.$($place).+ = u8::try_from(value).ok()) };
+}
+macro_rules! address {
+    ($place:ident) => {
+        Access::Address(|r| r.$place, |r, value| r.$place = Some(value))
+    };
+}
+/// Counters of the opposite direction.
+macro_rules! reverse {
+    (wide $place:ident) => {
+        Access::Wide(
+            |r| r.reverse.as_ref().map_or(ABSENT_WIDE, |c| c.$place),
+            |r, value| reverse(r).$place = value,
+        )
+    };
+    (small $place:ident) => {
+        Access::Number(
+            |r| small(r.reverse.as_ref().and_then(|c| c.$place)),
+            |r, value| reverse(r).$place = u8::try_from(value).ok(),
+        )
+    };
+}
+macro_rules! translated {
+    (address $place:ident) => {
+        Access::Address(|r| r.translation.map(|t| t.$place), |r, value| translation(r).$place = value)
+    };
+    (port $place:ident) => {
+        Access::Number(
+            |r| r.translation.map_or(NO_TRANSLATION, |t| t.$place.into()),
+            |r, value| translation(r).$place = value as u16,
+        )
+    };
+}
+macro_rules! dropped {
+    (reason $place:literal) => {
+        Access::Number(
+            |r| r.drops.by_reason().nth($place).map_or(0, |(reason, _)| reason as u32),
+            |r, value| {
+                if let Some(reason) = u8::try_from(value).ok().and_then(DropReason::from_code) {
+                    r.drops.restore_reason($place, reason);
+                }
+            },
+        )
+    };
+    (packets $place:literal) => {
+        Access::Number(
+            |r| r.drops.by_reason().nth($place).map_or(0, |(_, packets)| packets),
+            |r, value| r.drops.restore_packets($place, value),
+        )
+    };
+}
+/// A value that follows from others, and is never put back.
+macro_rules! follows {
+    (wide $get:expr) => {
+        Access::Wide($get, |_, _| {})
+    };
+    (number $get:expr) => {
+        Access::Number($get, |_, _| {})
+    };
+}
+
+const TIME: Kind = Kind::Time;
+const WIDE: Kind = Kind::Wide;
+const N8: Kind = Kind::Number(8);
+const N16: Kind = Kind::Number(16);
+const N32: Kind = Kind::Number(32);
+const ADDRESS: Kind = Kind::Address;
+const APPLICATION: Kind = Kind::Word(Vocabulary::Application);
+const END_REASON: Kind = Kind::Word(Vocabulary::EndReason);
+const DROP_REASON: Kind = Kind::Word(Vocabulary::DropReason);
+const INTERFACE: Kind = Kind::Word(Vocabulary::Interface);
+const NO_EIGHT_BITS: Option<u64> = Some(NO_SMALL as u64);
+const NO_PORT: Option<u64> = Some(NO_TRANSLATION as u64);
+const NO_WIDE: Option<u64> = Some(ABSENT_WIDE);
+const IN: Option<u64> = Some(NO_INTERFACE as u64);
+const AS: Option<u64> = Some(NO_AS as u64);
+
+fields! {
+    stored {
+        FlowEnd (2 "flow_end", TIME, None, [], wide!(counters.last_ns), "arrival of the last packet")
+        FlowStart (1 "flow_start", TIME, None, [], wide!(counters.first_ns), "arrival of the first packet")
+        Src (3 "src", ADDRESS, None, [e::SOURCE_IPV4_ADDRESS, e::SOURCE_IPV6_ADDRESS],
+            Access::Address(|r| Some(r.key.src), |r, value| r.key.src = value), "source address")
+        Dst (4 "dst", ADDRESS, None, [e::DESTINATION_IPV4_ADDRESS, e::DESTINATION_IPV6_ADDRESS],
+            Access::Address(|r| Some(r.key.dst), |r, value| r.key.dst = value), "destination address")
+        SrcPort (5 "src_port", N16, None, [e::SOURCE_TRANSPORT_PORT], number!(key.src_port),
+            "source port of TCP, UDP, SCTP, DCCP, UDP-Lite; else 0")
+        DstPort (6 "dst_port", N16, None, [e::DESTINATION_TRANSPORT_PORT], number!(key.dst_port),
+            "destination port of those; of ICMP the type times 256 plus the code; else 0")
+        Protocol (7 "protocol", N8, None, [e::PROTOCOL_IDENTIFIER], number!(key.protocol),
+            "number of the transport protocol, the last of an IPv6 header chain")
+        Packets (13 "packets", WIDE, None, [e::PACKET_DELTA_COUNT], wide!(counters.packets), "packets, as counted")
+        Bytes (14 "bytes", WIDE, None, [e::OCTET_DELTA_COUNT], wide!(counters.bytes),
+            "bytes of IP packets, or of frames if the meter was told so; as counted")
+        TcpFlags (15 "tcp_flags", N8, NO_EIGHT_BITS, [e::TCP_CONTROL_BITS], small!(counters.tcp_flags),
+            "union of all TCP flags (CWR ECE URG ACK PSH RST SYN FIN), of TCP only")
+        TrafficClass (8 "traffic_class", N8, None, [e::IP_CLASS_OF_SERVICE], number!(key.traffic_class),
+            "type of service or traffic class, all eight bits")
+        TtlMin (16 "ttl_min", N8, NO_EIGHT_BITS, [e::MINIMUM_TTL], small!(counters.ttl_min), "smallest TTL or hop limit")
+        TtlMax (17 "ttl_max", N8, NO_EIGHT_BITS, [e::MAXIMUM_TTL], small!(counters.ttl_max), "largest TTL or hop limit")
+        EndReasonWord (25 "end_reason", END_REASON, Some(0), [e::FLOW_END_REASON],
+            Access::Number(
+                |r| r.end_reason.map_or(0, |reason| reason as u32),
+                |r, value| r.end_reason = u8::try_from(value).ok().and_then(EndReason::from_code),
+            ),
+            "idle-timeout, active-timeout, end-detected, forced-end, lack-of-resources")
+        App (26 "application", APPLICATION, Some(0), [e::APPLICATION_ID], number!(application), "name of the application")
+        Ingress (42 "ingress", N32, IN, [e::INGRESS_INTERFACE], number!(key.ingress), "number of the interface it came in by")
+        Egress (43 "egress", N32, IN, [e::EGRESS_INTERFACE], number!(egress), "number of the interface it left by")
+        Vlan (11 "vlan", N16, Some(0), [e::VLAN_ID], number!(key.vlan), "identifier of the outermost VLAN tag")
+        MplsLabel (12 "mpls_label", N32, Some(NO_LABEL as u64), [e::MPLS_TOP_LABEL_STACK_SECTION],
+            Access::Number(|r| r.key.mpls_label.unwrap_or(NO_LABEL), |r, value| r.key.mpls_label = Some(value)),
+            "label at the top of the MPLS stack")
+        SrcAs (28 "src_as", N32, AS, [e::BGP_SOURCE_AS_NUMBER], number!(src_as), "origin AS of the source address")
+        DstAs (29 "dst_as", N32, AS, [e::BGP_DESTINATION_AS_NUMBER], number!(dst_as), "origin AS of the destination address")
+        NextHop (27 "next_hop", ADDRESS, Some(0), [e::IP_NEXT_HOP_IPV4_ADDRESS, e::IP_NEXT_HOP_IPV6_ADDRESS],
+            address!(next_hop), "next hop of the route it took")
+        BgpNextHop (30 "bgp_next_hop", ADDRESS, Some(0), [e::BGP_NEXT_HOP_IPV4_ADDRESS, e::BGP_NEXT_HOP_IPV6_ADDRESS],
+            address!(bgp_next_hop), "BGP's next hop of that route")
+        NatSrc (31 "nat_src", ADDRESS, Some(0), [e::POST_NAT_SOURCE_IPV4_ADDRESS, e::POST_NAT_SOURCE_IPV6_ADDRESS],
+            translated!(address src), "source address behind NAT")
+        NatDst (32 "nat_dst", ADDRESS, Some(0),
+            [e::POST_NAT_DESTINATION_IPV4_ADDRESS, e::POST_NAT_DESTINATION_IPV6_ADDRESS],
+            translated!(address dst), "destination address behind NAT")
+        NatSrcPort (33 "nat_src_port", N16, NO_PORT, [e::POST_NAPT_SOURCE_TRANSPORT_PORT],
+            translated!(port src_port), "source port behind NAT")
+        NatDstPort (34 "nat_dst_port", N16, NO_PORT, [e::POST_NAPT_DESTINATION_TRANSPORT_PORT],
+            translated!(port dst_port), "destination port behind NAT")
+        ReversePackets (18 "reverse_packets", WIDE, NO_WIDE, [], reverse!(wide packets),
+            "packets of the opposite direction, where both are metered as one (RFC 5103)")
+        ReverseBytes (19 "reverse_bytes", WIDE, NO_WIDE, [], reverse!(wide bytes), "bytes of the opposite direction")
+        ReverseStart (20 "reverse_start", TIME, NO_WIDE, [], reverse!(wide first_ns),
+            "arrival of the first packet of the opposite direction")
+        ReverseEnd (21 "reverse_end", TIME, NO_WIDE, [], reverse!(wide last_ns),
+            "arrival of the last packet of the opposite direction")
+        ReverseTcpFlags (22 "reverse_tcp_flags", N8, NO_EIGHT_BITS, [], reverse!(small tcp_flags),
+            "union of all TCP flags of the opposite direction")
+        ReverseTtlMin (23 "reverse_ttl_min", N8, NO_EIGHT_BITS, [], reverse!(small ttl_min),
+            "smallest TTL of the opposite direction")
+        ReverseTtlMax (24 "reverse_ttl_max", N8, NO_EIGHT_BITS, [], reverse!(small ttl_max),
+            "largest TTL of the opposite direction")
+        DroppedBytes (36 "dropped_bytes", WIDE, None, [e::DROPPED_OCTET_DELTA_COUNT], wide!(drops.bytes),
+            "bytes of the packets that the router dropped")
+        DroppedPackets (35 "dropped_packets", WIDE, None, [e::DROPPED_PACKET_DELTA_COUNT],
+            Access::Wide(|r| r.drops.packets(), |r, value| r.drops.restore_total(value)),
+            "packets among the counted ones that the router dropped")
+        DropReason1 (44 "drop_reason_1", DROP_REASON, Some(0), [], dropped!(reason 0), "first reason of dropping")
+        DropPackets1 (45 "drop_packets_1", N32, Some(0), [], dropped!(packets 0), "packets dropped for it")
+        DropReason2 (46 "drop_reason_2", DROP_REASON, Some(0), [], dropped!(reason 1), "second reason")
+        DropPackets2 (47 "drop_packets_2", N32, Some(0), [], dropped!(packets 1), "packets dropped for it")
+        DropReason3 (48 "drop_reason_3", DROP_REASON, Some(0), [], dropped!(reason 2), "third reason")
+        DropPackets3 (49 "drop_packets_3", N32, Some(0), [], dropped!(packets 2),
+            "packets dropped for it; what is left of dropped_packets has other reasons")
+        SamplingInterval (37 "sampling_interval", N32, Some(SAMPLING_UNKNOWN as u64), [], number!(sampling_interval),
+            "one packet in so many was looked at; 1 is all")
+        IcmpType (38 "icmp_type", N8, NO_EIGHT_BITS, [],
+            follows!(number |r| small(r.key.icmp().map(|(icmp_type, _)| icmp_type))), "type of ICMP or ICMPv6")
+        IcmpCode (39 "icmp_code", N8, NO_EIGHT_BITS, [],
+            follows!(number |r| small(r.key.icmp().map(|(_, code)| code))), "code of ICMP or ICMPv6")
+    }
+    derived {
+        IngressName (9 "ingress_name", INTERFACE, IN, [], follows!(number |r| r.key.ingress),
+            "name of the interface it came in by, where the program that metered knows it")
+        EgressName (10 "egress_name", INTERFACE, IN, [], follows!(number |r| r.egress),
+            "name of the interface it left by, likewise")
+        ScaledPackets (40 "scaled_packets", WIDE, None, [], follows!(wide |r| r.packets().saturating_mul(r.scale())),
+            "packets of both directions, times the sampling interval where that is known")
+        ScaledBytes (41 "scaled_bytes", WIDE, None, [], follows!(wide |r| r.octets().saturating_mul(r.scale())),
+            "bytes likewise")
+    }
+}
+
+impl Field {
+    /// Its row.
+    pub fn row(self) -> &'static Row {
+        &ROWS[self.index()]
+    }
+
+    /// Its place in lines and in files.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+fn small(value: Option<u8>) -> u32 {
+    value.map_or(NO_SMALL, u32::from)
+}
+
+/// The opposite direction; of a new one nothing is known.
+fn reverse(record: &mut FlowRecord) -> &mut Counters {
+    record.reverse.get_or_insert(Counters {
+        packets: ABSENT_WIDE,
+        bytes: ABSENT_WIDE,
+        first_ns: ABSENT_WIDE,
+        last_ns: ABSENT_WIDE,
+        ..Counters::default()
+    })
+}
+
+fn translation(record: &mut FlowRecord) -> &mut Translation {
+    let none = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    record.translation.get_or_insert(Translation { src: none, dst: none, src_port: 0, dst_port: 0 })
+}

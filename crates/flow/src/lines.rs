@@ -1,0 +1,106 @@
+//! A record as a line: JSON for programs that want names, CSV for those that want columns.
+//!
+//! Both have all fields of [`Field::ALL`] in its order. A line of JSON has only what is known; a line of CSV is empty where
+//! nothing is known. Times are RFC 3339 text with nine digits of the second: they sort as text, no reader cuts them to 53
+//! bits, and DuckDB takes them for timestamps.
+
+use std::fmt::Display;
+use std::io::Write;
+
+use thalweg_text::calendar::rfc3339_ns;
+
+use crate::fields::{Field, InterfaceNames, Value};
+use crate::record::FlowRecord;
+
+/// How records are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineFormat {
+    /// RFC 8259, an object a line.
+    Json,
+    /// RFC 4180, with a header.
+    Csv,
+}
+
+impl LineFormat {
+    /// What stands before the first record.
+    pub fn header(self) -> String {
+        match self {
+            Self::Json => String::new(),
+            Self::Csv => Field::ALL.iter().map(|field| field.name()).collect::<Vec<_>>().join(",") + "\n",
+        }
+    }
+
+    /// Appends a record's line.
+    pub fn write(self, record: &FlowRecord, interfaces: &dyn InterfaceNames, line: &mut Vec<u8>) {
+        match self {
+            Self::Json => write_json(record, interfaces, line),
+            Self::Csv => write_csv(record, interfaces, line),
+        }
+    }
+}
+
+fn write_json(record: &FlowRecord, interfaces: &dyn InterfaceNames, line: &mut Vec<u8>) {
+    let mut before = b'{';
+    for field in Field::ALL {
+        let Some(value) = field.value(record, interfaces) else { continue };
+        line.push(before);
+        before = b',';
+        put(line, format_args!("\"{}\":", field.name()));
+        match value {
+            Value::Number(number) => put(line, number),
+            Value::Address(address) => put(line, format_args!("\"{address}\"")),
+            Value::Time(time_ns) => {
+                line.push(b'"');
+                line.extend_from_slice(&rfc3339_ns(time_ns));
+                line.push(b'"');
+            }
+            Value::Text(text) => put_json_text(line, &text),
+        }
+    }
+    line.extend_from_slice(b"}\n");
+}
+
+fn write_csv(record: &FlowRecord, interfaces: &dyn InterfaceNames, line: &mut Vec<u8>) {
+    for (place, field) in Field::ALL.iter().enumerate() {
+        if place > 0 {
+            line.push(b',');
+        }
+        match field.value(record, interfaces) {
+            Some(Value::Number(number)) => put(line, number),
+            Some(Value::Address(address)) => put(line, address),
+            Some(Value::Time(time_ns)) => line.extend_from_slice(&rfc3339_ns(time_ns)),
+            Some(Value::Text(text)) => put_csv_text(line, &text),
+            None => {}
+        }
+    }
+    line.push(b'\n');
+}
+fn put(line: &mut Vec<u8>, value: impl Display) {
+    // Writing to memory cannot fail.
+    let _ = write!(line, "{value}");
+}
+
+/// RFC 8259, 7.
+fn put_json_text(line: &mut Vec<u8>, text: &str) {
+    line.push(b'"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => put(line, format_args!("\\{character}")),
+            control if control < ' ' => put(line, format_args!("\\u{:04x}", u32::from(control))),
+            other => put(line, other),
+        }
+    }
+    line.push(b'"');
+}
+
+/// RFC 4180, 2.
+fn put_csv_text(line: &mut Vec<u8>, text: &str) {
+    if text.contains(['"', ',', '\n', '\r']) {
+        put(line, format_args!("\"{}\"", text.replace('"', "\"\"")));
+    } else {
+        line.extend_from_slice(text.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests;
