@@ -18,6 +18,8 @@ enum Action {
     Tidy,
     /// All tests.
     Tests,
+    /// Licenses, bans and sources of dependencies, where cargo-deny is installed.
+    Deny,
     /// Whether the pure crates compile for a machine without threads, files, sockets and clocks.
     Wasm,
 }
@@ -45,6 +47,11 @@ const STEPS: &[Step] = &[
         name: "wasm",
         action: Action::Wasm,
         remedy: "base, wire, dataplane, bgp and flow know no thread, clock, file or socket; ask for what they need",
+    },
+    Step {
+        name: "deny",
+        action: Action::Deny,
+        remedy: "deny.toml says which licenses and sources a dependency may have",
     },
     Step {
         name: "tests",
@@ -103,11 +110,23 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
             Action::Tidy => tidy::run(root),
             Action::Tests => test::run(root, &test::Options::default()),
             Action::Wasm => wasm(root),
+            Action::Deny => deny(root),
         };
         result.map_err(|why| format!("{} failed ({why}): {}", step.name, step.remedy))?;
     }
     println!("==> all {} steps passed", steps.len());
     Ok(())
+}
+
+fn deny(root: &Path) -> Result<(), String> {
+    let version = Command::new("cargo-deny").arg("--version").output();
+    if !version.is_ok_and(|output| output.status.success()) {
+        println!(
+            "SKIPPED: licenses of dependencies: `cargo install --locked cargo-deny` compiles for minutes"
+        );
+        return Ok(());
+    }
+    cargo(root, &["deny", "check", "licenses", "bans", "sources"], &[])
 }
 
 fn wasm(root: &Path) -> Result<(), String> {
@@ -146,14 +165,20 @@ mod tests {
 
     #[test]
     fn steps_can_be_left_out_by_name() {
-        let options = parse(&["--without", "tests", "--without", "docs", "--without", "wasm"]).unwrap();
+        let options =
+            parse(&["--without", "tests", "--without", "docs", "--without", "wasm", "--without", "deny"])
+                .unwrap();
         let wanted: Vec<_> = STEPS.iter().filter(|s| options.wants(s)).map(|s| s.name).collect();
         assert_eq!(wanted, ["fmt", "clippy", "tidy"]);
     }
 
     #[test]
     fn unknown_steps_and_flags_are_refused() {
-        assert!(parse(&["--without", "sleep"]).unwrap_err().contains("fmt, clippy, tidy, wasm, tests, docs"));
+        assert!(
+            parse(&["--without", "sleep"])
+                .unwrap_err()
+                .contains("fmt, clippy, tidy, wasm, deny, tests, docs")
+        );
         assert!(parse(&["--without"]).unwrap_err().contains("not nothing"));
         assert!(parse(&["--fast"]).unwrap_err().contains("--fast"));
     }

@@ -19,7 +19,7 @@ cargo xtask CHORE
   test [ARGUMENT OF CARGO].. [-- ARGUMENT OF TEST PROGRAMS..]
                           all tests, two test programs at a time
   quick                   after each change: fmt, tidy, clippy, tests of the crates that changed
-  ci [--without STEP]..   fmt, clippy, tidy, wasm, tests, docs: everything a push must pass
+  ci [--without STEP]..   fmt, clippy, tidy, wasm, deny, tests, docs: everything a push must pass
   tidy                    crate arrows, file sizes, forbidden words, unsafe, the map
   fuzz [--seconds N] [TARGET]..
                           run fuzz targets (all of them by default), N seconds each (60)

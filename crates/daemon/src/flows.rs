@@ -3,9 +3,10 @@
 //! A record is completed when it is made, not when its packets passed: next hop and autonomous systems are what the tables say
 //! then. What is known of an address is kept for some seconds, as records come in swarms and the same addresses in many.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use thalweg_flow::export::NatEvent;
@@ -144,14 +145,14 @@ impl FlowSide {
 
     /// How collectors and store do, and how often the wall clock was set.
     pub(crate) fn outlets(&self) -> (Vec<OutletStatus>, u64) {
-        let delivery = self.delivery.lock().unwrap_or_else(PoisonError::into_inner);
+        let delivery = self.delivery.lock();
         delivery.as_ref().map(|delivery| (delivery.statuses(), delivery.clock_steps())).unwrap_or_default()
     }
 
     /// Delivers what there is. No more records come. Fails with what was lost, of records that were to be kept or sent.
     pub(crate) fn finish(&self) -> Result<(), RunError> {
         self.outlet.0.close();
-        let delivery = self.delivery.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let delivery = self.delivery.lock().take();
         let Some(delivery) = delivery else { return Ok(()) };
         let outlets = delivery.finish().map_err(RunError::FlowDelivery)?;
         let mut failures = Vec::new();
@@ -191,7 +192,7 @@ fn name_ports(named: &NamedPorts, config: &RouterConfig) {
             None => own.filter(|own| own.driver != Driver::Dpdk).map(|own| own.name.clone()),
         }
     };
-    let mut named = named.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut named = named.lock();
     for (place, port) in config.ports.iter().enumerate() {
         match named.get_mut(place) {
             Some(_) if port.is_vacant() => {}
@@ -206,7 +207,7 @@ fn name_ports(named: &NamedPorts, config: &RouterConfig) {
 fn interfaces_of(ports: NamedPorts) -> AskInterfaces {
     let links = Links::open().ok();
     Box::new(move || {
-        let ports = ports.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let ports = ports.lock().clone();
         let index = |name: &String| links.as_ref().and_then(|links| links.index(name).ok());
         let known: Vec<Option<u32>> = ports.iter().map(|(_, of)| of.as_ref().and_then(index)).collect();
         let mut free = (1..).filter(|number| !known.contains(&Some(*number)));

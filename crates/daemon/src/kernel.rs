@@ -8,9 +8,10 @@
 //! each is replaced when its successor is selected, and the first scan for drift, which removes those without one, waits
 //! until the restart is over. At the end ours are removed, unless they are to stay for the next process.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use thalweg_base::IpPrefix;
@@ -61,7 +62,7 @@ impl Forwarding for KernelForwarding {
 
 impl KernelForwarding {
     fn lock(&self) -> MutexGuard<'_, ForwardingView> {
-        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+        self.view.lock()
     }
 }
 

@@ -3,10 +3,11 @@
 mod nat;
 mod rates;
 
+use parking_lot::{RwLock, RwLockReadGuard};
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
 use serde::Serialize;
@@ -129,7 +130,7 @@ impl LiveSide {
 
     /// Stops forwarding, once a reload that is under way is over. Fails if flow records were lost; that is said once.
     pub(crate) fn stop(&self) -> Result<(), RunError> {
-        let stopping = self.router.write().unwrap_or_else(PoisonError::into_inner).stop();
+        let stopping = self.router.write().stop();
         // Without the lock, because the flow meter's thread may ask the router for its totals.
         stopping.wait();
         self.flows.as_ref().map_or(Ok(()), FlowSide::finish)
@@ -187,7 +188,7 @@ impl LiveSide {
     }
 
     fn lock(&self) -> RwLockReadGuard<'_, LiveRouter> {
-        self.router.read().unwrap_or_else(PoisonError::into_inner)
+        self.router.read()
     }
 
     fn name(&self, port: u16) -> String {

@@ -6,8 +6,9 @@
 //!
 //! When the router ends, a dump that was begun is completed, and so is the file of updates.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use thalweg_bgp::session::Negotiated;
@@ -96,7 +97,7 @@ impl UpdateTap {
     fn take(&self, timeout: Duration) -> (VecDeque<Seen>, u64, bool) {
         let mut state = self.lock();
         if state.queue.is_empty() && !state.is_closed {
-            state = self.ready.wait_timeout(state, timeout).unwrap_or_else(PoisonError::into_inner).0;
+            self.ready.wait_for(&mut state, timeout);
         }
         state.bytes = 0;
         (std::mem::take(&mut state.queue), std::mem::take(&mut state.dropped), state.is_closed)
@@ -109,7 +110,7 @@ impl UpdateTap {
     }
 
     fn lock(&self) -> MutexGuard<'_, TapState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

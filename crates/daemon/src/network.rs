@@ -1,10 +1,10 @@
 //! Neighbors over TCP: the speaker's idea of a network on real sockets.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::{Mutex, PoisonError};
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
@@ -79,7 +79,7 @@ impl Network for TcpNetwork {
 
     fn expect(&self, neighbor: &NeighborConfig, expected: bool) -> io::Result<()> {
         let key = if expected { key(neighbor)? } else { None };
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.keys.lock();
         let was = keys.get(&neighbor.address);
         if key.as_ref() == was {
             return Ok(());

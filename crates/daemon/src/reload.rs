@@ -6,8 +6,9 @@
 //! Addresses that programs give mirrors of ports come the same way, into the configuration that is in force: its text is
 //! kept for that, since the file may be another one by now that nobody has asked for yet.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use thalweg_node::config::{BgpConfig, ConfigErrors, ConfigSource, LearnedAddress, RouterConfig};
 use thalweg_node::control::{Identity, Reload};
@@ -138,7 +139,7 @@ impl Configurations {
     }
 
     fn lock(&self) -> MutexGuard<'_, InForce> {
-        self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
+        self.in_force.lock()
     }
 }
 

@@ -9,11 +9,11 @@
 //!
 //! A router that is stopped takes the note away, unless routes are to stay ([`OnStop`]).
 
+use parking_lot::Mutex;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -163,8 +163,8 @@ impl NoteKeeper {
         self.lock().is_closed = true;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.state.lock()
     }
 }
 

@@ -1,8 +1,9 @@
 //! How a router is stopped: by a signal or over its control socket, and what becomes of its routes then.
 
+use parking_lot::Mutex;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -21,14 +22,14 @@ pub(crate) struct Stopping {
 impl Stopping {
     /// Stops. Whether that was said before.
     pub(crate) fn stop(&self, asked: Option<OnStop>) -> bool {
-        let mut last = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.asked.lock();
         *last = asked.or(*last);
         self.flag.swap(true, Ordering::AcqRel)
     }
 
     /// What becomes of routes.
     pub(crate) fn on_stop(&self, configured: OnStop) -> OnStop {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(configured)
+        self.asked.lock().unwrap_or(configured)
     }
 }
 

@@ -16,8 +16,9 @@ mod kept;
 mod lines;
 mod messages;
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
@@ -212,7 +213,7 @@ impl Delivery {
 
     fn look(&mut self) {
         let statuses = self.outlets.iter_mut().flat_map(|outlet| outlet.look()).collect();
-        *self.statuses.lock().unwrap_or_else(PoisonError::into_inner) = statuses;
+        *self.statuses.lock() = statuses;
     }
 
     /// Follows the wall clock. A clock that is set again and again is told of once a minute.
@@ -309,7 +310,7 @@ impl Completing {
         let interfaces = self.interfaces.get();
         records.iter_mut().for_each(|record| interfaces.number(record));
         if let Some(elsewhere) = &self.elsewhere {
-            let mut complete = elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut complete = elsewhere.lock();
             records.iter_mut().for_each(&mut *complete);
         }
     }
@@ -338,12 +339,12 @@ impl TotalsReader {
     /// Asks the meters; each of their shards is waited for. Not for the thread that delivers.
     pub(crate) fn read(&self) {
         let statistics = statistics(&(self.ask)());
-        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(statistics);
+        *self.latest.lock() = Some(statistics);
     }
 
     /// What was read last, if it has not been told.
     fn take(&self) -> Option<Statistics> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.latest.lock().take()
     }
 
     /// The last ones, when so much was delivered: what else left the meters found no room in the queue.

@@ -4,7 +4,8 @@
 //! The numbers of a system change while it runs (an interface is removed and comes back), so a router's are asked for again
 //! from time to time; whoever needs them holds a [`SharedInterfaces`].
 
-use std::sync::{Arc, PoisonError, RwLock};
+use parking_lot::RwLock;
+use std::sync::Arc;
 
 use thalweg_flow::export::Interface;
 use thalweg_flow::fields::InterfaceNames;
@@ -79,14 +80,14 @@ impl SharedInterfaces {
 
     /// As they are now.
     pub(crate) fn get(&self) -> Arc<Interfaces> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.read())
     }
 
     /// Takes over what was found out anew. Whether that is something else.
     pub(crate) fn set(&self, interfaces: Interfaces) -> bool {
         let changed = *self.get() != interfaces;
         if changed {
-            *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(interfaces);
+            *self.0.write() = Arc::new(interfaces);
         }
         changed
     }

@@ -13,9 +13,10 @@
 //!
 //! **The end.** Asked to stop, a feed takes what the rings still hold, for [`LAST_LOOK`] at most.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use thalweg_base::{Chunk, ChunkBuilder};
@@ -201,7 +202,7 @@ impl Source<Chunk> for Feed {
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        let mut all = self.told.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.told.counters.lock();
         for (port, counters) in self.source.counters() {
             let (sum, troubles) = all.entry(port).or_default();
             sum.frames += counters.frames;
@@ -216,7 +217,7 @@ impl Drop for Feed {
 impl Told {
     /// What was captured where, of the interfaces in order.
     pub(crate) fn summaries(&self, facts: &[PortFacts]) -> Vec<CaptureSummary> {
-        let all = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.counters.lock();
         let summary = |(number, facts): (u16, &PortFacts)| {
             let (counters, troubles) = all.get(&number).cloned().unwrap_or_default();
             CaptureSummary {

@@ -3,9 +3,10 @@
 //! Workers hand records over and never wait: what finds the queue full is lost and counted. Behind the queue records may be
 //! completed, by what is known of their addresses elsewhere, before they go to collectors and to a store.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -135,7 +136,7 @@ impl RouterDelivery {
 
     /// How collectors and store do, as of a moment ago.
     pub fn statuses(&self) -> Vec<OutletStatus> {
-        self.statuses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.statuses.lock().clone()
     }
 
     /// How often the wall clock was set since the start.
@@ -221,7 +222,7 @@ impl RouterWay {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn send(&self, state: &mut State) {

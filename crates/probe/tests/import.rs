@@ -2,12 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use thalweg_flow::export::{ExportOptions, Exporter, Transport, Version};
 use thalweg_flow::import::Importer;
@@ -384,7 +385,7 @@ impl ProbeProgress for Until {
 
     fn notice(&self, text: &str) {
         let address = text.rsplit("//").next().unwrap().parse().unwrap();
-        self.addresses.lock().unwrap().push(address);
+        self.addresses.lock().push(address);
     }
 }
 
@@ -406,7 +407,7 @@ fn several_exporters_at_once_are_kept_apart_and_gaps_are_theirs() {
     let summary = std::thread::scope(|scope| {
         let importing = scope.spawn(|| import(&options, &stop, &until).unwrap());
         let [udp, tcp] = loop {
-            match until.addresses.lock().unwrap()[..] {
+            match until.addresses.lock()[..] {
                 [udp, tcp] => break [udp, tcp],
                 _ => std::thread::sleep(std::time::Duration::from_millis(5)),
             }

@@ -9,11 +9,12 @@
 //!
 //! Memory is bounded by two row groups: records are read and written a row group at a time, sorted within each.
 
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use thalweg_flow::FlowRecord;
@@ -133,7 +134,7 @@ impl Changes {
 
     /// Joins small files of every hour, until it is to end.
     pub(crate) fn compact(&self) -> Result<Upkeep, StoreError> {
-        let _upkeep = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
+        let _upkeep = self.upkeep.lock();
         let mut done = Upkeep::default();
         for partition in dataset::partitions(&self.root)? {
             let view = dataset::open_all(&dataset::published(&partition.path)?)?;
@@ -142,7 +143,7 @@ impl Changes {
                     return Ok(done);
                 };
                 {
-                    let _names = self.publish.lock().unwrap_or_else(PoisonError::into_inner);
+                    let _names = self.publish.lock();
                     compaction.publish()?;
                     compaction.remove_replaced()?;
                 }
@@ -162,7 +163,7 @@ impl Changes {
         now_ns: u64,
         ages: Option<&Ages>,
     ) -> Result<Upkeep, StoreError> {
-        let _upkeep = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
+        let _upkeep = self.upkeep.lock();
         let mut done = Upkeep::default();
         if let Some(age_s) = policy.age_max_s {
             let keep_from_ns = now_ns.saturating_sub(age_s.saturating_mul(1_000_000_000));
@@ -192,7 +193,7 @@ impl Changes {
     /// Removes the oldest records until the reserve is free. Does nothing while another thread joins or removes files.
     pub(crate) fn make_room(&self, free_min: Option<u64>) -> Result<Upkeep, StoreError> {
         let mut done = Upkeep::default();
-        if let Ok(_upkeep) = self.upkeep.try_lock() {
+        if let Some(_upkeep) = self.upkeep.try_lock() {
             self.free_up(free_min, &mut done)?;
         }
         Ok(done)
@@ -228,14 +229,14 @@ impl Changes {
             if done.bytes_expired >= until {
                 break;
             }
-            let _names = self.publish.lock().unwrap_or_else(PoisonError::into_inner);
+            let _names = self.publish.lock();
             remove(path, done)?;
         }
         Ok(())
     }
 
     fn expire(&self, partition: &Path, done: &mut Upkeep) -> Result<(), StoreError> {
-        let _names = self.publish.lock().unwrap_or_else(PoisonError::into_inner);
+        let _names = self.publish.lock();
         for path in dataset::published(partition)? {
             remove(&path, done)?;
         }

@@ -18,11 +18,12 @@
 //! A second thread does the upkeep now and then, so that joining files never holds up writing them. The end of the writer waits
 //! for no pause, and joining is broken off.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -201,11 +202,13 @@ impl Writer {
         for batch in records.chunks(BATCH_RECORDS) {
             let mut state = self.shared.state();
             while !self.shared.has_room(&state, batch.len()) && !state.closing {
-                let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-                if left == Some(Duration::ZERO) {
-                    return Ok(taken);
+                match until {
+                    None => self.shared.written.wait(&mut state),
+                    Some(until) if until <= Instant::now() => return Ok(taken),
+                    Some(until) => {
+                        self.shared.written.wait_until(&mut state, until);
+                    }
                 }
-                state = wait(&self.shared.written, state, left);
             }
             if state.closing {
                 return Err(StoreError::Closed);
@@ -250,7 +253,7 @@ impl Writer {
             if state.closing {
                 return Err(StoreError::Closed);
             }
-            state = wait(&self.shared.written, state, None);
+            self.shared.written.wait(&mut state);
         }
         Ok(())
     }
@@ -258,7 +261,7 @@ impl Writer {
     /// What is on disk and what is pending, each record once.
     pub fn view(&self, window: Window) -> Result<View, StoreError> {
         let dataset = Dataset::open(&self.shared.changes.root)?;
-        let _names = self.shared.changes.publish.lock().unwrap_or_else(PoisonError::into_inner);
+        let _names = self.shared.changes.publish.lock();
         let mut view = dataset.view(window)?;
         self.shared.state().pending.iter().for_each(|batch| view.add_batch(Arc::clone(batch)));
         Ok(view)
@@ -313,7 +316,7 @@ impl Writer {
             self.shared.apply_retention();
         }
         let is_clean = self.shared.state().pending_records == 0;
-        let released = self.shared.lock.lock().unwrap_or_else(PoisonError::into_inner).release(is_clean);
+        let released = self.shared.lock.lock().release(is_clean);
         if let Err(error) = released {
             self.shared.state().status.last_error = Some(error.to_string());
         }
@@ -333,17 +336,6 @@ fn owner(options: &WriterOptions) -> String {
     format!("process {}, flush interval {} s", std::process::id(), options.flush_interval_s)
 }
 
-fn wait<'a>(
-    condition: &Condvar,
-    state: MutexGuard<'a, State>,
-    timeout: Option<Duration>,
-) -> MutexGuard<'a, State> {
-    match timeout {
-        None => condition.wait(state).unwrap_or_else(PoisonError::into_inner),
-        Some(timeout) => condition.wait_timeout(state, timeout).unwrap_or_else(PoisonError::into_inner).0,
-    }
-}
-
 impl Shared {
     /// The dataset's folder.
     pub(crate) fn root(&self) -> &Path {
@@ -351,7 +343,7 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// A batch larger than the bound is taken when nothing else is pending.

@@ -5,7 +5,8 @@
 //! lets go of those that nobody else holds. Garbage therefore is never more than what is used, plus
 //! [`SWEEP_MIN`] sets a stripe; after routes have gone, whoever drove that takes the rest ([`Interner::sweep_stripe`]).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 use hashbrown::HashTable;
 
@@ -72,7 +73,7 @@ impl Interner {
     /// The same for one stripe, so that a large table is swept a little at a time.
     pub fn sweep_stripe(&self, stripe: usize) {
         if let Some(stripe) = self.stripes.get(stripe) {
-            lock(stripe).sweep();
+            stripe.lock().sweep();
         }
     }
 
@@ -80,7 +81,7 @@ impl Interner {
     pub fn counters(&self) -> InternerCounters {
         let mut counters = InternerCounters::default();
         for stripe in &self.stripes {
-            let stripe = lock(stripe);
+            let stripe = stripe.lock();
             counters.sets += stripe.sets.len();
             counters.bytes += stripe.sets.iter().map(|each| each.memory_bytes()).sum::<usize>();
             counters.bytes += stripe.sets.capacity() * (size_of::<AttrRef>() + 1) * 8 / 7;
@@ -90,7 +91,7 @@ impl Interner {
 
     fn stripe(&self, hash: u64) -> MutexGuard<'_, Stripe> {
         // hashbrown takes the uppermost seven bits and the lowest; these are between.
-        lock(&self.stripes[(hash >> 48) as usize % STRIPES])
+        self.stripes[(hash >> 48) as usize % STRIPES].lock()
     }
 }
 
@@ -105,10 +106,6 @@ impl Stripe {
 }
 
 /// A thread that panicked under the lock left a table that is whole: each change to it is one call.
-fn lock(stripe: &Mutex<Stripe>) -> MutexGuard<'_, Stripe> {
-    stripe.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn same(set: &Attrs, head: &Head, bytes: &[u8]) -> bool {
     set.head == *head && *set.bytes == *bytes
 }

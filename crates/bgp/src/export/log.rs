@@ -13,8 +13,9 @@
 //!
 //! Memory: `bytes_max`, plus one chunk, plus what [`super::member`] says a member may hold on to.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -353,7 +354,7 @@ impl GroupLog {
 
     /// A panic under the lock leaves a log that is whole enough to read.
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

@@ -1,7 +1,7 @@
 //! How fast packets pass: counters of ports and queues, looked at once a second, and what they grew by over the last few.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use thalweg_node::control::{PortRates, PortView, QueueRates, QueueView};
@@ -68,7 +68,7 @@ impl Rates {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Sample>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

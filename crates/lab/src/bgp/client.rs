@@ -26,13 +26,14 @@ use super::monitor::Monitor;
 use super::order::Run;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thalweg_wire::bgp::Family;
@@ -175,11 +176,6 @@ struct Shared {
     monitored: bool,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A thread that panicked has lost its own run; what it guarded is counters and sockets, whole at any time.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// All neighbors, connected.
 #[derive(Debug)]
 pub struct Client {
@@ -237,12 +233,12 @@ impl Client {
 
     /// The monitor, locked: nothing more is heard until it is let go.
     pub fn monitor(&self) -> MutexGuard<'_, Monitor> {
-        lock(&self.shared.monitor)
+        self.shared.monitor.lock()
     }
 
     /// The first session that went down, if any did.
     pub fn check(&self) -> Result<(), ClientError> {
-        match lock(&self.shared.down).as_ref() {
+        match self.shared.down.lock().as_ref() {
             None => Ok(()),
             Some((session, why)) => Err(ClientError::Down { session: *session, why: why.clone() }),
         }
@@ -303,9 +299,7 @@ impl Client {
             }
             // The reader wakes us; the tick is for sessions that go down.
             let tick = TICK.min(end - now);
-            let (guard, _) =
-                self.shared.heard.wait_timeout(monitor, tick).unwrap_or_else(PoisonError::into_inner);
-            monitor = guard;
+            self.shared.heard.wait_for(&mut monitor, tick);
         }
     }
 }
@@ -463,7 +457,7 @@ impl<'a> Writer<'a> {
 
     fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), ClientError> {
         let Some(session) = self.shared.sessions.get(at) else { return Ok(()) };
-        let _whole = lock(&session.writing);
+        let _whole = session.writing.lock();
         let mut rest = bytes;
         let mut waited = Duration::ZERO;
         while !rest.is_empty() {
@@ -483,7 +477,7 @@ impl<'a> Writer<'a> {
                 }
                 Err(error) => {
                     // What the daemon said before it closed explains more than the broken pipe does.
-                    let why = lock(&self.shared.down).as_ref().map(|(_, why)| why.clone());
+                    let why = self.shared.down.lock().as_ref().map(|(_, why)| why.clone());
                     return Err(ClientError::Down {
                         session: at,
                         why: why.unwrap_or_else(|| error.to_string()),
@@ -613,7 +607,7 @@ impl Reader {
     fn take(&self, at: usize, bytes: &[u8]) -> Result<usize, String> {
         let session = &self.shared.sessions[at];
         let is_monitor = self.shared.monitored && at + 1 == self.shared.sessions.len();
-        let mut monitor = is_monitor.then(|| lock(&self.shared.monitor));
+        let mut monitor = is_monitor.then(|| self.shared.monitor.lock());
         let now = Instant::now();
         let (mut taken, mut updates, mut others) = (0, 0, 0);
         let malformed = |wrong: Malformed| format!("sent {wrong}");
@@ -642,7 +636,7 @@ impl Reader {
 
 /// A KEEPALIVE, unless the session is being written to: then it needs none.
 fn keepalive(session: &Session) {
-    if let Ok(_whole) = session.writing.try_lock() {
+    if let Some(_whole) = session.writing.try_lock() {
         let mut bytes = Vec::new();
         message::keepalive(&mut bytes);
         // 19 bytes go as a whole or not at all, unless a daemon has stopped reading; then its hold timer is right.
@@ -654,7 +648,7 @@ fn lost(shared: &Shared, session: usize, why: String) {
     if shared.stop.load(Ordering::Acquire) {
         return;
     }
-    lock(&shared.down).get_or_insert((session, why));
+    shared.down.lock().get_or_insert((session, why));
     shared.heard.notify_all();
 }
 

@@ -9,14 +9,15 @@
 //! Readiness is real all the same: each connection is registered with one end of a socket pair, on whose other
 //! end a byte is written when there is something to read.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -209,7 +210,7 @@ impl World {
     }
 
     fn lock_heard(&self) -> MutexGuard<'_, Heard> {
-        lock(&self.heard)
+        self.heard.lock()
     }
 
     /// Makes all streams of a phase readable at once; when.
@@ -219,7 +220,7 @@ impl World {
         self.unread.store(streams.iter().map(|bytes| bytes.len()).sum(), Ordering::Release);
         let begun = Instant::now();
         for (peer, bytes) in self.peers.iter().zip(streams) {
-            *lock(&peer.said) = Said { bytes, next: 0 };
+            *peer.said.lock() = Said { bytes, next: 0 };
             peer.announce_readable();
         }
         begun
@@ -292,7 +293,7 @@ impl Network for MemoryNetwork {
     }
 
     fn accept(&self) -> io::Result<Option<Incoming>> {
-        let Some(index) = lock(&self.world.waiting).pop_front() else { return Ok(None) };
+        let Some(index) = self.world.waiting.lock().pop_front() else { return Ok(None) };
         let remote = self.world.peers[index].address;
         Ok(Some(Incoming { stream: Box::new(MemoryStream { world: self.world.clone(), index }), remote }))
     }
@@ -323,7 +324,7 @@ impl MemoryStream {
 
 impl ByteStream for MemoryStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut said = lock(&self.peer().said);
+        let mut said = self.peer().said.lock();
         let rest = &said.bytes[said.next..];
         let length = rest.len().min(buffer.len());
         if length == 0 {
@@ -368,8 +369,4 @@ impl ByteStream for MemoryStream {
         let interest = Interest::READABLE | Interest::WRITABLE;
         registry.register(&mut SourceFd(&self.peer().ends.0.as_raw_fd()), token, interest)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

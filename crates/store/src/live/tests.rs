@@ -1,11 +1,12 @@
 //! Views of a dataset that is written at full speed, against what was put in.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
 
 use thalweg_flow::{EndReason, FlowRecord};
 
@@ -106,7 +107,7 @@ impl Flows {
     /// Counts a packet, and lets flows end now and then.
     fn packet(&self, chance: &mut Chance, number: u64, queue: &SyncSender<FlowRecord>) {
         let at = chance.below(self.slots.len() as u32) as usize;
-        let mut slot = self.slots[at].lock().unwrap();
+        let mut slot = self.slots[at].lock();
         let flow = slot.get_or_insert_with(|| {
             let mut flow = record(chance, number);
             // Few keys, so that the same flow begins again soon after it ended.
@@ -133,7 +134,7 @@ impl Flows {
 impl Cache for Flows {
     fn show(&self, take: &mut dyn FnMut(&[FlowRecord]) -> ControlFlow<()>) -> bool {
         for slots in self.slots.chunks(8) {
-            let flows: Vec<FlowRecord> = slots.iter().filter_map(|slot| *slot.lock().unwrap()).collect();
+            let flows: Vec<FlowRecord> = slots.iter().filter_map(|slot| *slot.lock()).collect();
             if take(&flows).is_break() {
                 break;
             }
@@ -194,7 +195,7 @@ fn flows_of_the_cache_count_once_while_they_end_and_begin_again() {
     let (sums, writing) = total(&dataset);
     assert_eq!(sums.packets, done.load(SeqCst));
     let Writing::Answered(facts) = writing else { panic!("{writing:?}") };
-    let cached = flows.slots.iter().filter(|slot| slot.lock().unwrap().is_some()).count() as u64;
+    let cached = flows.slots.iter().filter(|slot| slot.lock().is_some()).count() as u64;
     assert_eq!((facts.cached, facts.on_the_way, facts.has_cache), (cached, 0, true));
     drop(server);
     writer.close().unwrap();

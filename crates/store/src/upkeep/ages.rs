@@ -5,9 +5,9 @@
 //! clock that nobody sets: since the writer last wrote records of that hour; of hours that it has not written, since it began, and
 //! as long before that as they are older than the newest hour there was. Time in which nobody wrote does not count.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::dataset;
@@ -35,12 +35,12 @@ impl Ages {
 
     /// Records of this hour are written now.
     pub(crate) fn note(&self, hour: u64, now: Instant) {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).insert(hour, now);
+        self.written.lock().insert(hour, now);
     }
 
     /// How old its records are at least.
     pub(crate) fn measured(&self, hour: u64, now: Instant) -> Duration {
-        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = self.written.lock();
         match written.get(&hour) {
             Some(at) => now.saturating_duration_since(*at),
             None => {
@@ -52,7 +52,7 @@ impl Ages {
 
     /// There is nothing of this hour any more.
     pub(crate) fn forget(&self, hour: u64) {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(&hour);
+        self.written.lock().remove(&hour);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Who listens in while records come in: questions that are being answered (`crate::live`), and people who follow.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use thalweg_flow::FlowRecord;
 
@@ -102,7 +102,7 @@ impl Shared {
     /// What there is now: no file changes its name while this looks. Takes the notes of a tap.
     pub(crate) fn moment(&self, window: Window, tapped: &Tapped) -> Result<Moment, StoreError> {
         let root = &self.changes.root;
-        let _names = self.changes.publish.lock().unwrap_or_else(PoisonError::into_inner);
+        let _names = self.changes.publish.lock();
         let files = dataset::list(root, window)?;
         let files = files.iter().filter_map(|path| path.strip_prefix(root).ok()?.to_str().map(str::to_owned));
         let files = files.collect();

@@ -16,7 +16,7 @@ type Told = Arc<Mutex<Vec<(Severity, String)>>>;
 fn options() -> (WriterOptions, Told) {
     let told = Told::default();
     let sink = Arc::clone(&told);
-    let notify = Notify::new(move |severity, text| sink.lock().unwrap().push((severity, text.to_owned())));
+    let notify = Notify::new(move |severity, text| sink.lock().push((severity, text.to_owned())));
     let options = WriterOptions {
         upkeep_interval_s: 0,
         flush_interval_s: 1 << 40,
@@ -78,13 +78,13 @@ fn a_failed_attempt_leaves_nothing_and_is_told_at_once() {
     assert!(writer.is_in_trouble());
     assert_eq!(dataset::folder(&first).unwrap(), Vec::<PathBuf>::new(), "nothing is left of the first file");
     assert_eq!(others(folder.path()), [folder.path().join(".writer.lock")], "no temporary file is left");
-    let said = told.lock().unwrap().clone();
+    let said = told.lock().clone();
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].0 == Severity::Warning && said[0].1.contains("15 of at most"), "{said:?}");
     // The next attempt has other names.
     writer.flush().unwrap();
     assert!(!writer.is_in_trouble());
-    let said = told.lock().unwrap().clone();
+    let said = told.lock().clone();
     assert!(said.len() == 2 && said[1].1.contains("written to") && said[1].1.contains("again"), "{said:?}");
     std::fs::remove_dir_all(second.join(dataset::file_name(at, at, 2))).unwrap();
     writer.close().unwrap();
@@ -107,7 +107,7 @@ fn what_cannot_be_written_at_the_end_is_lost_and_counted() {
     let reverse = amount.packets - 3 * 90;
     assert_eq!(amount.records, 90, "{reverse} packets of reverse directions");
     assert!(why.contains("date=2026-11-22"), "{why}");
-    assert_eq!(told.lock().unwrap().len(), 1);
+    assert_eq!(told.lock().len(), 1);
     // The next writer hears that this one did not end well.
     std::fs::remove_file(folder.path().join("date=2026-11-22")).unwrap();
     let (writer, recovery) = Writer::open(folder.path(), WriterOptions::new(|| 0)).unwrap();
@@ -136,7 +136,7 @@ fn nothing_is_written_below_the_reserve_and_the_oldest_go_for_it_where_that_is_w
         assert_eq!(amount.records, 7);
         assert!(why.contains("keep_free"), "{why}");
         assert_eq!(stored(folder.path()), left, "the newest file stays");
-        let told = told.lock().unwrap();
+        let told = told.lock();
         let removed = told.iter().filter(|(_, text)| text.contains("were removed")).count();
         assert_eq!(removed, usize::from(makes_room), "{told:?}");
     }
@@ -191,7 +191,7 @@ fn a_folder_that_was_removed_is_made_anew_and_still_has_one_writer() {
     writer.flush().unwrap();
     assert_eq!(stored(&root), 4);
     assert!(matches!(Writer::open(&root, options), Err(StoreError::Busy { .. })));
-    let said = told.lock().unwrap().clone();
+    let said = told.lock().clone();
     assert!(said.iter().any(|(_, text)| text.contains("was removed or replaced")), "{said:?}");
     writer.close().unwrap();
 }
@@ -230,7 +230,7 @@ fn a_full_disk_is_told_before_anything_comes() {
         std::thread::sleep(Duration::from_millis(5));
     }
     writer.close().unwrap();
-    let said = told.lock().unwrap().clone();
+    let said = told.lock().clone();
     assert!(said.len() == 1 && said[0].1.contains("0 of at most"), "{said:?}");
 }
 

@@ -1,14 +1,15 @@
 //! The writer's threads: one brings pending records to disk, the other joins and removes files.
 
+use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thalweg_flow::FlowRecord;
 
-use super::{Shared, State, owner, wait};
+use super::{Shared, State, owner};
 use crate::block::Block;
 use crate::dataset::{self, Temporary};
 use crate::error::StoreError;
@@ -64,7 +65,7 @@ impl Shared {
                 Some(Duration::ZERO) => return state,
                 timeout => timeout.map_or(LOOK_EVERY, |timeout| timeout.min(LOOK_EVERY)),
             };
-            state = wait(&self.work, state, Some(timeout));
+            self.work.wait_for(&mut state, timeout);
             if looked.elapsed() >= LOOK_EVERY {
                 drop(state);
                 self.look_for_room();
@@ -148,7 +149,7 @@ impl Shared {
             if left.is_zero() {
                 break;
             }
-            state = wait(&self.work, state, Some(left));
+            self.work.wait_for(&mut state, left);
         }
     }
 
@@ -160,7 +161,7 @@ impl Shared {
         let bytes =
             files.iter().map(|file| fs::metadata(file.path()).map_or(0, |metadata| metadata.len())).sum();
         {
-            let _names = self.changes.publish.lock().unwrap_or_else(PoisonError::into_inner);
+            let _names = self.changes.publish.lock();
             Temporary::publish_all(&mut files)?;
             let mut state = self.state();
             for _ in batches {
@@ -200,7 +201,7 @@ impl Shared {
 
     /// Takes the lock again if the folder was removed: what is written then lies in a new one.
     fn keep_lock(&self) -> Result<(), StoreError> {
-        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lock = self.lock.lock();
         if lock.is_in_place() {
             return Ok(());
         }
@@ -259,7 +260,7 @@ impl Shared {
             let mut state = self.state();
             while !state.closing && last.elapsed() < interval && !self.retention_is_due(&state) {
                 let left = interval.saturating_sub(last.elapsed());
-                state = wait(&self.work, state, Some(left));
+                self.work.wait_for(&mut state, left);
             }
             if state.closing {
                 return;

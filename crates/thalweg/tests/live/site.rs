@@ -8,12 +8,12 @@
 //!
 //! Names contain the process that made them; whatever was made goes when its owner does, after a panic too.
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -97,12 +97,12 @@ pub(crate) struct Site {
 impl Site {
     /// Makes them; `None`, said loudly, where that is not allowed.
     pub(crate) fn new() -> Option<Self> {
-        Self::among(Company::Others { _among: COMPANY.read().unwrap_or_else(PoisonError::into_inner) })
+        Self::among(Company::Others { _among: COMPANY.read() })
     }
 
     /// The same for a test that may lose nothing: no other site is there meanwhile.
     pub(crate) fn alone() -> Option<Self> {
-        Self::among(Company::Nobody { _alone: COMPANY.write().unwrap_or_else(PoisonError::into_inner) })
+        Self::among(Company::Nobody { _alone: COMPANY.write() })
     }
 
     fn among(company: Company) -> Option<Self> {

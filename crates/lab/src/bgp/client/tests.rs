@@ -41,7 +41,7 @@ fn serve(mut stream: TcpStream, greet: &[u8], monitor: &Mutex<Option<TcpStream>>
     bytes.extend_from_slice(greet);
     // Before the session is up, so that whoever sends finds it.
     if stream.peer_addr()?.ip() == MONITOR {
-        *monitor.lock().unwrap() = Some(stream.try_clone()?);
+        *monitor.lock() = Some(stream.try_clone()?);
     }
     stream.write_all(&bytes)?;
     let (mut bytes, mut buffer) = (Vec::new(), [0; 999]);
@@ -52,7 +52,7 @@ fn serve(mut stream: TcpStream, greet: &[u8], monitor: &Mutex<Option<TcpStream>>
         }
         while let Some((kind, _, length)) = message::frame(&bytes, MESSAGE_MAX).unwrap() {
             if kind == kind::UPDATE {
-                let mut out = monitor.lock().unwrap();
+                let mut out = monitor.lock();
                 out.as_mut().unwrap().write_all(&bytes[..length])?;
             }
             bytes.drain(..length);
