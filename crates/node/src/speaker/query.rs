@@ -18,8 +18,9 @@ use thalweg_wire::bgp::{Family, Origin};
 
 use super::Speaker;
 use super::slot::{PeerSlot, PeerState};
+use crate::ProcessFacts;
 use crate::control::{
-    MemoryView, NegotiatedView, NeighborView, ProcessFacts, Request, RibView, RouteFilter, RouteView, UpDown,
+    MemoryView, NegotiatedView, NeighborView, Request, RibView, RouteFilter, RouteView, UpDown,
 };
 
 /// Prefixes looked at under one hold of a shard's lock.
