@@ -16,10 +16,9 @@ use std::time::{Duration, Instant};
 
 use thalweg_base::IpPrefix;
 use thalweg_node::config::{BgpConfig, NextHopCheck};
+use thalweg_node::control::{FibRouteView, FibView, ForwardingView, KernelView};
 use thalweg_node::fib::{Outlet, OutletConfig};
-use thalweg_node::forwarding::{
-    FibRouteView, FibView, Forwarding, ForwardingView, Inbox, KernelView, Task, rescan, view_of,
-};
+use thalweg_node::forwarding::{Forwarding, Inbox, Task, rescan, view_of};
 use thalweg_node::speaker::{Restart, Speaker};
 use thalweg_ports::kernel::{KernelError, KernelOptions, KernelRoutes};
 

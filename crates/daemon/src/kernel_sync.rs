@@ -28,8 +28,9 @@ use std::time::{Duration, Instant};
 
 use thalweg_base::IpPrefix;
 use thalweg_node::config::{KernelSync, RouterConfig};
+use thalweg_node::control::KernelSyncView;
 use thalweg_node::fib::UnderlayTarget;
-use thalweg_node::forwarding::{ForwardingTables, KernelSyncView};
+use thalweg_node::forwarding::ForwardingTables;
 use thalweg_node::live::{OtherWay, OtherWays};
 use thalweg_ports::kernel::{
     FollowedRoutes, Heard, KernelError, KernelOptions, KernelRoute, KernelRoutes, PROTOCOL, RouteTarget,

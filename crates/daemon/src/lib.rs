@@ -15,9 +15,11 @@
 //! the files and routes are taken out of the kernel last.
 
 mod bgp_links;
+mod control;
 mod error;
 mod flows;
 mod helpers;
+mod identity;
 mod kernel;
 mod kernel_installer;
 mod kernel_sync;
@@ -27,6 +29,7 @@ mod mrt;
 mod network;
 mod networks;
 mod options;
+mod orders;
 pub mod priority;
 mod process;
 mod reload;
@@ -45,14 +48,16 @@ use std::time::{Duration, Instant};
 use thalweg_bgp::export::ExportLimits;
 use thalweg_exec::control::{SchedulingOptions, schedule};
 use thalweg_node::config::{BgpConfig, ConfigSource, Install, OnStop, RouterConfig};
-use thalweg_node::control::{Identity, LiveControl, Server};
 use thalweg_node::forwarding::{ForwardingTables, Inbox};
 use thalweg_node::speaker::{Speaker, SpeakerOptions};
 
+use control::Server;
 use helpers::{Helpers, NO_THREAD};
+use identity::Identity;
 use live::LiveSide;
 use network::TcpNetwork;
-use process::{ControlSocket, Process, seed_number};
+use options::seed_number;
+use process::{ControlSocket, Process};
 use reload::Configurations;
 use restart::NoteKeeper;
 use stopping::{Stopping, handle_signals};
@@ -152,16 +157,14 @@ fn route(
     helpers.keep_note(bgp, &speaker, &note).map_err(RunError::system(NO_THREAD))?;
     helpers.start(bgp, &speaker).map_err(RunError::system(NO_THREAD))?;
     follow_mirrors(configurations, live, &stop.flag)?;
-    let control = live.clone().map(|live| live as Arc<dyn LiveControl>);
-    let server = Server {
+    socket.serve(Server {
         identity: identity.clone(),
         speaker: Some(speaker.clone()),
         reload,
         stop: stopper,
         forwarding: helpers.forwarding(),
-        live: control,
-    };
-    socket.serve(server)?;
+        live: live.clone(),
+    })?;
     tracing::info!(
         r#as = bgp.local_as,
         router_id = %bgp.router_id,
@@ -177,7 +180,11 @@ fn route(
     let on_stop = stop.on_stop(speaker.config().on_stop);
     helpers.keeps_routes.store(on_stop == OnStop::KeepRoutes, Ordering::Release);
     note.close(&speaker, on_stop);
-    // The last flow records still know BGP's routes.
+    part(&speaker, live, on_stop)
+}
+
+/// Ends flow metering, while its last records still know BGP's routes, and then the sessions.
+fn part(speaker: &Speaker, live: &Option<Arc<LiveSide>>, on_stop: OnStop) -> Result<(), RunError> {
     let stopped = live.as_ref().map_or(Ok(()), |live| live.stop());
     speaker.shut_down(on_stop);
     let begun = Instant::now();
@@ -200,14 +207,18 @@ fn forward(
     let main = thread::current();
     let stopper = handle_signals(stop, &reload, move || main.unpark())
         .map_err(RunError::system("cannot handle signals"))?;
-    let live = live.clone();
-    if let Some(live) = &live {
+    if let Some(live) = live {
         live.connect_flows(None);
     }
-    follow_mirrors(configurations, &live, &stop.flag)?;
-    let control = live.clone().map(|live| live as Arc<dyn LiveControl>);
-    let (identity, forwarding) = (identity.clone(), helpers.forwarding());
-    socket.serve(Server { identity, speaker: None, reload, stop: stopper, forwarding, live: control })?;
+    follow_mirrors(configurations, live, &stop.flag)?;
+    socket.serve(Server {
+        identity: identity.clone(),
+        speaker: None,
+        reload,
+        stop: stopper,
+        forwarding: helpers.forwarding(),
+        live: live.clone(),
+    })?;
     tracing::info!(socket = %socket.path.display(), "running");
     while !stop.flag.load(Ordering::Acquire) {
         if live.as_ref().is_some_and(|live| live.has_ended()) {

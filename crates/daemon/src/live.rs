@@ -16,12 +16,14 @@ use thalweg_dataplane::neighbor::NeighborView as Neighbor;
 use thalweg_dataplane::police::ColorCounts;
 use thalweg_exec::{ModelOptions, Priority};
 use thalweg_flow::MeterTotals;
-use thalweg_live::{KernelNeighborCounts, LiveOptions, LiveRouter, NeighborSource, PortStatus, WorkerStatus};
+use thalweg_live::{
+    CaptureClient, KernelNeighborCounts, LiveOptions, LiveRouter, NeighborSource, PortStatus, WorkerStatus,
+};
 use thalweg_node::config::{Class, Meter, PortConfig, RedAction, RouterConfig, WorkersConfig};
 use thalweg_node::control::{
-    AclRuleView, CaptureClient, CaptureRequest, CaptureSummary, CountersView, FlowCacheView, FlowOutletView,
-    LiveControl, NatUse, NeighborView, PacketStatus, PolicerView, PortView, QueueView, ReceiveQueueView,
-    Request, UpDown, WorkerView,
+    AclRuleView, CaptureRequest, CaptureSummary, CountersView, FlowCacheView, FlowOutletView, NatUse,
+    NeighborView, PacketStatus, PolicerView, PortView, QueueView, ReceiveQueueView, Request, UpDown,
+    WorkerView,
 };
 use thalweg_node::forwarding::{ConfiguredRoutes, ForwardingTables};
 use thalweg_node::live::PortLink;
@@ -33,8 +35,7 @@ use thalweg_probe::OutletStatus;
 use self::rates::Rates;
 use crate::error::RunError;
 use crate::flows::FlowSide;
-use crate::options::RunOptions;
-use crate::process::seed_number;
+use crate::options::{RunOptions, seed_number};
 
 /// Packets of one chunk at most: what one batch of the stages holds.
 const CHUNK_PACKETS: usize = thalweg_base::BATCH_PACKETS;
@@ -417,8 +418,9 @@ impl Surroundings for Around<'_> {
     }
 }
 
-impl LiveControl for LiveSide {
-    fn answer(&self, request: &Request) -> Result<Vec<Value>, String> {
+impl LiveSide {
+    /// The items of the answer to a request about packets whose answer is short.
+    pub(crate) fn answer(&self, request: &Request) -> Result<Vec<Value>, String> {
         match request {
             Request::Ports => rows(self.rated_ports()),
             Request::Counters => rows([self.counters()?]),
@@ -445,11 +447,14 @@ impl LiveControl for LiveSide {
         }
     }
 
-    fn status(&self) -> PacketStatus {
+    /// What ports, NAT and the like add to [`Request::Status`].
+    pub(crate) fn status(&self) -> PacketStatus {
         self.packet_status()
     }
 
-    fn stream(
+    /// Hands the items of the answer to [`Request::NatSessions`] or [`Request::NatBlocks`] out one by one: there may
+    /// be millions. The outer error is that of `item`.
+    pub(crate) fn stream(
         &self,
         request: &Request,
         item: &mut dyn FnMut(Value) -> io::Result<()>,
@@ -467,7 +472,8 @@ impl LiveControl for LiveSide {
         }
     }
 
-    fn capture(
+    /// Answers [`Request::Capture`]: gives the client packets until it has enough. The outer error is that of `client`.
+    pub(crate) fn capture(
         &self,
         request: &CaptureRequest,
         client: &mut dyn CaptureClient,

@@ -25,3 +25,9 @@ pub struct RunOptions {
     /// Measures the time spent in each function of BGP.
     pub profile_functions: bool,
 }
+
+/// Not a secret, but nothing a stranger can guess from outside.
+pub(crate) fn seed_number() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}

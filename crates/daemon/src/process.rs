@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::thread;
 
 use thalweg_node::config::ConfigSource;
-use thalweg_node::control::{Identity, Server, serve};
 
+use crate::control::{Server, serve};
 use crate::error::RunError;
+use crate::identity::Identity;
 use crate::stopping::Stopping;
 
 /// What a router has as a process.
@@ -63,10 +64,4 @@ impl Drop for ControlSocket {
             let _ = writeln!(io::stderr(), "warning: cannot remove {}: {error}", self.path.display());
         }
     }
-}
-
-/// Not a secret, but nothing a stranger can guess from outside.
-pub(crate) fn seed_number() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id())
 }

@@ -11,11 +11,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use thalweg_node::config::{BgpConfig, ConfigErrors, ConfigSource, LearnedAddress, RouterConfig};
-use thalweg_node::control::{Identity, Reload};
 use thalweg_node::speaker::Speaker;
 
+use crate::identity::Identity;
 use crate::live::LiveSide;
 use crate::options::RunOptions;
+use crate::orders::Reload;
 use crate::process::Process;
 
 /// The configuration in force, and the ways to another.

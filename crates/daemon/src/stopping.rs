@@ -9,7 +9,8 @@ use std::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thalweg_node::config::OnStop;
-use thalweg_node::control::{Reload, Stop};
+
+use crate::orders::{Reload, Stop};
 
 /// Says when to stop, and how.
 #[derive(Default)]

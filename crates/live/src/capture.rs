@@ -37,7 +37,7 @@ use thalweg_ports::live::LiveClock;
 
 pub(crate) use plan::Tapped;
 pub(crate) use selection::{Point, Selection};
-pub use stream::CaptureStream;
+pub use stream::{CaptureClient, CaptureStream};
 pub(crate) use taps::{Taps, seen_in};
 
 /// Captures at a time. Each copies what it wants.

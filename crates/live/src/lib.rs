@@ -54,7 +54,7 @@ mod start;
 mod vlan;
 mod workers;
 
-pub use capture::CaptureStream;
+pub use capture::{CaptureClient, CaptureStream};
 pub use counters::{Counters, PortCounters, Traffic};
 pub use host::{Host, HostNumbers, KernelNeighborCounts, NeighborSource};
 pub use offload::Offloaded;

@@ -7,29 +7,26 @@
 
 mod capture;
 mod flows;
+mod forwarding;
 mod nat;
 mod packets;
-mod server;
 mod status;
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-pub use capture::{CaptureBegun, CaptureClient, CaptureRequest, CaptureSummary};
+pub use capture::{CaptureBegun, CaptureRequest, CaptureSummary};
 pub use flows::{AmountView, FlowCacheView, FlowOutletView};
+pub use forwarding::{
+    FibRouteView, FibView, FibWay, ForwardingView, KernelSyncView, KernelView, NeighborSyncView,
+};
 pub use nat::{NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView};
 pub use packets::{
     AclRuleView, CountersView, NeighborView, PolicerView, PortRates, PortView, QueueRates, QueueView,
     ReceiveQueueView, WorkerView,
 };
-pub use server::{LiveControl, Reload, Server, Stop, serve};
-pub(crate) use status::ProcessFacts;
-pub use status::{ConfigView, Identity, NatUse, PacketStatus, StatusView, UpDown};
-
-pub use crate::forwarding::{
-    FibRouteView, FibView, FibWay, ForwardingView, KernelSyncView, KernelView, NeighborSyncView,
-};
+pub use status::{ConfigView, NatUse, PacketStatus, StatusView, UpDown};
 
 /// What can be asked of a router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -21,17 +21,16 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_bgp::peer::PeerTable;
 use thalweg_bgp::rib::{RibAddress, ScanCursor};
 use thalweg_bgp::route::{Change, Changes, Further, SHARDS, SharedChanges, shard_of};
 
-use crate::control::ByFamily;
+use crate::control::{FibRouteView, FibView, ForwardingView};
 use crate::fib::{Outlet, RouteInstaller};
 use crate::speaker::{RouteReader, Speaker};
 
-pub use tables::{ConfiguredRoutes, FibRouteView, FibView, FibWay, ForwardingTables, TablesRead};
+pub use tables::{ConfiguredRoutes, ForwardingTables, TablesRead};
 
 /// Changed prefixes that wait at most: a quarter of a full table, so that a table that comes at once is mostly
 /// installed from the queue and never held twice.
@@ -51,138 +50,6 @@ pub trait Forwarding: Send + Sync {
     /// The next routes of the forwarding table, in order of family, address and length: those behind `after`, at most
     /// `most`. Errors where the table is somebody else's.
     fn routes(&self, after: Option<IpPrefix>, most: usize) -> Result<Vec<FibRouteView>, String>;
-}
-
-/// Where best routes go, and how well that works.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ForwardingView {
-    /// `fib` or `kernel`.
-    pub install: String,
-    /// Prefixes with a next hop, by family.
-    pub prefixes: ByFamily<u64>,
-    /// Prefixes that are not installed because their next hop is unresolved.
-    pub unresolved_prefixes: u64,
-    /// Prefixes that discard.
-    pub discarding_prefixes: u64,
-    /// Prefixes with a path by another next hop that stands by.
-    #[serde(default)]
-    pub protected_prefixes: u64,
-    /// Next hops in use.
-    pub hops: u64,
-    /// Changes of best routes seen.
-    pub changes: u64,
-    /// Installations and removals that followed.
-    pub installs: u64,
-    /// Times a next hop was resolved anew.
-    pub resolutions: u64,
-    /// Routes not installed because all hop numbers were in use.
-    pub without_number: u64,
-    /// Changes that wait.
-    pub waiting: u64,
-    /// Changes that were dropped because too many waited.
-    pub dropped: u64,
-    /// Shards that were looked at as a whole for it.
-    pub rescans: u64,
-    /// Next hops that are unresolved, and why; the first few.
-    pub unresolved: Vec<String>,
-    /// The kernel's side, where routes go there.
-    pub kernel: Option<KernelView>,
-    /// Bytes of the forwarding tables, where they are ours.
-    pub table_bytes: Option<u64>,
-    /// How they are kept in step with the kernel's, where they are.
-    #[serde(default)]
-    pub kernel_sync: Option<KernelSyncView>,
-}
-
-/// How the forwarding table and the kernel's are kept in step.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct KernelSyncView {
-    /// Others' routes in the kernel's main table.
-    pub kernel_routes: u64,
-    /// Of these, those that lead to ports and are in the forwarding table, or behind its own of the same prefix.
-    pub imported: u64,
-    /// Of these, those that routes of the configuration or neighbors stand before.
-    pub imported_behind: u64,
-    /// Times a route found no room.
-    pub without_room: u64,
-    /// News of routes heard.
-    pub news: u64,
-    /// Times the kernel had to be read anew because news were lost.
-    pub overruns: u64,
-    /// Times all routes were read.
-    pub reads: u64,
-    /// Imported routes that a look for drift found to be different from what the news had said.
-    pub import_drift: u64,
-    /// The router's routes that are in the kernel.
-    pub exported: u64,
-    /// Routes that have no mirror to go by, and are not there.
-    pub without_mirror: u64,
-    /// Routes in the kernel that a look for drift found missing, extra or changed, and mended.
-    pub export_drift: u64,
-    /// Looks for drift.
-    pub scans: u64,
-    /// What the last one found of exported routes.
-    pub last_scan: Option<String>,
-    /// Neighbors, where they are kept in step too.
-    #[serde(default)]
-    pub neighbors: Option<NeighborSyncView>,
-    /// The latest errors and refusals, newest last.
-    pub failures: Vec<String>,
-}
-
-/// How neighbors and the kernel's are kept in step.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct NeighborSyncView {
-    /// Neighbors of the router because somebody set them in the kernel for good.
-    pub imported: u64,
-    /// Others' that are not, because the configuration names their addresses.
-    pub imported_behind: u64,
-    /// Others' that are not, because no network of the port holds their addresses.
-    pub not_on_link: u64,
-    /// Others' that are not, because there are too many.
-    pub without_room: u64,
-    /// Imported ones that a look for drift found to be different from what the news had said.
-    pub import_drift: u64,
-    /// Neighbors of the router that are in the kernel.
-    pub exported: u64,
-    /// Neighbors that are not, because a mirror has as many as it may have.
-    pub beyond_limit: u64,
-    /// Neighbors that are not, because somebody else has set them there.
-    pub left_alone: u64,
-    /// The router's neighbors in the kernel that were missing, extra or changed although the router's own were what
-    /// they had been, and were mended.
-    pub export_drift: u64,
-    /// News of neighbors that matter.
-    pub news: u64,
-    /// Times news were lost.
-    pub overruns: u64,
-    /// Times all neighbors were read.
-    pub reads: u64,
-}
-
-/// What became of routes in the kernel.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct KernelView {
-    /// The kernel's table.
-    pub table: u32,
-    /// The protocol number that marks our routes.
-    pub protocol: u8,
-    /// Routes installed or replaced.
-    pub replaced: u64,
-    /// Routes removed.
-    pub deleted: u64,
-    /// Changes the kernel refused.
-    pub failed: u64,
-    /// The latest refusals and errors, newest last.
-    pub failures: Vec<String>,
-    /// Scans for drift.
-    pub repairs: u64,
-    /// Routes they put back, removed or corrected.
-    pub repaired: u64,
-    /// What the last one found.
-    pub last_repair: Option<String>,
-    /// Times the kernel's networks were read for the resolution of next hops.
-    pub network_reads: u64,
 }
 
 /// What there is to do.

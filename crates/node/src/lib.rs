@@ -1,8 +1,10 @@
 //! One router: from its configuration to the plan that an execution model runs.
 //!
 //! - [`config`]: what a file may say, and every way to get it wrong; plain data.
+//! - [`control`]: what can be asked of a router, and how it answers; plain data.
 //! - `build`: from that data to look-up tables, next hops, shards and classes.
 //! - [`egress`]: from classes and rates to the queues of each port.
+//! - [`speaker`]: BGP's parts put together, for the schedulings of a control plane.
 //! - [`fib`]: from best routes to what forwards packets, the data plane's tables or the kernel's.
 //! - [`forwarding`]: keeping it so, on a thread of its own behind a bounded queue.
 //! - [`live`]: tables that change while packets pass.
@@ -24,9 +26,11 @@ pub mod forwarding;
 pub mod live;
 pub mod mrt;
 pub mod plan;
+mod process_facts;
 pub mod seed;
 pub mod speaker;
 pub mod trace;
 mod words;
 
 pub use build::{BuildError, Routes, egress_tags, inside_networks, sub_interfaces};
+pub use process_facts::ProcessFacts;

@@ -32,6 +32,7 @@ mod query;
 mod read;
 mod reload;
 mod restart;
+mod restart_progress;
 mod scan;
 mod shards;
 mod slot;
@@ -57,7 +58,7 @@ use crate::config::BgpConfig;
 pub use best_path::BestPathTo;
 pub use lanes::RouteReader;
 pub use network::{ByteStream, Incoming, Network};
-pub use restart::{Restart, RestartNeighbor};
+pub use restart_progress::{Restart, RestartNeighbor};
 pub use scan::StaticSource;
 pub use shards::Work;
 pub use tap::SessionTap;
@@ -66,7 +67,7 @@ use lanes::{GroupSlot, Lane};
 use memory::GiveBack;
 use parting::{Partings, Whose};
 use profile::{Function, Profile};
-use restart::RestartProgress;
+use restart_progress::RestartProgress;
 use shards::ShardSlot;
 use slot::PeerSlot;
 
@@ -182,7 +183,7 @@ impl Speaker {
             scheduling: options.scheduling,
             profile: Profile::new(options.profile_functions),
             restart: Arc::new(RestartProgress::new(
-                options.restart.map(|restart| restart::awaited(restart, &config)),
+                options.restart.map(|restart| restart_progress::awaited(restart, &config)),
             )),
             give_back: Mutex::default(),
             sessions_changed: AtomicBool::new(false),

@@ -19,7 +19,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thalweg_node::config::KernelSync;
-use thalweg_node::forwarding::{ForwardingTables, NeighborSyncView};
+use thalweg_node::control::NeighborSyncView;
+use thalweg_node::forwarding::ForwardingTables;
 use thalweg_ports::kernel::{KernelError, KernelNeighbors, NeighborChange, NeighborKey, PROTOCOL};
 
 use super::{AFTER_FAILURE, SHARE};

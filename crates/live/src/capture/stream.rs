@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, TryRecvError};
 use thalweg_base::{NO_CLASS, PacketFlags};
-use thalweg_node::control::{CaptureBegun, CaptureClient, CaptureRequest, CaptureSummary};
+use thalweg_node::control::{CaptureBegun, CaptureRequest, CaptureSummary};
 use thalweg_node::forwarding::ForwardingTables;
 use thalweg_ports::live::{LiveClock, WallShift};
 use thalweg_wire::pcapng::write::{
@@ -29,6 +29,21 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// The interface of what the router itself puts in.
 const ROUTER: &str = "router";
+
+/// Who gets a capture.
+pub trait CaptureClient {
+    /// The capture has begun: said before anything else.
+    fn begin(&mut self, begun: &CaptureBegun) -> io::Result<()>;
+
+    /// Takes whole blocks of the file.
+    fn write(&mut self, blocks: &[u8]) -> io::Result<()>;
+
+    /// Nothing more comes for a while.
+    fn flush(&mut self) -> io::Result<()>;
+
+    /// Whether it has enough.
+    fn has_enough(&mut self) -> bool;
+}
 
 /// A capture that runs. It ends when it is dropped.
 pub struct CaptureStream {

@@ -8,17 +8,9 @@
 //! Packets come as the blocks of a pcapng file, which can be written as they are. No block begins with `{`, so a reader
 //! knows by one byte which of both comes next. A capture is the last thing a connection is used for.
 
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
-use super::server::{LiveControl, write_line};
-use super::{Line, Request};
-
-/// How long a look at the client takes while it says nothing, which is always.
-const LOOK: Duration = Duration::from_millis(1);
+use super::Request;
 
 /// What to capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,85 +58,9 @@ pub struct CaptureSummary {
     pub ended: String,
 }
 
-/// Who gets a capture.
-pub trait CaptureClient {
-    /// The capture has begun: said before anything else.
-    fn begin(&mut self, begun: &CaptureBegun) -> io::Result<()>;
-
-    /// Takes whole blocks of the file.
-    fn write(&mut self, blocks: &[u8]) -> io::Result<()>;
-
-    /// Nothing more comes for a while.
-    fn flush(&mut self) -> io::Result<()>;
-
-    /// Whether it has enough.
-    fn has_enough(&mut self) -> bool;
-}
-
-/// A client at the other end of a socket.
-struct SocketClient<'s> {
-    stream: &'s UnixStream,
-    reader: BufReader<&'s UnixStream>,
-    writer: BufWriter<&'s UnixStream>,
-}
-
-impl CaptureClient for SocketClient<'_> {
-    fn begin(&mut self, begun: &CaptureBegun) -> io::Result<()> {
-        self.stream.set_read_timeout(Some(LOOK))?;
-        write_line(&mut self.writer, &Line::Item(serde_json::to_value(begun)?))?;
-        self.writer.flush()
-    }
-
-    fn write(&mut self, blocks: &[u8]) -> io::Result<()> {
-        self.writer.write_all(blocks)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.writer.flush()
-    }
-
-    fn has_enough(&mut self) -> bool {
-        match self.reader.fill_buf() {
-            Ok([]) => true,
-            Ok(said) => {
-                let length = said.len();
-                self.reader.consume(length);
-                false
-            }
-            Err(error) => !matches!(
-                error.kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
-            ),
-        }
-    }
-}
-
-/// Serves a capture to its end, and with it the connection.
-pub(super) fn serve(
-    request: &CaptureRequest,
-    live: Result<&dyn LiveControl, String>,
-    stream: &UnixStream,
-    reader: BufReader<&UnixStream>,
-    writer: BufWriter<&UnixStream>,
-) -> io::Result<()> {
-    let mut client = SocketClient { stream, reader, writer };
-    let result = match live {
-        Ok(live) => live.capture(request, &mut client)?,
-        Err(none) => Err(none),
-    };
-    match result {
-        Ok(summary) => {
-            write_line(&mut client.writer, &Line::Item(serde_json::to_value(summary)?))?;
-            write_line(&mut client.writer, &Line::Done { items: 2 })?;
-        }
-        Err(error) => write_line(&mut client.writer, &Line::Error(error))?,
-    }
-    client.writer.flush()
-}
-
 impl Request {
     /// What to capture, if that is what is asked for.
-    pub(super) fn as_capture(&self) -> Option<&CaptureRequest> {
+    pub fn as_capture(&self) -> Option<&CaptureRequest> {
         match self {
             Self::Capture(capture) => Some(capture),
             _ => None,

@@ -6,12 +6,14 @@
 
 use std::collections::HashMap;
 
-use thalweg_base::IpPrefix;
+use thalweg_base::{IpPrefix, Prefix};
 
-use super::tables::routes_with;
 use crate::config::{NextHop, RouteTarget, RouterConfig};
-use crate::fib::UnderlayTarget;
+use crate::fib::{Underlay, UnderlayTarget};
 use crate::live::LiveTables;
+
+/// The link of next hops where a configuration has no ports.
+const NO_LINK: u32 = 0;
 
 /// Configured routes that have more than one way, and those of them that go another than the first.
 #[derive(Debug, Default)]
@@ -83,4 +85,36 @@ pub(super) fn is_alive(tables: &LiveTables, target: UnderlayTarget) -> bool {
         UnderlayTarget::Gateway { link: None, .. } | UnderlayTarget::Local => true,
         UnderlayTarget::Discard | UnderlayTarget::Unreachable => true,
     }
+}
+
+/// What next hops resolve with: the ports' networks and configured routes, or, where there are no ports, nothing:
+/// every next hop is a neighbor then.
+pub(super) fn underlay_of(config: &RouterConfig) -> Underlay {
+    if config.ports.is_empty() {
+        return Underlay::everything_on(NO_LINK);
+    }
+    Underlay::new(routes_of(config))
+}
+
+/// The routes of a configuration; of several ways the preferred and first, because a BGP next hop has one.
+pub(super) fn routes_of(config: &RouterConfig) -> impl Iterator<Item = (IpPrefix, UnderlayTarget)> + '_ {
+    routes_with(config, |target| underlay_targets(target.preferred()).into_iter().next())
+}
+
+/// The prefixes of a configuration with what is made of their targets, where something is.
+fn routes_with<'c, T: Clone + 'c>(
+    config: &'c RouterConfig,
+    make: impl Fn(&RouteTarget) -> Option<T>,
+) -> impl Iterator<Item = (IpPrefix, T)> + 'c {
+    let v4 = config.routing.v4.iter().filter_map(|(net, target)| {
+        let prefix = Prefix::new(u32::from(net.network()), net.prefix_len()).ok()?;
+        Some((IpPrefix::from(prefix), *target))
+    });
+    let v6 = config.routing.v6.iter().filter_map(|(net, target)| {
+        let prefix = Prefix::new(u128::from(net.network()), net.prefix_len()).ok()?;
+        Some((IpPrefix::from(prefix), *target))
+    });
+    // Prefixes are many, targets few.
+    let made: Vec<Option<T>> = config.routing.targets.iter().map(make).collect();
+    v4.chain(v6).filter_map(move |(prefix, index)| Some((prefix, made.get(index as usize)?.clone()?)))
 }

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use thalweg_base::{IpPrefix, Prefix};
+use thalweg_base::IpPrefix;
 
-use super::ground::{self, Alternatives, alternatives_of};
-use super::{Forwarding, ForwardingView, Inbox, KernelSyncView, Task, rescan, view_of};
+use super::ground::{self, Alternatives, alternatives_of, routes_of, underlay_of};
+use super::{Forwarding, Inbox, Task, rescan, view_of};
 use crate::BuildError;
-use crate::config::{MacAddress, NextHopCheck, RouteTarget, RouterConfig};
+use crate::config::{MacAddress, NextHopCheck, RouterConfig};
+use crate::control::{FibRouteView, FibView, FibWay, ForwardingView, KernelSyncView};
 use crate::fib::{Outlet, OutletConfig, Underlay, UnderlayRoute, UnderlayTarget, Way};
 use crate::live::{LiveTables, OtherWays, PortLink, RouteChange, RouteDifference};
 use crate::speaker::Speaker;
@@ -26,45 +26,6 @@ const WAIT: Duration = Duration::from_secs(10);
 
 /// Paths of a prefix that BGP tells of: the best one and the one that stands by.
 const RANKS: usize = 2;
-
-/// The link of next hops where a configuration has no ports.
-const NO_LINK: u32 = 0;
-
-/// What would become of a packet.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FibView {
-    /// Where it would go.
-    pub destination: String,
-    /// The prefix that decides it.
-    pub prefix: Option<String>,
-    /// `forward`, `discard` or `no route`.
-    pub action: String,
-    /// The next hop's number in the table.
-    pub hop: u16,
-    /// The neighbor it would be given to.
-    pub neighbor: Option<IpAddr>,
-    /// The port it would leave by, where the configuration has ports.
-    pub port: Option<String>,
-    /// Where the route comes from: `connected`, `configured`, `kernel` or `bgp`.
-    #[serde(default)]
-    pub source: Option<String>,
-    /// All ways that the route has: a flow takes one of them.
-    #[serde(default)]
-    pub ways: Vec<FibWay>,
-}
-
-/// One way of a route.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct FibWay {
-    /// The port.
-    pub port: String,
-    /// The neighbor on it.
-    pub neighbor: Option<IpAddr>,
-    /// The neighbor's MAC address, if it is known.
-    pub mac: Option<String>,
-    /// `reachable`, `stale` and so on, where the router knows neighbors.
-    pub state: Option<String>,
-}
 
 /// The routes of a configuration, for [`ForwardingTables::set_configured`]: made beforehand, for it may be a full table.
 #[derive(Debug)]
@@ -85,19 +46,6 @@ impl ConfiguredRoutes {
 
 fn names_of_ports(config: &RouterConfig) -> Vec<String> {
     config.ports.iter().map(|port| port.name.clone()).collect()
-}
-
-/// A route of the forwarding table, as [`crate::control::Request::FibRoutes`] shows it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct FibRouteView {
-    /// Where to.
-    pub prefix: String,
-    /// `forward`, `local`, `blackhole`, ...
-    pub action: String,
-    /// Where the route comes from: `connected`, `configured`, `kernel` or `bgp`.
-    pub source: String,
-    /// All ways that the route has: a flow takes one of them.
-    pub ways: Vec<FibWay>,
 }
 
 /// See the module.
@@ -438,36 +386,4 @@ fn action_of(tables: &LiveTables, hop: u16) -> &'static str {
         Some(Way::Discard) => "discard",
         None => tables.ending_of(hop),
     }
-}
-
-/// What next hops resolve with: the ports' networks and configured routes, or, where there are no ports, nothing:
-/// every next hop is a neighbor then.
-fn underlay_of(config: &RouterConfig) -> Underlay {
-    if config.ports.is_empty() {
-        return Underlay::everything_on(NO_LINK);
-    }
-    Underlay::new(routes_of(config))
-}
-
-/// The routes of a configuration; of several ways the preferred and first, because a BGP next hop has one.
-fn routes_of(config: &RouterConfig) -> impl Iterator<Item = (IpPrefix, UnderlayTarget)> + '_ {
-    routes_with(config, |target| ground::underlay_targets(target.preferred()).into_iter().next())
-}
-
-/// The prefixes of a configuration with what is made of their targets, where something is.
-pub(super) fn routes_with<'c, T: Clone + 'c>(
-    config: &'c RouterConfig,
-    make: impl Fn(&RouteTarget) -> Option<T>,
-) -> impl Iterator<Item = (IpPrefix, T)> + 'c {
-    let v4 = config.routing.v4.iter().filter_map(|(net, target)| {
-        let prefix = Prefix::new(u32::from(net.network()), net.prefix_len()).ok()?;
-        Some((IpPrefix::from(prefix), *target))
-    });
-    let v6 = config.routing.v6.iter().filter_map(|(net, target)| {
-        let prefix = Prefix::new(u128::from(net.network()), net.prefix_len()).ok()?;
-        Some((IpPrefix::from(prefix), *target))
-    });
-    // Prefixes are many, targets few.
-    let made: Vec<Option<T>> = config.routing.targets.iter().map(make).collect();
-    v4.chain(v6).filter_map(move |(prefix, index)| Some((prefix, made.get(index as usize)?.clone()?)))
 }

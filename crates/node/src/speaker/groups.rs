@@ -10,8 +10,7 @@ use std::sync::atomic::Ordering;
 
 use thalweg_base::IpPrefix;
 use thalweg_bgp::export::{
-    Dump, DumpKind, DumpProgress, ExportView, NextHopRule, PeerSet, RouteServerRules, Versions, earliest,
-    is_later,
+    DumpKind, DumpProgress, ExportView, NextHopRule, PeerSet, RouteServerRules, Versions, earliest, is_later,
 };
 use thalweg_bgp::peer::{Millis, PeerInfo, PeerKind};
 use thalweg_bgp::policy::Policy;
@@ -21,7 +20,7 @@ use thalweg_bgp::session::{Negotiated, NeighborConfig, StopReason};
 use thalweg_exec::control::Share;
 use thalweg_wire::bgp::Family;
 
-use super::lanes::{GroupSlot, GroupState};
+use super::lanes::{GroupSlot, GroupState, RunningDump};
 use super::profile::Function;
 use super::slot::{PeerSlot, PeerState, Sending};
 use super::{Speaker, lock};
@@ -32,16 +31,6 @@ const STEP_PREFIXES: usize = 2048;
 
 /// Steps of a dump before other work has its turn.
 const STEPS_PER_TURN: usize = 4;
-
-/// A dump and how far its scan has come.
-pub(super) struct RunningDump {
-    dump: Dump,
-    shard: usize,
-    family: usize,
-    cursor: ScanCursor,
-    /// Prefixes that went away and that it would have to withdraw are forgotten: there were too many.
-    incomplete: bool,
-}
 
 impl Speaker {
     /// Puts a neighbor that came up into the group of those that are sent the same.

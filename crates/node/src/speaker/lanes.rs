@@ -12,12 +12,12 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use thalweg_bgp::export::{ExportLimits, ExportView, GroupLog, UpdateGroup};
+use thalweg_bgp::export::{Dump, ExportLimits, ExportView, GroupLog, UpdateGroup};
 use thalweg_bgp::peer::{PeerInfo, PeerTable};
+use thalweg_bgp::rib::ScanCursor;
 use thalweg_bgp::route::SharedChanges;
 use thalweg_exec::control::Exported;
 
-use super::groups::RunningDump;
 use super::lock;
 
 /// Changes that are held back at most.
@@ -75,6 +75,16 @@ pub(super) struct GroupState {
     flushed_at_ms: Option<u64>,
     /// Tables for members that came, or fell behind.
     pub(super) dumps: Vec<RunningDump>,
+}
+
+/// A dump and how far its scan has come.
+pub(super) struct RunningDump {
+    pub(super) dump: Dump,
+    pub(super) shard: usize,
+    pub(super) family: usize,
+    pub(super) cursor: ScanCursor,
+    /// Prefixes that went away and that it would have to withdraw are forgotten: there were too many.
+    pub(super) incomplete: bool,
 }
 
 impl Lane {

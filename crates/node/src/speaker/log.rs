@@ -12,7 +12,7 @@ use thalweg_bgp::session::Event;
 use thalweg_wire::bgp::Family;
 
 use super::lock;
-use super::restart::Released;
+use super::restart_progress::Released;
 
 /// The least time between two lines about connections of strangers.
 const STRANGERS_MS: u64 = 1000;

@@ -18,9 +18,9 @@ use thalweg_wire::bgp::{Family, Origin};
 
 use super::Speaker;
 use super::slot::{PeerSlot, PeerState};
+use crate::ProcessFacts;
 use crate::control::{
-    BgpNeighborView, BgpRequest, MemoryView, NegotiatedView, ProcessFacts, RibView, RouteFilter, RouteView,
-    UpDown,
+    BgpNeighborView, BgpRequest, MemoryView, NegotiatedView, RibView, RouteFilter, RouteView, UpDown,
 };
 
 /// Prefixes looked at under one hold of a shard's lock.

@@ -24,7 +24,7 @@ use thalweg_bgp::route::{Changes, RouteBatch, SHARDS};
 use thalweg_wire::bgp::Family;
 
 use super::lock;
-use super::restart::{EndMark, Selection};
+use super::restart_progress::{EndMark, Selection};
 use super::slot::PeerSlot;
 
 /// Routes looked at in one slice of long work: well below a millisecond.

@@ -1,4 +1,6 @@
-//! The control socket: a line of JSON in, lines of JSON out.
+//! Answers on the control socket: a line of JSON in, lines of JSON out.
+
+mod capture;
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::IpAddr;
@@ -11,13 +13,14 @@ use std::time::Duration;
 use serde_json::Value;
 use thalweg_base::IpPrefix;
 
-use super::{
-    CaptureClient, CaptureRequest, CaptureSummary, FibFilter, Identity, Line, NeighborView, PacketStatus,
-    Request, StatusView, capture,
-};
-use crate::config::OnStop;
-use crate::forwarding::{FibView, Forwarding};
-use crate::speaker::Speaker;
+use thalweg_node::config::OnStop;
+use thalweg_node::control::{FibFilter, FibView, Line, NeighborView, PacketStatus, Request, StatusView};
+use thalweg_node::forwarding::Forwarding;
+use thalweg_node::speaker::Speaker;
+
+use crate::identity::Identity;
+use crate::live::LiveSide;
+use crate::orders::{Reload, Stop};
 
 /// Clients served at once; further ones are told to come again.
 const CLIENTS_MAX: usize = 32;
@@ -28,56 +31,25 @@ const REQUEST_MAX_BYTES: u64 = 64 << 10;
 /// A client that takes nothing for so long is left.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Reads the configuration again and applies it: what changed in words, or why it was refused. With `true` nothing changes: it
-/// says what would.
-pub type Reload = dyn Fn(bool) -> Result<Vec<String>, String> + Send + Sync;
-
-/// Stops the router: what becomes of routes, if not what the configuration says. Whether that was said before.
-pub type Stop = dyn Fn(Option<OnStop>) -> bool + Send + Sync;
-
 /// Who answers.
 #[derive(Clone)]
-pub struct Server {
+pub(crate) struct Server {
     /// The process and its configuration.
-    pub identity: Arc<Identity>,
+    pub(crate) identity: Arc<Identity>,
     /// What concerns BGP, where the router speaks it.
-    pub speaker: Option<Arc<Speaker>>,
+    pub(crate) speaker: Option<Arc<Speaker>>,
     /// `Reload`.
-    pub reload: Arc<Reload>,
+    pub(crate) reload: Arc<Reload>,
     /// `Stop`.
-    pub stop: Arc<Stop>,
+    pub(crate) stop: Arc<Stop>,
     /// What concerns the place where best routes go, if they go anywhere.
-    pub forwarding: Option<Arc<dyn Forwarding>>,
+    pub(crate) forwarding: Option<Arc<dyn Forwarding>>,
     /// What concerns packets, where the router forwards them.
-    pub live: Option<Arc<dyn LiveControl>>,
-}
-
-/// What a router on live interfaces tells of itself.
-pub trait LiveControl: Send + Sync {
-    /// The items of the answer to a request about packets whose answer is short.
-    fn answer(&self, request: &Request) -> Result<Vec<serde_json::Value>, String>;
-
-    /// What ports, NAT and the like add to [`Request::Status`].
-    fn status(&self) -> PacketStatus;
-
-    /// Hands the items of the answer to [`Request::NatSessions`] or [`Request::NatBlocks`] out one by one: there may
-    /// be millions. The outer error is that of `item`.
-    fn stream(
-        &self,
-        request: &Request,
-        item: &mut dyn FnMut(serde_json::Value) -> io::Result<()>,
-    ) -> io::Result<Result<(), String>>;
-
-    /// Answers [`Request::Capture`]: gives the client packets until it has enough. The outer error is that of `client`.
-    fn capture(
-        &self,
-        request: &CaptureRequest,
-        client: &mut dyn CaptureClient,
-    ) -> io::Result<Result<CaptureSummary, String>>;
+    pub(crate) live: Option<Arc<LiveSide>>,
 }
 
 /// Serves clients until the listener fails, which it does not. Each has a thread of its own.
-pub fn serve(listener: &UnixListener, server: &Server) {
+pub(crate) fn serve(listener: &UnixListener, server: &Server) {
     let clients = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -201,7 +173,7 @@ impl Server {
         })
     }
 
-    fn live(&self) -> Result<&dyn LiveControl, String> {
+    fn live(&self) -> Result<&LiveSide, String> {
         self.live
             .as_deref()
             .ok_or_else(|| "this router forwards no packets: no port has an interface".to_owned())
@@ -307,7 +279,7 @@ fn to_json(view: &impl serde::Serialize) -> serde_json::Value {
     serde_json::to_value(view).unwrap_or(serde_json::Value::Null)
 }
 
-pub(super) fn write_line(writer: &mut impl Write, line: &Line) -> io::Result<()> {
+fn write_line(writer: &mut impl Write, line: &Line) -> io::Result<()> {
     serde_json::to_writer(&mut *writer, line)?;
     writer.write_all(b"\n")
 }

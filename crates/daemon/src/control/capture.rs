@@ -1,0 +1,75 @@
+//! A capture's client at the other end of the control socket; see [`thalweg_node::control::CaptureRequest`] for what passes.
+
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use thalweg_live::CaptureClient;
+use thalweg_node::control::{CaptureBegun, CaptureRequest, Line};
+
+use super::write_line;
+use crate::live::LiveSide;
+
+/// How long a look at the client takes while it says nothing, which is always.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A client at the other end of a socket.
+struct SocketClient<'s> {
+    stream: &'s UnixStream,
+    reader: BufReader<&'s UnixStream>,
+    writer: BufWriter<&'s UnixStream>,
+}
+
+impl CaptureClient for SocketClient<'_> {
+    fn begin(&mut self, begun: &CaptureBegun) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(LOOK))?;
+        write_line(&mut self.writer, &Line::Item(serde_json::to_value(begun)?))?;
+        self.writer.flush()
+    }
+
+    fn write(&mut self, blocks: &[u8]) -> io::Result<()> {
+        self.writer.write_all(blocks)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+
+    fn has_enough(&mut self) -> bool {
+        match self.reader.fill_buf() {
+            Ok([]) => true,
+            Ok(said) => {
+                let length = said.len();
+                self.reader.consume(length);
+                false
+            }
+            Err(error) => !matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+            ),
+        }
+    }
+}
+
+/// Serves a capture to its end, and with it the connection.
+pub(super) fn serve(
+    request: &CaptureRequest,
+    live: Result<&LiveSide, String>,
+    stream: &UnixStream,
+    reader: BufReader<&UnixStream>,
+    writer: BufWriter<&UnixStream>,
+) -> io::Result<()> {
+    let mut client = SocketClient { stream, reader, writer };
+    let result = match live {
+        Ok(live) => live.capture(request, &mut client)?,
+        Err(none) => Err(none),
+    };
+    match result {
+        Ok(summary) => {
+            write_line(&mut client.writer, &Line::Item(serde_json::to_value(summary)?))?;
+            write_line(&mut client.writer, &Line::Done { items: 2 })?;
+        }
+        Err(error) => write_line(&mut client.writer, &Line::Error(error))?,
+    }
+    client.writer.flush()
+}

@@ -1,0 +1,79 @@
+//! The router as a process: its version, its age, the configuration in force.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use thalweg_node::ProcessFacts;
+use thalweg_node::config::{RouterConfig, masked};
+use thalweg_node::control::{ConfigView, StatusView};
+
+/// The router as a process: when it began, and with what.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    version: &'static str,
+    path: PathBuf,
+    begun: Instant,
+    config: Mutex<InForce>,
+}
+
+#[derive(Debug)]
+struct InForce {
+    text: Arc<str>,
+    since: Instant,
+    /// Why the file was not taken over when it was last read.
+    refused: Option<String>,
+}
+
+impl Identity {
+    /// A router that begins now, with this file.
+    pub(crate) fn new(version: &'static str, path: PathBuf, config: &RouterConfig) -> Self {
+        let begun = Instant::now();
+        let in_force = InForce { text: config.text.clone(), since: begun, refused: None };
+        Self { version, path, begun, config: Mutex::new(in_force) }
+    }
+
+    /// The file was read again: it is in force, or why not.
+    pub(crate) fn reloaded(&self, config: Result<&RouterConfig, &str>) {
+        let mut in_force = self.lock();
+        match config {
+            Ok(config) => {
+                *in_force = InForce { text: config.text.clone(), since: Instant::now(), refused: None };
+            }
+            Err(why) => in_force.refused = Some(why.to_owned()),
+        }
+    }
+
+    /// The configuration in force.
+    pub(crate) fn config(&self) -> ConfigView {
+        let in_force = self.lock();
+        let (path, age_s) = (self.path.clone(), in_force.since.elapsed().as_secs());
+        ConfigView { path, age_s, text: masked(&in_force.text) }
+    }
+
+    /// A status that knows of the process alone.
+    pub(crate) fn status(&self) -> StatusView {
+        let process = ProcessFacts::read();
+        let in_force = self.lock();
+        let refused = in_force.refused.as_ref().map(|why| {
+            let first = why.lines().next().unwrap_or_default();
+            format!("the configuration file was not taken over when it was last read: {first}")
+        });
+        StatusView {
+            version: self.version.to_owned(),
+            pid: std::process::id(),
+            uptime_s: self.begun.elapsed().as_secs(),
+            config: self.path.clone(),
+            config_age_s: in_force.since.elapsed().as_secs(),
+            problems: refused.into_iter().collect(),
+            memory_bytes: process.resident,
+            memory_peak_bytes: process.resident_peak,
+            threads: process.threads,
+            ..StatusView::default()
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, InForce> {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

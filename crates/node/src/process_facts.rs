@@ -1,0 +1,31 @@
+//! What the kernel says of this process.
+
+use std::collections::BTreeMap;
+
+/// What the kernel says of this process; zeros where it says nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessFacts {
+    /// Resident memory, in bytes.
+    pub resident: u64,
+    /// The most there was of it.
+    pub resident_peak: u64,
+    /// Threads.
+    pub threads: u64,
+}
+
+impl ProcessFacts {
+    /// Reads them.
+    pub fn read() -> Self {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let fields: BTreeMap<&str, &str> = status.lines().filter_map(|line| line.split_once(':')).collect();
+        let field = |name: &str| {
+            let first = fields.get(name).and_then(|rest| rest.split_whitespace().next());
+            first.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0)
+        };
+        Self {
+            resident: field("VmRSS") * 1024,
+            resident_peak: field("VmHWM") * 1024,
+            threads: field("Threads"),
+        }
+    }
+}
