@@ -125,7 +125,7 @@ fn route(
 ) -> Result<(), Failure> {
     let Process { socket, identity, stop, .. } = process;
     let options = SchedulingOptions {
-        kind: args.scheduling.map_or(bgp.scheduling, Into::into),
+        kind: args.scheduling.unwrap_or(bgp.scheduling),
         threads: args.threads.map(usize::from).or(bgp.threads).unwrap_or_else(cores),
     };
     let restart = helpers.restart.take();

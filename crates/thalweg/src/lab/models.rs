@@ -18,7 +18,7 @@ use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, ReplaySumm
 use thalweg_text::units::count;
 
 use super::{LabError, command_line, show};
-use crate::cli::{Format, LabModelsArgs, ModelArg};
+use crate::cli::{Format, LabModelsArgs};
 use crate::progress::Steps;
 use crate::{Failure, load_config};
 
@@ -119,7 +119,7 @@ fn setting(args: &LabModelsArgs) -> Result<Setting, Failure> {
     }
     let models: Vec<ModelKind> = match args.models.as_slice() {
         [] => ModelKind::ALL.to_vec(),
-        given => given.iter().map(|model: &ModelArg| ModelKind::from(*model)).collect(),
+        given => given.to_vec(),
     };
     Ok(Setting {
         grid: Grid {
@@ -158,7 +158,7 @@ fn input(args: &LabModelsArgs, packets: u64) -> Result<Input, Failure> {
         });
     }
     let failed = |error| Failure::Lab(LabError::Generate(error));
-    let kind = args.generate.map_or(Generated::Trace, Generated::from);
+    let kind = args.generate.unwrap_or(Generated::Trace);
     match (&args.config, kind) {
         (Some(path), Generated::Flood) => {
             let config = load_config(path)?;

@@ -72,7 +72,7 @@ impl LiveSide {
         let model = ModelOptions {
             pin_cores: config.workers.cores.clone(),
             priority,
-            ..ModelOptions::new(args.model.into(), workers)
+            ..ModelOptions::new(args.model, workers)
         };
         let options = LiveOptions {
             model,
