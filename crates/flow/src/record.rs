@@ -282,6 +282,31 @@ impl FlowRecord {
         }
     }
 
+    /// Whether it has one direction, and nothing is known of it but what its packets and interfaces say. Most records are such,
+    /// and are kept small on their way.
+    #[inline(always)]
+    pub fn is_plain(&self) -> bool {
+        // Every field is named, so that a new one is thought of here.
+        let Self {
+            key: FlowKey { mpls_label, .. },
+            counters: _,
+            reverse,
+            end_reason: _,
+            application: _,
+            egress: _,
+            next_hop,
+            src_as,
+            dst_as,
+            bgp_next_hop,
+            translation,
+            drops,
+            sampling_interval: _,
+        } = self;
+        let has_route = next_hop.is_some() || bgp_next_hop.is_some() || src_as | dst_as != NO_AS;
+        let has_more = mpls_label.is_some() || reverse.is_some() || translation.is_some();
+        !has_route && !has_more && drops.is_empty()
+    }
+
     /// What counters are multiplied by to estimate all traffic: the sampling interval; 1 where that is not known.
     pub fn scale(&self) -> u64 {
         u64::from(self.sampling_interval.max(1))

@@ -29,18 +29,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use thalweg_base::XorShift64Star;
 
 /// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
-    /// All of it without interfaces.
+    /// Everything without interfaces: set-up, established, tear-down, memory by number of sessions.
     Memory,
-    /// New sessions per second, live.
+    /// The fastest rate at which new sessions are made and valid.
     SetUp,
-    /// Throughput over established sessions, live.
+    /// Throughput over established sessions.
     Established,
-    /// Sessions forgotten per second, live.
+    /// How fast sessions are forgotten at one command.
     TearDown,
-    /// Sessions at once, live.
+    /// How many sessions there can be at once.
     Capacity,
 }
 

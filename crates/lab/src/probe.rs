@@ -48,15 +48,15 @@ pub const FLOWS: [u32; 4] = [1_000, 10_000, 100_000, 1_000_000];
 pub const TRAFFIC: [Spread; 3] = [Spread::Zipf(200_000), Spread::Uniform(1_000_000), Spread::Unique];
 
 /// A part of the experiment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// ffProbe's table.
+    /// ffProbe's table: configurations from memory and from a file.
     Table,
-    /// Kinds of traffic.
+    /// Kinds of traffic under a few configurations, with export.
     Traffic,
-    /// Numbers of flows.
+    /// The number of live flows.
     Flows,
-    /// Other probes.
+    /// Other probes on the same file.
     Rivals,
 }
 
@@ -76,15 +76,15 @@ impl Part {
 }
 
 /// Who is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// This program.
     Thalweg,
-    /// softflowd, which sends NetFlow.
+    /// NetFlow 9 to a collector.
     Softflowd,
-    /// nfpcapd of nfdump, which writes files of its own.
+    /// Of nfdump: files of its own.
     Nfpcapd,
-    /// pmacctd of pmacct, which here writes text.
+    /// Of pmacct: a text file.
     Pmacctd,
 }
 

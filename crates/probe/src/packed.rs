@@ -40,61 +40,33 @@ impl Plain {
     /// The record, if it is plain.
     #[inline(always)]
     fn of(record: &FlowRecord) -> Option<Self> {
-        // Every field is named, so that whoever adds one thinks of this place.
-        let FlowRecord {
-            key,
-            counters,
-            reverse: None,
-            end_reason,
-            application,
-            egress,
-            next_hop: None,
-            src_as: thalweg_flow::NO_AS,
-            dst_as: thalweg_flow::NO_AS,
-            bgp_next_hop: None,
-            translation: None,
-            drops,
-            sampling_interval,
-        } = record
-        else {
+        let FlowKey { src: IpAddr::V4(src), dst: IpAddr::V4(dst), .. } = record.key else { return None };
+        if !record.is_plain() {
             return None;
-        };
-        let FlowKey {
-            src: IpAddr::V4(src),
-            dst: IpAddr::V4(dst),
-            src_port,
-            dst_port,
-            protocol,
-            traffic_class,
-            ingress,
-            vlan,
-            mpls_label: None,
-        } = *key
-        else {
-            return None;
-        };
-        let Counters { packets, bytes, first_ns, last_ns, tcp_flags, ttl_min, ttl_max } = *counters;
-        let packets = u32::try_from(packets).ok().filter(|_| drops.is_empty())?;
+        }
+        let FlowKey { src_port, dst_port, protocol, traffic_class, ingress, vlan, .. } = record.key;
+        let Counters { packets, bytes, first_ns, last_ns, tcp_flags, ttl_min, ttl_max } = record.counters;
+        let packets = u32::try_from(packets).ok()?;
         Some(Self {
             bytes,
             first_ns,
             last_ns,
             packets,
-            sampling_interval: *sampling_interval,
+            sampling_interval: record.sampling_interval,
             src,
             dst,
             src_port,
             dst_port,
             ingress,
-            egress: *egress,
+            egress: record.egress,
             vlan,
             protocol,
             traffic_class,
             tcp_flags,
             ttl_min,
             ttl_max,
-            application: *application,
-            end_reason: *end_reason,
+            application: record.application,
+            end_reason: record.end_reason,
         })
     }
 

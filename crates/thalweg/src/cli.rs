@@ -2,6 +2,7 @@
 
 mod bgp;
 mod capture;
+mod choices;
 mod clear;
 mod flows;
 mod flows_import;
@@ -25,16 +26,18 @@ use thalweg_exec::control::SchedulingKind;
 use thalweg_lab::workload::generate::Generated;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
+use choices::{Choice, MODELS, SCHEDULINGS, one_of};
+
 pub(crate) use bgp::LabBgpArgs;
 pub(crate) use capture::CaptureArgs;
 pub(crate) use clear::{ClearArgs, ClearNatArgs, ClearThing};
 pub(crate) use flows::{FlowsAction, FlowsArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs};
 pub(crate) use flows_import::FlowsImportArgs;
-pub(crate) use forwarding::{ForwardingPartArg, LabForwardingArgs, SubjectArg};
+pub(crate) use forwarding::{LabForwardingArgs, SubjectArg};
 pub(crate) use keep::KeepArgs;
 pub(crate) use lab_probe::LabProbeArgs;
 pub(crate) use lpm::LabLpmArgs;
-pub(crate) use nat::{LabNatArgs, NatPartArg, NatSubjectArg};
+pub(crate) use nat::{LabNatArgs, NatSubjectArg};
 pub(crate) use probe::ProbeArgs;
 pub(crate) use qos::{LabQosArgs, QosSubjectArg};
 pub(crate) use show::{BgpArgs, BgpCommand, SessionEndArgs, ShowArgs, ShowBgp, ShowThing};
@@ -169,14 +172,14 @@ pub(crate) struct RunArgs {
     /// Configuration file
     pub(crate) config: PathBuf,
     /// How the work is spread over threads [default: the configuration's, or sharded]
-    #[arg(long, value_enum)]
-    pub(crate) scheduling: Option<SchedulingArg>,
+    #[arg(long, value_parser = one_of(SCHEDULINGS))]
+    pub(crate) scheduling: Option<SchedulingKind>,
     /// Threads of the dynamic and sharded schedulings [default: the configuration's, or one per core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
     /// How packets are spread over cores, where ports have interfaces
-    #[arg(long, value_enum, default_value = "run-to-completion")]
-    pub(crate) model: ModelArg,
+    #[arg(long, value_parser = one_of(MODELS), default_value = "run-to-completion")]
+    pub(crate) model: ModelKind,
     /// Threads that work on packets; run-to-completion's have receive queues of their own [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<NonZeroUsize>,
@@ -203,29 +206,6 @@ pub(crate) enum LogFormat {
     Text,
     /// One JSON object a line
     Json,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SchedulingArg {
-    /// One thread does everything
-    Serial,
-    /// A thread for each neighbor
-    PerPeer,
-    /// A pool of threads takes neighbors that are ready
-    Dynamic,
-    /// Neighbors, shards of the routing table and update groups each have a thread that owns them
-    Sharded,
-}
-
-impl From<SchedulingArg> for SchedulingKind {
-    fn from(scheduling: SchedulingArg) -> Self {
-        match scheduling {
-            SchedulingArg::Serial => SchedulingKind::Serial,
-            SchedulingArg::PerPeer => SchedulingKind::PerPeer,
-            SchedulingArg::Dynamic => SchedulingKind::Dynamic,
-            SchedulingArg::Sharded => SchedulingKind::Sharded,
-        }
-    }
 }
 
 #[derive(Debug, Args)]
@@ -291,8 +271,8 @@ pub(crate) struct ReplayArgs {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: PathBuf,
     /// How the stages are spread over cores
-    #[arg(long, value_enum, default_value_t = ModelArg::RunToCompletion, help_heading = "Execution")]
-    pub(crate) model: ModelArg,
+    #[arg(long, value_parser = one_of(MODELS), default_value = "run-to-completion", help_heading = "Execution")]
+    pub(crate) model: ModelKind,
     /// Worker threads [default: one per core; 1 for serial]
     #[arg(long, value_name = "N", help_heading = "Execution")]
     pub(crate) workers: Option<NonZeroUsize>,
@@ -338,14 +318,14 @@ pub(crate) struct ReplayArgs {
     #[arg(long, help_heading = "Input and output")]
     pub(crate) strict: bool,
     /// Order of addresses and ports in text traces
-    #[arg(long, value_enum, default_value_t = FieldOrderArg::DstFirst, help_heading = "Input and output")]
-    pub(crate) field_order: FieldOrderArg,
+    #[arg(long, value_parser = one_of(FIELD_ORDERS), default_value = "dst-first", help_heading = "Input and output")]
+    pub(crate) field_order: FieldOrder,
 }
 
 impl ReplayArgs {
     /// The options as the node wants them, or what does not fit together.
     pub(crate) fn options(&self) -> Result<ReplayOptions, String> {
-        let model = ModelKind::from(self.model);
+        let model = self.model;
         let workers = match (model, self.workers) {
             (ModelKind::Serial, None) => 1,
             (ModelKind::Serial, Some(n)) if n.get() > 1 => {
@@ -377,7 +357,7 @@ impl ReplayArgs {
             output,
             preload: self.preload,
             strict: self.strict,
-            field_order: self.field_order.into(),
+            field_order: self.field_order,
             pin_cores: self.pin.clone().map_or(Vec::new(), |cores| cores.0),
             loops: self.loops,
             packets_max: self.packets,
@@ -387,51 +367,14 @@ impl ReplayArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ModelArg {
-    /// One thread runs every stage: the reference for all others
-    Serial,
-    /// Each worker takes a chunk through all stages
-    RunToCompletion,
-    /// Each worker owns a stage or a group of stages
-    Pipeline,
-    /// N chunks in flight; any free worker takes the next stage of any
-    Tokens,
-    /// Readers spread packets by shard; each worker owns some shards
-    Farm,
-}
-
-impl From<ModelArg> for ModelKind {
-    fn from(model: ModelArg) -> Self {
-        match model {
-            ModelArg::Serial => ModelKind::Serial,
-            ModelArg::RunToCompletion => ModelKind::RunToCompletion,
-            ModelArg::Pipeline => ModelKind::Pipeline,
-            ModelArg::Tokens => ModelKind::Tokens,
-            ModelArg::Farm => ModelKind::Farm,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
     Pcap,
     Trace,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FieldOrderArg {
-    DstFirst,
-    SrcFirst,
-}
-
-impl From<FieldOrderArg> for FieldOrder {
-    fn from(order: FieldOrderArg) -> Self {
-        match order {
-            FieldOrderArg::DstFirst => FieldOrder::DestinationFirst,
-            FieldOrderArg::SrcFirst => FieldOrder::SourceFirst,
-        }
-    }
-}
+/// Which end of the flow a line of a text trace names first.
+const FIELD_ORDERS: &[Choice<FieldOrder>] =
+    &[("dst-first", "", FieldOrder::DestinationFirst), ("src-first", "", FieldOrder::SourceFirst)];
 
 /// Core numbers, in the order workers take them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -507,10 +450,10 @@ pub(crate) struct LabModelsArgs {
     pub(crate) config: Option<PathBuf>,
     /// Make the input (and, without -c, the configuration) instead of reading it [default: trace]
     #[arg(long, value_enum, value_name = "WORKLOAD")]
-    pub(crate) generate: Option<GenerateArg>,
+    pub(crate) generate: Option<Generated>,
     /// Models to compare [default: all]
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "MODELS", help_heading = "What to vary")]
-    pub(crate) models: Vec<ModelArg>,
+    #[arg(long, value_parser = one_of(MODELS), value_delimiter = ',', value_name = "MODELS", help_heading = "What to vary")]
+    pub(crate) models: Vec<ModelKind>,
     /// Worker counts [default: 1 and each power of two up to the number of cores]
     #[arg(long, value_delimiter = ',', value_name = "COUNTS", help_heading = "What to vary")]
     pub(crate) workers: Vec<NonZeroUsize>,
@@ -550,26 +493,6 @@ pub(crate) struct LabModelsArgs {
     /// Seed of what is made and of the order of runs
     #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) seed: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum GenerateArg {
-    /// The smallest packets to addresses all over the table
-    Flood,
-    /// Sessions through a translator, used both ways
-    Nat,
-    /// The article's text trace and router
-    Trace,
-}
-
-impl From<GenerateArg> for Generated {
-    fn from(generate: GenerateArg) -> Self {
-        match generate {
-            GenerateArg::Flood => Generated::Flood,
-            GenerateArg::Nat => Generated::Nat,
-            GenerateArg::Trace => Generated::Trace,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ fn run_top(args: &FlowsArgs, top_args: &FlowsTopArgs, format: Format) -> Result<
     let query = query(&top_args.which)?;
     let (view, writing) = view(args, query.window)?;
     let keys = &top_args.keys.0;
-    let by = top_args.by.into();
+    let by = top_args.by;
     let answer = top(&view, &query, keys, by, top_args.n as usize).map_err(failed)?;
     match (format, top_args.which.csv) {
         (Format::Json, _) => print(&format!("{:#}\n", top_json(&answer, keys, &writing)))?,
@@ -342,7 +342,7 @@ fn run_graph(args: &FlowsArgs, graph_args: &FlowsGraphArgs, format: Format) -> R
     let query = query(&graph_args.which)?;
     let (view, writing) = view(args, query.window)?;
     let keys: &[Key] = graph_args.key.as_ref().map_or(&[], |keys| &keys.0);
-    let by = graph_args.by.into();
+    let by = graph_args.by;
     let step_ns = graph_args.step.unwrap_or_else(|| {
         let (from, to) = view.summary().span_ns.unwrap_or((0, 0));
         let (from, to) = (from.max(query.window.from_ns), to.min(query.window.to_ns));

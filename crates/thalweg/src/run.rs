@@ -13,9 +13,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     log_to_stderr(args)?;
     let options = RunOptions {
         config: args.config.clone(),
-        scheduling: args.scheduling.map(Into::into),
+        scheduling: args.scheduling,
         threads: args.threads.map(usize::from),
-        model: args.model.into(),
+        model: args.model,
         workers: args.workers.map_or(1, usize::from),
         socket: args.socket.clone(),
         restarting: args.restarting,

@@ -41,6 +41,29 @@ fn records_on_standard_output_stand_alone() {
     assert!(said.contains(&format!("{} records exported", records.len())), "{said}");
 }
 
+/// The same names, values and order, whether a record is written at once or comes out of a dataset.
+#[test]
+fn probe_and_dataset_print_the_same_records() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (json, csv, store) = (path("flows.json"), path("flows.csv"), path("store"));
+    let output = thalweg(&["probe", OFFICE, "--biflow", "--json", &json, "--csv", &csv, "--store", &store]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    // A file has no name of its port, so interfaces are numbers in both.
+    let sorted = |lines: &str| {
+        let mut lines: Vec<String> = lines.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    for (written, form) in [(&json, &["--format", "json"][..]), (&csv, &["--csv"])] {
+        let list = thalweg(&[&["flows", "--data", &store, "list", "-n", "1000"], form].concat());
+        let written = std::fs::read_to_string(written).expect("lines");
+        let (written, listed) = (sorted(&written), sorted(&text(&list.stdout)));
+        assert!(written.len() > 50, "{written:?}");
+        assert_eq!(written, listed);
+    }
+}
+
 #[test]
 fn mistakes_exit_with_2_and_say_what_was_expected() {
     let wrong: [(&[&str], &str); 12] = [

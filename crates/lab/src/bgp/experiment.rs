@@ -33,7 +33,7 @@ use thalweg_base::XorShift64Star;
 pub const SERIAL: &str = "serial";
 
 /// A part of the experiment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
     /// Time by scheduling and threads.
@@ -42,13 +42,13 @@ pub enum Part {
     Functions,
     /// Time by traffic mix.
     Mixes,
-    /// Time of every so many UPDATEs along a trace.
+    /// Time of every 500 UPDATEs along a long trace.
     Blocks,
     /// Time by the client's way of sending.
     Ways,
-    /// Wu's eight loads.
+    /// The eight loads of Wu et al.
     Wu,
-    /// Ways to receive; without a daemon.
+    /// Ways to receive messages; without a daemon.
     Receive,
 }
 

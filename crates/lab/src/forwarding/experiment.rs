@@ -32,7 +32,7 @@ use std::time::Duration;
 use thalweg_base::XorShift64Star;
 
 /// What is measured. Throughput always is: the others need it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
     /// The fastest rate without loss.
@@ -45,7 +45,7 @@ pub enum Part {
     BackToBack,
     /// Processor time per frame.
     Cost,
-    /// Throughput and half of the round-trip time of a program, by message size.
+    /// Throughput and latency (half of the round-trip time) of a program over TCP, by message size.
     Application,
 }
 

@@ -77,7 +77,7 @@ host_sessions_per_second = 0
 const TRACE_CONFIG: &str = include_str!("../../../../examples/article/router.toml");
 
 /// What to make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generated {
     /// The smallest packets to addresses all over the table.
     Flood,

@@ -3,8 +3,11 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use thalweg_exec::control::SchedulingKind;
 use thalweg_lab::bgp::experiment::Part;
+
+use super::choices::{SCHEDULINGS, one_of};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -19,17 +22,17 @@ pub(crate) struct LabBgpArgs {
     pub(crate) trace: Option<PathBuf>,
     /// Parts of the experiment [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = "What to vary")]
-    pub(crate) only: Vec<BgpPartArg>,
+    pub(crate) only: Vec<Part>,
     /// Schedulings to compare
     #[arg(
         long,
-        value_enum,
+        value_parser = one_of(SCHEDULINGS),
         value_delimiter = ',',
         value_name = "SCHEDULINGS",
         default_value = "serial,per-peer,dynamic,sharded",
         help_heading = "What to vary"
     )]
-    pub(crate) schedulings: Vec<BgpSchedulingArg>,
+    pub(crate) schedulings: Vec<SchedulingKind>,
     /// Thread counts [default: 1 and each power of two up to the number of cores]
     #[arg(long, value_delimiter = ',', value_name = "COUNTS", help_heading = "What to vary")]
     pub(crate) threads: Vec<NonZeroUsize>,
@@ -51,59 +54,4 @@ pub(crate) struct LabBgpArgs {
     /// Seed of what is made and of the order of runs
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BgpPartArg {
-    /// Time by scheduling and threads
-    SpeedUp,
-    /// Time per UPDATE by function
-    Functions,
-    /// Time by traffic mix
-    Mixes,
-    /// Time by the client's way of sending
-    Ways,
-    /// Time of every 500 UPDATEs along a long trace
-    Blocks,
-    /// The eight loads of Wu et al.
-    Wu,
-    /// Ways to receive messages
-    Receive,
-}
-
-impl BgpPartArg {
-    pub(crate) fn part(self) -> Part {
-        match self {
-            BgpPartArg::SpeedUp => Part::SpeedUp,
-            BgpPartArg::Functions => Part::Functions,
-            BgpPartArg::Mixes => Part::Mixes,
-            BgpPartArg::Ways => Part::Ways,
-            BgpPartArg::Blocks => Part::Blocks,
-            BgpPartArg::Wu => Part::Wu,
-            BgpPartArg::Receive => Part::Receive,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BgpSchedulingArg {
-    /// One thread does everything: the reference for all others
-    Serial,
-    /// A thread for each neighbor
-    PerPeer,
-    /// A fixed pool takes ready tasks of any neighbor
-    Dynamic,
-    /// Sessions on any thread, each shard of the table on one
-    Sharded,
-}
-
-impl BgpSchedulingArg {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            BgpSchedulingArg::Serial => "serial",
-            BgpSchedulingArg::PerPeer => "per-peer",
-            BgpSchedulingArg::Dynamic => "dynamic",
-            BgpSchedulingArg::Sharded => "sharded",
-        }
-    }
 }

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use super::choices::{Choice, one_of};
 use super::flows_import::FlowsImportArgs;
 use super::keep::{KeepArgs, seconds};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use thalweg_store::query::{Key, Metric};
 use thalweg_text::calendar::{SECOND_NS, parse_time};
 
@@ -77,8 +78,8 @@ pub(crate) struct FlowsTopArgs {
     #[arg(value_name = "KEY[,KEY..]", value_parser = parse_keys)]
     pub(crate) keys: Keys,
     /// Rank by
-    #[arg(long, value_enum, default_value_t = MetricArg::Bytes)]
-    pub(crate) by: MetricArg,
+    #[arg(long, value_parser = one_of(METRICS), default_value = "bytes")]
+    pub(crate) by: Metric,
     /// Rows printed at most
     #[arg(short, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub(crate) n: u32,
@@ -106,8 +107,8 @@ pub(crate) struct FlowsGraphArgs {
     #[arg(long, value_name = "KEY", value_parser = parse_keys)]
     pub(crate) key: Option<Keys>,
     /// Show
-    #[arg(long, value_enum, default_value_t = MetricArg::Bytes)]
-    pub(crate) by: MetricArg,
+    #[arg(long, value_parser = one_of(METRICS), default_value = "bytes")]
+    pub(crate) by: Metric,
     /// Length of a step: 30s, 5m, 1h [default: about 30 steps in all]
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     pub(crate) step: Option<u64>,
@@ -121,23 +122,12 @@ pub(crate) struct FlowsGraphArgs {
     pub(crate) which: FlowsWhichArgs,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum MetricArg {
-    Packets,
-    Bytes,
-    /// Records: a long flow is reported several times
-    Flows,
-}
-
-impl From<MetricArg> for Metric {
-    fn from(metric: MetricArg) -> Self {
-        match metric {
-            MetricArg::Packets => Self::Packets,
-            MetricArg::Bytes => Self::Bytes,
-            MetricArg::Flows => Self::Flows,
-        }
-    }
-}
+/// What is ranked or shown.
+const METRICS: &[Choice<Metric>] = &[
+    ("packets", "", Metric::Packets),
+    ("bytes", "", Metric::Bytes),
+    ("flows", "Records: a long flow is reported several times", Metric::Flows),
+];
 
 /// Keys, in the order in which they are shown.
 #[derive(Clone, Debug)]

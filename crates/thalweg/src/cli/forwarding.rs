@@ -19,7 +19,7 @@ It makes network namespaces of its own, which needs root, touches nothing outsid
 pub(crate) struct LabForwardingArgs {
     /// Parts of the experiment; throughput is part of all but the last [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = "What to vary")]
-    pub(crate) only: Vec<ForwardingPartArg>,
+    pub(crate) only: Vec<Part>,
     /// Who is measured
     #[arg(
         long,
@@ -114,35 +114,6 @@ pub(crate) enum SubjectArg {
     Thalweg,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ForwardingPartArg {
-    /// The fastest rate without loss
-    Throughput,
-    /// How long frames are under way
-    Latency,
-    /// Loss by rate
-    Loss,
-    /// The longest burst without loss
-    BackToBack,
-    /// Processor time per frame
-    Cost,
-    /// Throughput and latency of a program over TCP, by message size
-    Application,
-}
-
-impl ForwardingPartArg {
-    pub(crate) fn part(self) -> Part {
-        match self {
-            ForwardingPartArg::Throughput => Part::Throughput,
-            ForwardingPartArg::Latency => Part::Latency,
-            ForwardingPartArg::Loss => Part::Loss,
-            ForwardingPartArg::BackToBack => Part::BackToBack,
-            ForwardingPartArg::Cost => Part::Cost,
-            ForwardingPartArg::Application => Part::Application,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{Cli, Command, Experiment};
@@ -177,6 +148,6 @@ mod tests {
         }
         let args = parse("--frames 64,9000 --scenarios one:1,nat:5 --only back-to-back").expect("valid");
         assert_eq!((args.frames.len(), args.scenarios.len()), (2, 2));
-        assert_eq!(args.only[0].part(), Part::BackToBack);
+        assert_eq!(args.only[0], Part::BackToBack);
     }
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use thalweg_lab::probe::shape::Configuration;
 use thalweg_lab::probe::{Part, Subject};
 use thalweg_lab::workload::flows::Spread;
@@ -24,7 +24,7 @@ for temporary files). As root its collector gets a larger receive buffer, and lo
 pub(crate) struct LabProbeArgs {
     /// Parts of the experiment [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = "What to vary")]
-    pub(crate) only: Vec<ProbePartArg>,
+    pub(crate) only: Vec<Part>,
     /// Who is measured; programs that are not here are skipped by name
     #[arg(
         long,
@@ -34,7 +34,7 @@ pub(crate) struct LabProbeArgs {
         default_value = "thalweg,softflowd,nfpcapd,pmacctd",
         help_heading = "What to vary"
     )]
-    pub(crate) subjects: Vec<ProbeSubjectArg>,
+    pub(crate) subjects: Vec<Subject>,
     /// How the probe spreads its work [default: ffProbe's table, the other models, pinned, small pages]
     #[arg(long, value_delimiter = ',', value_name = "SHAPES", help_heading = "What to vary")]
     pub(crate) configurations: Vec<Configuration>,
@@ -71,52 +71,4 @@ pub(crate) struct LabProbeArgs {
     /// Seed of captures and of the order of runs
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
-}
-
-/// A part, as on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ProbePartArg {
-    /// ffProbe's table: configurations from memory and from a file
-    Table,
-    /// Kinds of traffic under a few configurations, with export
-    Traffic,
-    /// The number of live flows
-    Flows,
-    /// Other probes on the same file
-    Rivals,
-}
-
-impl ProbePartArg {
-    pub(crate) fn part(self) -> Part {
-        match self {
-            ProbePartArg::Table => Part::Table,
-            ProbePartArg::Traffic => Part::Traffic,
-            ProbePartArg::Flows => Part::Flows,
-            ProbePartArg::Rivals => Part::Rivals,
-        }
-    }
-}
-
-/// Who meters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ProbeSubjectArg {
-    /// This program
-    Thalweg,
-    /// NetFlow 9 to a collector
-    Softflowd,
-    /// Of nfdump: files of its own
-    Nfpcapd,
-    /// Of pmacct: a text file
-    Pmacctd,
-}
-
-impl ProbeSubjectArg {
-    pub(crate) fn subject(self) -> Subject {
-        match self {
-            ProbeSubjectArg::Thalweg => Subject::Thalweg,
-            ProbeSubjectArg::Softflowd => Subject::Softflowd,
-            ProbeSubjectArg::Nfpcapd => Subject::Nfpcapd,
-            ProbeSubjectArg::Pmacctd => Subject::Pmacctd,
-        }
-    }
 }

@@ -18,7 +18,7 @@ Live parts make network namespaces of their own, which needs root, touch nothing
 pub(crate) struct LabNatArgs {
     /// Parts of the experiment; memory is without interfaces, the others are live [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = "What to vary")]
-    pub(crate) only: Vec<NatPartArg>,
+    pub(crate) only: Vec<Part>,
     /// Numbers of sessions in memory [default: 4000,100000,1000000,10000000; 4000,100000 with --quick]
     #[arg(
         long,
@@ -98,33 +98,6 @@ pub(crate) struct LabNatArgs {
     /// Seed of sessions and of the order of runs
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) seed: u64,
-}
-
-/// A part, as on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum NatPartArg {
-    /// Everything without interfaces: set-up, established, tear-down, memory by number of sessions
-    Memory,
-    /// The fastest rate at which new sessions are made and valid
-    SetUp,
-    /// Throughput over established sessions
-    Established,
-    /// How fast sessions are forgotten at one command
-    TearDown,
-    /// How many sessions there can be at once
-    Capacity,
-}
-
-impl NatPartArg {
-    pub(crate) fn part(self) -> Part {
-        match self {
-            NatPartArg::Memory => Part::Memory,
-            NatPartArg::SetUp => Part::SetUp,
-            NatPartArg::Established => Part::Established,
-            NatPartArg::TearDown => Part::TearDown,
-            NatPartArg::Capacity => Part::Capacity,
-        }
-    }
 }
 
 /// Who translates.

@@ -12,8 +12,9 @@ use thalweg_probe::{
     Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeOptions, Shape, Spool, TlsOptions,
 };
 
+use super::choices::{Choice, MODELS, one_of};
 use super::keep::KeepArgs;
-use super::{Cores, ModelArg, parse_cores};
+use super::{Cores, parse_cores};
 
 #[derive(Debug, Args)]
 #[command(after_help = PROBE_HELP)]
@@ -28,8 +29,8 @@ pub(crate) struct ProbeArgs {
           help_heading = "Input")]
     pub(crate) interface: Vec<String>,
     /// How packets of interfaces are captured
-    #[arg(long, value_enum, default_value_t = DriverArg::AfPacket, requires = "interface", help_heading = "Input")]
-    pub(crate) driver: DriverArg,
+    #[arg(long, value_parser = one_of(DRIVERS), default_value = "af-packet", requires = "interface", help_heading = "Input")]
+    pub(crate) driver: LiveDriver,
     /// End after so many seconds
     #[arg(long, value_name = "S", requires = "interface", value_parser = clap::value_parser!(u32).range(1..),
           help_heading = "Input")]
@@ -65,8 +66,8 @@ pub(crate) struct ProbeArgs {
     #[arg(long, help_heading = "Metering")]
     pub(crate) biflow: bool,
     /// Bytes of what are counted
-    #[arg(long, value_enum, default_value_t = CountArg::Ip, help_heading = "Metering")]
-    pub(crate) count: CountArg,
+    #[arg(long, value_parser = one_of(COUNTS), default_value = "ip", help_heading = "Metering")]
+    pub(crate) count: Bytes,
     /// Look at one packet in N only: every Nth, or with `random:N` each by chance
     #[arg(long, value_name = "1:N", value_parser = parse_sampling, help_heading = "Metering")]
     pub(crate) sample: Option<Sampling>,
@@ -74,8 +75,8 @@ pub(crate) struct ProbeArgs {
     #[arg(long, help_heading = "Metering")]
     pub(crate) tunnels: bool,
     /// What names a flow's application
-    #[arg(long, value_enum, default_value_t = ApplicationsArg::Ports, value_name = "BY", help_heading = "Metering")]
-    pub(crate) applications: ApplicationsArg,
+    #[arg(long, value_parser = one_of(APPLICATIONS), default_value = "ports", value_name = "BY", help_heading = "Metering")]
+    pub(crate) applications: Labeling,
     /// A flow without packets for so many seconds is over
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "15", help_heading = "Flow cache")]
     pub(crate) idle_timeout: Nanoseconds,
@@ -136,8 +137,8 @@ pub(crate) struct ProbeArgs {
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
     /// How the work is spread over cores [default: run-to-completion; farm with --readers or --pipelines]
-    #[arg(long, value_enum, help_heading = "Execution")]
-    pub(crate) model: Option<ModelArg>,
+    #[arg(long, value_parser = one_of(MODELS), help_heading = "Execution")]
+    pub(crate) model: Option<ModelKind>,
     /// Worker threads of each pipeline [default: one per core; 1 with --readers or --pipelines]
     #[arg(long, value_name = "W", help_heading = "Execution")]
     pub(crate) workers: Option<NonZeroUsize>,
@@ -148,8 +149,8 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "P", help_heading = "Execution")]
     pub(crate) pipelines: Option<NonZeroUsize>,
     /// How pipelines come by their packets
-    #[arg(long, value_enum, default_value_t = DealArg::Hash, help_heading = "Execution")]
-    pub(crate) deal: DealArg,
+    #[arg(long, value_parser = one_of(DEALS), default_value = "hash", help_heading = "Execution")]
+    pub(crate) deal: Deal,
     /// Chunks in flight in the tokens model
     #[arg(long, value_name = "N", default_value = "24", help_heading = "Execution")]
     pub(crate) tokens: NonZeroUsize,
@@ -180,39 +181,31 @@ pub(crate) enum KeyArg {
     None,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ApplicationsArg {
-    /// Its ports
-    Ports,
-    /// How its first payloads begin; its ports where they say nothing
-    Payload,
-    /// Nothing
-    None,
-}
+/// What names the application of a flow.
+const APPLICATIONS: &[Choice<Labeling>] = &[
+    ("ports", "Its ports", Labeling::Ports),
+    ("payload", "How its first payloads begin; its ports where they say nothing", Labeling::Payload),
+    ("none", "Nothing", Labeling::None),
+];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CountArg {
-    /// IP packets, by their own length fields
-    Ip,
-    /// Frames as they were on the wire
-    Frames,
-}
+const COUNTS: &[Choice<Bytes>] = &[
+    ("ip", "IP packets, by their own length fields", Bytes::Ip),
+    ("frames", "Frames as they were on the wire", Bytes::Frame),
+];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DealArg {
-    /// By a hash of addresses, as a network card fills its receive queues
-    Hash,
-    /// One input each
-    Files,
-}
+const DEALS: &[Choice<Deal>] = &[
+    ("hash", "By a hash of addresses, as a network card fills its receive queues", Deal::Hash),
+    ("files", "One input each", Deal::Files),
+];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DriverArg {
-    /// AF_PACKET: copies, beside the host's own stack
-    AfPacket,
-    /// AF_XDP: the host gets nothing of what comes in, as on a port that only mirrors
-    AfXdp,
-}
+const DRIVERS: &[Choice<LiveDriver>] = &[
+    ("af-packet", "AF_PACKET: copies, beside the host's own stack", LiveDriver::AfPacket),
+    (
+        "af-xdp",
+        "AF_XDP: the host gets nothing of what comes in, as on a port that only mirrors",
+        LiveDriver::AfXdp,
+    ),
+];
 
 /// A time that was given in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,16 +260,9 @@ impl ProbeArgs {
             active_timeout_ns: self.active_timeout.0,
             biflow: self.biflow,
             huge_pages: !self.small_pages,
-            count: match self.count {
-                CountArg::Ip => Bytes::Ip,
-                CountArg::Frames => Bytes::Frame,
-            },
+            count: self.count,
             sampling: self.sample.unwrap_or(Sampling::All),
-            labeling: match self.applications {
-                ApplicationsArg::Ports => Labeling::Ports,
-                ApplicationsArg::Payload => Labeling::Payload,
-                ApplicationsArg::None => Labeling::None,
-            },
+            labeling: self.applications,
             ..MeterOptions::default()
         };
         let files = FileInput {
@@ -284,10 +270,7 @@ impl ProbeArgs {
             loops: self.loops,
             rate_pps: self.rate.map(NonZeroU64::get),
             preload: self.preload,
-            deal: match self.deal {
-                DealArg::Hash => Deal::Hash,
-                DealArg::Files => Deal::Files,
-            },
+            deal: self.deal,
             strict: self.strict,
         };
         let input = match self.interface.is_empty() {
@@ -311,10 +294,7 @@ impl ProbeArgs {
     fn live(&self) -> LiveInput {
         LiveInput {
             interfaces: self.interface.clone(),
-            driver: match self.driver {
-                DriverArg::AfPacket => LiveDriver::AfPacket,
-                DriverArg::AfXdp => LiveDriver::AfXdp,
-            },
+            driver: self.driver,
             seconds: self.seconds,
             packets: self.packets,
         }
@@ -342,7 +322,7 @@ impl ProbeArgs {
     fn shape(&self) -> Result<Shape, String> {
         let is_farm = self.readers.is_some() || self.pipelines.is_some();
         let model = match self.model {
-            Some(model) => ModelKind::from(model),
+            Some(model) => model,
             None if is_farm => ModelKind::Farm,
             None => ModelKind::RunToCompletion,
         };

@@ -68,11 +68,7 @@ fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
             Some((path.display().to_string(), replay))
         }
     };
-    let parts = if args.only.is_empty() {
-        Part::ALL.to_vec()
-    } else {
-        args.only.iter().map(|part| part.part()).collect()
-    };
+    let parts = if args.only.is_empty() { Part::ALL.to_vec() } else { args.only.clone() };
     let quick = args.quick;
     let or = |given: Option<NonZeroUsize>, normal, few| {
         given.map_or(if quick { few } else { normal }, |n| n.get())

@@ -16,7 +16,7 @@ use thalweg_lab::report::Origin;
 
 use super::{LabError, command_line, show_all};
 use crate::Failure;
-use crate::cli::{Format, ForwardingPartArg, LabForwardingArgs, SubjectArg};
+use crate::cli::{Format, LabForwardingArgs, SubjectArg};
 use crate::progress::Steps;
 use crate::signals::stop_on_signals;
 
@@ -83,7 +83,7 @@ fn options(args: &LabForwardingArgs) -> Options {
     Options {
         parts: match args.only.as_slice() {
             [] => Part::ALL.to_vec(),
-            parts => parts.iter().copied().map(ForwardingPartArg::part).collect(),
+            parts => parts.to_vec(),
         },
         frames: if args.frames.is_empty() { sizes() } else { args.frames.clone() },
         scenarios: if args.scenarios.is_empty() { usual() } else { args.scenarios.clone() },

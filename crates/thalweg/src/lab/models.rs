@@ -14,7 +14,7 @@ use thalweg_replay::{ModelKind, Prepared, ReplayOptions, Work};
 use thalweg_text::units::count;
 
 use super::{LabError, command_line, show};
-use crate::cli::{Format, LabModelsArgs, ModelArg};
+use crate::cli::{Format, LabModelsArgs};
 use crate::progress::Steps;
 use crate::{Failure, load_config};
 
@@ -86,7 +86,7 @@ fn setting(args: &LabModelsArgs) -> Result<Setting, Failure> {
     }
     let models: Vec<ModelKind> = match args.models.as_slice() {
         [] => ModelKind::ALL.to_vec(),
-        given => given.iter().map(|model: &ModelArg| ModelKind::from(*model)).collect(),
+        given => given.to_vec(),
     };
     Ok(Setting {
         grid: Grid {
@@ -125,7 +125,7 @@ fn input(args: &LabModelsArgs, packets: u64) -> Result<Input, Failure> {
         });
     }
     let failed = |error| Failure::Lab(LabError::Generate(error));
-    let kind = args.generate.map_or(Generated::Trace, Generated::from);
+    let kind = args.generate.unwrap_or(Generated::Trace);
     match (&args.config, kind) {
         (Some(path), Generated::Flood) => {
             let config = load_config(path)?;

@@ -12,7 +12,7 @@ use thalweg_lab::report::Origin;
 
 use super::{LabError, command_line, forwarding, show_all};
 use crate::Failure;
-use crate::cli::{Format, LabNatArgs, NatPartArg, NatSubjectArg};
+use crate::cli::{Format, LabNatArgs, NatSubjectArg};
 use crate::progress::Steps;
 use crate::signals::stop_on_signals;
 
@@ -65,7 +65,7 @@ fn options(args: &LabNatArgs) -> Options {
     Options {
         parts: match args.only.as_slice() {
             [] => Part::ALL.to_vec(),
-            parts => parts.iter().copied().map(NatPartArg::part).collect(),
+            parts => parts.to_vec(),
         },
         memory_sessions: or(&args.sessions, &MEMORY_QUICK, &usual.memory_sessions),
         fill_room: if quick { FILL_QUICK } else { usual.fill_room },

@@ -46,9 +46,9 @@ fn options(args: &LabProbeArgs) -> Result<Options, Failure> {
     Ok(Options {
         parts: match args.only.as_slice() {
             [] => Part::ALL.to_vec(),
-            parts => parts.iter().map(|part| part.part()).collect(),
+            parts => parts.to_vec(),
         },
-        subjects: args.subjects.iter().map(|subject| subject.subject()).collect(),
+        subjects: args.subjects.clone(),
         configurations: or(Configuration::table()),
         traffic_configurations: or(Configuration::few()),
         traffic: args.traffic.clone(),

@@ -1,0 +1,43 @@
+//! Values of other crates' enums by their names on the command line.
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use thalweg_exec::ModelKind;
+use thalweg_exec::control::SchedulingKind;
+
+/// A name, what help says of it (nothing, if the name says it), and the value.
+pub(super) type Choice<T> = (&'static str, &'static str, T);
+
+/// Takes one of these names.
+pub(super) fn one_of<T: Copy + Send + Sync + 'static>(
+    choices: &'static [Choice<T>],
+) -> impl TypedValueParser<Value = T> {
+    let shown = |(name, help, _): &Choice<T>| match *help {
+        "" => PossibleValue::new(*name),
+        help => PossibleValue::new(*name).help(help),
+    };
+    PossibleValuesParser::new(choices.iter().map(shown)).try_map(|name| {
+        let chosen = choices.iter().find(|choice| choice.0 == name);
+        chosen.map(|choice| choice.2).ok_or("not one of the names")
+    })
+}
+
+/// Execution models.
+pub(super) const MODELS: &[Choice<ModelKind>] = &[
+    ("serial", "One thread runs every stage: the reference for all others", ModelKind::Serial),
+    ("run-to-completion", "Each worker takes a chunk through all stages", ModelKind::RunToCompletion),
+    ("pipeline", "Each worker owns a stage or a group of stages", ModelKind::Pipeline),
+    ("tokens", "N chunks in flight; any free worker takes the next stage of any", ModelKind::Tokens),
+    ("farm", "Readers spread packets by shard; each worker owns some shards", ModelKind::Farm),
+];
+
+/// Schedulings of BGP.
+pub(super) const SCHEDULINGS: &[Choice<SchedulingKind>] = &[
+    ("serial", "One thread does everything: the reference for all others", SchedulingKind::Serial),
+    ("per-peer", "A thread for each neighbor", SchedulingKind::PerPeer),
+    ("dynamic", "A pool of threads takes neighbors that are ready", SchedulingKind::Dynamic),
+    (
+        "sharded",
+        "Neighbors, shards of the routing table and update groups each have a thread that owns them",
+        SchedulingKind::Sharded,
+    ),
+];
