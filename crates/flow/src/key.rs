@@ -17,11 +17,7 @@ use crate::parse::{mpls_label_of, vlan_of};
 use crate::record::{FlowKey, Translation, interface_of_port};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use thalweg_base::{DropReason, NO_PORT, Origin, Packet, PacketFlags};
-
-/// The protocols this file tells apart.
-pub(crate) const ICMP: u8 = 1;
-pub(crate) const TCP: u8 = 6;
-pub(crate) const ICMPV6: u8 = 58;
+use thalweg_wire::ip_protocol::{ICMP, ICMPV6, TCP};
 
 /// Where fields lie in the word of ports and in that of tags.
 const SRC_PORT: u32 = 48;

@@ -37,6 +37,8 @@ use thalweg_dataplane::neighbor::{
 };
 use thalweg_node::live::{LiveTables, PortLink};
 use thalweg_ports::live::LiveClock;
+use thalweg_wire::ethernet::EthernetRepr;
+use thalweg_wire::{EtherType, MacAddr};
 
 use crate::capture::Seen;
 use crate::counters::Counters;
@@ -100,7 +102,7 @@ pub(crate) struct LinkChange {
     /// Whether it is up.
     pub(crate) is_up: bool,
     /// Its MAC address.
-    pub(crate) mac: [u8; 6],
+    pub(crate) mac: MacAddr,
     /// Its MTU.
     pub(crate) mtu: u32,
 }
@@ -529,7 +531,7 @@ impl Host {
     }
 
     /// Sends a packet that waited for its neighbor.
-    fn forward(&mut self, port: u16, mac: [u8; 6], punt: Punt, now_ns: u64) {
+    fn forward(&mut self, port: u16, mac: MacAddr, punt: Punt, now_ns: u64) {
         let Some(link) = self.link(port) else { return self.drop(&punt, DropReason::TransmitFailed) };
         if punt.ip_packet().len() > link.mtu as usize {
             return self.cut(punt, now_ns);
@@ -538,15 +540,11 @@ impl Host {
     }
 
     /// Sends an IP packet one hop on.
-    fn transmit(&self, port: u16, link: PortLink, mac: [u8; 6], class: u8, packet: &[u8], now_ns: u64) {
+    fn transmit(&self, port: u16, link: PortLink, mac: MacAddr, class: u8, packet: &[u8], now_ns: u64) {
         let mut frame = Vec::with_capacity(14 + packet.len());
-        frame.extend_from_slice(&mac);
-        frame.extend_from_slice(&link.mac);
-        frame.extend_from_slice(if packet.first().is_some_and(|byte| byte >> 4 == 6) {
-            &[0x86, 0xdd]
-        } else {
-            &[0x08, 0x00]
-        });
+        let ether_type = EtherType::of_packet(packet);
+        let header = EthernetRepr { destination: mac, source: link.mac, ether_type };
+        frame.extend_from_slice(&header.encode());
         frame.extend_from_slice(packet);
         // Looked at before it was kept or cut; nothing with its last hop comes here.
         if !count_down(&mut frame[14..]) {

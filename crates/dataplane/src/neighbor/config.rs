@@ -1,9 +1,9 @@
 //! What the table is told: its limits, and who the router is on each port.
 
-use super::frame::Mac;
-use super::nd;
 use crate::rate_limit::Rate;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use thalweg_wire::MacAddr;
+use thalweg_wire::ndp::link_local;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -84,7 +84,7 @@ impl Default for NeighborConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortIdentity {
     /// Its MAC address.
-    pub mac: Mac,
+    pub mac: MacAddr,
     /// Its addresses and the length of their networks. With any IPv6 address comes a link-local one, made
     /// from the MAC address if none is given.
     pub addresses: Vec<(IpAddr, u8)>,
@@ -101,14 +101,14 @@ pub struct PortIdentity {
 
 impl PortIdentity {
     /// An untagged port that does not advertise itself.
-    pub fn new(mac: Mac, addresses: Vec<(IpAddr, u8)>, mtu_bytes: u32) -> Self {
+    pub fn new(mac: MacAddr, addresses: Vec<(IpAddr, u8)>, mtu_bytes: u32) -> Self {
         Self { mac, addresses, translated: Vec::new(), mtu_bytes, vlan: None, router_advertisements: false }
     }
 
     /// Adds the link-local address that IPv6 needs, if there is none.
     pub(super) fn completed(mut self) -> Self {
         if self.speaks_ipv6() && self.link_local().is_none() {
-            self.addresses.push((nd::link_local(self.mac).into(), 64));
+            self.addresses.push((link_local(self.mac).into(), 64));
         }
         self
     }

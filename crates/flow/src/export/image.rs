@@ -6,10 +6,10 @@
 //!
 //! Images that an earlier version left have no [`KNOWN`]: ports counted from 0 in two bytes, and 0 where nothing is known.
 
-use crate::key::TCP;
 use crate::record::{Counters, Drops, EndReason, FlowKey, FlowRecord, Translation, interface_of_port};
 use std::net::IpAddr;
 use thalweg_base::{DropReason, mix64};
+use thalweg_wire::ip_protocol::TCP;
 
 /// No image is longer.
 pub const IMAGE_BYTES_MAX: usize = 512;

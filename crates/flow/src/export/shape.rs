@@ -27,10 +27,10 @@
 //! The destination port of ICMP is 256 times the type plus the code, as everywhere in NetFlow.
 
 use super::options::{Times, Version};
-use crate::key::{ICMP, ICMPV6};
 use crate::record::{Counters, FlowRecord, NO_AS, NO_INTERFACE};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use thalweg_base::DropReason;
+use thalweg_wire::ip_protocol::{ICMP, ICMPV6};
 use thalweg_wire::netflow::element::*;
 
 /// `applicationId` (RFC 6759, 4.1): numbers of our own are "user defined".

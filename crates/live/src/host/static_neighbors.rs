@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use thalweg_dataplane::neighbor::{NeighborTable, PortIdentity};
+use thalweg_wire::MacAddr;
 
 use super::Host;
 use crate::router::LiveRouter;
 
 /// The port a neighbor is on, and its address.
 type Key = (u16, IpAddr);
-type Mac = [u8; 6];
 
 /// StaticNeighbors of the kernel that may be in force; as many again are left for the configuration.
 const KERNEL_MAX: usize = 2048;
@@ -56,9 +56,9 @@ impl NeighborSource {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct StaticNeighbors {
-    configured: BTreeMap<Key, Mac>,
-    kernel: BTreeMap<Key, Mac>,
-    in_force: BTreeMap<Key, Mac>,
+    configured: BTreeMap<Key, MacAddr>,
+    kernel: BTreeMap<Key, MacAddr>,
+    in_force: BTreeMap<Key, MacAddr>,
     counts: KernelNeighborCounts,
 }
 
@@ -72,7 +72,7 @@ impl StaticNeighbors {
     }
 
     /// What is to be in force, and the counts of that.
-    fn wanted(&self, is_on_link: impl Fn(Key) -> bool) -> (BTreeMap<Key, Mac>, KernelNeighborCounts) {
+    fn wanted(&self, is_on_link: impl Fn(Key) -> bool) -> (BTreeMap<Key, MacAddr>, KernelNeighborCounts) {
         let mut wanted = self.configured.clone();
         let mut counts = KernelNeighborCounts::default();
         for (key, mac) in &self.kernel {
@@ -138,7 +138,7 @@ impl Host {
     /// Keeps neighbors whose addresses the configuration gives.
     pub(crate) fn configure_neighbors(
         &mut self,
-        static_neighbors: impl IntoIterator<Item = (u16, IpAddr, Mac)>,
+        static_neighbors: impl IntoIterator<Item = (u16, IpAddr, MacAddr)>,
     ) {
         self.static_neighbors
             .configured
@@ -165,7 +165,7 @@ impl LiveRouter {
     /// said before. `None` if the host thread does not come to it.
     pub fn set_kernel_neighbors(
         &self,
-        static_neighbors: impl IntoIterator<Item = (u16, IpAddr, Mac)>,
+        static_neighbors: impl IntoIterator<Item = (u16, IpAddr, MacAddr)>,
     ) -> Option<KernelNeighborCounts> {
         let static_neighbors =
             static_neighbors.into_iter().map(|(port, address, mac)| ((port, address), mac)).collect();
@@ -183,12 +183,12 @@ mod tests {
     use super::*;
     use thalweg_dataplane::neighbor::{NeighborConfig, NeighborState};
 
-    const A: Mac = [2, 0, 0, 0, 0, 1];
-    const B: Mac = [2, 0, 0, 0, 0, 2];
+    const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+    const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
     fn table(wanted_max: usize) -> (NeighborTable, Vec<PortIdentity>) {
         let addresses = vec![("192.0.2.1".parse().unwrap(), 24), ("2001:db8::1".parse().unwrap(), 64)];
-        let identities = vec![PortIdentity::new([2, 0, 0, 0, 0, 9], addresses, 1500)];
+        let identities = vec![PortIdentity::new(MacAddr([2, 0, 0, 0, 0, 9]), addresses, 1500)];
         let config = NeighborConfig { wanted_max, ..NeighborConfig::default() };
         (NeighborTable::new(config, identities.clone(), 0), identities)
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thalweg_base::{IpPrefix, Prefix};
+use thalweg_wire::MacAddr;
 
 use super::ground::{self, Alternatives, alternatives_of};
 use super::{Forwarding, ForwardingView, Inbox, KernelSyncView, Task, rescan, view_of};
@@ -126,10 +127,10 @@ struct State {
 impl State {
     /// Where packets may go that meet a number.
     fn ways(&self, hop: u16, host: Option<IpAddr>) -> Vec<FibWay> {
-        let way = |(port, neighbor, mac): (u16, Option<IpAddr>, Option<[u8; 6]>)| FibWay {
+        let way = |(port, neighbor, mac): (u16, Option<IpAddr>, Option<MacAddr>)| FibWay {
             port: self.ports.get(usize::from(port)).cloned().unwrap_or_default(),
             neighbor,
-            mac: mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":")),
+            mac: mac.map(|mac| mac.to_string()),
             state: None,
         };
         self.tables.ways_of(hop, host).into_iter().map(way).collect()
