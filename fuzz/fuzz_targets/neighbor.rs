@@ -9,9 +9,10 @@ use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use thalweg_dataplane::neighbor::{NeighborConfig, NeighborOutput, NeighborTable, PortIdentity};
+use thalweg_wire::MacAddr;
 use thalweg_wire::checksum::{finish, sum};
 
-const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const OUR4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const OUR6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 
@@ -37,14 +38,14 @@ fn arp(body: &[u8]) -> Vec<u8> {
     let byte = |at: usize| body.get(at).copied().unwrap_or(0);
     let mut frame = vec![0xff; 6];
     if byte(0) & 1 == 1 {
-        frame.copy_from_slice(&MAC);
+        frame.copy_from_slice(&MAC.0);
     }
     let mac = [2, 0, 0, 0, 1, byte(1) & 3];
     frame.extend(mac);
     frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1 + (byte(0) >> 1 & 1)]);
     frame.extend(mac);
     frame.extend([10, 0, 0, byte(2) & 15]);
-    frame.extend(MAC);
+    frame.extend(MAC.0);
     frame.extend([10, 0, 0, byte(3) & 15]);
     frame
 }
@@ -63,7 +64,7 @@ fn nd(body: &[u8]) -> Vec<u8> {
     let pseudo = message.len() as u32 + 58;
     let checksum = finish(sum(&message, sum(&destination, sum(&source, pseudo))));
     message[2..4].copy_from_slice(&checksum.to_be_bytes());
-    let mut frame = MAC.to_vec();
+    let mut frame = MAC.0.to_vec();
     frame.extend([2, 0, 0, 0, 1, byte(5) & 3, 0x86, 0xdd, 0x60, 0, 0, 0]);
     frame.extend((message.len() as u16).to_be_bytes());
     frame.extend([58, 255]);
@@ -73,7 +74,7 @@ fn nd(body: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn settle(table: &mut NeighborTable, told: &mut BTreeMap<(u16, IpAddr), [u8; 6]>) {
+fn settle(table: &mut NeighborTable, told: &mut BTreeMap<(u16, IpAddr), MacAddr>) {
     table.assert_consistent();
     while let Some(output) = table.poll_output() {
         match output {

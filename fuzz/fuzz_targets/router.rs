@@ -24,6 +24,7 @@ use thalweg_dataplane::route::{Adjacency, NextHops, Router};
 use thalweg_dataplane::schedule::{Scheduler, Service};
 use thalweg_exec::{Plan, Scope};
 use thalweg_node::plan::{Nat, RouterParts, RouterPlan, Scratch};
+use thalweg_wire::MacAddr;
 use thalweg_wire::checksum::{finish, sum};
 
 const LINKS: [LinkType; 6] = [
@@ -75,8 +76,8 @@ fn plan() -> RouterPlan {
     let mut next_hops = NextHops::new();
     let out = |port: u16, mtu_bytes| Adjacency::Forward {
         port,
-        destination_mac: [2, 0, 0, 0, 0xff, port as u8],
-        source_mac: [2, 0, 0, 0, 0, port as u8],
+        destination_mac: MacAddr([2, 0, 0, 0, 0xff, port as u8]),
+        source_mac: MacAddr([2, 0, 0, 0, 0, port as u8]),
         mtu_bytes,
     };
     for paths in [

@@ -31,6 +31,7 @@ use thalweg_node::speaker::Speaker;
 use thalweg_node::trace::{NextNeighbor, PacketSpec, Surroundings, TraceView, explain};
 use thalweg_ports::live::RxCounters;
 use thalweg_probe::OutletStatus;
+use thalweg_wire::MacAddr;
 
 use self::rates::Rates;
 use crate::error::RunError;
@@ -164,7 +165,7 @@ impl LiveSide {
     /// Takes over what the kernel says of neighbors on ports; `None` if the host thread does not answer.
     pub(crate) fn set_kernel_neighbors(
         &self,
-        neighbors: impl IntoIterator<Item = (u16, IpAddr, [u8; 6])>,
+        neighbors: impl IntoIterator<Item = (u16, IpAddr, MacAddr)>,
     ) -> Option<KernelNeighborCounts> {
         self.lock().set_kernel_neighbors(neighbors)
     }
@@ -204,7 +205,7 @@ impl LiveSide {
             interface: port.facts.interface,
             mode: port.facts.mode,
             why_not_better: port.facts.why_not_better,
-            mac: mac_text(port.facts.mac),
+            mac: port.facts.mac.to_string(),
             mtu: port.facts.mtu,
             up: up(port.port),
             received: port.received.frames + port.offloaded.received.0,
@@ -363,7 +364,7 @@ impl LiveSide {
         let view = |(neighbor, source): &(Neighbor, NeighborSource)| NeighborView {
             port: self.name(neighbor.port),
             address: neighbor.address.to_string(),
-            mac: neighbor.mac.map(mac_text),
+            mac: neighbor.mac.map(|mac| mac.to_string()),
             state: neighbor.state.name().to_owned(),
             source: neighbor.mac.map(|_| source.name().to_owned()),
             waiting: neighbor.packets_waiting as u64,
@@ -535,8 +536,4 @@ fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::Cla
 
 fn rows(views: impl IntoIterator<Item = impl Serialize>) -> Result<Vec<Value>, String> {
     views.into_iter().map(|view| serde_json::to_value(view).map_err(|error| error.to_string())).collect()
-}
-
-fn mac_text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
 }

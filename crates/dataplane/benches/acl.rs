@@ -19,7 +19,8 @@ use thalweg_dataplane::ingress::Ingress;
 use thalweg_dataplane::lpm::{Fib4Writer, Fib6Writer};
 use thalweg_dataplane::reverse_path::{ReversePath, ReversePathMode};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
-use thalweg_wire::checksum;
+use thalweg_wire::MacAddr;
+use thalweg_wire::{tcp, testing};
 
 const CHUNKS: usize = 10;
 const CHUNK_PACKETS: usize = 1600;
@@ -31,25 +32,22 @@ fn host(rng: &mut XorShift64Star) -> u32 {
 
 const SERVICES: [u16; 8] = [22, 25, 53, 80, 123, 443, 3306, 8080];
 
-fn frame(rng: &mut XorShift64Star) -> [u8; 64] {
-    let mut frame = [0u8; 64];
-    frame[..18].copy_from_slice(b"\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x08\0\x45\0\0\x32");
-    frame[22] = 64;
-    frame[23] = [6, 6, 17, 17, 17, 17, 17, 1][rng.below(8) as usize];
-    frame[26..30].copy_from_slice(&host(rng).to_be_bytes());
-    frame[30..34].copy_from_slice(&host(rng).to_be_bytes());
-    if frame[23] != 1 {
-        frame[34..36].copy_from_slice(&(32768 + rng.below(28000) as u16).to_be_bytes());
-        frame[36..38].copy_from_slice(&SERVICES[rng.below(8) as usize].to_be_bytes());
-    }
-    match frame[23] {
-        6 => (frame[46], frame[47]) = (0x50, 0x10),
-        17 => frame[39] = 30,
-        _ => frame[34] = 8,
-    }
-    let sum = checksum::finish(checksum::sum(&frame[14..34], 0));
-    frame[24..26].copy_from_slice(&sum.to_be_bytes());
-    frame
+fn frame(rng: &mut XorShift64Star) -> Vec<u8> {
+    let protocol = [6, 6, 17, 17, 17, 17, 17, 1][rng.below(8) as usize];
+    let (source, destination) = (Ipv4Addr::from(host(rng)), Ipv4Addr::from(host(rng)));
+    let packet = match protocol {
+        1 => testing::icmp(source, destination, 8, [0; 4], &[0; 22]),
+        _ => {
+            let from = (source, 32768 + rng.below(28000) as u16);
+            let to = (destination, SERVICES[rng.below(8) as usize]);
+            if protocol == 6 {
+                testing::tcp(from, to, tcp::ACK, &[0; 10])
+            } else {
+                testing::udp(from, to, &[0; 22])
+            }
+        }
+    };
+    testing::frame(&packet)
 }
 
 /// Chunks of packets.
@@ -160,8 +158,8 @@ fn reverse_path(bencher: Bencher<'_, '_>, mode: ReversePathMode) {
     let mut next_hops = NextHops::new();
     let ids: Vec<u16> = (0..250u16)
         .filter_map(|n| {
-            let destination_mac = [2, 0, 0, 0, 0, n as u8];
-            let source_mac = [2, 0, 0, 0, 1, 0];
+            let destination_mac = MacAddr([2, 0, 0, 0, 0, n as u8]);
+            let source_mac = MacAddr([2, 0, 0, 0, 1, 0]);
             next_hops.add(&[Adjacency::Forward { port: n % 4, destination_mac, source_mac, mtu_bytes: 1500 }])
         })
         .collect();

@@ -18,7 +18,8 @@ use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::ingress::Ingress;
 use thalweg_dataplane::lpm::{Fib4Writer, Fib6Writer};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
-use thalweg_wire::checksum;
+use thalweg_wire::MacAddr;
+use thalweg_wire::testing;
 
 const CHUNKS: usize = 10;
 const CHUNK_PACKETS: usize = 1600;
@@ -51,11 +52,11 @@ fn bed() -> &'static Bed {
         let mut next_hops = NextHops::new();
         let ids: Vec<u16> = (0..254u16)
             .filter_map(|n| {
-                let destination_mac = [2, 0, 0, 0, 0, n as u8];
+                let destination_mac = MacAddr([2, 0, 0, 0, 0, n as u8]);
                 let forward = Adjacency::Forward {
                     port: n % 4,
                     destination_mac,
-                    source_mac: [2, 0, 0, 0, 1, 0],
+                    source_mac: MacAddr([2, 0, 0, 0, 1, 0]),
                     mtu_bytes: 1500,
                 };
                 next_hops.add(&[forward])
@@ -83,15 +84,7 @@ fn chunks() -> Vec<Chunk> {
             let net = prefixes[rng.below(prefixes.len() as u32) as usize];
             let host = rng.next_u64() as u32 & u32::from(net.hostmask());
             let dst = u32::from(net.network()) | host;
-            let mut frame = [0u8; 64];
-            frame[..18].copy_from_slice(b"\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x08\0\x45\0\0\x32");
-            frame[22] = 64;
-            frame[23] = 17;
-            frame[26..30].copy_from_slice(&[10, 0, 0, 1]);
-            frame[30..34].copy_from_slice(&dst.to_be_bytes());
-            frame[38..40].copy_from_slice(&[0, 30]);
-            let sum = checksum::finish(checksum::sum(&frame[14..34], 0));
-            frame[24..26].copy_from_slice(&sum.to_be_bytes());
+            let frame = testing::frame(&testing::udp(([10, 0, 0, 1], 0), (Ipv4Addr::from(dst), 0), &[0; 22]));
             let at = builder.next_frame_offset();
             builder.buffer_mut()[at..at + 64].copy_from_slice(&frame);
             builder.push(at, 64, 64, 0, LinkType::Ethernet, 0, 0);

@@ -12,7 +12,8 @@ use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use thalweg_base::{Batch, Packet, PacketFlags};
-use thalweg_wire::application::{by_port, ip_protocol};
+use thalweg_wire::application::by_port;
+use thalweg_wire::ip_protocol;
 
 /// What a packet must be like; parts left empty match anything.
 #[derive(Clone, Debug, Default)]

@@ -7,13 +7,13 @@
 //!
 //! IPv6 packets are cut by their sender only (RFC 8200 5); the caller writes "packet too big".
 
-use thalweg_wire::checksum::{finish, sum};
+use thalweg_wire::ipv4::{
+    DONT_FRAGMENT, HEADER_BYTES, Ipv4View, MORE_FRAGMENTS, OFFSET_MASK, write_checksum,
+};
 
 /// Every link takes so much without cutting (RFC 791 3.2): the longest header and eight bytes.
 pub const IPV4_MTU_BYTES_MIN: usize = 68;
 
-const DONT_FRAGMENT: u16 = 0x4000;
-const MORE_FRAGMENTS: u16 = 0x2000;
 const COPIED: u8 = 0x80;
 const END_OF_OPTIONS: u8 = 0;
 const NO_OPERATION: u8 = 1;
@@ -37,25 +37,21 @@ pub enum FragmentationError {
 ///
 /// The header's checksum is made anew, so a packet with a wrong one must not come here.
 pub fn fragment(packet: &[u8], mtu_bytes: usize) -> Result<Vec<Vec<u8>>, FragmentationError> {
-    let header: &[u8; 20] = packet.first_chunk().ok_or(FragmentationError::Malformed)?;
-    let header_len = usize::from(header[0] & 15) * 4;
-    let total_len = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    if header[0] >> 4 != 4 || header_len < 20 || header_len > total_len {
-        return Err(FragmentationError::Malformed);
-    }
-    let packet = packet.get(..total_len).ok_or(FragmentationError::Malformed)?;
-    if total_len <= mtu_bytes {
+    let view = Ipv4View::new(packet).ok().filter(Ipv4View::is_whole);
+    let view = view.ok_or(FragmentationError::Malformed)?;
+    let packet = view.packet();
+    if packet.len() <= mtu_bytes {
         return Ok(vec![packet.to_vec()]);
     }
-    let flags = u16::from_be_bytes([header[6], header[7]]);
+    let flags = view.flags_and_offset();
     if flags & DONT_FRAGMENT != 0 {
         return Err(FragmentationError::DontFragment);
     }
     if mtu_bytes < IPV4_MTU_BYTES_MIN {
         return Err(FragmentationError::MtuTooSmall { mtu_bytes });
     }
-    let (first_header, payload) = packet.split_at(header_len);
-    let start = usize::from(flags & 0x1fff);
+    let (first_header, payload) = packet.split_at(view.header_len());
+    let start = usize::from(flags & OFFSET_MASK);
     if start * 8 + payload.len() > 0xffff {
         return Err(FragmentationError::Malformed);
     }
@@ -85,15 +81,13 @@ fn piece_with(header: &[u8], place: u16, piece: &[u8]) -> Vec<u8> {
     fragment[0] = 0x40 | (header.len() / 4) as u8;
     fragment[2..4].copy_from_slice(&total_len.to_be_bytes());
     fragment[6..8].copy_from_slice(&place.to_be_bytes());
-    fragment[10..12].fill(0);
-    let checksum = finish(sum(&fragment[..header.len()], 0));
-    fragment[10..12].copy_from_slice(&checksum.to_be_bytes());
+    write_checksum(&mut fragment[..header.len()]);
     fragment
 }
 
 /// The header with only those options that are to be copied (RFC 791 3.1).
 fn header_of_later(header: &[u8]) -> Result<Vec<u8>, FragmentationError> {
-    let (fixed, mut options) = header.split_at(20);
+    let (fixed, mut options) = header.split_at(HEADER_BYTES);
     let mut copied = fixed.to_vec();
     while let [kind, rest @ ..] = options {
         match *kind {

@@ -33,16 +33,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use thalweg_base::{
     Batch, DropReason, LinkType, NO_PORT, Packet, PacketFlags, UNKNOWN_PORT, mix64, symmetric_flow_hash,
 };
-use thalweg_wire::application::ip_protocol;
-
-/// Extension headers followed before the chain counts as malformed. Real packets have at most three.
-const IPV6_EXTENSIONS_MAX: usize = 8;
-
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
-const ETHERTYPE_VLAN: u16 = 0x8100;
-const ETHERTYPE_QINQ: u16 = 0x88a8;
-const ETHERTYPE_QINQ_OLD: u16 = 0x9100;
+use thalweg_wire::ipv6::Extensions;
+use thalweg_wire::{EtherType, ip_protocol};
 
 /// Guesses the port a packet came in by when its source does not say: the port whose network holds the
 /// source address, else the port towards the rest of the world.
@@ -177,7 +169,7 @@ impl Ingress {
     fn validate_usual(&self, packet: &mut Packet, frame: &[u8], foresee: &impl Fn(u32)) -> bool {
         // The group bit goes along as a number: 0 where the frame is for one neighbor.
         let (l3_offset, group) = match packet.link {
-            LinkType::Ethernet if frame.get(12..14) == Some(&ETHERTYPE_IPV4.to_be_bytes()) => {
+            LinkType::Ethernet if frame.get(12..14) == Some(&EtherType::IPV4.to_be_bytes()) => {
                 (14, u32::from(frame[0] & 1))
             }
             LinkType::RawIp => (0, 0),
@@ -375,9 +367,9 @@ impl Ingress {
         match packet.link {
             LinkType::Ethernet => {
                 let header: &[u8; 14] = frame.first_chunk().ok_or(DropReason::FrameTooShort)?;
-                match be16(header, 12) {
-                    ETHERTYPE_IPV4 => Ok((14, 4)),
-                    ethertype => self.ethernet_beyond(packet, ethertype, frame, 14),
+                match EtherType(be16(header, 12)) {
+                    EtherType::IPV4 => Ok((14, 4)),
+                    ether_type => self.ethernet_beyond(packet, ether_type, frame, 14),
                 }
             }
             LinkType::RawIp => match frame.first().map(|b| b >> 4) {
@@ -388,11 +380,11 @@ impl Ingress {
             },
             LinkType::LinuxCooked => {
                 let header: &[u8; 16] = frame.first_chunk().ok_or(DropReason::FrameTooShort)?;
-                self.ethernet_beyond(packet, be16(header, 14), frame, 16)
+                self.ethernet_beyond(packet, EtherType(be16(header, 14)), frame, 16)
             }
             LinkType::LinuxCooked2 => {
                 let header: &[u8; 20] = frame.first_chunk().ok_or(DropReason::FrameTooShort)?;
-                self.ethernet_beyond(packet, be16(header, 0), frame, 20)
+                self.ethernet_beyond(packet, EtherType(be16(header, 0)), frame, 20)
             }
             LinkType::BsdLoopback => {
                 // The family is in the byte order of the machine that captured; all values fit one byte.
@@ -420,18 +412,18 @@ impl Ingress {
     fn ethernet_beyond(
         &self,
         packet: &mut Packet,
-        mut ethertype: u16,
+        mut ether_type: EtherType,
         frame: &[u8],
         mut offset: usize,
     ) -> Result<(usize, u8), DropReason> {
         for _ in 0..3 {
-            match ethertype {
-                ETHERTYPE_IPV4 => return Ok((offset, 4)),
-                ETHERTYPE_IPV6 => return Ok((offset, 6)),
-                ETHERTYPE_VLAN | ETHERTYPE_QINQ | ETHERTYPE_QINQ_OLD => {
+            match ether_type {
+                EtherType::IPV4 => return Ok((offset, 4)),
+                EtherType::IPV6 => return Ok((offset, 6)),
+                EtherType::VLAN | EtherType::QINQ | EtherType::QINQ_OLD => {
                     let tag = frame.get(offset..offset + 4).ok_or(DropReason::FrameTooShort)?;
                     packet.port_in = self.vlans.port_behind(packet.port_in, be16_at(tag, 0))?;
-                    ethertype = be16_at(tag, 2);
+                    ether_type = EtherType(be16_at(tag, 2));
                     offset += 4;
                 }
                 _ => {
@@ -562,45 +554,20 @@ fn ipv6_forwardable(src: u128, dst: u128) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Walks the extension headers (RFC 8200 4). Returns where the transport header begins, from the start
-/// of the IP header, and sets protocol and fragment flags.
+/// Walks the extension headers. Returns where the transport header begins, from the start of the IP header, and sets protocol
+/// and fragment flags.
 fn ipv6_chain(packet: &mut Packet, first: u8, l3: &[u8], total_len: usize) -> Result<usize, DropReason> {
-    let mut next = first;
-    let mut at = 40;
-    for _ in 0..=IPV6_EXTENSIONS_MAX {
-        let len = match next {
-            // Hop-by-hop, routing, destination options: length in units of 8 bytes, less the first.
-            0 | 43 | 60 => 8 + usize::from(*l3.get(at + 1).ok_or(DropReason::Ipv6Extension)?) * 8,
-            // Authentication header: in units of 4 bytes, less two.
-            51 => 8 + usize::from(*l3.get(at + 1).ok_or(DropReason::Ipv6Extension)?) * 4,
-            44 => {
-                let offset_and_more = l3.get(at + 2..at + 4).ok_or(DropReason::Ipv6Extension)?;
-                let field = u16::from_be_bytes([offset_and_more[0], offset_and_more[1]]);
-                // An atomic fragment (offset zero, no more) is a whole packet (RFC 6946).
-                if field & 0xfff9 != 0 {
-                    packet.flags.set(PacketFlags::FRAGMENT);
-                }
-                if field & 0xfff8 != 0 {
-                    packet.flags.set(PacketFlags::LATER_FRAGMENT);
-                }
-                8
-            }
-            _ => {
-                packet.protocol = next;
-                return Ok(at);
-            }
-        };
-        next = *l3.get(at).ok_or(DropReason::Ipv6Extension)?;
-        at += len;
-        if at > total_len {
-            return Err(DropReason::Ipv6Extension);
+    let mut extensions = Extensions::new(l3, total_len, first);
+    for extension in extensions.by_ref() {
+        if extension.is_fragment() {
+            packet.flags.set(PacketFlags::FRAGMENT);
         }
-        if packet.flags.has(PacketFlags::LATER_FRAGMENT) {
-            packet.protocol = next;
-            return Ok(at);
+        if extension.is_later_fragment() {
+            packet.flags.set(PacketFlags::LATER_FRAGMENT);
         }
     }
-    Err(DropReason::Ipv6Extension)
+    packet.protocol = extensions.protocol();
+    if extensions.is_complete() { Ok(extensions.at()) } else { Err(DropReason::Ipv6Extension) }
 }
 
 /// Reads ports (or the identifier of an ICMP echo). `len` is what the IP length leaves for the

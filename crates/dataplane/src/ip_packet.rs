@@ -1,18 +1,11 @@
 //! One look at an IP packet from its first byte, for what the router writes itself: errors, answers,
-//! fragments. The fast path has its own eyes ([`crate::ingress`]); here packets come one at a time.
+//! fragments. The fast path loads what it needs itself ([`crate::ingress`]); here packets come one at a time.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use thalweg_wire::checksum::{finish, fold, pseudo_ipv4, sum};
-
-/// Extension headers followed; as at ingress.
-const IPV6_EXTENSIONS_MAX: usize = 8;
-const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
-const AUTHENTICATION: u8 = 51;
-const DESTINATION_OPTIONS: u8 = 60;
-/// "No next header" (RFC 8200, 4.7): also what stands for a chain that cannot be read.
-pub(crate) const NO_PROTOCOL: u8 = 59;
+use std::net::IpAddr;
+use thalweg_wire::checksum::{fold, pseudo_sum, sum};
+use thalweg_wire::ip_protocol::{FRAGMENT, NO_NEXT_HEADER};
+use thalweg_wire::ipv4::Ipv4View;
+use thalweg_wire::ipv6::Ipv6View;
 
 /// What the header of an IP packet says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +25,8 @@ pub struct IpPacket<'a> {
     pub later_fragment: bool,
     /// A fragment, first or later.
     pub fragment: bool,
+    /// DSCP and ECN.
+    pub traffic_class: u8,
     /// Time to live, hop limit.
     pub hop_limit: u8,
     /// All bytes are there that the length field promises.
@@ -42,80 +37,46 @@ impl<'a> IpPacket<'a> {
     /// Reads the header; `None` if it is none or ends early. The IPv4 header's checksum is not looked at.
     pub fn parse(packet: &'a [u8]) -> Option<Self> {
         match packet.first()? >> 4 {
-            4 => Self::parse_ipv4(packet),
-            6 => Self::parse_ipv6(packet),
+            4 => Ipv4View::new(packet).ok().map(Self::of_v4),
+            6 => Ipv6View::new(packet).ok().map(Self::of_v6),
             _ => None,
         }
     }
 
-    fn parse_ipv4(packet: &'a [u8]) -> Option<Self> {
-        let header: &[u8; 20] = packet.first_chunk()?;
-        let header_len = usize::from(header[0] & 15) * 4;
-        let total_len = usize::from(u16::from_be_bytes([header[2], header[3]]));
-        if header_len < 20 || total_len < header_len || packet.len() < header_len {
-            return None;
+    fn of_v4(view: Ipv4View<'a>) -> Self {
+        Self {
+            bytes: view.packet(),
+            source: view.source().into(),
+            destination: view.destination().into(),
+            protocol: view.protocol(),
+            transport_at: view.header_len(),
+            later_fragment: view.is_later_fragment(),
+            fragment: view.is_fragment(),
+            traffic_class: view.traffic_class(),
+            hop_limit: view.ttl(),
+            complete: view.is_whole(),
         }
-        let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff;
-        Some(Self {
-            bytes: packet.get(..total_len).unwrap_or(packet),
-            source: Ipv4Addr::new(header[12], header[13], header[14], header[15]).into(),
-            destination: Ipv4Addr::new(header[16], header[17], header[18], header[19]).into(),
-            protocol: header[9],
-            transport_at: header_len,
-            later_fragment: fragment & 0x1fff != 0,
-            fragment: fragment != 0,
-            hop_limit: header[8],
-            complete: packet.len() >= total_len,
-        })
     }
 
-    fn parse_ipv6(packet: &'a [u8]) -> Option<Self> {
-        let header: &[u8; 40] = packet.first_chunk()?;
-        let total_len = 40 + usize::from(u16::from_be_bytes([header[4], header[5]]));
-        let bytes = packet.get(..total_len).unwrap_or(packet);
-        let mut found = Self {
-            bytes,
-            source: ipv6_at(header, 8)?.into(),
-            destination: ipv6_at(header, 24)?.into(),
-            protocol: header[6],
-            transport_at: 40,
-            later_fragment: false,
-            fragment: false,
-            hop_limit: header[7],
-            complete: packet.len() >= total_len,
-        };
-        found.follow_chain();
-        Some(found)
-    }
-
-    /// Walks IPv6 extension headers up to the transport; leaves "no protocol" where it cannot.
-    fn follow_chain(&mut self) {
-        for _ in 0..IPV6_EXTENSIONS_MAX {
-            let at = self.transport_at;
-            let length = match self.protocol {
-                HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS => {
-                    self.bytes.get(at + 1).map(|&units| (usize::from(units) + 1) * 8)
-                }
-                FRAGMENT => Some(8),
-                AUTHENTICATION => self.bytes.get(at + 1).map(|&words| (usize::from(words) + 2) * 4),
-                _ => return,
-            };
-            let extension = length.and_then(|length| self.bytes.get(at..at + length));
-            let (Some(extension), false) = (extension, self.later_fragment) else {
-                break;
-            };
-            if let (FRAGMENT, [_, _, high, low, ..]) = (self.protocol, extension) {
-                self.fragment = true;
-                self.later_fragment = u16::from_be_bytes([*high, *low]) & 0xfff8 != 0;
-            }
-            self.protocol = extension.first().copied().unwrap_or(NO_PROTOCOL);
-            self.transport_at = at + extension.len();
-            if self.later_fragment {
-                // What follows is the middle of something; its first header is all that is known.
-                return;
-            }
+    fn of_v6(view: Ipv6View<'a>) -> Self {
+        let mut extensions = view.extensions();
+        let (mut fragment, mut later_fragment) = (false, false);
+        for extension in extensions.by_ref() {
+            fragment |= extension.kind == FRAGMENT;
+            later_fragment |= extension.is_later_fragment();
         }
-        self.protocol = NO_PROTOCOL;
+        Self {
+            bytes: view.packet(),
+            source: view.source().into(),
+            destination: view.destination().into(),
+            protocol: if extensions.is_complete() { extensions.protocol() } else { NO_NEXT_HEADER },
+            transport_at: extensions.at(),
+            later_fragment,
+            fragment,
+            traffic_class: view.traffic_class(),
+            hop_limit: view.hop_limit(),
+            complete: view.is_whole(),
+        }
     }
 
     /// From the transport's first byte on.
@@ -134,73 +95,11 @@ impl<'a> IpPacket<'a> {
     }
 }
 
-/// The IPv6 address at an offset.
-pub(crate) fn ipv6_at(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
-    let address: [u8; 16] = bytes.get(at..at + 16)?.try_into().ok()?;
-    Some(address.into())
-}
-
-/// The sum over the pseudo header (RFC 9293 3.1, RFC 8200 8.1). Addresses of two families sum to nothing
-/// useful; callers have packets whose addresses are of one.
-pub(crate) fn pseudo_sum(source: IpAddr, destination: IpAddr, protocol: u8, length: usize) -> u32 {
-    match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            pseudo_ipv4(source.into(), destination.into(), protocol, length as u16)
-        }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            let start = length as u32 + u32::from(protocol);
-            sum(&destination.octets(), sum(&source.octets(), start))
-        }
-        _ => 0,
-    }
-}
-
 /// Whether the checksum over a transport's bytes, pseudo header included, holds.
 pub(crate) fn transport_checksum_holds(packet: &IpPacket<'_>) -> bool {
     let transport = packet.transport();
     let start = pseudo_sum(packet.source, packet.destination, packet.protocol, transport.len());
     fold(sum(transport, start)) == 0xffff
-}
-
-/// A plain IPv4 header, its checksum in place. `id` identifies the datagram should it be fragmented.
-pub(crate) fn ipv4_header(
-    source: Ipv4Addr,
-    destination: Ipv4Addr,
-    protocol: u8,
-    traffic_class: u8,
-    id: u16,
-    payload_len: usize,
-) -> [u8; 20] {
-    let mut header = [0; 20];
-    header[0] = 0x45;
-    header[1] = traffic_class;
-    header[2..4].copy_from_slice(&((20 + payload_len) as u16).to_be_bytes());
-    header[4..6].copy_from_slice(&id.to_be_bytes());
-    header[8] = 64;
-    header[9] = protocol;
-    header[12..16].copy_from_slice(&source.octets());
-    header[16..20].copy_from_slice(&destination.octets());
-    let checksum = finish(sum(&header, 0));
-    header[10..12].copy_from_slice(&checksum.to_be_bytes());
-    header
-}
-
-/// A plain IPv6 header.
-pub(crate) fn ipv6_header(
-    source: Ipv6Addr,
-    destination: Ipv6Addr,
-    protocol: u8,
-    hop_limit: u8,
-    payload_len: usize,
-) -> [u8; 40] {
-    let mut header = [0; 40];
-    header[0] = 0x60;
-    header[4..6].copy_from_slice(&(payload_len as u16).to_be_bytes());
-    header[6] = protocol;
-    header[7] = hop_limit;
-    header[8..24].copy_from_slice(&source.octets());
-    header[24..40].copy_from_slice(&destination.octets());
-    header
 }
 
 /// Counts TTL or hop limit down by one, for a packet that leaves by another way than the fast path.

@@ -195,6 +195,7 @@ mod tests {
     use crate::test_support::*;
     use ipnet::{Ipv4Net, Ipv6Net};
     use std::sync::Arc;
+    use thalweg_wire::MacAddr;
 
     const MODES: [ReversePathMode; 4] = [
         ReversePathMode::Off,
@@ -207,8 +208,8 @@ mod tests {
     fn router() -> Router {
         let to = |port: u16| Adjacency::Forward {
             port,
-            destination_mac: [2, 0, 0, 0, 9, port as u8],
-            source_mac: [2, 0, 0, 0, 1, port as u8],
+            destination_mac: MacAddr([2, 0, 0, 0, 9, port as u8]),
+            source_mac: MacAddr([2, 0, 0, 0, 1, port as u8]),
             mtu_bytes: 1500,
         };
         let mut hops = NextHops::new();

@@ -17,9 +17,8 @@ use crate::lpm::{Fib4, Fib6, Lpm, NEXT_HOP_MAX};
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use thalweg_base::{BATCH_PACKETS, Batch, DropReason, NO_PORT, Packet};
-
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
+use thalweg_wire::ethernet::EthernetRepr;
+use thalweg_wire::{EtherType, MacAddr};
 
 /// What to do with a packet that matched a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +28,9 @@ pub enum Adjacency {
         /// The egress port.
         port: u16,
         /// The neighbor's MAC address.
-        destination_mac: [u8; 6],
+        destination_mac: MacAddr,
         /// The port's own MAC address.
-        source_mac: [u8; 6],
+        source_mac: MacAddr,
         /// Largest IP packet the port takes.
         mtu_bytes: u32,
     },
@@ -84,11 +83,12 @@ impl From<Adjacency> for Rewrite {
         };
         match adjacency {
             Adjacency::Forward { port, destination_mac, source_mac, mtu_bytes } => {
-                let mut header = [0; 14];
-                header[..6].copy_from_slice(&destination_mac);
-                header[6..12].copy_from_slice(&source_mac);
-                header[12..].copy_from_slice(&ETHERTYPE_IPV4.to_be_bytes());
-                Rewrite { header, drop_code: 0, port, mtu_bytes }
+                let header = EthernetRepr {
+                    destination: destination_mac,
+                    source: source_mac,
+                    ether_type: EtherType::IPV4,
+                };
+                Rewrite { header: header.encode(), drop_code: 0, port, mtu_bytes }
             }
             Adjacency::Glean { port } => dropped(DropReason::NeighborUnresolved, port),
             Adjacency::Local { port } => dropped(DropReason::Local, port),
@@ -103,8 +103,8 @@ impl Rewrite {
         match DropReason::from_code(self.drop_code) {
             None => Adjacency::Forward {
                 port: self.port,
-                destination_mac: [a, b, c, d, e, f],
-                source_mac,
+                destination_mac: MacAddr([a, b, c, d, e, f]),
+                source_mac: MacAddr(source_mac),
                 mtu_bytes: self.mtu_bytes,
             },
             Some(DropReason::NeighborUnresolved) => Adjacency::Glean { port: self.port },
@@ -412,7 +412,7 @@ fn forward_ipv6(next_hops: &NextHops, batch: &mut Batch<'_>, i: usize, hop: u16)
     let Some(header) = frame.first_chunk_mut::<54>() else { return };
     let Some(rewrite) = admit(next_hops, packet, hop, header[21]) else { return };
     header[..14].copy_from_slice(&rewrite.header);
-    header[12..14].copy_from_slice(&ETHERTYPE_IPV6.to_be_bytes());
+    header[12..14].copy_from_slice(&EtherType::IPV6.to_be_bytes());
     header[21] -= 1;
 }
 

@@ -2,6 +2,9 @@
 
 use etherparse::PacketBuilder;
 use thalweg_base::{Chunk, ChunkBuilder, LinkType};
+use thalweg_wire::{EtherType, testing};
+
+pub(crate) use thalweg_wire::testing::with_ipv4_field;
 
 /// A frame as a source would deliver it.
 pub(crate) struct Frame {
@@ -61,22 +64,5 @@ pub(crate) fn udp6(src: [u8; 16], dst: [u8; 16], src_port: u16, dst_port: u16, p
 
 /// Puts an Ethernet header with the given tags and type before an IP packet.
 pub(crate) fn ethernet(tags: &[u16], ethertype: u16, ip: &[u8]) -> Vec<u8> {
-    let mut out = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
-    for (i, tag) in tags.iter().enumerate() {
-        out.extend(if i + 1 < tags.len() { [0x88, 0xa8] } else { [0x81, 0x00] });
-        out.extend(tag.to_be_bytes());
-    }
-    out.extend(ethertype.to_be_bytes());
-    out.extend(ip);
-    out
-}
-
-/// Sets a field of an IPv4 header and recomputes its checksum.
-pub(crate) fn with_ipv4_field(mut ip: Vec<u8>, at: usize, value: &[u8]) -> Vec<u8> {
-    ip[at..at + value.len()].copy_from_slice(value);
-    let header_len = usize::from(ip[0] & 15) * 4;
-    ip[10..12].fill(0);
-    let sum = thalweg_wire::checksum::finish(thalweg_wire::checksum::sum(&ip[..header_len], 0));
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    ip
+    [&testing::ethernet_header(tags, EtherType(ethertype))[..], ip].concat()
 }

@@ -20,14 +20,14 @@
 //! priority bits: they go out as 0.
 
 use thalweg_base::{DropReason, NO_PORT};
+use thalweg_wire::EtherType;
+use thalweg_wire::ethernet::ADDRESS_BYTES;
+use thalweg_wire::vlan::{TAG_BYTES, id_of};
 
 /// VLANs there are: 0 stands for none, 4095 is reserved.
 pub const VLAN_IDS: std::ops::RangeInclusive<u16> = 1..=4094;
-/// What a tag adds to a frame.
-pub const TAG_BYTES: usize = 4;
-const ID_BITS: u16 = 0x0fff;
-const ETHERTYPE_VLAN: u16 = 0x8100;
-const MACS: usize = 12;
+/// Values of a tag's VLAN field.
+const IDS: usize = 1 << 12;
 
 /// What a port is to tags.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +36,7 @@ enum Side {
     #[default]
     Plain,
     /// It has sub-interfaces: by VLAN, the port or [`NO_PORT`].
-    Parent(Box<[u16; ID_BITS as usize + 1]>),
+    Parent(Box<[u16; IDS]>),
     /// It takes none: it is a sub-interface itself, or on a wire and without any.
     Refusing,
 }
@@ -56,7 +56,7 @@ impl VlanTable {
             if let Side::Parent(ports) = table.side(parent) {
                 ports[usize::from(vlan)] = port;
             } else {
-                let mut ports = Box::new([NO_PORT; ID_BITS as usize + 1]);
+                let mut ports = Box::new([NO_PORT; IDS]);
                 ports[usize::from(vlan)] = port;
                 *table.side(parent) = Side::Parent(ports);
             }
@@ -89,7 +89,7 @@ impl VlanTable {
 
     /// The port that a frame with this tag came in by, where without it that would be `port`.
     pub fn port_behind(&self, port: u16, tag: u16) -> Result<u16, DropReason> {
-        let vlan = tag & ID_BITS;
+        let vlan = id_of(tag);
         match self.sides.get(usize::from(port)) {
             None | Some(Side::Plain) => Ok(port),
             Some(_) if vlan == 0 => Ok(port),
@@ -115,13 +115,13 @@ impl EgressTag {
     /// Writes the frame with the tag into `out`, after the MAC addresses. Answers how long it is now; `None` if it
     /// has no Ethernet header or does not fit.
     pub fn write(self, frame: &[u8], out: &mut [u8]) -> Option<usize> {
-        let (macs, rest) = frame.split_at_checked(MACS)?;
+        let (macs, rest) = frame.split_at_checked(ADDRESS_BYTES)?;
         let len = frame.len() + TAG_BYTES;
         let out = out.get_mut(..len)?;
-        out[..MACS].copy_from_slice(macs);
-        out[MACS..MACS + 2].copy_from_slice(&ETHERTYPE_VLAN.to_be_bytes());
-        out[MACS + 2..MACS + 4].copy_from_slice(&self.tci.to_be_bytes());
-        out[MACS + TAG_BYTES..].copy_from_slice(rest);
+        out[..ADDRESS_BYTES].copy_from_slice(macs);
+        out[ADDRESS_BYTES..ADDRESS_BYTES + 2].copy_from_slice(&EtherType::VLAN.to_be_bytes());
+        out[ADDRESS_BYTES + 2..ADDRESS_BYTES + 4].copy_from_slice(&self.tci.to_be_bytes());
+        out[ADDRESS_BYTES + TAG_BYTES..].copy_from_slice(rest);
         Some(len)
     }
 }

@@ -8,6 +8,7 @@ use divan::counter::ItemsCount;
 use thalweg_base::{Chunk, ChunkBuilder, LinkType, XorShift64Star};
 use thalweg_flow::application::look;
 use thalweg_flow::parse::{ParseOptions, parse};
+use thalweg_wire::{EtherType, testing};
 
 const CHUNKS: usize = 10;
 const CHUNK_PACKETS: usize = 1600;
@@ -37,23 +38,21 @@ fn chunks(front: Front, version: u8) -> Vec<Chunk> {
 }
 
 fn frame(front: Front, version: u8, random: u64) -> Vec<u8> {
-    let ether_type: [u8; 2] = if version == 4 { [0x08, 0x00] } else { [0x86, 0xdd] };
     let protocol = if random & 1 == 0 { 6 } else { 17 };
-    let mut out = vec![2; 12];
-    match front {
-        Front::Bare => out.extend(ether_type),
-        Front::Vlan => out.extend([&[0x81, 0x00, 0x00, 0x07], &ether_type[..]].concat()),
-        Front::Mpls => out.extend([0x88, 0x47, 0x00, 0x01, 0x01, 0x40]),
-    }
-    let ports_and_more = [random.to_be_bytes(), [0x50; 8], [0; 8]].concat();
-    if version == 4 {
-        out.extend([0x45, 0, 0, 44, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    } else {
-        out.extend([0x60, 0, 0, 0, 0, 24, protocol, 64]);
-        out.extend([0x20; 32]);
-    }
-    out.extend(ports_and_more);
-    out
+    let segment = [random.to_be_bytes(), [0x50; 8], [0; 8]].concat();
+    let packet = match version {
+        4 => testing::ip([10, 0, 0, 1], [10, 0, 0, 2], protocol, &segment),
+        _ => testing::ip([0x2020u16; 8], [0x2020u16; 8], protocol, &segment),
+    };
+    let ether_type = EtherType::of_packet(&packet);
+    let header = match front {
+        Front::Bare => testing::ethernet_header(&[], ether_type),
+        Front::Vlan => testing::ethernet_header(&[7], ether_type),
+        Front::Mpls => {
+            [testing::ethernet_header(&[], EtherType::MPLS), vec![0x00, 0x01, 0x01, 0x40]].concat()
+        }
+    };
+    [header, packet].concat()
 }
 
 fn measure(bencher: Bencher<'_, '_>, front: Front, version: u8, options: ParseOptions) {

@@ -28,7 +28,8 @@ pub use name::server_name;
 
 use crate::parse::payload_of;
 use thalweg_base::{Packet, PacketFlags};
-use thalweg_wire::application::{by_any_port, by_ip_protocol, ip_protocol};
+use thalweg_wire::application::{by_any_port, by_ip_protocol};
+use thalweg_wire::ip_protocol;
 
 /// Packets with payload of one direction that are worth looking at.
 pub const PAYLOADS_MAX: usize = 2;

@@ -40,7 +40,7 @@ mod flood;
 mod index;
 mod lifetime;
 
-use crate::key::{Facts, Key, Matching, Outcome, TCP};
+use crate::key::{Facts, Key, Matching, Outcome};
 use crate::memory::Refused;
 use crate::meter::options::{MeterError, MeterOptions};
 use crate::meter::totals::{Amount, MeterTotals};
@@ -52,12 +52,8 @@ use flood::Flood;
 use index::Index;
 use lifetime::{Lifetime, Timeouts};
 use thalweg_base::DropReason;
-
-/// TCP's flags.
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const ACK: u8 = 16;
+use thalweg_wire::ip_protocol::TCP;
+use thalweg_wire::tcp::{ACK, FIN, RST, SYN};
 
 /// Flows that are looked at for the one that has to go.
 const CHANCES: usize = 32;

@@ -17,9 +17,7 @@ use crate::parse::{mpls_label_of, vlan_of};
 use crate::record::{FlowKey, Translation, interface_of_port, is_icmp};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use thalweg_base::{DropReason, NO_PORT, Origin, Packet, PacketFlags};
-
-/// The protocols this file tells apart.
-pub(crate) const TCP: u8 = 6;
+use thalweg_wire::ip_protocol::TCP;
 
 /// Where fields lie in the word of ports and in that of tags.
 const SRC_PORT: u32 = 48;

@@ -32,10 +32,8 @@ pub mod tunnel;
 
 use link::{LinkFacts, Network, Protocol};
 use thalweg_base::{DropReason, LinkType, Packet, PacketFlags};
-use thalweg_wire::application::ip_protocol;
-
-/// Extension headers of IPv6 that are followed. Real packets have at most three.
-const EXTENSIONS_MAX: usize = 8;
+use thalweg_wire::ipv6::Extensions;
+use thalweg_wire::{EtherType, ip_protocol};
 
 /// What is looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,7 +104,7 @@ fn is_bare(packet: &Packet) -> bool {
 fn one_tag(frame: &[u8], packet: &Packet) -> Option<u16> {
     let header = frame.first_chunk::<18>()?;
     let is_tag =
-        packet.link == LinkType::Ethernet && packet.l3_offset == 18 && be16(header, 12) == link::VLAN;
+        packet.link == LinkType::Ethernet && packet.l3_offset == 18 && be16(header, 12) == EtherType::VLAN.0;
     is_tag.then(|| be16(header, 14))
 }
 
@@ -133,13 +131,13 @@ fn usual_network(link: LinkType, frame: &[u8]) -> Option<(usize, Protocol)> {
     match link {
         LinkType::Ethernet => {
             let header = frame.first_chunk::<18>()?;
-            let (at, ether_type) = match be16(header, 12) {
-                link::VLAN => (18, be16(header, 16)),
+            let (at, ether_type) = match EtherType(be16(header, 12)) {
+                EtherType::VLAN => (18, EtherType(be16(header, 16))),
                 ether_type => (14, ether_type),
             };
             match ether_type {
-                link::IPV4 => Some((at, Protocol::Ipv4)),
-                link::IPV6 => Some((at, Protocol::Ipv6)),
+                EtherType::IPV4 => Some((at, Protocol::Ipv4)),
+                EtherType::IPV6 => Some((at, Protocol::Ipv6)),
                 _ => None,
             }
         }
@@ -286,7 +284,7 @@ impl IpFacts {
         let header: &[u8; 40] = l3.first_chunk().ok_or(DropReason::IpHeaderLength)?;
         let end = match (be16(header, 4), header[6]) {
             // None of these is ever empty, so the length is elsewhere (RFC 2675) or nowhere.
-            (0, 0 | ip_protocol::TCP | ip_protocol::UDP) => wire_len,
+            (0, ip_protocol::HOP_BY_HOP | ip_protocol::TCP | ip_protocol::UDP) => wire_len,
             (claimed, _) => (40 + usize::from(claimed)).min(wire_len),
         };
         let mut facts = Self {
@@ -302,28 +300,14 @@ impl IpFacts {
         Ok(facts)
     }
 
-    /// Goes on to the last header of the chain, or to the first that cannot be read: one that does not fit, or the one
-    /// after too many.
+    /// Goes on to the last header of the chain, or to the first that cannot be read.
     fn follow_extensions(&mut self, l3: &[u8]) {
-        for _ in 0..EXTENSIONS_MAX {
-            let (next, len, fragment) = match (self.protocol, l3.get(self.l4..).unwrap_or_default()) {
-                // Hop-by-hop, routing, destination options: in units of 8 bytes, less the first.
-                (0 | 43 | 60, &[next, units, ..]) => (next, 8 + usize::from(units) * 8, 0),
-                (44, &[next, _, high, low, ..]) => (next, 8, u16::from_be_bytes([high, low])),
-                // Authentication header: in units of 4 bytes, less two.
-                (51, &[next, units, ..]) => (next, 8 + usize::from(units) * 4, 0),
-                _ => return,
-            };
-            if self.l4 + len > self.end {
-                return;
-            }
-            self.flags |= fragment_flags(fragment & 0xfff9 != 0, fragment & 0xfff8 != 0);
-            self.protocol = next;
-            self.l4 += len;
-            if self.flags & PacketFlags::LATER_FRAGMENT != 0 {
-                return;
-            }
+        let mut extensions = Extensions::new(l3, self.end, self.protocol);
+        for extension in extensions.by_ref() {
+            self.flags |= fragment_flags(extension.is_fragment(), extension.is_later_fragment());
         }
+        self.protocol = extensions.protocol();
+        self.l4 = extensions.at();
     }
 
     fn read_ports(&mut self, l3: &[u8]) {

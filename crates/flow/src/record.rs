@@ -8,6 +8,7 @@
 
 use std::net::IpAddr;
 use thalweg_base::{DropReason, NO_PORT};
+use thalweg_wire::ip_protocol::{ICMP, ICMPV6};
 
 /// No autonomous system is known: an address that no BGP route covers (RFC 7607 keeps 0 free for this).
 pub const NO_AS: u32 = 0;
@@ -17,9 +18,6 @@ pub const NO_INTERFACE: u32 = 0;
 
 /// A record names a sampler that its exporter has not described: how many packets stand for one is not known.
 pub const SAMPLING_UNKNOWN: u32 = 0;
-
-pub(crate) const ICMP: u8 = 1;
-pub(crate) const ICMPV6: u8 = 58;
 
 /// Whether a protocol has a type and a code where others have ports.
 #[inline(always)]

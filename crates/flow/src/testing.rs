@@ -2,6 +2,10 @@
 
 use std::net::IpAddr;
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, PacketFlags};
+use thalweg_wire::ipv4::{Ipv4Repr, MORE_FRAGMENTS};
+use thalweg_wire::ipv6::{FragmentRepr, Ipv6Repr};
+use thalweg_wire::testing::{ethernet_header, ipv4};
+use thalweg_wire::{EtherType, ip_protocol};
 
 /// A packet to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,35 +98,37 @@ impl Sample {
     fn packet(&self) -> Vec<u8> {
         let transport = self.transport();
         let (id, later) = self.fragment.unwrap_or_default();
-        let mut bytes;
         match (self.src, self.dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
-                bytes = vec![0x45, self.traffic_class];
-                bytes.extend((20 + transport.len() as u16).to_be_bytes());
-                bytes.extend(id.to_be_bytes());
-                let offset = if later { 100u16 } else { 0 } | u16::from(self.fragment.is_some()) << 13;
-                bytes.extend(offset.to_be_bytes());
-                bytes.extend([self.ttl, self.protocol, 0, 0]);
-                bytes.extend(src.octets());
-                bytes.extend(dst.octets());
+                let more = if self.fragment.is_some() { MORE_FRAGMENTS } else { 0 };
+                let header = Ipv4Repr {
+                    ttl: self.ttl,
+                    traffic_class: self.traffic_class,
+                    identification: id,
+                    flags_and_offset: more | if later { 100 } else { 0 },
+                    ..Ipv4Repr::new(src, dst, self.protocol, transport.len())
+                };
+                ipv4(header, &transport)
             }
             (IpAddr::V6(src), IpAddr::V6(dst)) => {
-                let fragment = if self.fragment.is_some() { 8 } else { 0 };
-                let (class, length) = (self.traffic_class, transport.len() as u16 + fragment);
-                bytes = vec![0x60 | class >> 4, class << 4, 0, 0];
-                bytes.extend(length.to_be_bytes());
-                bytes.extend([if fragment > 0 { 44 } else { self.protocol }, self.ttl]);
-                bytes.extend(src.octets());
-                bytes.extend(dst.octets());
-                if fragment > 0 {
-                    bytes.extend([self.protocol, 0, if later { 3 } else { 0 }, 1, 0, 0]);
-                    bytes.extend(id.to_be_bytes());
-                }
+                let (next_header, payload) = match self.fragment {
+                    None => (self.protocol, transport),
+                    Some(_) => {
+                        let field = if later { 0x0301 } else { 1 };
+                        let fragment =
+                            FragmentRepr { next_header: self.protocol, field, identification: id.into() };
+                        (ip_protocol::FRAGMENT, [&fragment.encode()[..], &transport].concat())
+                    }
+                };
+                let header = Ipv6Repr {
+                    hop_limit: self.ttl,
+                    traffic_class: self.traffic_class,
+                    ..Ipv6Repr::new(src, dst, next_header, payload.len())
+                };
+                [&header.encode()[..], &payload].concat()
             }
             _ => panic!("addresses of two families"),
         }
-        bytes.extend(transport);
-        bytes
     }
 
     /// Bytes of the IP packet.
@@ -132,21 +138,18 @@ impl Sample {
 
     /// The frame, and where the IP packet begins in it.
     fn frame(&self) -> (Vec<u8>, u16) {
-        let ethertype: u16 = if self.src.is_ipv4() { 0x0800 } else { 0x86dd };
-        let mut bytes = vec![2; 12];
-        if self.vlan != 0 {
-            bytes.extend([0x81, 0x00]);
-            bytes.extend(self.vlan.to_be_bytes());
-        }
-        match self.label {
-            Some(label) => {
-                bytes.extend([0x88, 0x47]);
-                bytes.extend((label << 12 | 1 << 8 | 64).to_be_bytes());
-            }
-            None => bytes.extend(ethertype.to_be_bytes()),
+        let packet = self.packet();
+        let ether_type = match self.label {
+            Some(_) => EtherType::MPLS,
+            None => EtherType::of_packet(&packet),
+        };
+        let tags = if self.vlan != 0 { &[self.vlan][..] } else { &[] };
+        let mut bytes = ethernet_header(tags, ether_type);
+        if let Some(label) = self.label {
+            bytes.extend((label << 12 | 1 << 8 | 64).to_be_bytes());
         }
         let l3_offset = bytes.len() as u16;
-        bytes.extend(self.packet());
+        bytes.extend(packet);
         bytes.resize(bytes.len().max(60), 0);
         (bytes, l3_offset)
     }

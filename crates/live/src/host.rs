@@ -38,6 +38,8 @@ use thalweg_dataplane::neighbor::{
 use thalweg_node::forwarding::ForwardingTables;
 use thalweg_node::live::PortLink;
 use thalweg_ports::live::LiveClock;
+use thalweg_wire::ethernet::EthernetRepr;
+use thalweg_wire::{EtherType, MacAddr};
 
 use crate::capture::Seen;
 use crate::counters::Counters;
@@ -502,7 +504,7 @@ impl Host {
     }
 
     /// Sends a packet that waited for its neighbor.
-    fn forward(&mut self, port: u16, mac: [u8; 6], punt: Punt, now_ns: u64) {
+    fn forward(&mut self, port: u16, mac: MacAddr, punt: Punt, now_ns: u64) {
         let Some(link) = self.tables.read().port(port) else {
             return self.drop(&punt, DropReason::TransmitFailed);
         };
@@ -513,15 +515,11 @@ impl Host {
     }
 
     /// Sends an IP packet one hop on.
-    fn transmit(&self, port: u16, link: PortLink, mac: [u8; 6], class: u8, packet: &[u8], now_ns: u64) {
+    fn transmit(&self, port: u16, link: PortLink, mac: MacAddr, class: u8, packet: &[u8], now_ns: u64) {
         let mut frame = Vec::with_capacity(14 + packet.len());
-        frame.extend_from_slice(&mac);
-        frame.extend_from_slice(&link.mac);
-        frame.extend_from_slice(if packet.first().is_some_and(|byte| byte >> 4 == 6) {
-            &[0x86, 0xdd]
-        } else {
-            &[0x08, 0x00]
-        });
+        let ether_type = EtherType::of_packet(packet);
+        let header = EthernetRepr { destination: mac, source: link.mac, ether_type };
+        frame.extend_from_slice(&header.encode());
         frame.extend_from_slice(packet);
         // Looked at before it was kept or cut; nothing with its last hop comes here.
         if !count_down(&mut frame[14..]) {

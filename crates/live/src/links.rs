@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender};
 use thalweg_ports::kernel::{KernelError, KernelEvent, Monitor, Watch};
 use thalweg_ports::live::link::{LinkFacts, Links, ReadLink};
+use thalweg_wire::MacAddr;
 
 use crate::port_mac::PortMac;
 use crate::punt::LinkChange;
@@ -168,7 +169,7 @@ impl LinkWatcher {
 fn change_of(watched: &Watched, facts: Option<&LinkFacts>, known: Option<LinkChange>) -> LinkChange {
     let before = known.map(|known| (known.mac, known.mtu));
     let now = facts.map(|facts| (watched.mac.with(facts.mac), facts.mtu));
-    let (mac, mtu) = now.or(before).unwrap_or_else(|| (watched.mac.with([0; 6]), u32::MAX));
+    let (mac, mtu) = now.or(before).unwrap_or_else(|| (watched.mac.with(MacAddr([0; 6])), u32::MAX));
     LinkChange {
         port: watched.port,
         is_up: facts.is_some_and(|facts| facts.is_up && facts.has_carrier),

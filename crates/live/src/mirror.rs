@@ -19,6 +19,7 @@ use thalweg_node::config::PortConfig;
 use thalweg_ports::kernel::{add_address, remove_address};
 use thalweg_ports::live::tap::{self, TapControl, TapOptions};
 use thalweg_ports::live::{LiveClock, LiveError, LiveSource, PortRx, PortTx, SourceOptions, SourceWaker};
+use thalweg_wire::MacAddr;
 
 use crate::counters::Counters;
 use crate::halves::HalvesSlot;
@@ -66,7 +67,7 @@ pub(crate) type MirrorHalves = Vec<(u16, Box<dyn PortRx>)>;
 impl Mirrors {
     /// Makes the mirrors that the configuration asks for.
     pub(crate) fn open(
-        ports: &[(u16, &PortConfig, [u8; 6], u32)],
+        ports: &[(u16, &PortConfig, MacAddr, u32)],
     ) -> Result<(Self, MirrorHalves), LiveError> {
         let mut mirrors = Self::default();
         let mut halves = MirrorHalves::new();
@@ -122,7 +123,7 @@ impl Mirrors {
     }
 
     /// Makes a mirror like its port.
-    pub(crate) fn follow(&mut self, port: u16, is_up: bool, mac: [u8; 6], mtu: u32) {
+    pub(crate) fn follow(&mut self, port: u16, is_up: bool, mac: MacAddr, mtu: u32) {
         let Some(mirror) = self.mirrors.iter().find(|mirror| mirror.port == port) else { return };
         let control = &mirror.control;
         let mac = known_mac(mac).map(|mac| control.set_mac(mac));
@@ -159,8 +160,8 @@ impl Mirrors {
 }
 
 /// The MAC address of a port, if it is known: it is not before its interface is there.
-fn known_mac(mac: [u8; 6]) -> Option<[u8; 6]> {
-    (mac != [0; 6]).then_some(mac)
+fn known_mac(mac: MacAddr) -> Option<MacAddr> {
+    (mac != MacAddr::ZERO).then_some(mac)
 }
 
 /// Sends what the system sends by mirrors: the body of a thread.

@@ -12,6 +12,7 @@ use thalweg_ports::live::tap::{self, TapControl, TapOptions};
 use thalweg_ports::live::xdp::offload::Offload;
 use thalweg_ports::live::xdp::{self, XdpMode, XdpOptions};
 use thalweg_ports::live::{LiveError, Port, PortFacts};
+use thalweg_wire::MacAddr;
 
 /// Why a router cannot run on its interfaces.
 #[derive(Debug)]
@@ -185,7 +186,7 @@ pub(crate) fn wait_for(
 fn open_for_vlans(
     interface: &InterfaceConfig,
     queues: usize,
-    mac: Option<[u8; 6]>,
+    mac: Option<MacAddr>,
 ) -> Result<Port, LiveError> {
     let mut port = open_packet(interface, queues, mac)?;
     port.facts.why_not_better.get_or_insert(TAGS_ARE_TAKEN_OFF.to_owned());
@@ -196,7 +197,7 @@ fn open_for_vlans(
 fn open_instead(
     interface: &InterfaceConfig,
     queues: usize,
-    mac: Option<[u8; 6]>,
+    mac: Option<MacAddr>,
     why: &LiveError,
 ) -> Result<Port, LiveError> {
     let mut port = open_packet(interface, queues, mac)?;
@@ -211,7 +212,7 @@ pub(crate) const TAGS_ARE_TAKEN_OFF: &str = "AF_XDP does not see VLAN tags that 
 fn open_xdp(
     interface: &InterfaceConfig,
     queues: usize,
-    mac: Option<[u8; 6]>,
+    mac: Option<MacAddr>,
     offload: Option<Arc<Offload>>,
 ) -> Result<Port, LiveError> {
     if mac.is_some() {
@@ -240,7 +241,7 @@ pub(crate) fn no_own_mac(interface: &str) -> LiveError {
     LiveError::BadOption { interface: interface.to_owned(), why }
 }
 
-fn open_packet(interface: &InterfaceConfig, queues: usize, mac: Option<[u8; 6]>) -> Result<Port, LiveError> {
+fn open_packet(interface: &InterfaceConfig, queues: usize, mac: Option<MacAddr>) -> Result<Port, LiveError> {
     packet::open(&PacketOptions { mac, queues, ..PacketOptions::new(&interface.name) })
 }
 

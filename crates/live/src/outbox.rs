@@ -22,8 +22,9 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use thalweg_base::{DropReason, NO_PORT};
 use thalweg_dataplane::egress::{EgressQueue, Next, mark_frame_ce};
-use thalweg_dataplane::vlan::{EgressTag, TAG_BYTES, VlanTable};
+use thalweg_dataplane::vlan::{EgressTag, VlanTable};
 use thalweg_ports::live::{NotTaken, PortTx, TxCounters};
+use thalweg_wire::vlan::TAG_BYTES;
 
 use crate::capture::Seen;
 use crate::counters::Counters;

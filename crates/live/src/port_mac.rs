@@ -1,6 +1,7 @@
 //! Which MAC address the router has on a port.
 
 use thalweg_node::config::{Driver, PortConfig};
+use thalweg_wire::MacAddr;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +12,7 @@ pub(crate) enum PortMac {
     /// one address do not hear each other.
     Beside,
     /// The configuration's.
-    Configured([u8; 6]),
+    Configured(MacAddr),
 }
 
 impl PortMac {
@@ -27,15 +28,15 @@ impl PortMac {
     }
 
     /// The address, where the interface has this one.
-    pub(crate) fn with(self, interface: [u8; 6]) -> [u8; 6] {
+    pub(crate) fn with(self, interface: MacAddr) -> MacAddr {
         /// Of an address that is nobody's product (IEEE 802, 8.2).
         const LOCAL: u8 = 0x02;
         match self {
             Self::Interface => interface,
             Self::Beside => {
                 let mut mac = interface;
-                mac[0] |= LOCAL;
-                mac[5] ^= 1;
+                mac.0[0] |= LOCAL;
+                mac.0[5] ^= 1;
                 mac
             }
             Self::Configured(mac) => mac,
@@ -50,11 +51,12 @@ mod tests {
     #[test]
     fn a_tap_and_its_router_are_two_neighbors() {
         for interface in [[0x52, 0x54, 0, 1, 2, 3], [0, 1, 2, 3, 4, 0xff], [0xfe, 0, 0, 0, 0, 0]] {
+            let interface = MacAddr(interface);
             let mac = PortMac::Beside.with(interface);
             assert_ne!(mac, interface);
-            assert_eq!(mac[0] & 3, 2, "one neighbor's, made up here: {mac:x?}");
+            assert_eq!(mac.0[0] & 3, 2, "one neighbor's, made up here: {mac}");
         }
-        assert_eq!(PortMac::Interface.with([1; 6]), [1; 6]);
-        assert_eq!(PortMac::Configured([2; 6]).with([1; 6]), [2; 6]);
+        assert_eq!(PortMac::Interface.with(MacAddr([1; 6])), MacAddr([1; 6]));
+        assert_eq!(PortMac::Configured(MacAddr([2; 6])).with(MacAddr([1; 6])), MacAddr([2; 6]));
     }
 }

@@ -13,6 +13,7 @@ use thalweg_ports::live::link::Links;
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::xdp;
 use thalweg_ports::live::{LiveError, tap};
+use thalweg_wire::MacAddr;
 
 use crate::interface_lock::InterfaceLock;
 use crate::port_mac::PortMac;
@@ -25,7 +26,7 @@ pub struct PortPreflight {
     /// Why it is not a better mode.
     pub why_not_better: Option<String>,
     /// The MAC address that the router would have there, if it can be known.
-    pub mac: Option<[u8; 6]>,
+    pub mac: Option<MacAddr>,
     /// What is in the way, or will surprise, and what to do about it.
     pub findings: Vec<String>,
 }

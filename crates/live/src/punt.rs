@@ -2,6 +2,7 @@
 
 use crossbeam_channel::Sender;
 use thalweg_base::{DropReason, LinkType, NO_PORT, Packet, PacketFlags};
+use thalweg_wire::MacAddr;
 
 use crate::capture::Seen;
 use crate::vlan;
@@ -130,7 +131,7 @@ pub(crate) struct LinkChange {
     /// Whether it is up.
     pub(crate) is_up: bool,
     /// Its MAC address.
-    pub(crate) mac: [u8; 6],
+    pub(crate) mac: MacAddr,
     /// Its MTU.
     pub(crate) mtu: u32,
 }

@@ -15,6 +15,7 @@ use thalweg_node::config::{NatRefusal, RouterConfig};
 use thalweg_node::forwarding::ForwardingTables;
 use thalweg_node::plan::{RecordOutlet, RouterPlan};
 use thalweg_ports::live::{LiveClock, PortFacts, RxCounters, SourceWaker, TxCounters};
+use thalweg_wire::MacAddr;
 
 use crate::counters::Counters;
 use crate::halves::HalvesSlot;
@@ -171,7 +172,7 @@ impl LiveRouter {
     /// thread does not come to it.
     pub fn set_kernel_neighbors(
         &self,
-        neighbors: impl IntoIterator<Item = (u16, IpAddr, [u8; 6])>,
+        neighbors: impl IntoIterator<Item = (u16, IpAddr, MacAddr)>,
     ) -> Option<KernelNeighborCounts> {
         let neighbors: Vec<_> = neighbors.into_iter().collect();
         self.order(move |host| host.set_kernel_neighbors(neighbors.into_iter()))

@@ -9,15 +9,12 @@ use std::sync::Arc;
 use thalweg_node::config::RouterConfig;
 use thalweg_node::egress_tags;
 use thalweg_ports::live::{RxCounters, TxCounters};
+use thalweg_wire::ethernet::{ADDRESS_BYTES, HEADER_BYTES};
 
 use crate::counters::PortCounters;
 use crate::open::OpenError;
 use crate::outbox::Outbox;
 use crate::ports::{PortState, PortStates};
-
-/// Bytes of an Ethernet header without tags, and of its addresses.
-const ETHERNET: u16 = 14;
-const ADDRESSES: usize = 12;
 
 /// Fills in the ports that have no way out of their own: those of `own` that are `None`; and what is kept of them, where
 /// nothing is yet.
@@ -58,13 +55,13 @@ pub(crate) fn numbers_of(counters: &PortCounters) -> (RxCounters, TxCounters) {
 
 /// Where the network header begins once the tags in front of it are gone.
 pub(crate) fn offset_without_tags(l3_offset: u16) -> u16 {
-    l3_offset.min(ETHERNET)
+    l3_offset.min(HEADER_BYTES as u16)
 }
 
 /// A frame whose network header begins at `l3_offset`, without the tags in front of that.
 pub(crate) fn without_tags(frame: &[u8], l3_offset: u16) -> Vec<u8> {
-    match (frame.get(..ADDRESSES), frame.get(usize::from(l3_offset).saturating_sub(2)..)) {
-        (Some(addresses), Some(rest)) if l3_offset > ETHERNET => [addresses, rest].concat(),
+    match (frame.get(..ADDRESS_BYTES), frame.get(usize::from(l3_offset).saturating_sub(2)..)) {
+        (Some(addresses), Some(rest)) if usize::from(l3_offset) > HEADER_BYTES => [addresses, rest].concat(),
         _ => frame.to_vec(),
     }
 }

@@ -22,6 +22,7 @@ use thalweg_dataplane::reverse_path::{ReversePath, SourceCheck};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
 use thalweg_dataplane::schedule::{Scheduler, Service};
 use thalweg_dataplane::vlan::{EgressTags, VlanTable};
+use thalweg_wire::MacAddr;
 
 /// A configuration that is valid but cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,7 +191,7 @@ pub struct Routes {
 impl Routes {
     /// Builds the tables of this configuration.
     pub fn build(config: &RouterConfig) -> Result<Self, BuildError> {
-        let macs: HashMap<(u16, IpAddr), config::MacAddress> =
+        let macs: HashMap<(u16, IpAddr), MacAddr> =
             config.neighbors.iter().map(|n| ((n.port, n.address), n.mac)).collect();
         let mut groups = Groups::default();
         let mut ids = Vec::with_capacity(config.routing.targets.len());
@@ -420,7 +421,7 @@ struct Groups {
 /// An adjacency as a key: equal keys are equal adjacencies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum AdjacencyKey {
-    Forward(u16, config::MacAddress),
+    Forward(u16, MacAddr),
     Glean(u16),
     Local(u16),
     Drop(DropReason),
@@ -473,7 +474,7 @@ fn adjacencies(paths: &[AdjacencyKey], config: &RouterConfig) -> Vec<Adjacency> 
 fn adjacency(
     hop: &config::NextHop,
     config: &RouterConfig,
-    macs: &HashMap<(u16, IpAddr), config::MacAddress>,
+    macs: &HashMap<(u16, IpAddr), MacAddr>,
 ) -> AdjacencyKey {
     let listed = hop.gateway.and_then(|gateway| macs.get(&(hop.port, gateway)).copied());
     match listed.or(config.ports[usize::from(hop.port)].default_mac) {

@@ -17,16 +17,10 @@ use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 use thalweg_dataplane::ip_packet::IpPacket;
-use thalweg_wire::application::ip_protocol;
 use thalweg_wire::ethernet::payload_of;
+use thalweg_wire::{EtherType, ip_protocol, tcp};
 
 use crate::words::{SpecError, Words};
-
-const IPV4: [u8; 2] = [0x08, 0x00];
-const IPV6: [u8; 2] = [0x86, 0xdd];
-const ARP: [u8; 2] = [0x08, 0x06];
-/// Where in a TCP header the flags are.
-const TCP_FLAGS_AT: usize = 13;
 
 /// What one end has to be: the sender, the receiver, or one of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +42,7 @@ impl End {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Clause {
-    Type([u8; 2]),
+    Type(EtherType),
     Protocol(u8),
     Icmp,
     Address(End, IpNet),
@@ -89,18 +83,17 @@ impl PacketFilter {
 
 /// What clauses ask about.
 struct FrameView<'f> {
-    ether_type: Option<[u8; 2]>,
+    ether_type: Option<EtherType>,
     packet: Option<IpPacket<'f>>,
 }
 
 impl<'f> FrameView<'f> {
     fn of(frame: &'f [u8], is_ip: bool) -> Self {
         let (ether_type, payload) = match is_ip {
-            true if frame.first().is_some_and(|byte| byte >> 4 == 6) => (Some(IPV6), frame),
-            true => (Some(IPV4), frame),
+            true => (Some(EtherType::of_packet(frame)), frame),
             false => payload_of(frame).map_or((None, frame), |(kind, payload)| (Some(kind), payload)),
         };
-        let has_packet = matches!(ether_type, Some(IPV4 | IPV6));
+        let has_packet = ether_type.is_some_and(EtherType::is_ip);
         Self { ether_type, packet: has_packet.then(|| IpPacket::parse(payload)).flatten() }
     }
 
@@ -119,7 +112,7 @@ impl<'f> FrameView<'f> {
             Clause::Ports(end, range) => {
                 ports_of(packet).is_some_and(|ports| end.holds(ports, |port| range.contains(&port)))
             }
-            Clause::Dscp(wanted) => dscp_of(packet) == Some(*wanted),
+            Clause::Dscp(wanted) => packet.traffic_class >> 2 == *wanted,
             Clause::Flags(wanted) => flags_of(packet).is_some_and(|flags| flags & wanted == *wanted),
             Clause::Fragment => packet.fragment,
         }
@@ -136,17 +129,9 @@ fn ports_of(packet: &IpPacket<'_>) -> Option<(u16, u16)> {
     }
 }
 
-fn dscp_of(packet: &IpPacket<'_>) -> Option<u8> {
-    match packet.bytes {
-        [first, second, ..] if packet.is_ipv6() => Some((first << 4 | second >> 4) >> 2),
-        [_, field, ..] => Some(field >> 2),
-        _ => None,
-    }
-}
-
 fn flags_of(packet: &IpPacket<'_>) -> Option<u8> {
     let has_flags = packet.protocol == ip_protocol::TCP && !packet.later_fragment;
-    packet.transport().get(TCP_FLAGS_AT).copied().filter(|_| has_flags)
+    packet.transport().get(tcp::FLAGS_AT).copied().filter(|_| has_flags)
 }
 
 impl Words<'_> {
@@ -154,9 +139,9 @@ impl Words<'_> {
         let expected = "ip, ipv6, arp, udp, tcp, icmp, protocol, src, dst, host, sport, dport, port, dscp, flags or \
                         fragment";
         Ok(match self.take(expected)?.as_str() {
-            "ip" => Clause::Type(IPV4),
-            "ipv6" => Clause::Type(IPV6),
-            "arp" => Clause::Type(ARP),
+            "ip" => Clause::Type(EtherType::IPV4),
+            "ipv6" => Clause::Type(EtherType::IPV6),
+            "arp" => Clause::Type(EtherType::ARP),
             "udp" => Clause::Protocol(ip_protocol::UDP),
             "tcp" => Clause::Protocol(ip_protocol::TCP),
             "icmp" => Clause::Icmp,

@@ -58,11 +58,10 @@ pub use mask::masked;
 pub use ports::LearnedAddress;
 pub use types::{
     BlockAllocation, Class, ClassIndex, DpdkConfig, Driver, Filtering, FlowsConfig, ForwardProtocol,
-    HostLimits, InterfaceConfig, KeepConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatLogging,
-    NatRefusal, NatTimeouts, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange,
-    PortSelection, QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig,
-    RoutingConfig, Service, StaticNeighbor, SubInterface, SubscriberConfig, TargetIndex, ValidateConfig,
-    WorkersConfig, XdpPlace,
+    HostLimits, InterfaceConfig, KeepConfig, KernelSync, Match, Meter, NatConfig, NatLogging, NatRefusal,
+    NatTimeouts, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange, PortSelection,
+    QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig, RoutingConfig, Service,
+    StaticNeighbor, SubInterface, SubscriberConfig, TargetIndex, ValidateConfig, WorkersConfig, XdpPlace,
 };
 pub use values::DSCP_NAMES;
 

@@ -20,6 +20,7 @@ use crate::config::PortIndex;
 use crate::live::PortLink;
 #[cfg(doc)]
 use crate::plan::RouterPlan;
+use thalweg_wire::MacAddr;
 
 /// What one stage would do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +54,7 @@ pub struct NextNeighbor {
     /// `reachable`, `stale`, ..., `static`.
     pub state: String,
     /// Its MAC address.
-    pub mac: Option<[u8; 6]>,
+    pub mac: Option<MacAddr>,
 }
 
 /// What is around the stages.

@@ -5,9 +5,7 @@ use std::net::IpAddr;
 
 use crate::config::DSCP_NAMES;
 
-/// Flags of TCP by name.
-pub(crate) const TCP_FLAGS: [(&str, u8); 6] =
-    [("fin", 1), ("syn", 2), ("rst", 4), ("psh", 8), ("ack", 16), ("urg", 32)];
+use thalweg_wire::tcp::FLAG_NAMES;
 
 /// What is wrong with a description.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,7 +125,7 @@ impl<'t> Words<'t> {
         let expected = "flags, such as syn,ack";
         let word = self.take(expected)?;
         word.split(',').try_fold(0, |flags, name| {
-            let known = TCP_FLAGS.iter().find(|(known, _)| *known == name);
+            let known = FLAG_NAMES.iter().find(|(known, _)| *known == name);
             known.map(|(_, bit)| flags | bit).ok_or_else(|| self.error(1, expected))
         })
     }

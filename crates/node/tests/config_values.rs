@@ -9,6 +9,7 @@ use thalweg_node::config::{
     NatTimeouts, NextHop, NextHopCheck, PortRange, PortSelection, RedAction, RouteTarget, RouterConfig,
     Service, SubscriberConfig,
 };
+use thalweg_wire::MacAddr;
 
 const PORTS: &str = r#"
 [ports.wan]
@@ -51,7 +52,7 @@ fn ports_keep_the_order_of_the_file() {
     assert_eq!(config.ports[0].trace_name, "eth3");
     assert_eq!(config.ports[1].trace_name, "lan");
     assert_eq!((config.ports[0].mtu, config.ports[1].mtu), (1500, 9000));
-    assert_eq!(config.ports[1].mac, [2, 0, 0, 0, 0, 2]);
+    assert_eq!(config.ports[1].mac, MacAddr([2, 0, 0, 0, 0, 2]));
     assert!(config.nat.is_none() && config.validate.martians && config.warnings.is_empty());
 }
 

@@ -7,7 +7,7 @@ use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, NO_PORT, XorShift6
 use thalweg_exec::{Lane, ModelKind, ModelOptions, RunReport, Sink, Source};
 use thalweg_node::config::RouterConfig;
 use thalweg_node::plan::{RouterPlan, Scratch};
-use thalweg_wire::checksum;
+use thalweg_wire::testing;
 
 const CONFIG: &str = r#"
 [ports.wan]
@@ -50,20 +50,12 @@ fn packet(flow: u32, number: u32) -> Vec<u8> {
         1 => (inside, public, 8080),
         _ => (inside, outside, 53),
     };
-    let mut ip = vec![0x45, 0, 0, 36, 0, 0, 0, 0, 64, 17, 0, 0];
+    let payload = [flow.to_be_bytes(), number.to_be_bytes()].concat();
+    let packet = testing::udp((src, own_port), (dst, dst_port), &payload);
     if mix64(u64::from(flow) << 32 | u64::from(number)).is_multiple_of(17) {
-        ip[8] = 1;
+        return testing::with_ipv4_field(packet, 8, &[1]);
     }
-    ip.extend(src);
-    ip.extend(dst);
-    let sum = checksum::finish(checksum::sum(&ip, 0));
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    ip.extend(own_port.to_be_bytes());
-    ip.extend(dst_port.to_be_bytes());
-    ip.extend([0, 16, 0, 0]);
-    ip.extend(flow.to_be_bytes());
-    ip.extend(number.to_be_bytes());
-    ip
+    packet
 }
 
 /// The chunks of each lane: a flow has one, and lanes' clocks are microseconds apart.

@@ -2,7 +2,7 @@
 //! the same order within each flow, for any number of workers, with NAT, policers and priorities on.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, XorShift64Star};
@@ -15,7 +15,9 @@ use thalweg_flow::{FlowRecord, MeterOptions, MeterTotals};
 use thalweg_node::Routes;
 use thalweg_node::config::{ConfigSource, RouterConfig};
 use thalweg_node::plan::{RecordOutlet, RouterPlan};
-use thalweg_wire::checksum;
+use thalweg_wire::icmp::IcmpRepr;
+use thalweg_wire::ipv4::Ipv4Repr;
+use thalweg_wire::testing;
 
 const CONFIG: &str = r#"
 [ports.wan]
@@ -155,54 +157,28 @@ fn packet(rng: &mut XorShift64Star) -> Vec<u8> {
     };
     let (sport, dport) = (port(rng), port(rng));
     let payload = vec![rng.below(256) as u8; 8 * rng.below(20) as usize];
-    let mut l4 = match protocol {
+    let (from, to) = (SocketAddr::from((src, sport)), SocketAddr::from((dst, dport)));
+    let l4 = match protocol {
         6 => {
             let flags = [0x02, 0x10, 0x10, 0x18, 0x11, 0x04][rng.below(6) as usize];
-            let mut h = vec![0; 20];
-            h[12] = 0x50;
-            h[13] = flags;
-            h
+            testing::tcp_segment(from, to, flags, [0; 2], &payload)
         }
-        17 => {
-            let mut h = vec![0; 8];
-            h[4..6].copy_from_slice(&(8 + payload.len() as u16).to_be_bytes());
-            h
-        }
-        _ => vec![[8, 0][rng.below(2) as usize], 0, 0, 0, (sport >> 8) as u8, sport as u8, 0, 1],
-    };
-    if protocol != 1 {
-        l4[..2].copy_from_slice(&sport.to_be_bytes());
-        l4[2..4].copy_from_slice(&dport.to_be_bytes());
-    }
-    l4.extend(payload);
-    let at = match protocol {
-        6 => 16,
-        17 => 6,
-        _ => 2,
-    };
-    let pseudo = match protocol {
-        1 => 0,
+        17 => testing::udp_segment(from, to, &payload),
         _ => {
-            checksum::pseudo_ipv4(u32::from_be_bytes(src), u32::from_be_bytes(dst), protocol, l4.len() as u16)
+            let kind = [8, 0][rng.below(2) as usize];
+            let header = IcmpRepr { kind, code: 0, rest: [(sport >> 8) as u8, sport as u8, 0, 1] };
+            testing::icmp_message(from.ip(), to.ip(), header, &payload)
         }
     };
-    let sum = checksum::finish(checksum::sum(&l4, pseudo));
-    l4[at..at + 2].copy_from_slice(&sum.to_be_bytes());
-
-    let mut ip = vec![0x45, 0, 0, 0, 0, rng.below(4) as u8, 0, 0, 64, protocol, 0, 0];
-    ip[1] = [0, 46 << 2, 10 << 2][rng.below(3) as usize];
-    ip[8] = if rng.below(30) == 0 { 1 } else { 64 };
+    let mut header = Ipv4Repr::new(src.into(), dst.into(), protocol, l4.len());
+    header.identification = rng.below(4) as u16;
+    header.traffic_class = [0, 46 << 2, 10 << 2][rng.below(3) as usize];
+    header.ttl = if rng.below(30) == 0 { 1 } else { 64 };
     if rng.below(15) == 0 {
         // A first or a later fragment; identifications repeat, so they meet.
-        let field: u16 = if rng.below(2) == 0 { 0x2000 } else { 2 };
-        ip[6..8].copy_from_slice(&field.to_be_bytes());
+        header.flags_and_offset = if rng.below(2) == 0 { 0x2000 } else { 2 };
     }
-    ip[2..4].copy_from_slice(&(20 + l4.len() as u16).to_be_bytes());
-    ip.extend(src);
-    ip.extend(dst);
-    let sum = checksum::finish(checksum::sum(&ip, 0));
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    ip.extend(l4);
+    let mut ip = testing::ipv4(header, &l4);
     if rng.below(40) == 0 {
         let at = rng.below(ip.len() as u32) as usize;
         ip[at] ^= 1 << rng.below(8);
@@ -211,12 +187,10 @@ fn packet(rng: &mut XorShift64Star) -> Vec<u8> {
 }
 
 fn packet_ipv6(rng: &mut XorShift64Star) -> Vec<u8> {
-    let mut ip = vec![0x60, 0, 0, 0, 0, 16, 17, 64];
-    let mut host = |net: u8| [0x20, 1, 0xd, 0xb8, 0, net, 0, 0, 0, 0, 0, 0, 0, 0, 0, rng.below(50) as u8 + 2];
-    ip.extend(host(1));
-    ip.extend(host(7));
-    ip.extend([0x30, rng.below(256) as u8, 0x30, 1, 0, 16, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
-    ip
+    let mut host = |net: u16| Ipv6Addr::new(0x2001, 0xdb8, net, 0, 0, 0, 0, rng.below(50) as u16 + 2);
+    let (source, destination) = (host(1), host(7));
+    let port = 0x3000 + rng.below(256) as u16;
+    testing::udp((source, port), (destination, 0x3001), &[1, 2, 3, 4, 5, 6, 7, 8])
 }
 
 /// `chunks` chunks of random sizes; the same for the same seed.

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::{LiveClock, LiveSource, PortTx, SourceOptions};
+use thalweg_wire::MacAddr;
 
 const SENDER: &str = "thalweg-bench-s";
 const ROUTER: &str = "thalweg-bench-r";
@@ -101,7 +102,7 @@ fn blast(frame: &[u8], seconds: f64, counter: &AtomicU64) -> (u64, u64) {
 fn forward(
     source: &mut LiveSource,
     mut tx: Option<&mut dyn PortTx>,
-    to: [u8; 6],
+    to: MacAddr,
     stop: &AtomicBool,
 ) -> (u64, u64) {
     let (mut received, mut chunks) = (0, 0);
@@ -116,7 +117,7 @@ fn forward(
         for at in 0..chunk.packets().len() {
             frame.clear();
             frame.extend_from_slice(chunk.frame(at));
-            frame[..6].copy_from_slice(&to);
+            frame[..6].copy_from_slice(&to.0);
             let _ = tx.push(&frame);
         }
         let _ = tx.flush();
@@ -212,7 +213,7 @@ fn measure(case: &str, frame: &[u8], seconds: f64, options: SourceOptions) {
             let mut source = LiveSource::new(halves, options, LiveClock::start()).expect("a counter");
             let cpu = thread_ns();
             let tx = with_tx.then_some(&mut *b1.tx as &mut dyn PortTx);
-            let (received, chunks) = forward(&mut source, tx, [2, 0, 0, 0, 0, 4], &stop);
+            let (received, chunks) = forward(&mut source, tx, MacAddr([2, 0, 0, 0, 0, 4]), &stop);
             let missed = source.counters().map(|(_, counters)| counters.missed).sum::<u64>();
             (received, chunks, missed, b1.tx.counters(), thread_ns() - cpu)
         })

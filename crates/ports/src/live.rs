@@ -49,6 +49,7 @@ pub use source::{LiveSource, NAP, PortChange, RETRY_EVERY, SPIN_FOR, SourceOptio
 use std::io;
 use std::os::fd::RawFd;
 use thalweg_base::ChunkBuilder;
+use thalweg_wire::MacAddr;
 
 /// A port that was opened.
 pub struct Port {
@@ -61,18 +62,12 @@ pub struct Port {
     pub facts: PortFacts,
 }
 
-/// A MAC address as a number, the first byte highest: for addresses that change while others read them.
-#[cfg(target_os = "linux")]
-fn number_of(mac: [u8; 6]) -> u64 {
-    mac.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
-}
-
 /// Whether a frame is for the neighbor with this MAC address, given as a number: sent to it, or to a group. One that is too short to say is
 /// handed up, and dropped by name.
 #[cfg(target_os = "linux")]
 #[inline]
 fn is_for(mac: u64, frame: &[u8]) -> bool {
-    frame.first_chunk::<6>().is_none_or(|to| to[0] & 1 == 1 || number_of(*to) == mac)
+    frame.first_chunk::<6>().is_none_or(|to| MacAddr(*to).is_group() || MacAddr(*to).to_u64() == mac)
 }
 
 /// What opening a port came to.
@@ -83,7 +78,7 @@ pub struct PortFacts {
     /// The interface's number.
     pub index: u32,
     /// Its address.
-    pub mac: [u8; 6],
+    pub mac: MacAddr,
     /// Largest IP packet it takes.
     pub mtu: u32,
     /// The driver that serves it, and how: `af_xdp native copy`, `af_packet`, `tap`.

@@ -15,6 +15,7 @@ use thalweg_ports::kernel::{
     KernelError, KernelEvent, KernelOptions, KernelRoute, KernelRoutes, Monitor, NetworkView, RepairReport,
     RouteChange, RouteTarget, Watch,
 };
+use thalweg_wire::MacAddr;
 
 /// Two ends of a veth, addresses on one of them.
 fn veth() -> u32 {
@@ -359,7 +360,7 @@ fn the_view_says_what_next_hops_resolve_to() {
         assert_eq!(ways("10.12.0.0/16"), [(RouteTarget::Interface(v0), 40)]);
         assert_eq!(ways("2001:db8::/64"), [(RouteTarget::Interface(v0), 0)], "connected, metric 256");
         let neighbor = view.neighbors.iter().find(|n| n.address == IpAddr::from([198, 18, 0, 2])).unwrap();
-        assert_eq!((neighbor.interface, neighbor.mac), (v0, Some([2, 0, 0, 0, 0, 2])));
+        assert_eq!((neighbor.interface, neighbor.mac), (v0, Some(MacAddr([2, 0, 0, 0, 0, 2]))));
     });
 }
 
@@ -392,7 +393,7 @@ fn events_come_as_things_happen() {
         ip("address del 198.18.7.1/24 dev v0");
         expect("address gone", &|e| matches!(e, KernelEvent::AddressGone(a) if a.address == own));
         ip("neighbor add 198.18.0.2 lladdr 02:00:00:00:00:02 dev v0");
-        let mac = Some([2, 0, 0, 0, 0, 2]);
+        let mac = Some(MacAddr([2, 0, 0, 0, 0, 2]));
         expect("neighbor", &|e| matches!(e, KernelEvent::Neighbor(n) if n.mac == mac));
         ip("neighbor del 198.18.0.2 dev v0");
         expect(

@@ -16,6 +16,7 @@ use thalweg_ports::kernel::{
     FollowedRoutes, KernelNeighbors, KernelOptions, KernelRoute, KernelRoutes, NeighborChange, NeighborNews,
     NetworkView, RouteChange, RouteTarget,
 };
+use thalweg_wire::MacAddr;
 
 const OURS: u8 = 116;
 
@@ -33,8 +34,8 @@ fn veths() -> (u32, u32) {
     (index("v0"), index("w0"))
 }
 
-fn mac(last: u8) -> [u8; 6] {
-    [2, 0, 0, 0, 0, last]
+fn mac(last: u8) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, last])
 }
 
 fn address(text: &str) -> IpAddr {

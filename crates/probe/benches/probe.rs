@@ -12,7 +12,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +21,8 @@ use std::time::Duration;
 
 use thalweg_base::XorShift64Star;
 use thalweg_probe::{FileInput, Input, ModelKind, ProbeOptions, ProbeSummary, probe};
+use thalweg_wire::tcp::ACK;
+use thalweg_wire::testing;
 
 /// Of each length.
 const RUNS: usize = 2;
@@ -181,20 +183,14 @@ fn write_capture(path: &Path, pick: Pick, packets: u32) -> io::Result<()> {
     file.flush()
 }
 
-fn frame(flow: u32) -> [u8; 60] {
+fn frame(flow: u32) -> Vec<u8> {
     // Neighboring numbers are flows that have nothing in common.
     let mixed = thalweg_base::mix64(u64::from(flow) + 1);
     let protocol = if mixed & 3 == 0 { 6 } else { 17 };
-    let mut frame = [0; 60];
-    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
-    frame[14..24].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, protocol]);
-    frame[26..30].copy_from_slice(&(10 << 24 | flow).to_be_bytes());
-    frame[30..34].copy_from_slice(&(0x6440_0000 | (mixed >> 40) as u32 & 0x3f_ffff).to_be_bytes());
-    frame[34..36].copy_from_slice(&((1024 + (mixed >> 16) % 60_000) as u16).to_be_bytes());
-    frame[36..38].copy_from_slice(&(if protocol == 6 { 443u16 } else { 53 }).to_be_bytes());
-    match protocol {
-        6 => frame[46..49].copy_from_slice(&[0x50, 0x10, 0xff]),
-        _ => frame[39] = 26,
-    }
-    frame
+    let from = (Ipv4Addr::from(10 << 24 | flow), (1024 + (mixed >> 16) % 60_000) as u16);
+    let to = Ipv4Addr::from(0x6440_0000 | (mixed >> 40) as u32 & 0x3f_ffff);
+    testing::frame(&match protocol {
+        6 => testing::tcp(from, (to, 443), ACK, &[0; 6]),
+        _ => testing::udp(from, (to, 53), &[0; 18]),
+    })
 }

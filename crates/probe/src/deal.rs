@@ -19,6 +19,8 @@ use std::thread::{Scope, ScopedJoinHandle};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use thalweg_base::{Chunk, LinkType, mix64, symmetric_flow_hash};
 use thalweg_exec::Source;
+use thalweg_wire::EtherType;
+use thalweg_wire::ethernet::payload_of;
 
 /// Parts that may wait in front of a pipeline.
 const QUEUE_PARTS: usize = 4;
@@ -76,18 +78,11 @@ fn receive_hash(link: LinkType, frame: &[u8]) -> u32 {
 }
 
 fn ethernet_hash(frame: &[u8]) -> u32 {
-    let mut at = 12;
-    for _ in 0..3 {
-        let Some(kind) = frame.get(at..at + 2) else { return 0 };
-        let content = &frame[at + 2..];
-        match kind {
-            [0x08, 0x00] => return ipv4_hash(content),
-            [0x86, 0xdd] => return ipv6_hash(content),
-            [0x81, 0x00] | [0x88, 0xa8] => at += 4,
-            _ => return 0,
-        }
+    match payload_of(frame) {
+        Some((EtherType::IPV4, packet)) => ipv4_hash(packet),
+        Some((EtherType::IPV6, packet)) => ipv6_hash(packet),
+        _ => 0,
     }
-    0
 }
 
 fn ipv4_hash(packet: &[u8]) -> u32 {

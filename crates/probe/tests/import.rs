@@ -17,6 +17,7 @@ use thalweg_probe::{ImportOptions, ImportSource, ImportSummary, ProbeProgress, i
 use thalweg_store::query::{Key, Metric, Query, top};
 use thalweg_store::{Dataset, Filter, Retention, Window};
 use thalweg_wire::netflow::decode::{Source, first_message_bytes};
+use thalweg_wire::testing;
 
 const NOW_NS: u64 = 1_700_000_000_000_000_000;
 
@@ -78,21 +79,11 @@ fn imported(files: &[PathBuf], port: Option<u16>) -> ImportSummary {
 
 /// A frame of UDP.
 fn datagram(from: (Ipv4Addr, u16), to_port: u16, payload: &[u8]) -> Vec<u8> {
-    let mut segment = [from.1.to_be_bytes(), to_port.to_be_bytes()].concat();
-    segment.extend(((8 + payload.len()) as u16).to_be_bytes());
-    segment.extend([0, 0]);
-    segment.extend(payload);
-    frame(from.0, 17, &segment)
+    testing::frame(&testing::udp(from, ([192, 0, 2, 255], to_port), payload))
 }
 
 fn frame(from: Ipv4Addr, protocol: u8, segment: &[u8]) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
-    frame.extend(((20 + segment.len()) as u16).to_be_bytes());
-    frame.extend([0, 0, 0, 0, 64, protocol, 0, 0]);
-    frame.extend(from.octets());
-    frame.extend([192, 0, 2, 255]);
-    frame.extend(segment);
-    frame
+    testing::frame(&testing::ip(from, [192, 0, 2, 255], protocol, segment))
 }
 
 fn write_capture(path: &Path, frames: &[Vec<u8>]) {

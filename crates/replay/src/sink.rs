@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use thalweg_base::Chunk;
-use thalweg_dataplane::vlan::{EgressTags, TAG_BYTES};
+use thalweg_dataplane::vlan::EgressTags;
 use thalweg_exec::Sink;
 use thalweg_node::config::RouterConfig;
 use thalweg_ports::{OutputError, PacketOut, PortCaptures, PortNames, TraceOutput};
 use thalweg_wire::trace::FieldOrder;
+use thalweg_wire::vlan::TAG_BYTES;
 
 /// Length of the Ethernet header every packet leaves with.
 const ETHERNET_HEADER: u32 = 14;

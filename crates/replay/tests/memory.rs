@@ -6,6 +6,7 @@ use std::path::Path;
 use thalweg_node::config::RouterConfig;
 use thalweg_replay::{ModelKind, ReplayOptions, replay};
 use thalweg_wire::pcap::{FileHeader, RecordHeader};
+use thalweg_wire::testing;
 
 const BOUND_KB: u64 = 150_000;
 const PACKETS: u64 = 140_000;
@@ -14,13 +15,9 @@ const FRAME_BYTES: u32 = 1514;
 /// One packet from the office to the world, again and again.
 fn write_capture(path: &Path) -> std::io::Result<()> {
     let header = FileHeader::nanoseconds(1);
-    let mut frame = vec![0; FRAME_BYTES as usize];
-    frame[12] = 8;
-    let ip = [0x45, 0, 0x05, 0xdc, 0, 0, 0, 0, 64, 17, 0, 0, 192, 168, 10, 10, 198, 51, 100, 7];
-    frame[14..34].copy_from_slice(&ip);
-    let checksum = thalweg_wire::checksum::finish(thalweg_wire::checksum::sum(&ip, 0));
-    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
-    frame[34..42].copy_from_slice(&[0x10, 0, 0x20, 0, 0x05, 0xc8, 0, 0]);
+    let payload = vec![0; FRAME_BYTES as usize - 42];
+    let frame =
+        testing::frame(&testing::udp(([192, 168, 10, 10], 0x1000), ([198, 51, 100, 7], 0x2000), &payload));
     let mut out = BufWriter::new(std::fs::File::create(path)?);
     out.write_all(&header.encode())?;
     for number in 0..PACKETS {

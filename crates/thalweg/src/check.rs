@@ -11,9 +11,9 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use thalweg_base::DropReason;
 use thalweg_node::config::{
-    BlockAllocation, Class, DSCP_NAMES, Filtering, ForwardProtocol, HostLimits, MacAddress, Match, Meter,
-    NatConfig, NatRefusal, Policer, PortConfig, PortIndex, PortSelection, RedAction, RouteTarget,
-    RouterConfig, Service, SubscriberConfig,
+    BlockAllocation, Class, DSCP_NAMES, Filtering, ForwardProtocol, HostLimits, Match, Meter, NatConfig,
+    NatRefusal, Policer, PortConfig, PortIndex, PortSelection, RedAction, RouteTarget, RouterConfig, Service,
+    SubscriberConfig,
 };
 use thalweg_text::units::{count, exact_bit_rate, exact_bytes};
 use thalweg_wire::application;
@@ -81,7 +81,7 @@ fn render(config: &RouterConfig, interfaces: &Interfaces) -> String {
 
 fn ports(text: &mut String, config: &RouterConfig, interfaces: &Interfaces) {
     let others = |port: &PortConfig| match (port.default_mac, &port.interface) {
-        (Some(address), _) => format!("sent to {}", mac(address)),
+        (Some(address), _) => format!("sent to {address}"),
         (None, Some(_)) => "asked for (ARP, ND)".to_owned(),
         (None, None) => "dropped".to_owned(),
     };
@@ -128,7 +128,7 @@ fn neighbors(text: &mut String, config: &RouterConfig) {
     let rows = config
         .neighbors
         .iter()
-        .map(|n| vec![port_name(config, n.port).to_owned(), n.address.to_string(), mac(n.mac)]);
+        .map(|n| vec![port_name(config, n.port).to_owned(), n.address.to_string(), n.mac.to_string()]);
     *text += &table(&["port", "neighbor", "MAC"], &[], rows);
     text.push('\n');
 }
@@ -365,11 +365,6 @@ fn port_name(config: &RouterConfig, port: PortIndex) -> &str {
     config.ports.get(usize::from(port)).map_or("?", |port| port.name.as_str())
 }
 
-fn mac(address: MacAddress) -> String {
-    let bytes: Vec<String> = address.iter().map(|byte| format!("{byte:02x}")).collect();
-    bytes.join(":")
-}
-
 fn join<T: ToString>(items: impl Iterator<Item = T>) -> String {
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
@@ -382,9 +377,9 @@ fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
         .enumerate()
         .map(|(index, port)| {
             json!({
-                "name": port.name, "interface": interfaces.json_of(config, index), "trace_name": port.trace_name, "mac": interfaces.mac_of(config, index).map(mac), "mtu": port.mtu,
+                "name": port.name, "interface": interfaces.json_of(config, index), "trace_name": port.trace_name, "mac": interfaces.mac_of(config, index).map(|mac| mac.to_string()), "mtu": port.mtu,
                 "addresses": port.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
-                "default_mac": port.default_mac.map(mac),
+                "default_mac": port.default_mac.map(|mac| mac.to_string()),
                 "parent": port.sub_interface.map(|s| port_name(config, s.parent)),
                 "vlan": port.sub_interface.map(|s| s.vlan),
                 "acl_in": acl::name(config, port.acl_in), "acl_out": acl::name(config, port.acl_out),
@@ -395,7 +390,7 @@ fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
     let neighbors: Vec<Value> = config
         .neighbors
         .iter()
-        .map(|n| json!({ "port": port_name(config, n.port), "address": IpAddr::to_string(&n.address), "mac": mac(n.mac) }))
+        .map(|n| json!({ "port": port_name(config, n.port), "address": IpAddr::to_string(&n.address), "mac": n.mac.to_string() }))
         .collect();
     let classes: Vec<Value> = config
         .qos

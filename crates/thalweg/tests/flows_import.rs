@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use support::thalweg;
+use thalweg_wire::testing;
 
 const OFFICE: &str = "examples/small-office/office.pcapng";
 
@@ -106,19 +107,14 @@ fn write_capture(path: &Path, flows: u16) -> u64 {
     let mut sum = 0;
     for n in 0..5 * flows {
         let payload = usize::from(20 + n % 100);
-        let length = (28 + payload) as u16;
-        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
-        frame.extend(length.to_be_bytes());
-        frame.extend([0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 7]);
-        frame.extend((1024 + n % flows).to_be_bytes());
-        frame.extend([0, 53]);
-        frame.extend((length - 20).to_be_bytes());
-        frame.resize(14 + usize::from(length), 0);
+        let source = ([192, 0, 2, 1], 1024 + n % flows);
+        let packet = testing::udp(source, ([198, 51, 100, 7], 53), &vec![0; payload]);
+        sum += packet.len() as u64;
+        let frame = testing::frame(&packet);
         for word in [1_700_000_000, u32::from(n), frame.len() as u32, frame.len() as u32] {
             bytes.extend(word.to_le_bytes());
         }
         bytes.extend(frame);
-        sum += u64::from(length);
     }
     std::fs::write(path, bytes).unwrap();
     sum

@@ -1,35 +1,7 @@
 //! Application protocols by name: what a name in a text trace or a class of the configuration means on
 //! the wire. One row per application gives the parser, the port guess and the display.
 
-/// IP protocol numbers used here.
-pub mod ip_protocol {
-    /// ICMP for IPv4.
-    pub const ICMP: u8 = 1;
-    /// TCP.
-    pub const TCP: u8 = 6;
-    /// UDP.
-    pub const UDP: u8 = 17;
-    /// GRE.
-    pub const GRE: u8 = 47;
-    /// IPsec ESP.
-    pub const ESP: u8 = 50;
-    /// ICMPv6.
-    pub const ICMPV6: u8 = 58;
-    /// DCCP.
-    pub const DCCP: u8 = 33;
-    /// SCTP.
-    pub const SCTP: u8 = 132;
-    /// UDP-Lite.
-    pub const UDP_LITE: u8 = 136;
-
-    /// Whether a transport header begins with source and destination port.
-    #[inline(always)]
-    pub fn has_ports(protocol: u8) -> bool {
-        matches!(protocol, TCP | UDP | DCCP | SCTP | UDP_LITE)
-    }
-}
-
-use ip_protocol::{ESP, GRE, ICMP, ICMPV6, SCTP, TCP, UDP};
+use crate::ip_protocol::{ESP, GRE, ICMP, ICMPV6, SCTP, TCP, UDP};
 
 /// An application protocol: its name, its transport and, where it has one, its well-known port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,7 @@
 //! in either byte order up to a final swap, so words are loaded big-endian only where they are combined
 //! with fields read as numbers.
 
-mod unfinished;
-
-pub use unfinished::{complete_frame, complete_packet};
+use std::net::IpAddr;
 
 /// The one's complement sum of `bytes`, not yet inverted; an odd last byte is padded with zero.
 /// `start` continues an earlier sum.
@@ -50,6 +48,21 @@ pub fn pseudo_ipv4(src: u32, dst: u32, protocol: u8, transport_len: u16) -> u32 
         + (dst & 0xffff)
         + u32::from(protocol)
         + u32::from(transport_len)
+}
+
+/// The sum over the pseudo header of a transport of `length` bytes (RFC 9293 3.1, RFC 8200 8.1). Addresses of two families
+/// sum to nothing useful; callers have packets whose addresses are of one.
+pub fn pseudo_sum(source: IpAddr, destination: IpAddr, protocol: u8, length: usize) -> u32 {
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            pseudo_ipv4(source.into(), destination.into(), protocol, length as u16)
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let start = length as u32 + u32::from(protocol);
+            sum(&destination.octets(), sum(&source.octets(), start))
+        }
+        _ => 0,
+    }
 }
 
 /// A change to be applied to a checksum: old words out, new words in (RFC 1624, equation 3,

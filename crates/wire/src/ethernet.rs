@@ -1,35 +1,133 @@
-//! Where the IP packet is in an Ethernet frame, for whoever looks at frames one by one. The fast path has its own eyes.
+//! Ethernet headers (IEEE 802.3), and where a frame's payload begins behind VLAN tags.
 
-/// Bytes of both addresses.
-const ADDRESSES: usize = 12;
+use crate::vlan::{TAG_BYTES, VlanRepr, VlanView};
+use crate::{EtherType, MacAddr, Malformed};
+
+/// Bytes of a header without tags.
+pub const HEADER_BYTES: usize = 14;
+/// Bytes of both addresses, which stand before the first EtherType.
+pub const ADDRESS_BYTES: usize = 12;
+/// The shortest frame without its check sequence; not every card pads.
+pub const FRAME_BYTES_MIN: usize = 60;
 /// Tags that are looked behind, as many as the router takes.
 const TAGS_MAX: usize = 2;
 
-/// The IP packet of an Ethernet frame with up to two VLAN tags, and whatever pads the frame behind it. `None` for another
-/// protocol or a frame that ends before.
-pub fn ip_packet_of(frame: &[u8]) -> Option<&[u8]> {
-    match payload_of(frame)? {
-        ([0x08, 0x00] | [0x86, 0xdd], payload) => Some(payload),
-        _ => None,
+/// An Ethernet frame.
+#[derive(Clone, Copy, Debug)]
+pub struct EthernetView<'a> {
+    header: &'a [u8; HEADER_BYTES],
+    payload: &'a [u8],
+}
+
+impl<'a> EthernetView<'a> {
+    /// Views a frame from its first byte.
+    #[inline]
+    pub fn new(frame: &'a [u8]) -> Result<Self, Malformed> {
+        let (header, payload) = frame.split_first_chunk().ok_or(Malformed::Truncated)?;
+        Ok(Self { header, payload })
+    }
+
+    /// Whom it is for.
+    #[inline]
+    pub fn destination(&self) -> MacAddr {
+        let [a, b, c, d, e, f, ..] = *self.header;
+        MacAddr([a, b, c, d, e, f])
+    }
+
+    /// Who sent it.
+    #[inline]
+    pub fn source(&self) -> MacAddr {
+        let [_, _, _, _, _, _, a, b, c, d, e, f, _, _] = *self.header;
+        MacAddr([a, b, c, d, e, f])
+    }
+
+    /// The type that follows the addresses: that of a tag if there is one.
+    #[inline]
+    pub fn ether_type(&self) -> EtherType {
+        EtherType::from_be_bytes([self.header[12], self.header[13]])
+    }
+
+    /// What follows the type: a tag if there is one.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
     }
 }
 
-/// The type field behind up to two VLAN tags, and what follows it.
-pub fn payload_of(frame: &[u8]) -> Option<([u8; 2], &[u8])> {
-    let mut rest = frame.get(ADDRESSES..)?;
-    for _ in 0..=TAGS_MAX {
-        let (ether_type, behind) = rest.split_first_chunk::<2>()?;
-        match ether_type {
-            [0x81, 0x00] | [0x88, 0xa8] => rest = behind.get(2..)?,
-            other => return Some((*other, behind)),
+/// An Ethernet header to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EthernetRepr {
+    /// Whom the frame is for.
+    pub destination: MacAddr,
+    /// Who sends it.
+    pub source: MacAddr,
+    /// What follows.
+    pub ether_type: EtherType,
+}
+
+impl EthernetRepr {
+    /// The header without a tag.
+    #[inline]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut header = [0; HEADER_BYTES];
+        header[..6].copy_from_slice(&self.destination.0);
+        header[6..12].copy_from_slice(&self.source.0);
+        header[12..].copy_from_slice(&self.ether_type.to_be_bytes());
+        header
+    }
+
+    /// The header with a tag for this VLAN, if one is given.
+    pub fn encode_tagged(&self, vlan: Option<u16>) -> Vec<u8> {
+        match vlan {
+            None => self.encode().to_vec(),
+            Some(control) => {
+                let tag = VlanRepr { control, ether_type: self.ether_type };
+                let outer = Self { ether_type: EtherType::VLAN, ..*self };
+                [&outer.encode()[..], &tag.encode()].concat()
+            }
         }
     }
-    None
+}
+
+impl From<EthernetView<'_>> for EthernetRepr {
+    fn from(view: EthernetView<'_>) -> Self {
+        Self { destination: view.destination(), source: view.source(), ether_type: view.ether_type() }
+    }
+}
+
+/// The type behind up to two VLAN tags, and where what it announces begins. `None` if there are more tags, or the frame
+/// ends before.
+#[inline]
+pub fn payload_at(frame: &[u8]) -> Option<(EtherType, usize)> {
+    let mut ether_type = EthernetView::new(frame).ok()?.ether_type();
+    let mut at = HEADER_BYTES;
+    for _ in 0..TAGS_MAX {
+        if !ether_type.is_tag() {
+            break;
+        }
+        ether_type = VlanView::new(frame.get(at..)?).ok()?.ether_type();
+        at += TAG_BYTES;
+    }
+    (!ether_type.is_tag()).then_some((ether_type, at))
+}
+
+/// The type behind up to two VLAN tags, and what follows it.
+#[inline]
+pub fn payload_of(frame: &[u8]) -> Option<(EtherType, &[u8])> {
+    let (ether_type, at) = payload_at(frame)?;
+    Some((ether_type, frame.get(at..)?))
+}
+
+/// The IP packet of a frame with up to two VLAN tags, and what pads the frame behind it. `None` for another protocol or a
+/// frame that ends before.
+pub fn ip_packet_of(frame: &[u8]) -> Option<&[u8]> {
+    payload_of(frame).filter(|(ether_type, _)| ether_type.is_ip()).map(|(_, packet)| packet)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn tags_are_looked_behind() {
@@ -38,7 +136,8 @@ mod tests {
         for tags in [&[][..], &one, &two] {
             for (ether_type, is_ip) in [([0x08, 0x00], true), ([0x86, 0xdd], true), ([0x08, 0x06], false)] {
                 let frame = frame(tags, ether_type);
-                assert_eq!(payload_of(&frame), Some((ether_type, &[0x45, 0][..])));
+                let expected = EtherType::from_be_bytes(ether_type);
+                assert_eq!(payload_of(&frame), Some((expected, &[0x45, 0][..])));
                 assert_eq!(ip_packet_of(&frame).is_some(), is_ip);
                 for end in 0..12 + tags.len() + 2 {
                     assert_eq!(payload_of(&frame[..end]), None, "cut at {end}");
@@ -46,5 +145,33 @@ mod tests {
             }
         }
         assert_eq!(payload_of(&frame(&[one, one, one].concat(), [0x08, 0x00])), None, "too many tags");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(to: [u8; 6], from: [u8; 6], ether_type: u16, control: u16, payload: Vec<u8>) {
+            let repr = EthernetRepr { destination: to.into(), source: from.into(), ether_type: EtherType(ether_type) };
+            let frame = [&repr.encode()[..], &payload].concat();
+            let view = EthernetView::new(&frame).unwrap();
+            prop_assert_eq!(EthernetRepr::from(view), repr);
+            prop_assert_eq!(view.payload(), &payload[..]);
+            let tagged = [&repr.encode_tagged(Some(control))[..], &payload].concat();
+            let view = EthernetView::new(&tagged).unwrap();
+            prop_assert_eq!(view.ether_type(), EtherType::VLAN);
+            let tag = VlanView::new(view.payload()).unwrap();
+            prop_assert_eq!(VlanRepr::from(tag), VlanRepr { control, ether_type: EtherType(ether_type) });
+            prop_assert_eq!(tag.payload(), &payload[..]);
+        }
+
+        #[test]
+        fn what_is_read_is_written(frame in prop::collection::vec(any::<u8>(), 0..40)) {
+            match EthernetView::new(&frame) {
+                Ok(view) => prop_assert_eq!(&EthernetRepr::from(view).encode()[..], &frame[..HEADER_BYTES]),
+                Err(why) => prop_assert!(why == Malformed::Truncated && frame.len() < HEADER_BYTES),
+            }
+            if let Ok(tag) = VlanView::new(&frame) {
+                prop_assert_eq!(&VlanRepr::from(tag).encode()[..], &frame[..TAG_BYTES]);
+            }
+        }
     }
 }

@@ -39,7 +39,8 @@ mod print;
 pub use fast::{Step, next_line};
 pub use packet::{PACKET_SLOT, WIRE_OVERHEAD};
 
-use crate::application::{self, ip_protocol, short_key};
+use crate::application::{self, short_key};
+use crate::ip_protocol::{self, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
 use std::fmt;
 use std::net::Ipv6Addr;
 
@@ -280,7 +281,9 @@ impl<'a> Fields<'a> {
             return Ok((icmp, application::by_ip_protocol(icmp).map_or(0, |a| a.code)));
         }
         // An IPv6 extension header is not what a packet carries.
-        if icmp == ip_protocol::ICMPV6 && matches!(number, 0 | 43 | 44 | 60) {
+        if icmp == ip_protocol::ICMPV6
+            && matches!(number, HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION_OPTIONS)
+        {
             return Err(TraceError { column, expected: Expected::Protocol });
         }
         Ok((number, code))

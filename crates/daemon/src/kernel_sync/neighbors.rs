@@ -22,6 +22,7 @@ use thalweg_node::config::KernelSync;
 use thalweg_node::control::NeighborSyncView;
 use thalweg_node::forwarding::ForwardingTables;
 use thalweg_ports::kernel::{KernelError, KernelNeighbors, NeighborChange, NeighborKey, PROTOCOL};
+use thalweg_wire::MacAddr;
 
 use super::{AFTER_FAILURE, SHARE};
 use crate::live::LiveSide;
@@ -32,10 +33,8 @@ const EXPORTED_MAX: usize = 1024;
 /// From one comparison of exported neighbors to the next, at least.
 const BETWEEN_EXPORTS: Duration = Duration::from_millis(50);
 
-type Mac = [u8; 6];
-
 /// Neighbors by the port they are on and their address.
-type OfPorts = BTreeMap<(u16, IpAddr), Mac>;
+type OfPorts = BTreeMap<(u16, IpAddr), MacAddr>;
 
 /// See the module.
 pub(super) struct NeighborSync {
@@ -223,7 +222,7 @@ impl NeighborSync {
 }
 
 /// Others' neighbors by port. What is set on a mirror counts before what is set on the port's interface.
-fn imported(others: &BTreeMap<NeighborKey, Mac>, interfaces: &Interfaces<'_>) -> OfPorts {
+fn imported(others: &BTreeMap<NeighborKey, MacAddr>, interfaces: &Interfaces<'_>) -> OfPorts {
     let is_mirror = |interface: &u32, port: &u16| interfaces.mirrors.get(port) == Some(interface);
     let mut imported = BTreeMap::new();
     for mirrors in [false, true] {
@@ -240,16 +239,16 @@ fn imported(others: &BTreeMap<NeighborKey, Mac>, interfaces: &Interfaces<'_>) ->
 /// What the kernel is to have, and how many neighbors it is not to have.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
-    neighbors: BTreeMap<NeighborKey, Mac>,
+    neighbors: BTreeMap<NeighborKey, MacAddr>,
     beyond_limit: u64,
     left_alone: u64,
 }
 
 fn wanted(
-    mut neighbors: Vec<((u16, IpAddr), Mac)>,
+    mut neighbors: Vec<((u16, IpAddr), MacAddr)>,
     interfaces: &Interfaces<'_>,
-    others: &BTreeMap<NeighborKey, Mac>,
-    ours: &BTreeMap<NeighborKey, Mac>,
+    others: &BTreeMap<NeighborKey, MacAddr>,
+    ours: &BTreeMap<NeighborKey, MacAddr>,
 ) -> Wanted {
     let place = |(port, address): (u16, IpAddr)| Some((*interfaces.mirrors.get(&port)?, address));
     // Who is there already comes first.
@@ -274,7 +273,10 @@ fn wanted(
 }
 
 /// What makes `ours` what is wanted: who goes makes room first.
-fn mends(wanted: &BTreeMap<NeighborKey, Mac>, ours: &BTreeMap<NeighborKey, Mac>) -> Vec<NeighborChange> {
+fn mends(
+    wanted: &BTreeMap<NeighborKey, MacAddr>,
+    ours: &BTreeMap<NeighborKey, MacAddr>,
+) -> Vec<NeighborChange> {
     let gone =
         ours.keys().filter(|place| !wanted.contains_key(place)).map(|place| NeighborChange::Remove(*place));
     let set = wanted.iter().filter(|(place, mac)| ours.get(place) != Some(mac));
@@ -285,8 +287,8 @@ fn mends(wanted: &BTreeMap<NeighborKey, Mac>, ours: &BTreeMap<NeighborKey, Mac>)
 mod tests {
     use super::*;
 
-    const A: Mac = [2, 0, 0, 0, 0, 1];
-    const B: Mac = [2, 0, 0, 0, 0, 2];
+    const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+    const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
     fn address(host: u32) -> IpAddr {
         IpAddr::from((0x0a01_0000 + host).to_be_bytes())

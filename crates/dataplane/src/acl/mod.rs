@@ -59,7 +59,8 @@ use ipnet::IpNet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use thalweg_base::{Packet, PacketFlags};
-use thalweg_wire::application::ip_protocol;
+use thalweg_wire::ip_protocol;
+use thalweg_wire::tcp;
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,22 +94,9 @@ pub struct TcpFlags {
 }
 
 impl TcpFlags {
-    /// FIN.
-    pub const FIN: u8 = 1;
-    /// SYN.
-    pub const SYN: u8 = 2;
-    /// RST.
-    pub const RST: u8 = 4;
-    /// PSH.
-    pub const PSH: u8 = 8;
-    /// ACK.
-    pub const ACK: u8 = 16;
-    /// URG.
-    pub const URG: u8 = 32;
-
     /// Either of these is what "established" means: every segment of a connection but the first.
     pub const ESTABLISHED: [TcpFlags; 2] =
-        [TcpFlags { mask: Self::ACK, value: Self::ACK }, TcpFlags { mask: Self::RST, value: Self::RST }];
+        [TcpFlags { mask: tcp::ACK, value: tcp::ACK }, TcpFlags { mask: tcp::RST, value: tcp::RST }];
 }
 
 /// An ICMP or ICMPv6 type, and a code if that matters.

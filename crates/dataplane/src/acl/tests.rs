@@ -6,6 +6,9 @@ use crate::test_support::*;
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use thalweg_base::{Chunk, DropReason};
+use thalweg_wire::ipv4::Ipv4Repr;
+use thalweg_wire::ipv6::{FragmentRepr, Ipv6Repr};
+use thalweg_wire::{ip_protocol, testing};
 
 /// A packet with these facts, without an Ethernet header.
 fn packet(facts: &Facts) -> Vec<u8> {
@@ -31,27 +34,30 @@ fn packet(facts: &Facts) -> Vec<u8> {
     };
     match (facts.source, facts.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            let len = (20 + l4.len()) as u8;
-            let mut ip = vec![0x45, facts.dscp << 2, 0, len, 0, 9, 0, 0, 64, facts.protocol, 0, 0];
-            ip.extend(source.octets());
-            ip.extend(destination.octets());
-            ip.extend(l4);
-            with_ipv4_field(ip, 6, &field.to_be_bytes())
+            let header = Ipv4Repr {
+                traffic_class: facts.dscp << 2,
+                identification: 9,
+                flags_and_offset: field,
+                ..Ipv4Repr::new(source, destination, facts.protocol, l4.len())
+            };
+            testing::ipv4(header, &l4)
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            let extension = match facts.fragment {
-                Fragment::Whole => Vec::new(),
-                Fragment::First => vec![facts.protocol, 0, 0, 1, 0, 0, 0, 9],
-                Fragment::Later => vec![facts.protocol, 0, 0, 32, 0, 0, 0, 9],
+            let field = match facts.fragment {
+                Fragment::Whole => None,
+                Fragment::First => Some(1),
+                Fragment::Later => Some(32),
             };
-            let next = if extension.is_empty() { facts.protocol } else { 44 };
-            let mut ip = vec![0x60 | facts.dscp >> 2, facts.dscp << 6, 0, 0, 0, 0, next, 64];
-            ip[5] = (extension.len() + l4.len()) as u8;
-            ip.extend(source.octets());
-            ip.extend(destination.octets());
-            ip.extend(extension);
-            ip.extend(l4);
-            ip
+            let fragment =
+                |field| FragmentRepr { next_header: facts.protocol, field, identification: 9 }.encode();
+            let extension = field.map(fragment);
+            let payload = [extension.as_ref().map_or(&[][..], |bytes| bytes), &l4].concat();
+            let next = if extension.is_none() { facts.protocol } else { ip_protocol::FRAGMENT };
+            let header = Ipv6Repr {
+                traffic_class: facts.dscp << 2,
+                ..Ipv6Repr::new(source, destination, next, payload.len())
+            };
+            [&header.encode()[..], &payload].concat()
         }
         mixed => unreachable!("{mixed:?}"),
     }
@@ -353,7 +359,7 @@ fn what_the_capture_cut_off_meets_no_rule_that_asks_for_it() {
         protocol: 6,
         ports: Some((1, 2)),
         icmp: None,
-        tcp_flags: Some(TcpFlags::ACK),
+        tcp_flags: Some(tcp::ACK),
         dscp: 0,
         fragment: Fragment::Whole,
     };

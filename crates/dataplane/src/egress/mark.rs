@@ -1,13 +1,10 @@
 //! Congestion experienced, written into an IP header.
 
 use thalweg_wire::checksum::ChecksumDelta;
+use thalweg_wire::ethernet::payload_at;
 
 /// Not ECN-capable transport (RFC 3168 section 5).
 const NOT_ECT: u8 = 0b00;
-/// Destination and source, before the type.
-const ETHERNET_ADDRESSES: usize = 12;
-const VLAN_TAG: usize = 4;
-const VLAN_TAGS_MAX: usize = 2;
 /// Congestion experienced.
 const CE: u8 = 0b11;
 
@@ -29,16 +26,10 @@ pub fn mark_ce(ip_packet: &mut [u8]) -> bool {
 /// The same for an Ethernet frame, with up to two VLAN tags. The frame's type decides what it carries: the first
 /// bits of a tag, or of ARP, can look like an IP version.
 pub fn mark_frame_ce(frame: &mut [u8]) -> bool {
-    let mut at = ETHERNET_ADDRESSES;
-    for _ in 0..=VLAN_TAGS_MAX {
-        let Some(ether_type) = frame.get(at..at + 2) else { return false };
-        match [ether_type[0], ether_type[1]] {
-            [0x81, 0x00] | [0x88, 0xa8] => at += VLAN_TAG,
-            [0x08, 0x00] | [0x86, 0xdd] => return frame.get_mut(at + 2..).is_some_and(mark_ce),
-            _ => return false,
-        }
+    match payload_at(frame) {
+        Some((ether_type, at)) if ether_type.is_ip() => frame.get_mut(at..).is_some_and(mark_ce),
+        _ => false,
     }
-    false
 }
 
 fn mark_ipv4(packet: &mut [u8]) -> bool {

@@ -1,24 +1,21 @@
 use super::*;
 use proptest::prelude::*;
-use thalweg_wire::checksum::fold;
+use thalweg_wire::checksum::{fold, sum};
+use thalweg_wire::ipv4::Ipv4Repr;
+use thalweg_wire::testing::ipv4_with_options;
 
 const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
 const RECORD_ROUTE: [u8; 7] = [7, 7, 4, 0, 0, 0, 0];
 const LOOSE_ROUTE: [u8; 3] = [0x83, 3, 4];
 
 fn packet(options: &[u8], flags: u16, payload: &[u8]) -> Vec<u8> {
-    let mut packet = vec![0x45, 0x2e, 0, 0, 0x12, 0x34, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 192, 0, 2, 1];
-    packet.extend(options);
-    packet.resize(packet.len().next_multiple_of(4), 0);
-    let header_len = packet.len();
-    packet[0] = 0x40 | (header_len / 4) as u8;
-    packet[6..8].copy_from_slice(&flags.to_be_bytes());
-    packet.extend(payload);
-    let total_len = packet.len() as u16;
-    packet[2..4].copy_from_slice(&total_len.to_be_bytes());
-    let checksum = finish(sum(&packet[..header_len], 0));
-    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
-    packet
+    let header = Ipv4Repr {
+        traffic_class: 0x2e,
+        identification: 0x1234,
+        flags_and_offset: flags,
+        ..Ipv4Repr::new([10, 0, 0, 1].into(), [192, 0, 2, 1].into(), 17, payload.len())
+    };
+    ipv4_with_options(header, options, payload)
 }
 
 fn flags_of(fragment: &[u8]) -> u16 {

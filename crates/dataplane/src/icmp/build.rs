@@ -1,10 +1,13 @@
 //! Which error a thing that went wrong is, in each family, and when none may be written.
 
-use crate::ip_packet::{IpPacket, ipv4_header, ipv6_header, pseudo_sum};
+use crate::ip_packet::IpPacket;
 use std::net::IpAddr;
 use thalweg_base::DropReason;
-use thalweg_wire::application::ip_protocol::{ICMP, ICMPV6};
-use thalweg_wire::checksum::{finish, sum};
+use thalweg_wire::checksum::pseudo_sum;
+use thalweg_wire::icmp::{self, IcmpRepr};
+use thalweg_wire::ip_protocol::{ICMP, ICMPV6};
+use thalweg_wire::ipv4::Ipv4Repr;
+use thalweg_wire::ipv6::Ipv6Repr;
 
 /// Longest error for IPv4 (RFC 1812 4.3.2.3): what every host can put together.
 const IPV4_ERROR_BYTES_MAX: usize = 576;
@@ -110,9 +113,6 @@ impl NotWritten {
     }
 }
 
-/// Type, code and the four bytes behind the checksum.
-type Head = (u8, u8, u32);
-
 impl IcmpError {
     /// The error that tells a packet's sender why it was dropped; `None` where nothing is to be told:
     /// overload, malformed packets, policies that hide themselves. `mtu_bytes` is of the link it would
@@ -130,37 +130,39 @@ impl IcmpError {
     }
 
     /// RFC 792, RFC 1812 5.2.7.1, RFC 1191 4.
-    fn ipv4(self) -> Option<Head> {
+    fn ipv4(self) -> Option<IcmpRepr> {
+        use icmp::v4::{PARAMETER_PROBLEM, TIME_EXCEEDED, UNREACHABLE};
         Some(match self {
-            Self::TimeExceeded => (11, 0, 0),
-            Self::ReassemblyTimeExceeded => (11, 1, 0),
-            Self::NoRoute => (3, 0, 0),
-            Self::Rejected | Self::HostUnreachable => (3, 1, 0),
-            Self::ProtocolUnreachable { .. } => (3, 2, 0),
-            Self::PortUnreachable => (3, 3, 0),
-            Self::PacketTooBig { mtu_bytes } => (3, 4, mtu_bytes.min(0xffff)),
-            Self::Prohibited | Self::SourceProhibited => (3, 13, 0),
-            Self::ParameterProblem { at } => (12, 0, at.min(0xff) << 24),
+            Self::TimeExceeded => head(TIME_EXCEEDED, 0, 0),
+            Self::ReassemblyTimeExceeded => head(TIME_EXCEEDED, 1, 0),
+            Self::NoRoute => head(UNREACHABLE, 0, 0),
+            Self::Rejected | Self::HostUnreachable => head(UNREACHABLE, 1, 0),
+            Self::ProtocolUnreachable { .. } => head(UNREACHABLE, 2, 0),
+            Self::PortUnreachable => head(UNREACHABLE, 3, 0),
+            Self::PacketTooBig { mtu_bytes } => head(UNREACHABLE, 4, mtu_bytes.min(0xffff)),
+            Self::Prohibited | Self::SourceProhibited => head(UNREACHABLE, 13, 0),
+            Self::ParameterProblem { at } => head(PARAMETER_PROBLEM, 0, at.min(0xff) << 24),
             Self::UnknownOption { .. } => return None,
         })
     }
 
     /// RFC 4443 3.
-    fn ipv6(self) -> Head {
+    fn ipv6(self) -> IcmpRepr {
+        use icmp::v6::{PACKET_TOO_BIG, PARAMETER_PROBLEM, TIME_EXCEEDED, UNREACHABLE};
         match self {
-            Self::NoRoute => (1, 0, 0),
-            Self::Prohibited => (1, 1, 0),
-            Self::HostUnreachable => (1, 3, 0),
-            Self::PortUnreachable => (1, 4, 0),
-            Self::SourceProhibited => (1, 5, 0),
-            Self::Rejected => (1, 6, 0),
+            Self::NoRoute => head(UNREACHABLE, 0, 0),
+            Self::Prohibited => head(UNREACHABLE, 1, 0),
+            Self::HostUnreachable => head(UNREACHABLE, 3, 0),
+            Self::PortUnreachable => head(UNREACHABLE, 4, 0),
+            Self::SourceProhibited => head(UNREACHABLE, 5, 0),
+            Self::Rejected => head(UNREACHABLE, 6, 0),
             // RFC 8200 5: no link is smaller, and nobody is to be told so.
-            Self::PacketTooBig { mtu_bytes } => (2, 0, mtu_bytes.max(1280)),
-            Self::TimeExceeded => (3, 0, 0),
-            Self::ReassemblyTimeExceeded => (3, 1, 0),
-            Self::ParameterProblem { at } => (4, 0, at),
-            Self::ProtocolUnreachable { next_header_at } => (4, 1, next_header_at),
-            Self::UnknownOption { at, .. } => (4, 2, at),
+            Self::PacketTooBig { mtu_bytes } => head(PACKET_TOO_BIG, 0, mtu_bytes.max(1280)),
+            Self::TimeExceeded => head(TIME_EXCEEDED, 0, 0),
+            Self::ReassemblyTimeExceeded => head(TIME_EXCEEDED, 1, 0),
+            Self::ParameterProblem { at } => head(PARAMETER_PROBLEM, 0, at),
+            Self::ProtocolUnreachable { next_header_at } => head(PARAMETER_PROBLEM, 1, next_header_at),
+            Self::UnknownOption { at, .. } => head(PARAMETER_PROBLEM, 2, at),
         }
     }
 
@@ -193,44 +195,34 @@ pub fn write_error(
     }
     let written = match (source, about.source) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let head = error.ipv4().ok_or(NotWritten::WrongFamily)?;
+            let message = error.ipv4().ok_or(NotWritten::WrongFamily)?;
             let quote = about.bytes.get(..IPV4_ERROR_BYTES_MAX - 28).unwrap_or(about.bytes);
+            let length = icmp::HEADER_BYTES + quote.len();
             // RFC 6864 4.1: never fragmented, so its identification may be anything.
-            let mut written = ipv4_header(from, to, ICMP, IPV4_ERROR_CLASS, 0, 8 + quote.len()).to_vec();
-            message(&mut written, head, quote, 0);
-            written
+            let ip = Ipv4Repr { traffic_class: IPV4_ERROR_CLASS, ..Ipv4Repr::new(from, to, ICMP, length) };
+            [&ip.encode()[..], &message.encode(quote, 0), quote].concat()
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             let quote = about.bytes.get(..IPV6_ERROR_BYTES_MAX - 48).unwrap_or(about.bytes);
-            let length = 8 + quote.len();
-            let mut written = ipv6_header(from, to, ICMPV6, 64, length).to_vec();
-            let pseudo = pseudo_sum(source, about.source, ICMPV6, length);
-            message(&mut written, error.ipv6(), quote, pseudo);
-            written
+            let length = icmp::HEADER_BYTES + quote.len();
+            let message = error.ipv6().encode(quote, pseudo_sum(source, about.source, ICMPV6, length));
+            [&Ipv6Repr::new(from, to, ICMPV6, length).encode()[..], &message, quote].concat()
         }
         _ => return Err(NotWritten::WrongFamily),
     };
     Ok((written, about.source))
 }
 
-/// Appends an ICMP message to its IP header.
-fn message(written: &mut Vec<u8>, (kind, code, rest): Head, quote: &[u8], pseudo: u32) {
-    let mut head = [kind, code, 0, 0, 0, 0, 0, 0];
-    head[4..].copy_from_slice(&rest.to_be_bytes());
-    let checksum = finish(sum(quote, sum(&head, pseudo)));
-    head[2..4].copy_from_slice(&checksum.to_be_bytes());
-    written.extend_from_slice(&head);
-    written.extend_from_slice(quote);
+fn head(kind: u8, code: u8, rest: u32) -> IcmpRepr {
+    IcmpRepr { kind, code, rest: rest.to_be_bytes() }
 }
 
 /// Errors and redirects, to which nothing is ever answered. A type that is cut off may be one.
 fn is_icmp_error(packet: &IpPacket<'_>) -> bool {
     let kind = packet.transport().first();
     match packet.protocol {
-        // RFC 1122 3.2.2: unreachable, source quench, redirect, time exceeded, parameter problem.
-        ICMP if !packet.is_ipv6() => kind.is_none_or(|kind| matches!(kind, 3 | 4 | 5 | 11 | 12)),
-        // RFC 4443 2.1: the upper bit tells errors; 137 is the redirect.
-        ICMPV6 if packet.is_ipv6() => kind.is_none_or(|&kind| kind < 128 || kind == 137),
+        ICMP if !packet.is_ipv6() => kind.is_none_or(|&kind| icmp::v4::is_error(kind)),
+        ICMPV6 if packet.is_ipv6() => kind.is_none_or(|&kind| icmp::v6::is_error(kind)),
         _ => false,
     }
 }

@@ -1,60 +1,58 @@
 //! Answers to echo requests (RFC 792, RFC 1812 4.3.3.6, RFC 4443 4.2).
 
-use crate::ip_packet::{IpPacket, ipv4_header, ipv6_header, transport_checksum_holds};
+use crate::ip_packet::{IpPacket, transport_checksum_holds};
 use std::net::IpAddr;
-use thalweg_wire::application::ip_protocol::{ICMP, ICMPV6};
-use thalweg_wire::checksum::{ChecksumDelta, fold, sum};
-
-const IPV4_ECHO_REQUEST: u8 = 8;
-const IPV4_ECHO_REPLY: u8 = 0;
-const IPV6_ECHO_REQUEST: u8 = 128;
-const IPV6_ECHO_REPLY: u8 = 129;
+use thalweg_wire::checksum::ChecksumDelta;
+use thalweg_wire::icmp::{self, IcmpView};
+use thalweg_wire::ip_protocol::{ICMP, ICMPV6};
+use thalweg_wire::ipv4::{Ipv4Repr, Ipv4View};
+use thalweg_wire::ipv6::Ipv6Repr;
 
 /// The answer to an echo request for an address of the router; the caller knows that it is one.
 ///
 /// `None` for whatever is not a whole, valid request from one host to one host. The reply carries what
 /// the request carried, its identification (so that one longer than the MTU can be fragmented) and its
-/// class, but not its options.
+/// class, so that ping shows what the class gets; but neither its options nor its flow label.
 pub fn echo_reply(packet: &[u8]) -> Option<Vec<u8>> {
     let request = IpPacket::parse(packet)?;
-    let [kind, 0, high, low, rest @ ..] = request.transport() else { return None };
-    if !request.complete || request.fragment || rest.len() < 4 || !request.header_checksum_holds() {
+    let message = IcmpView::new(request.transport()).ok()?;
+    if message.code() != 0 || !request.complete || request.fragment || !request.header_checksum_holds() {
         return None;
     }
-    let (mut reply, reply_kind) = match (request.source, request.destination) {
+    let length = request.transport().len();
+    let (ip, kind) = match (request.source, request.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            let is_request = request.protocol == ICMP && *kind == IPV4_ECHO_REQUEST;
-            let holds = fold(sum(request.transport(), 0)) == 0xffff;
+            let is_request = request.protocol == ICMP && message.kind() == icmp::v4::ECHO_REQUEST;
             let one_each = is_sender4(source.octets()) && is_sender4(destination.octets());
-            if !(is_request && holds && one_each) {
+            if !(is_request && message.checksum_holds(0) && one_each) {
                 return None;
             }
-            let header = request.bytes.first_chunk::<20>()?;
-            let id = u16::from_be_bytes([header[4], header[5]]);
-            let length = request.transport().len();
-            (ipv4_header(destination, source, ICMP, header[1], id, length).to_vec(), IPV4_ECHO_REPLY)
+            let header = Ipv4Repr {
+                traffic_class: request.traffic_class,
+                identification: Ipv4View::new(packet).ok()?.identification(),
+                ..Ipv4Repr::new(destination, source, ICMP, length)
+            };
+            (header.encode().to_vec(), icmp::v4::ECHO_REPLY)
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            let is_request = request.protocol == ICMPV6 && *kind == IPV6_ECHO_REQUEST;
+            let is_request = request.protocol == ICMPV6 && message.kind() == icmp::v6::ECHO_REQUEST;
             let many = source.is_multicast() || source.is_unspecified() || destination.is_multicast();
             if !is_request || many || !transport_checksum_holds(&request) {
                 return None;
             }
-            let mut header = ipv6_header(destination, source, ICMPV6, 64, request.transport().len());
-            // The class of the request, so that ping shows what the class gets; and its flow label not.
-            header[0] |= request.bytes.first()? & 0x0f;
-            header[1] |= request.bytes.get(1)? & 0xf0;
-            (header.to_vec(), IPV6_ECHO_REPLY)
+            let header = Ipv6Repr {
+                traffic_class: request.traffic_class,
+                ..Ipv6Repr::new(destination, source, ICMPV6, length)
+            };
+            (header.encode().to_vec(), icmp::v6::ECHO_REPLY)
         }
         _ => return None,
     };
     // Addresses change places, which no sum notices; the type is all that changes.
     let mut delta = ChecksumDelta::default();
-    delta.replace_u16(u16::from_be_bytes([*kind, 0]), u16::from_be_bytes([reply_kind, 0]));
-    let checksum = delta.apply(u16::from_be_bytes([*high, *low])).to_be_bytes();
-    reply.extend_from_slice(&[reply_kind, 0, checksum[0], checksum[1]]);
-    reply.extend_from_slice(rest);
-    Some(reply)
+    delta.replace_u16(u16::from_be_bytes([message.kind(), 0]), u16::from_be_bytes([kind, 0]));
+    let [high, low] = delta.apply(message.checksum()).to_be_bytes();
+    Some([&ip[..], &[kind, 0, high, low], &message.rest(), message.payload()].concat())
 }
 
 /// Not "this network", loopback, multicast, reserved.

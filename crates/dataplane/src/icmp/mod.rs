@@ -33,7 +33,7 @@ use crate::ip_packet::IpPacket;
 use crate::rate_limit::{Rate, TokenBucket};
 use std::net::IpAddr;
 use thalweg_base::mix64;
-use thalweg_wire::application::ip_protocol::{ICMP, ICMPV6, UDP};
+use thalweg_wire::ip_protocol::{ICMP, ICMPV6, UDP};
 
 /// Limits of what is written. The defaults are those of Linux (`net.ipv4.icmp_msgs_per_sec`,
 /// `icmp_msgs_burst`, `icmp_ratelimit`).

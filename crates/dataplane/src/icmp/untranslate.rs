@@ -7,7 +7,8 @@
 use crate::ip_packet::IpPacket;
 use crate::nat::{End, rewrite_packet};
 use std::net::SocketAddrV4;
-use thalweg_wire::application::ip_protocol::{ICMP, TCP, UDP};
+use thalweg_wire::icmp::v4::{ECHO_REPLY, ECHO_REQUEST};
+use thalweg_wire::ip_protocol::{ICMP, TCP, UDP};
 
 /// One end of a packet as it was before NAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +23,8 @@ pub enum Original {
 /// `false`, and nothing changed, for what NAT does not translate. A hairpin takes two calls.
 pub fn untranslate(packet: &mut [u8], original: Original) -> bool {
     let Some(read) = IpPacket::parse(packet).filter(|read| !read.is_ipv6()) else { return false };
-    let is_echo = || read.later_fragment || matches!(read.transport().first(), Some(0 | 8));
+    let is_echo =
+        || read.later_fragment || matches!(read.transport().first(), Some(&(ECHO_REPLY | ECHO_REQUEST)));
     let translated = match read.protocol {
         TCP | UDP => true,
         ICMP => is_echo(),

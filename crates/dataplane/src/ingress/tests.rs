@@ -2,6 +2,11 @@ use super::*;
 use crate::test_support::*;
 use proptest::prelude::*;
 use thalweg_base::Chunk;
+use thalweg_wire::ipv4::{Ipv4Repr, Ipv4View, write_checksum};
+use thalweg_wire::ipv6::Ipv6View;
+use thalweg_wire::tcp::TcpView;
+use thalweg_wire::udp::UdpView;
+use thalweg_wire::{MacAddr, Malformed, testing};
 
 const A: [u8; 4] = [10, 1, 2, 3];
 const B: [u8; 4] = [198, 51, 100, 7];
@@ -271,16 +276,16 @@ fn a_frame_to_a_group_is_not_forwarded_to_one_host() {
 
 #[test]
 fn a_dhcp_answer_to_the_router_is_the_routers() {
-    let frame = |op: u8, client: [u8; 6], length: usize| {
+    let frame = |op: u8, client: MacAddr, length: usize| {
         let mut message = vec![0; 240];
         (message[DHCP_OP], message[DHCP_HLEN]) = (op, 6);
-        message[DHCP_CHADDR..DHCP_CHADDR + 6].copy_from_slice(&client);
+        message[DHCP_CHADDR..DHCP_CHADDR + 6].copy_from_slice(&client.0);
         message.truncate(length);
         ethernet(&[], 0x0800, &udp4(A, B, 67, 68, &message))
     };
     let answer = |op, client, length| verdict_of(&ingress(), frame(op, client, length));
     // The destination of frames in these tests, and another neighbor.
-    let (ours, other) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 9]);
+    let (ours, other) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 9]));
     assert_eq!(answer(2, ours, 240), Some("local"));
     assert_eq!(answer(2, other, 240), None, "an answer to a client behind a relay is routed");
     assert_eq!((answer(1, ours, 240), answer(2, ours, 20)), (None, None));
@@ -406,5 +411,137 @@ proptest! {
             sum += 0xffff - sum % 0xffff;
         }
         prop_assert_eq!(is_all_ones(sum), sum.is_multiple_of(0xffff));
+    }
+}
+
+/// A packet of either version, perhaps with options or extension headers, perhaps damaged.
+fn any_packet() -> impl Strategy<Value = Vec<u8>> {
+    let kind = prop::sample::select(vec![6u8, 17, 1, 58, 59, 50, 0, 43, 44, 51, 60]);
+    let extensions = prop::collection::vec((prop::sample::select(vec![0u8, 43, 44, 51, 60]), 0u8..3), 0..11);
+    let damage = prop::collection::vec((0usize..100, any::<u8>()), 0..3);
+    let payload = prop::collection::vec(any::<u8>(), 0..60);
+    (any::<bool>(), kind, 0usize..4, extensions, payload, any::<u16>(), damage, any::<bool>()).prop_map(
+        |(v6, protocol, options, extensions, payload, fragment, damage, mend)| {
+            let mut packet = if v6 {
+                let mut chain = payload;
+                let mut next = protocol;
+                for (kind, units) in extensions.into_iter().rev() {
+                    let len =
+                        if kind == 51 { 8 + usize::from(units) * 4 } else { 8 + usize::from(units) * 8 };
+                    let mut header = vec![next, units, 0, if kind == 44 { units & 1 } else { 9 }];
+                    header.resize(if kind == 44 { 8 } else { len }, 0);
+                    chain = [header, chain].concat();
+                    next = kind;
+                }
+                testing::ip(V6A, V6B, next, &chain)
+            } else {
+                let fragment = if fragment & 3 == 0 { fragment & 0x3fff } else { 0 };
+                let header = Ipv4Repr {
+                    flags_and_offset: fragment,
+                    ..Ipv4Repr::new(A.into(), B.into(), protocol, payload.len())
+                };
+                testing::ipv4_with_options(header, &vec![1; options * 4], &payload)
+            };
+            for (at, value) in damage {
+                if let Some(byte) = packet.get_mut(at) {
+                    *byte = value;
+                }
+            }
+            let header_len = usize::from(packet[0] & 15) * 4;
+            match packet.get_mut(..header_len) {
+                Some(header) if mend && !v6 => write_checksum(header),
+                _ => {}
+            }
+            packet
+        },
+    )
+}
+
+/// What the views say is wrong with the header of a packet of `wire_len` bytes.
+fn fault_by_view(l3: &[u8], wire_len: usize) -> Option<DropReason> {
+    let (total_len, is_right) = match l3[0] >> 4 {
+        4 => match Ipv4View::new(l3) {
+            Ok(view) => (view.total_len(), view.checksum_holds()),
+            Err(Malformed::Length) => return Some(DropReason::IpTotalLength),
+            Err(_) => return Some(DropReason::IpHeaderLength),
+        },
+        6 => match Ipv6View::new(l3) {
+            Ok(view) => (view.total_len(), true),
+            Err(_) => return Some(DropReason::IpHeaderLength),
+        },
+        _ => return Some(DropReason::IpVersion),
+    };
+    match is_right {
+        _ if total_len > wire_len => Some(DropReason::IpTotalLength),
+        false => Some(DropReason::IpChecksum),
+        true => None,
+    }
+}
+
+/// A validated packet is what the views say it is.
+fn assert_is_as_viewed(packet: &Packet, l3: &[u8]) {
+    let has = |flag: u8| packet.flags.has(flag);
+    let (facts, transport) = match l3[0] >> 4 {
+        4 => {
+            let view = Ipv4View::new(l3).expect("it was validated");
+            let fragment = (view.is_fragment(), view.is_later_fragment());
+            (
+                (view.total_len(), view.header_len(), view.protocol(), view.traffic_class(), fragment),
+                view.payload(),
+            )
+        }
+        _ => {
+            let view = Ipv6View::new(l3).expect("it was validated");
+            let mut walk = Extensions::new(l3, view.total_len(), view.next_header());
+            let mut fragment = (false, false);
+            for extension in walk.by_ref() {
+                fragment.0 |= extension.is_fragment();
+                fragment.1 |= extension.is_later_fragment();
+            }
+            assert!(walk.is_complete());
+            let facts = (view.total_len(), walk.at(), walk.protocol(), view.traffic_class(), fragment);
+            (facts, view.packet().get(walk.at()..).unwrap_or_default())
+        }
+    };
+    let fragment = (has(PacketFlags::FRAGMENT), has(PacketFlags::LATER_FRAGMENT));
+    let l4 = usize::from(packet.l4_offset);
+    assert_eq!(facts, (packet.ip_len as usize, l4, packet.protocol, packet.traffic_class, fragment));
+    if fragment != (false, false) {
+        return;
+    }
+    let ports = match packet.protocol {
+        ip_protocol::TCP => TcpView::new(transport).map(|tcp| (tcp.source_port(), tcp.destination_port())),
+        ip_protocol::UDP => UdpView::new(transport).map(|udp| (udp.source_port(), udp.destination_port())),
+        _ => return,
+    };
+    // A capture may have cut the transport's header off behind its ports.
+    if let Ok(ports) = ports {
+        assert_eq!(ports, (packet.src_port, packet.dst_port));
+    }
+}
+
+proptest! {
+    /// The stage loads fields itself; about packets that are whole, cut or damaged it says what the views of `wire` say.
+    #[test]
+    fn headers_are_what_their_views_say(
+        l3 in prop_oneof![8 => any_packet(), 1 => prop::collection::vec(any::<u8>(), 1..100)],
+        kept in prop::option::weighted(0.3, 1usize..100), longer in 0usize..3,
+    ) {
+        let wire_len = l3.len() + longer;
+        let mut l3 = l3;
+        l3.truncate(kept.unwrap_or(usize::MAX));
+        let mut frame = Frame::raw(l3.clone());
+        frame.wire_len = Some(wire_len as u32);
+        let mut chunk = chunk(vec![frame]);
+        Ingress::default().process(&mut chunk.batch(0));
+        let packet = &chunk.packets()[0];
+        let of_header = [
+            DropReason::IpVersion, DropReason::IpHeaderLength, DropReason::IpTotalLength, DropReason::IpChecksum,
+        ];
+        let found = packet.drop_reason().filter(|reason| of_header.contains(reason));
+        prop_assert_eq!(found, fault_by_view(&l3, wire_len.max(l3.len())));
+        if packet.is_alive() {
+            assert_is_as_viewed(packet, &l3);
+        }
     }
 }

@@ -1,6 +1,9 @@
 use super::*;
 use etherparse::{IpHeaders, NetSlice, PacketBuilder, SlicedPacket};
 use proptest::prelude::*;
+use thalweg_wire::ip_protocol::{AUTHENTICATION, DESTINATION_OPTIONS, HOP_BY_HOP, ROUTING};
+use thalweg_wire::ipv4::Ipv4Repr;
+use thalweg_wire::ipv6::Ipv6Repr;
 
 fn udp4(payload: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
@@ -56,7 +59,7 @@ fn extension_headers_are_walked() {
     let read = IpPacket::parse(&packet).expect("it is IP");
     assert_eq!((read.protocol, read.later_fragment), (17, true));
     let read = IpPacket::parse(&packet[..45]).expect("it is IP");
-    assert_eq!(read.protocol, NO_PROTOCOL, "a chain that is cut off ends in nothing known");
+    assert_eq!(read.protocol, NO_NEXT_HEADER, "a chain that is cut off ends in nothing known");
 }
 
 #[test]
@@ -100,7 +103,12 @@ proptest! {
     #[test]
     fn headers_are_what_a_second_reader_reads(source: u32, destination: u32, protocol: u8, class: u8, id: u16,
                                               source6: u128, destination6: u128, length in 0usize..60) {
-        let mut packet = ipv4_header(source.into(), destination.into(), protocol, class, id, length).to_vec();
+        let header = Ipv4Repr {
+            traffic_class: class,
+            identification: id,
+            ..Ipv4Repr::new(source.into(), destination.into(), protocol, length)
+        };
+        let mut packet = header.encode().to_vec();
         packet.resize(20 + length, 0);
         let (headers, _) = IpHeaders::from_ipv4_slice_lax(&packet).map(|(h, p, _)| (h, p)).expect("it is IPv4");
         let IpHeaders::Ipv4(header, _) = headers else { panic!("IPv4 was built") };
@@ -108,7 +116,11 @@ proptest! {
         prop_assert_eq!((u32::from_be_bytes(header.source), u32::from_be_bytes(header.destination)), (source, destination));
         prop_assert_eq!((header.identification, usize::from(header.total_len)), (id, 20 + length));
 
-        let mut packet = ipv6_header(source6.into(), destination6.into(), NO_PROTOCOL, 255, length).to_vec();
+        let header = Ipv6Repr {
+            hop_limit: 255,
+            ..Ipv6Repr::new(source6.into(), destination6.into(), NO_NEXT_HEADER, length)
+        };
+        let mut packet = header.encode().to_vec();
         packet.resize(40 + length, 0);
         let sliced = SlicedPacket::from_ip(&packet).expect("it is IPv6");
         let Some(NetSlice::Ipv6(slice)) = sliced.net else { panic!("IPv6 was built") };

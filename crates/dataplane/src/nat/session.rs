@@ -31,6 +31,7 @@
 use super::config::{Filtering, NatProtocol, NatTimeouts};
 use super::layout::{End, endpoint_key};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use thalweg_wire::tcp;
 
 /// What a session is doing. The order is that of the timeout table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -131,7 +132,7 @@ impl SessionState {
         match protocol {
             NatProtocol::Udp => SessionState::Udp,
             NatProtocol::Icmp => SessionState::Icmp,
-            NatProtocol::Tcp if flags.has(TcpFlags::SYN) => SessionState::SynSent,
+            NatProtocol::Tcp if flags.has(tcp::SYN) => SessionState::SynSent,
             NatProtocol::Tcp => SessionState::PickedUp,
         }
     }
@@ -144,10 +145,10 @@ impl SessionState {
 
     const fn step(self, outbound: bool, flags: TcpFlags) -> Self {
         use SessionState::*;
-        let syn = flags.has(TcpFlags::SYN);
-        let fin = flags.has(TcpFlags::FIN);
+        let syn = flags.has(tcp::SYN);
+        let fin = flags.has(tcp::FIN);
         match self {
-            _ if flags.has(TcpFlags::RST) => self,
+            _ if flags.has(tcp::RST) => self,
             Udp | Icmp | Forward => self,
             Aborted if outbound && syn => SynSent,
             Aborted if outbound => PickedUp,
@@ -202,12 +203,8 @@ impl SessionState {
 pub(crate) struct TcpFlags(pub(crate) u8);
 
 impl TcpFlags {
-    pub(crate) const FIN: u8 = 1;
-    pub(crate) const SYN: u8 = 2;
-    pub(crate) const RST: u8 = 4;
-    pub(crate) const ACK: u8 = 16;
     /// What is assumed of a segment whose flags are not at hand: a plain acknowledgement.
-    pub(crate) const ACK_ONLY: TcpFlags = TcpFlags(16);
+    pub(crate) const ACK_ONLY: TcpFlags = TcpFlags(tcp::ACK);
 
     pub(crate) const fn has(self, mask: u8) -> bool {
         self.0 & mask != 0
@@ -328,7 +325,7 @@ mod tests {
 
     const SYN: TcpFlags = TcpFlags(2);
     const SYN_ACK: TcpFlags = TcpFlags(18);
-    const ACK: TcpFlags = TcpFlags(16);
+    const ACK: TcpFlags = TcpFlags(tcp::ACK);
     const FIN: TcpFlags = TcpFlags(17);
     const RST: TcpFlags = TcpFlags(4);
 

@@ -56,6 +56,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use thalweg_base::{DropReason, Packet, PacketFlags};
+use thalweg_wire::tcp;
 
 /// Buckets of the wheel, seconds; a power of two.
 const WHEEL_S: u32 = 512;
@@ -494,7 +495,7 @@ impl NatShard {
         packet.dst_port = select_unpredictable((end == End::Destination) | echo, port, packet.dst_port);
         packet.flags.set(PacketFlags::TRANSLATED);
         self.translated[end as usize] += 1;
-        if flags.has(TcpFlags::SYN | TcpFlags::RST) & (packet.protocol == NatProtocol::Tcp.number()) {
+        if flags.has(tcp::SYN | tcp::RST) & (packet.protocol == NatProtocol::Tcp.number()) {
             let sequence =
                 l4.and_then(|l4| l3.get(l4 + 4..)?.first_chunk()).map_or(0, |n| u32::from_be_bytes(*n));
             self.heed_syn_or_rst(at, end, flags, before, [sequence, acknowledged]);

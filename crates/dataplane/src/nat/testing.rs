@@ -9,6 +9,10 @@ use super::stage::NatStage;
 use std::net::SocketAddrV4;
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, Packet, PacketFlags, mix64};
 use thalweg_wire::checksum::{finish, fold, pseudo_ipv4, sum};
+use thalweg_wire::icmp::IcmpRepr;
+use thalweg_wire::ip_protocol::{ICMP, TCP, UDP};
+use thalweg_wire::ipv4::Ipv4Repr;
+use thalweg_wire::testing;
 
 /// One nanosecond count per second.
 pub const SECOND_NS: u64 = 1_000_000_000;
@@ -34,46 +38,21 @@ pub fn config(public_addresses: u8) -> NatConfig {
 
 /// An IPv4 packet around a transport segment. `fragment` is the flags and offset word.
 pub fn ipv4(source: u32, destination: u32, protocol: u8, fragment: u16, segment: &[u8]) -> Vec<u8> {
-    let len = (20 + segment.len()) as u16;
-    let mut packet = vec![0x45, 0];
-    packet.extend(len.to_be_bytes());
-    packet.extend([0x12, 0x34]);
-    packet.extend(fragment.to_be_bytes());
-    packet.extend([64, protocol, 0, 0]);
-    packet.extend(source.to_be_bytes());
-    packet.extend(destination.to_be_bytes());
-    let checksum = finish(sum(&packet, 0));
-    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
-    packet.extend(segment);
-    packet
+    let header = Ipv4Repr {
+        identification: 0x1234,
+        flags_and_offset: fragment,
+        ..Ipv4Repr::new(source.into(), destination.into(), protocol, segment.len())
+    };
+    testing::ipv4(header, segment)
 }
 
-fn transport(
-    from: SocketAddrV4,
-    to: SocketAddrV4,
-    protocol: u8,
-    checksum_at: usize,
-    segment: Vec<u8>,
-) -> Vec<u8> {
-    let mut segment = segment;
-    segment[0..2].copy_from_slice(&from.port().to_be_bytes());
-    segment[2..4].copy_from_slice(&to.port().to_be_bytes());
-    let (source, destination) = (u32::from(*from.ip()), u32::from(*to.ip()));
-    let pseudo = pseudo_ipv4(source, destination, protocol, segment.len() as u16);
-    let checksum = match finish(sum(&segment, pseudo)) {
-        0 if protocol == 17 => 0xffff,
-        checksum => checksum,
-    };
-    segment[checksum_at..checksum_at + 2].copy_from_slice(&checksum.to_be_bytes());
-    ipv4(source, destination, protocol, 0, &segment)
+fn between(from: SocketAddrV4, to: SocketAddrV4, protocol: u8, segment: &[u8]) -> Vec<u8> {
+    ipv4((*from.ip()).into(), (*to.ip()).into(), protocol, 0, segment)
 }
 
 /// A UDP packet.
 pub fn udp(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
-    let mut segment = vec![0; 8];
-    segment[4..6].copy_from_slice(&((8 + payload.len()) as u16).to_be_bytes());
-    segment.extend(payload);
-    transport(from, to, 17, 6, segment)
+    between(from, to, UDP, &testing::udp_segment(from.into(), to.into(), payload))
 }
 
 /// A TCP packet with these flags.
@@ -83,22 +62,13 @@ pub fn tcp(from: SocketAddrV4, to: SocketAddrV4, flags: u8) -> Vec<u8> {
 
 /// The same, with its sequence and acknowledgement numbers.
 pub fn tcp_numbered(from: SocketAddrV4, to: SocketAddrV4, flags: u8, numbers: [u32; 2]) -> Vec<u8> {
-    let mut segment = vec![0; 20];
-    segment[4..8].copy_from_slice(&numbers[0].to_be_bytes());
-    segment[8..12].copy_from_slice(&numbers[1].to_be_bytes());
-    segment[12] = 0x50;
-    segment[13] = flags;
-    transport(from, to, 6, 16, segment)
+    between(from, to, TCP, &testing::tcp_segment(from.into(), to.into(), flags, numbers, &[]))
 }
 
 /// An ICMP message.
 pub fn icmp(source: u32, destination: u32, kind: u8, rest: [u8; 4], body: &[u8]) -> Vec<u8> {
-    let mut message = vec![kind, 0, 0, 0];
-    message.extend(rest);
-    message.extend(body);
-    let checksum = finish(sum(&message, 0));
-    message[2..4].copy_from_slice(&checksum.to_be_bytes());
-    ipv4(source, destination, 1, 0, &message)
+    let header = IcmpRepr { kind, code: 0, rest }.encode(body, 0);
+    ipv4(source, destination, ICMP, 0, &[&header[..], body].concat())
 }
 
 /// An ICMP echo request (8) or reply (0).

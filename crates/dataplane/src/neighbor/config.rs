@@ -1,8 +1,9 @@
 //! What the table is told: its limits, and who the router is on each port.
 
-use super::frame::Mac;
 use crate::rate_limit::Rate;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use thalweg_wire::MacAddr;
+use thalweg_wire::ndp::link_local;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -83,7 +84,7 @@ impl Default for NeighborConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortIdentity {
     /// Its MAC address.
-    pub mac: Mac,
+    pub mac: MacAddr,
     /// Its addresses and the length of their networks. With any IPv6 address comes a link-local one, made
     /// from the MAC address if none is given.
     pub addresses: Vec<(IpAddr, u8)>,
@@ -100,14 +101,14 @@ pub struct PortIdentity {
 
 impl PortIdentity {
     /// An untagged port that does not advertise itself.
-    pub fn new(mac: Mac, addresses: Vec<(IpAddr, u8)>, mtu_bytes: u32) -> Self {
+    pub fn new(mac: MacAddr, addresses: Vec<(IpAddr, u8)>, mtu_bytes: u32) -> Self {
         Self { mac, addresses, translated: Vec::new(), mtu_bytes, vlan: None, router_advertisements: false }
     }
 
     /// Adds the link-local address that IPv6 needs, if there is none.
     pub(super) fn completed(mut self) -> Self {
         if self.speaks_ipv6() && self.link_local().is_none() {
-            self.addresses.push((link_local_of(self.mac).into(), 64));
+            self.addresses.push((link_local(self.mac).into(), 64));
         }
         self
     }
@@ -172,12 +173,6 @@ pub(super) fn is_neighbor_address(address: IpAddr) -> bool {
         }
         IpAddr::V6(address) => !(address.is_unspecified() || address.is_loopback() || address.is_multicast()),
     }
-}
-
-/// The link-local address that a MAC address gives (RFC 4291 appendix A).
-fn link_local_of(mac: Mac) -> Ipv6Addr {
-    let [a, b, c, d, e, f] = mac;
-    Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
 fn is_link_local(address: IpAddr) -> bool {

@@ -1,8 +1,8 @@
 //! One neighbor.
 
-use super::frame::Mac;
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use thalweg_wire::MacAddr;
 
 /// Where a neighbor stands (RFC 4861 7.3.2; the diagram is at the module's head).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct NeighborView {
     /// Its address.
     pub address: IpAddr,
     /// Its MAC address, if known.
-    pub mac: Option<Mac>,
+    pub mac: Option<MacAddr>,
     /// Where it stands.
     pub state: NeighborState,
     /// It said that it is a router (Neighbor Discovery only).
@@ -78,7 +78,7 @@ pub(super) enum Budget {
 pub(super) struct Entry<P> {
     pub(super) state: NeighborState,
     /// Meaningless while unresolved.
-    pub(super) mac: Mac,
+    pub(super) mac: MacAddr,
     /// When something is to be done; `u64::MAX` is never.
     pub(super) deadline_ns: u64,
     /// Questions sent in this state.
@@ -95,7 +95,7 @@ pub(super) struct Entry<P> {
 }
 
 impl<P> Entry<P> {
-    pub(super) fn new(state: NeighborState, mac: Mac, is_wanted: bool, now_ns: u64) -> Self {
+    pub(super) fn new(state: NeighborState, mac: MacAddr, is_wanted: bool, now_ns: u64) -> Self {
         Self {
             state,
             mac,

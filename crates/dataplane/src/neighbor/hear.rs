@@ -1,14 +1,16 @@
 //! What frames do: who asks is answered, who answers is believed, within reason.
 
-use super::arp::{Arp, Operation};
+use super::arp;
 use super::config::is_neighbor_address;
 use super::entry::{Entry, NeighborState as State};
-use super::frame::{BROADCAST, ETHERTYPE_ARP, ETHERTYPE_IPV6, Frame, Mac, is_unicast_mac};
+use super::frame::Frame;
 use super::nd::{self, Message, Received};
 use super::store::Key;
 use super::{Ignored, NeighborTable, PortIdentity, Unreachable};
 use crate::rate_limit::Rate;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use thalweg_wire::arp::{ArpOperation, ArpRepr, ArpView};
+use thalweg_wire::{EtherType, MacAddr};
 
 /// An address of ours is defended so often (RFC 5227 2.4 c, DEFEND_INTERVAL).
 const DEFENCES: Rate = Rate { interval_ns: 10_000_000_000, burst: 1 };
@@ -20,7 +22,7 @@ const ADVERTISEMENT_DELAY_MAX_MS: u32 = 500;
 /// What a message says of a neighbor.
 #[derive(Clone, Copy, Debug)]
 struct Said {
-    mac: Option<Mac>,
+    mac: Option<MacAddr>,
     /// It answers a question, so the way there and back works.
     solicited: bool,
     /// Its MAC address is to replace another.
@@ -55,14 +57,14 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
     /// The checks that both have in common.
     fn open<'a>(&self, port: u16, frame: &'a [u8]) -> Result<(PortIdentity, Frame<'a>), Ignored> {
         let identity = self.port(port).ok_or(Ignored::PortDown)?.clone();
-        let frame = Frame::parse(frame).ok_or(Ignored::Malformed)?;
+        let frame = Frame::parse(frame).map_err(|_| Ignored::Malformed)?;
         if frame.vlan.is_some() && frame.vlan != identity.vlan {
             return Err(Ignored::WrongVlan);
         }
         if frame.source == identity.mac {
             return Err(Ignored::OwnFrame);
         }
-        if !is_unicast_mac(frame.source) {
+        if !frame.source.is_unicast() {
             return Err(Ignored::InvalidMac);
         }
         Ok((identity, frame))
@@ -70,16 +72,16 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
 
     fn hear_arp(&mut self, port: u16, frame: &[u8], now_ns: u64) -> Result<(), Ignored> {
         let (identity, frame) = self.open(port, frame)?;
-        if frame.ethertype != ETHERTYPE_ARP {
+        if frame.ether_type != EtherType::ARP {
             return Err(Ignored::NotArp);
         }
-        if frame.destination != identity.mac && frame.destination != BROADCAST {
+        if frame.destination != identity.mac && !frame.destination.is_broadcast() {
             return Err(Ignored::NotForUs);
         }
-        let arp = Arp::parse(frame.payload).ok_or(Ignored::NotArp)?;
+        let arp = ArpView::new(frame.payload).map(ArpRepr::from).map_err(|_| Ignored::NotArp)?;
         check_mac(&identity, arp.sender_mac)?;
         let for_us = identity.answers_for(arp.target.into());
-        let asks_us = for_us && arp.operation == Operation::Request;
+        let asks_us = for_us && arp.operation == ArpOperation::Request;
         if identity.answers_for(arp.sender.into()) {
             self.defend(port, &identity, arp.sender.into(), now_ns);
             return Err(Ignored::AddressConflict);
@@ -101,7 +103,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
             return if asks_us { Ok(()) } else { Err(Ignored::NotForUs) };
         }
         let answers_us = for_us
-            && arp.operation == Operation::Reply
+            && arp.operation == ArpOperation::Reply
             && arp.target_mac == identity.mac
             && frame.destination == identity.mac;
         let said = Said {
@@ -115,25 +117,25 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         self.learn(sender, said, unknown, now_ns)
     }
 
-    fn reply_arp(&mut self, port: u16, identity: &PortIdentity, arp: &Arp) {
-        let reply = Arp {
-            operation: Operation::Reply,
+    fn reply_arp(&mut self, port: u16, identity: &PortIdentity, arp: &ArpRepr) {
+        let reply = ArpRepr {
+            operation: ArpOperation::Reply,
             sender_mac: identity.mac,
             sender: arp.target,
             target_mac: arp.sender_mac,
             target: arp.sender,
         };
         self.counters.replies_sent += 1;
-        self.send(port, reply.frame(arp.sender_mac, identity.vlan));
+        self.send(port, arp::frame(&reply, arp.sender_mac, identity.vlan));
     }
 
     fn hear_nd(&mut self, port: u16, frame: &[u8], now_ns: u64) -> Result<(), Ignored> {
         let (identity, frame) = self.open(port, frame)?;
-        if frame.ethertype != ETHERTYPE_IPV6 {
+        if frame.ether_type != EtherType::IPV6 {
             return Err(Ignored::NotNeighborDiscovery);
         }
         let received = Received::parse(frame.payload)?;
-        let to_us = frame.destination == identity.mac || frame.destination[..2] == [0x33, 0x33];
+        let to_us = frame.destination == identity.mac || frame.destination.0[..2] == [0x33, 0x33];
         let to_ours = received.destination.is_multicast() || identity.owns(received.destination.into());
         if !to_us || !to_ours {
             return Err(Ignored::NotForUs);
@@ -173,7 +175,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         port: u16,
         identity: &PortIdentity,
         (source, target): (Ipv6Addr, Ipv6Addr),
-        (source_mac, reply_to): (Option<Mac>, Mac),
+        (source_mac, reply_to): (Option<MacAddr>, MacAddr),
         now_ns: u64,
     ) -> Result<(), Ignored> {
         if !identity.owns(target.into()) {
@@ -206,7 +208,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         port: u16,
         identity: &PortIdentity,
         source: Ipv6Addr,
-        source_mac: Option<Mac>,
+        source_mac: Option<MacAddr>,
         now_ns: u64,
     ) -> Result<(), Ignored> {
         let wait_ns = u64::from(self.chance.below(ADVERTISEMENT_DELAY_MAX_MS)) * 1_000_000;
@@ -311,10 +313,10 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
     }
 }
 
-fn check_mac(identity: &PortIdentity, mac: Mac) -> Result<(), Ignored> {
+fn check_mac(identity: &PortIdentity, mac: MacAddr) -> Result<(), Ignored> {
     match mac {
         mac if mac == identity.mac => Err(Ignored::OwnFrame),
-        mac if !is_unicast_mac(mac) => Err(Ignored::InvalidMac),
+        mac if !mac.is_unicast() => Err(Ignored::InvalidMac),
         _ => Ok(()),
     }
 }

@@ -60,10 +60,10 @@ mod table;
 
 pub use config::{NeighborConfig, PortIdentity};
 pub use entry::{NeighborState, NeighborView};
-pub use frame::Mac;
 pub use table::NeighborTable;
 
 use std::net::IpAddr;
+use thalweg_wire::MacAddr;
 
 /// What the caller has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub enum NeighborOutput<P = Vec<u8>> {
         /// Its address.
         address: IpAddr,
         /// Its MAC address.
-        mac: Mac,
+        mac: MacAddr,
     },
     /// A neighbor that was known has another MAC address.
     Changed {
@@ -91,7 +91,7 @@ pub enum NeighborOutput<P = Vec<u8>> {
         /// Its address.
         address: IpAddr,
         /// Its MAC address from now on.
-        mac: Mac,
+        mac: MacAddr,
     },
     /// A neighbor is known no longer: take its host route away.
     Lost {
@@ -114,7 +114,7 @@ pub enum NeighborOutput<P = Vec<u8>> {
         /// The next hop.
         address: IpAddr,
         /// The next hop's MAC address.
-        mac: Mac,
+        mac: MacAddr,
         /// As it was handed in.
         packet: P,
     },

@@ -1,10 +1,9 @@
 //! The table: what a caller asks of it, and what time does to its neighbors. What frames do to them is
 //! in [`super::hear`].
 
-use super::arp::Arp;
+use super::arp;
 use super::config::is_neighbor_address;
 use super::entry::{Entry, NeighborState as State};
-use super::frame::Mac;
 use super::nd;
 use super::store::{Key, Store};
 use super::{
@@ -14,6 +13,7 @@ use crate::rate_limit::TokenBucket;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use thalweg_base::XorShift64Star;
+use thalweg_wire::{MacAddr, ndp};
 
 /// Announcements when a port or an address comes up, and between them (RFC 5227 1.1).
 const ANNOUNCEMENTS: u8 = 2;
@@ -46,7 +46,7 @@ pub struct NeighborTable<P = Vec<u8>> {
     pub(super) config: NeighborConfig,
     pub(super) ports: BTreeMap<u16, Port>,
     pub(super) store: Store<P>,
-    statics: BTreeMap<Key, Mac>,
+    statics: BTreeMap<Key, MacAddr>,
     wanted: BTreeSet<Key>,
     outputs: VecDeque<Output<P>>,
     queued_bytes: usize,
@@ -97,7 +97,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
     }
 
     /// The MAC address of a neighbor, if it is known.
-    pub fn lookup(&self, port: u16, address: IpAddr) -> Option<Mac> {
+    pub fn lookup(&self, port: u16, address: IpAddr) -> Option<MacAddr> {
         self.store.get((port, address)).filter(|entry| entry.state.is_resolved()).map(|entry| entry.mac)
     }
 
@@ -129,7 +129,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
             Some(_) => self.enqueue(key, packet),
             None => match self.admit_unresolved(key) {
                 Ok(()) => {
-                    self.store.insert(key, Entry::new(State::Incomplete, [0; 6], false, now_ns));
+                    self.store.insert(key, Entry::new(State::Incomplete, MacAddr::ZERO, false, now_ns));
                     self.enqueue(key, packet);
                     self.start(key, now_ns);
                 }
@@ -174,7 +174,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
 
     /// Configures a neighbor's MAC address, or with `None` no longer: then it is probed, and believed meanwhile. `false`
     /// if there are `wanted_max` already. It is in force while its port is up.
-    pub fn set_static(&mut self, port: u16, address: IpAddr, mac: Option<Mac>, now_ns: u64) -> bool {
+    pub fn set_static(&mut self, port: u16, address: IpAddr, mac: Option<MacAddr>, now_ns: u64) -> bool {
         let key = (port, address);
         let Some(mac) = mac else {
             if self.statics.remove(&key).is_some() && self.ports.contains_key(&port) {
@@ -285,14 +285,17 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
             return;
         }
         if self.store.update(key, |entry| entry.is_wanted = true).is_none() {
-            self.store.insert(key, Entry::new(State::Incomplete, [0; 6], true, now_ns));
+            self.store.insert(key, Entry::new(State::Incomplete, MacAddr::ZERO, true, now_ns));
             self.start(key, now_ns);
         }
     }
 
-    fn begin_static(&mut self, key: Key, mac: Mac, now_ns: u64) {
+    fn begin_static(&mut self, key: Key, mac: MacAddr, now_ns: u64) {
         if self.store.get(key).is_none() {
-            self.store.insert(key, Entry::new(State::Incomplete, [0; 6], self.wanted.contains(&key), now_ns));
+            self.store.insert(
+                key,
+                Entry::new(State::Incomplete, MacAddr::ZERO, self.wanted.contains(&key), now_ns),
+            );
         }
         self.set_mac(key, mac, now_ns);
         self.store.update(key, |entry| {
@@ -405,7 +408,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
 
     /// Gives an entry a MAC address and tells, if it had none or another. The caller sets the state then, and
     /// lets go what waits.
-    pub(super) fn set_mac(&mut self, key: Key, mac: Mac, now_ns: u64) {
+    pub(super) fn set_mac(&mut self, key: Key, mac: MacAddr, now_ns: u64) {
         let (port, address) = key;
         let before = self.lookup(port, address);
         if before == Some(mac) {
@@ -500,7 +503,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
     }
 
     /// What waits for a neighbor goes on.
-    pub(super) fn release(&mut self, key: Key, mac: Mac) {
+    pub(super) fn release(&mut self, key: Key, mac: MacAddr) {
         let queue = self.store.update(key, |entry| std::mem::take(&mut entry.queue));
         for packet in queue.unwrap_or_default() {
             self.queued_bytes -= packet.as_ref().len();
@@ -515,7 +518,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         }
     }
 
-    fn forward(&mut self, (port, address): Key, mac: Mac, packet: P) {
+    fn forward(&mut self, (port, address): Key, mac: MacAddr, packet: P) {
         self.counters.packets_forwarded += 1;
         self.outputs.push_back(Output::Forward { port, address, mac, packet });
     }
@@ -548,10 +551,10 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
     /// Tells all neighbors who has an address of ours (RFC 5227 2.3, RFC 4861 7.2.6).
     pub(super) fn announce(&mut self, number: u16, identity: &PortIdentity, address: IpAddr) {
         let frame = match address {
-            IpAddr::V4(address) => Arp::announcement(identity.mac, address, identity.vlan),
+            IpAddr::V4(address) => arp::announcement(identity.mac, address, identity.vlan),
             IpAddr::V6(address) => {
-                let group = nd::ALL_NODES;
-                nd::advertisement_frame(identity, address, group, nd::group_mac(group), false)
+                let group = ndp::ALL_NODES;
+                nd::advertisement_frame(identity, address, group, ndp::group_mac(group), false)
             }
         };
         self.counters.announcements_sent += 1;
@@ -603,10 +606,10 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
 }
 
 /// A question for an address; `None` if the port has no address to ask with.
-fn question(identity: &PortIdentity, target: IpAddr, to: Option<Mac>) -> Option<Vec<u8>> {
+fn question(identity: &PortIdentity, target: IpAddr, to: Option<MacAddr>) -> Option<Vec<u8>> {
     match (identity.source_for(target)?, target) {
         (IpAddr::V4(source), IpAddr::V4(target)) => {
-            Some(Arp::request(identity.mac, source, target, to, identity.vlan))
+            Some(arp::request(identity.mac, source, target, to, identity.vlan))
         }
         (IpAddr::V6(source), IpAddr::V6(target)) => {
             Some(nd::solicitation_frame(identity, source, target, to))

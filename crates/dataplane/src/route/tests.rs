@@ -13,8 +13,8 @@ const V6B: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
 fn to(port: u16) -> Adjacency {
     Adjacency::Forward {
         port,
-        destination_mac: [2, 0, 0, 0, 9, port as u8],
-        source_mac: [2, 0, 0, 0, 1, port as u8],
+        destination_mac: MacAddr([2, 0, 0, 0, 9, port as u8]),
+        source_mac: MacAddr([2, 0, 0, 0, 1, port as u8]),
         mtu_bytes: 1500,
     }
 }

@@ -2,7 +2,8 @@
 
 use super::openvpn::is_openvpn_stream;
 use super::{Ports, be16_at, be32_at, by_ports, by_start, first_bytes, first_bytes_of, udp};
-use thalweg_wire::application::{code_of, ip_protocol};
+use thalweg_wire::application::code_of;
+use thalweg_wire::ip_protocol;
 
 const BGP: u8 = code_of("bgp");
 const BITTORRENT: u8 = code_of("bittorrent");

@@ -1,6 +1,7 @@
 use super::*;
 use proptest::prelude::*;
-use thalweg_wire::application::{by_code, ip_protocol::*};
+use thalweg_wire::application::by_code;
+use thalweg_wire::ip_protocol::*;
 
 fn name(code: Option<u8>) -> &'static str {
     code.and_then(by_code).map_or("-", |row| row.name)

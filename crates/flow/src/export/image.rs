@@ -167,8 +167,8 @@ impl Body<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::TCP;
     use crate::record::EndReason;
+    use thalweg_wire::ip_protocol::TCP;
 
     /// A record of TCP as the version before wrote it: ports from 0 in two bytes, no word of what is known.
     #[test]

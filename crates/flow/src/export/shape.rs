@@ -29,9 +29,9 @@
 use super::options::{Times, Version};
 use crate::fields::{Field, Kind};
 use crate::record::{Counters, FlowRecord, NO_AS, NO_INTERFACE};
-use crate::record::{ICMP, ICMPV6};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use thalweg_base::DropReason;
+use thalweg_wire::ip_protocol::{ICMP, ICMPV6};
 use thalweg_wire::netflow::element::*;
 
 /// `applicationId` (RFC 6759, 4.1): numbers of our own are "user defined".

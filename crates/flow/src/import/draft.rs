@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use thalweg_base::DropReason;
-use thalweg_wire::application::{self, ip_protocol};
+use thalweg_wire::application;
+use thalweg_wire::ip_protocol;
 use thalweg_wire::netflow::decode::{Field, FieldName, Header, SessionKey, Version};
 use thalweg_wire::netflow::element::*;
 

@@ -9,14 +9,11 @@
 
 use crate::key::{fold, ports};
 use thalweg_base::{AgedSets, Chunk, Packet, PacketFlags};
+use thalweg_wire::ip_protocol;
+use thalweg_wire::ipv6::Extensions;
 
 const SETS: usize = 1024;
 const LIFETIME_NS: u64 = 30_000_000_000;
-
-/// Extension headers of IPv6 that are followed to the fragment header.
-const HEADERS_MAX: usize = 8;
-/// The header that says what fragment it is (RFC 8200, 4.5).
-const FRAGMENT_HEADER: u8 = 44;
 
 /// Fragments that found what they sought, and that did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,13 +103,7 @@ impl Fragments {
 
 /// The identification in the fragment header of an IPv6 packet.
 fn identification6(l3: &[u8]) -> Option<u32> {
-    let (mut header, mut at) = (*l3.get(6)?, 40);
-    for _ in 0..HEADERS_MAX {
-        if header == FRAGMENT_HEADER {
-            return l3.get(at + 4..at + 8)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
-        }
-        header = *l3.get(at)?;
-        at += usize::from(*l3.get(at + 1)?) * 8 + 8;
-    }
-    None
+    let mut extensions = Extensions::new(l3, l3.len(), *l3.get(6)?);
+    let fragment = extensions.find(|extension| extension.kind == ip_protocol::FRAGMENT)?;
+    l3.get(fragment.at + 4..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }

@@ -4,6 +4,7 @@
 //! loops have bounds.
 
 use thalweg_base::{DropReason, LinkType};
+use thalweg_wire::EtherType;
 
 /// VLAN tags that are looked behind.
 pub const TAGS_MAX: usize = 8;
@@ -11,14 +12,6 @@ pub const TAGS_MAX: usize = 8;
 pub const LABELS_MAX: usize = 16;
 /// Attributes of a netfilter log message that are looked at.
 const ATTRIBUTES_MAX: usize = 32;
-
-pub(super) const IPV4: u16 = 0x0800;
-pub(super) const IPV6: u16 = 0x86dd;
-/// IEEE 802.1Q's tag.
-pub(super) const VLAN: u16 = 0x8100;
-const MPLS: u16 = 0x8847;
-const MPLS_UPSTREAM: u16 = 0x8848;
-const PPPOE_SESSION: u16 = 0x8864;
 
 /// What the network layer is, by what the link layer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,12 +62,12 @@ pub fn network_of(link: LinkType, frame: &[u8]) -> Result<Network, DropReason> {
         LinkType::Ethernet => ethernet(frame, 0),
         LinkType::RawIp => by_version(frame, 0),
         LinkType::LinuxCooked => {
-            let ether_type = be16_at(frame, 14)?;
+            let ether_type = ether_type_at(frame, 14)?;
             behind_ether_type(frame, 16, ether_type)
         }
         LinkType::LinuxCooked2 => {
             // The type stands first, the header is twenty bytes long.
-            let ether_type = be16_at(frame, 0)?;
+            let ether_type = ether_type_at(frame, 0)?;
             behind_ether_type(frame, 20, ether_type)
         }
         LinkType::BsdLoopback => bsd_loopback(frame),
@@ -91,7 +84,7 @@ pub fn network_of(link: LinkType, frame: &[u8]) -> Result<Network, DropReason> {
 
 /// An Ethernet header at `at`.
 pub(super) fn ethernet(frame: &[u8], at: usize) -> Result<Network, DropReason> {
-    let ether_type = be16_at(frame, at + 12)?;
+    let ether_type = ether_type_at(frame, at + 12)?;
     behind_ether_type(frame, at + 14, ether_type)
 }
 
@@ -106,7 +99,11 @@ pub(super) fn by_version(frame: &[u8], at: usize) -> Result<Network, DropReason>
 }
 
 /// What follows an EtherType that ends at `at`.
-pub(super) fn behind_ether_type(frame: &[u8], at: usize, ether_type: u16) -> Result<Network, DropReason> {
+pub(super) fn behind_ether_type(
+    frame: &[u8],
+    at: usize,
+    ether_type: EtherType,
+) -> Result<Network, DropReason> {
     follow(frame, at, ether_type, LinkFacts::default())
 }
 
@@ -114,29 +111,29 @@ pub(super) fn behind_ether_type(frame: &[u8], at: usize, ether_type: u16) -> Res
 fn follow(
     frame: &[u8],
     mut at: usize,
-    mut ether_type: u16,
+    mut ether_type: EtherType,
     mut facts: LinkFacts,
 ) -> Result<Network, DropReason> {
     for _ in 0..=TAGS_MAX {
         let protocol = match ether_type {
-            IPV4 => Protocol::Ipv4,
-            IPV6 => Protocol::Ipv6,
+            EtherType::IPV4 => Protocol::Ipv4,
+            EtherType::IPV6 => Protocol::Ipv6,
             // IEEE 802.1Q, 802.1ad, and what was used before there was a standard for two tags.
-            VLAN | 0x88a8 | 0x9100 | 0x9200 | 0x9300 => {
+            EtherType::VLAN | EtherType::QINQ | EtherType::QINQ_OLD | EtherType(0x9200 | 0x9300) => {
                 let tag = be16_at(frame, at)?;
                 if !facts.has_tag {
                     facts.has_tag = true;
                     facts.vlan = tag & 0x0fff;
                 }
-                ether_type = be16_at(frame, at + 2)?;
+                ether_type = ether_type_at(frame, at + 2)?;
                 at += 4;
                 continue;
             }
-            MPLS | MPLS_UPSTREAM => return labels(frame, at, facts),
+            EtherType::MPLS | EtherType::MPLS_UPSTREAM => return labels(frame, at, facts),
             // RFC 2516: version and type, code, session, length, then PPP.
-            PPPOE_SESSION => return ppp_behind(frame, at + 6, facts),
+            EtherType::PPPOE_SESSION => return ppp_behind(frame, at + 6, facts),
             // No type but IEEE 802.3's length.
-            0..0x0600 => return llc(frame, at, facts),
+            EtherType(0..0x0600) => return llc(frame, at, facts),
             _ => Protocol::Other,
         };
         return Ok(Network { at, protocol, facts });
@@ -177,7 +174,7 @@ fn ppp_behind(frame: &[u8], mut at: usize, facts: LinkFacts) -> Result<Network, 
         (0xff, 0x03) => at += 2,
         // Cisco's HDLC, of which captures say that it is PPP in HDLC framing.
         (0x0f | 0x8f, 0x00) => {
-            let ether_type = be16_at(frame, at + 2)?;
+            let ether_type = ether_type_at(frame, at + 2)?;
             return follow(frame, at + 4, ether_type, facts);
         }
         _ => {}
@@ -196,7 +193,7 @@ fn ppp_behind(frame: &[u8], mut at: usize, facts: LinkFacts) -> Result<Network, 
 }
 
 fn cisco_hdlc(frame: &[u8]) -> Result<Network, DropReason> {
-    let ether_type = be16_at(frame, 2)?;
+    let ether_type = ether_type_at(frame, 2)?;
     behind_ether_type(frame, 4, ether_type)
 }
 
@@ -223,7 +220,7 @@ fn frame_relay(frame: &[u8]) -> Result<Network, DropReason> {
     }
     at += 1;
     if byte_at(frame, at)? != 0x03 {
-        let ether_type = be16_at(frame, at)?;
+        let ether_type = ether_type_at(frame, at)?;
         return behind_ether_type(frame, at + 2, ether_type);
     }
     at += 1;
@@ -249,9 +246,9 @@ fn llc(frame: &[u8], at: usize, facts: LinkFacts) -> Result<Network, DropReason>
 /// Organization and type at `at`. Of organizations, those that use EtherTypes: none (RFC 1042), and 802.1H's bridge tunnel.
 fn snap(frame: &[u8], at: usize, facts: LinkFacts) -> Result<Network, DropReason> {
     let organization = be32_at(frame, at)? >> 8;
-    let ether_type = be16_at(frame, at + 3)?;
+    let ether_type = ether_type_at(frame, at + 3)?;
     // A length would lead back to LLC.
-    if matches!(organization, 0 | 0xf8) && ether_type >= 0x0600 {
+    if matches!(organization, 0 | 0xf8) && ether_type.0 >= 0x0600 {
         follow(frame, at + 5, ether_type, facts)
     } else {
         Ok(Network { at: at + 5, protocol: Protocol::Other, facts })
@@ -367,6 +364,10 @@ pub(super) fn byte_at(frame: &[u8], at: usize) -> Result<u8, DropReason> {
 pub(super) fn be16_at(frame: &[u8], at: usize) -> Result<u16, DropReason> {
     let bytes = frame.get(at..).and_then(|rest| rest.first_chunk()).ok_or(DropReason::FrameTooShort)?;
     Ok(u16::from_be_bytes(*bytes))
+}
+
+pub(super) fn ether_type_at(frame: &[u8], at: usize) -> Result<EtherType, DropReason> {
+    be16_at(frame, at).map(EtherType)
 }
 
 pub(super) fn be32_at(frame: &[u8], at: usize) -> Result<u32, DropReason> {

@@ -1,6 +1,11 @@
 use super::*;
 use proptest::prelude::*;
 use thalweg_base::ChunkBuilder;
+use thalweg_wire::ipv4::Ipv4View;
+use thalweg_wire::ipv6::Ipv6View;
+use thalweg_wire::tcp::TcpView;
+use thalweg_wire::udp::UdpView;
+use thalweg_wire::{Malformed, testing};
 
 fn all(packet: &Packet) -> impl PartialEq + std::fmt::Debug {
     (
@@ -59,5 +64,98 @@ proptest! {
         } else {
             prop_assert_eq!((first.l3_offset, first.ip_len, first.flags, first.is_alive()), (0, 0, PacketFlags::default(), true));
         }
+    }
+}
+
+/// A meter takes what it can read of a packet. Where the header holds, its fields are what the views of `wire` say; where it
+/// does not, the packet is dropped with a reason that fits, or was of a kind that a meter forgives.
+fn assert_is_as_viewed(packet: &Packet, l3: &[u8], wire_len: usize) {
+    let has = |flag: u8| packet.flags.has(flag);
+    let fragment = (has(PacketFlags::FRAGMENT), has(PacketFlags::LATER_FRAGMENT));
+    let found = (
+        packet.ip_len as usize,
+        usize::from(packet.l4_offset),
+        packet.protocol,
+        packet.traffic_class,
+        fragment,
+    );
+    match (l3[0] >> 4, packet.drop_reason()) {
+        (4, None) => match Ipv4View::new(l3) {
+            Ok(view) => {
+                let fragment = (view.is_fragment(), view.is_later_fragment());
+                let len = view.total_len().min(wire_len);
+                assert_eq!(found, (len, view.header_len(), view.protocol(), view.traffic_class(), fragment));
+                let ports = match (view.protocol(), view.is_later_fragment()) {
+                    (ip_protocol::TCP, false) => {
+                        TcpView::new(view.payload()).map(|t| (t.source_port(), t.destination_port()))
+                    }
+                    (ip_protocol::UDP, false) => {
+                        UdpView::new(view.payload()).map(|u| (u.source_port(), u.destination_port()))
+                    }
+                    _ => return,
+                };
+                if let Ok(ports) = ports {
+                    assert_eq!(ports, (packet.src_port, packet.dst_port));
+                }
+            }
+            // Cut up later by its sender's card; or cut by the capture, inside the options.
+            Err(Malformed::Length) => assert_eq!((l3[2], l3[3], packet.ip_len as usize), (0, 0, wire_len)),
+            Err(why) => assert!(why == Malformed::HeaderLength && l3.len() < wire_len, "{why}"),
+        },
+        (4, Some(DropReason::IpTotalLength)) => {
+            assert!(matches!(Ipv4View::new(l3), Err(Malformed::Length | Malformed::HeaderLength)));
+        }
+        (4, reason) => {
+            assert_eq!(reason, Some(DropReason::IpHeaderLength));
+            assert!(matches!(Ipv4View::new(l3), Err(Malformed::Truncated | Malformed::HeaderLength)));
+        }
+        (6, None) => {
+            let view = Ipv6View::new(l3).expect("it was read");
+            let no_length = view.total_len() == 40 && matches!(view.next_header(), 0 | 6 | 17);
+            let end = if no_length { wire_len } else { view.total_len().min(wire_len) };
+            let mut walk = Extensions::new(&l3[..l3.len().min(end)], end, view.next_header());
+            let mut fragment = (false, false);
+            for extension in walk.by_ref() {
+                fragment.0 |= extension.is_fragment();
+                fragment.1 |= extension.is_later_fragment();
+            }
+            assert_eq!(found, (end, walk.at(), walk.protocol(), view.traffic_class(), fragment));
+        }
+        (6, reason) => {
+            assert_eq!(reason, Some(DropReason::IpHeaderLength));
+            assert_eq!(Ipv6View::new(l3).err(), Some(Malformed::Truncated));
+        }
+        (_, reason) => assert_eq!(reason, Some(DropReason::IpVersion)),
+    }
+}
+
+proptest! {
+    #[test]
+    fn headers_are_what_their_views_say(
+        v6: bool, protocol in prop::sample::select(vec![6u8, 17, 1, 58, 0, 43, 44, 51, 60]),
+        payload in proptest::collection::vec(any::<u8>(), 0..60), random: bool,
+        changes in proptest::collection::vec((0usize..64, any::<u8>()), 0..3), kept in 1usize..110, more in 0usize..9,
+    ) {
+        let mut l3 = match (random, v6) {
+            (true, _) => [&[0x45][..], &payload].concat(),
+            (false, false) => testing::ip([10, 0, 0, 1], [10, 0, 0, 2], protocol, &payload),
+            (false, true) => testing::ip([1u16; 8], [2u16; 8], protocol, &payload),
+        };
+        for (at, value) in changes {
+            if let Some(byte) = l3.get_mut(at) {
+                *byte = value;
+            }
+        }
+        let wire_len = l3.len() + more;
+        l3.truncate(kept);
+        let mut builder = ChunkBuilder::with_capacity(512);
+        let at = builder.next_frame_offset();
+        builder.buffer_mut()[at..at + l3.len()].copy_from_slice(&l3);
+        builder.push(at, l3.len(), wire_len as u32, 0, LinkType::RawIp, 0, 0);
+        let mut chunk = builder.finish(0, 1, 0);
+        let mut batch = chunk.batch(0);
+        let (packet, bytes) = batch.packet_and_frame(0);
+        parse(packet, bytes, &ParseOptions::default());
+        assert_is_as_viewed(packet, &l3, wire_len);
     }
 }

@@ -16,9 +16,9 @@
 //! Missing: ERSPAN, L2TP, whatever is encrypted.
 
 use super::IpFacts;
-use super::link::{self, Network, be16_at, be32_at, byte_at};
+use super::link::{self, Network, be16_at, be32_at, byte_at, ether_type_at};
 use thalweg_base::{DropReason, PacketFlags};
-use thalweg_wire::application::ip_protocol;
+use thalweg_wire::{EtherType, ip_protocol};
 
 /// Tunnels in tunnels that are looked into.
 pub const DEPTH_MAX: usize = 4;
@@ -31,9 +31,6 @@ const VXLAN: u16 = 4789;
 const CAPWAP_DATA: u16 = 5247;
 const GENEVE: u16 = 6081;
 const MPLS_IN_UDP: u16 = 6635;
-
-const ETHERNET_BRIDGED: u16 = 0x6558;
-const PPP: u16 = 0x880b;
 
 /// Whether a UDP packet with these ports may be a tunnel's.
 #[inline(always)]
@@ -61,9 +58,9 @@ fn inner(frame: &[u8], outer: &IpFacts) -> Option<IpFacts> {
     // What is behind the end of the packet is not in the tunnel.
     let frame = &frame[..frame.len().min(outer.end)];
     let network = match outer.protocol {
-        4 | 41 => link::by_version(frame, outer.l4),
+        ip_protocol::IPV4 | ip_protocol::IPV6 => link::by_version(frame, outer.l4),
         ip_protocol::GRE => gre(frame, outer.l4),
-        137 => link::mpls(frame, outer.l4),
+        ip_protocol::MPLS => link::mpls(frame, outer.l4),
         ip_protocol::UDP => in_udp(frame, outer.l4 + 8, outer.ports?),
         _ => return None,
     };
@@ -79,7 +76,7 @@ fn in_udp(frame: &[u8], at: usize, (src_port, dst_port): (u16, u16)) -> Result<N
         }
         (_, GENEVE) => {
             let options_len = usize::from(byte_at(frame, at)? & 0x3f) * 4;
-            let ether_type = be16_at(frame, at + 2)?;
+            let ether_type = ether_type_at(frame, at + 2)?;
             behind(frame, at + 8 + options_len, ether_type)
         }
         (_, MPLS_IN_UDP) => link::mpls(frame, at),
@@ -91,16 +88,16 @@ fn in_udp(frame: &[u8], at: usize, (src_port, dst_port): (u16, u16)) -> Result<N
 }
 
 /// What an EtherType of a tunnel announces at `at`.
-fn behind(frame: &[u8], at: usize, ether_type: u16) -> Result<Network, DropReason> {
+fn behind(frame: &[u8], at: usize, ether_type: EtherType) -> Result<Network, DropReason> {
     match ether_type {
-        ETHERNET_BRIDGED => link::ethernet(frame, at),
-        PPP => link::ppp(frame, at),
+        EtherType::BRIDGED_ETHERNET => link::ethernet(frame, at),
+        EtherType::PPP => link::ppp(frame, at),
         _ => link::behind_ether_type(frame, at, ether_type),
     }
 }
 
 fn gre(frame: &[u8], at: usize) -> Result<Network, DropReason> {
-    let (flags, ether_type) = (be16_at(frame, at)?, be16_at(frame, at + 2)?);
+    let (flags, ether_type) = (be16_at(frame, at)?, ether_type_at(frame, at + 2)?);
     let field = |bit: u16| if flags & bit != 0 { 4 } else { 0 };
     let header = match flags & 7 {
         // A checksum or source routes; key; sequence number. Source routes are history (RFC 2784).

@@ -16,7 +16,12 @@
 
 use crate::workload::frames::Endpoint;
 use std::fmt;
-use thalweg_wire::checksum;
+use thalweg_wire::MacAddr;
+use thalweg_wire::ethernet::{EthernetRepr, EthernetView, HEADER_BYTES as ETHERNET};
+use thalweg_wire::ip_protocol::UDP;
+use thalweg_wire::ipv4::{self, Ipv4Repr, Ipv4View};
+use thalweg_wire::udp::{self, UdpRepr, UdpView};
+use thalweg_wire::{EtherType, checksum};
 
 /// The sizes of RFC 2544 section 9.1 for Ethernet, check sequence included.
 pub const FRAME_SIZES: [usize; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
@@ -28,9 +33,6 @@ pub const CHECK_SEQUENCE: usize = 4;
 const SMALLEST: usize = 64;
 const LARGEST: usize = 9216;
 
-const ETHERNET: usize = 14;
-const IPV4: usize = 20;
-const UDP: u8 = 17;
 /// Time to live as sent; one router later it is one less.
 pub const TTL: u8 = 64;
 /// The destination port of appendix C.2.6.4: echo.
@@ -43,9 +45,6 @@ pub const SEQUENCE_AT: usize = STAMP_AT + 2;
 /// What a stamp begins with.
 pub const MAGIC: u16 = 0x7a1e;
 const STAMP: usize = 16;
-
-/// A MAC address.
-pub type Mac = [u8; 6];
 
 /// A size that no frame has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,12 +137,21 @@ pub struct FrameMaker {
 impl FrameMaker {
     /// Frames from `source` to `destination` (the router's port), for each flow in turn; without flows there is
     /// one from nowhere to nowhere.
-    pub fn new(size: FrameSize, source: Mac, destination: Mac, flows: &[(Endpoint, Endpoint)]) -> Self {
+    pub fn new(
+        size: FrameSize,
+        source: MacAddr,
+        destination: MacAddr,
+        flows: &[(Endpoint, Endpoint)],
+    ) -> Self {
         let nowhere = Endpoint { address: 0, port: 0 };
-        let template = template(size, source, destination);
         let none = [(nowhere, nowhere)];
         let flows = if flows.is_empty() { &none[..] } else { flows };
-        let flows = flows.iter().map(|(from, to)| prepare(&template, *from, *to)).collect();
+        let mut payload = vec![0; size.bytes() - STAMP_AT];
+        payload[..2].copy_from_slice(&MAGIC.to_be_bytes());
+        let ethernet = EthernetRepr { destination, source, ether_type: EtherType::IPV4 }.encode();
+        let (ip, udp) = headers(nowhere, nowhere, &payload);
+        let template = [&ethernet[..], &ip, &udp, &payload].concat();
+        let flows = flows.iter().map(|flow| Prepared::new(*flow, &payload)).collect();
         Self { size, template, flows, next: 0 }
     }
 
@@ -196,64 +204,63 @@ fn udp_checksum(sum: u32) -> u16 {
     }
 }
 
-/// A frame of no flow: everything but addresses, ports, sums and stamp.
-fn template(size: FrameSize, source: Mac, destination: Mac) -> Vec<u8> {
-    let mut frame = vec![0; size.bytes()];
-    frame[0..6].copy_from_slice(&destination);
-    frame[6..12].copy_from_slice(&source);
-    frame[12..14].copy_from_slice(&[0x08, 0x00]);
-    let total = size.packet_bytes() as u16; // at most `LARGEST`
-    frame[14] = 0x45;
-    frame[16..18].copy_from_slice(&total.to_be_bytes());
-    frame[20] = 0x40; // do not fragment
-    frame[22] = TTL;
-    frame[23] = UDP;
-    frame[38..40].copy_from_slice(&(total - IPV4 as u16).to_be_bytes());
-    frame[STAMP_AT..STAMP_AT + 2].copy_from_slice(&MAGIC.to_be_bytes());
-    frame
+/// The headers of a flow's packets with this payload.
+fn headers(
+    from: Endpoint,
+    to: Endpoint,
+    payload: &[u8],
+) -> ([u8; ipv4::HEADER_BYTES], [u8; udp::HEADER_BYTES]) {
+    let length = udp::HEADER_BYTES + payload.len();
+    let ip = Ipv4Repr {
+        ttl: TTL,
+        flags_and_offset: ipv4::DONT_FRAGMENT,
+        ..Ipv4Repr::new(from.address.into(), to.address.into(), UDP, length)
+    };
+    let udp = UdpRepr { source_port: from.port, destination_port: to.port };
+    let pseudo = checksum::pseudo_ipv4(from.address, to.address, UDP, length as u16);
+    (ip.encode(), udp.encode(payload, pseudo))
 }
 
-fn prepare(template: &[u8], from: Endpoint, to: Endpoint) -> Prepared {
-    let mut ends = [0; 12];
-    ends[0..4].copy_from_slice(&from.address.to_be_bytes());
-    ends[4..8].copy_from_slice(&to.address.to_be_bytes());
-    ends[8..10].copy_from_slice(&from.port.to_be_bytes());
-    ends[10..12].copy_from_slice(&to.port.to_be_bytes());
-    let addresses = checksum::sum(&ends[..8], 0);
-    let header_checksum = checksum::finish(checksum::sum(&template[ETHERNET..ETHERNET + IPV4], addresses));
-    let datagram = &template[ETHERNET + IPV4..];
-    let pseudo = checksum::pseudo_ipv4(from.address, to.address, UDP, datagram.len() as u16);
-    let sum = checksum::sum(&ends[8..], checksum::sum(datagram, pseudo));
-    Prepared { ends, header_checksum, datagram_sum: u32::from(checksum::fold(sum)) }
+impl Prepared {
+    fn new((from, to): (Endpoint, Endpoint), payload: &[u8]) -> Self {
+        let (ip, udp) = headers(from, to, payload);
+        let mut ends = [0; 12];
+        ends[..8].copy_from_slice(&ip[12..]);
+        ends[8..].copy_from_slice(&udp[..4]);
+        Self {
+            ends,
+            header_checksum: u16::from_be_bytes([ip[10], ip[11]]),
+            datagram_sum: u32::from(!u16::from_be_bytes([udp[6], udp[7]])),
+        }
+    }
 }
 
 /// What is wrong with a frame that came through a router, if anything: it must be the one sent, with one hop less to
 /// live and correct sums. Translation may have changed its source.
 pub fn fault_of(frame: &[u8], size: FrameSize) -> Option<&'static str> {
-    let packet = frame.get(ETHERNET..)?;
     if frame.len() != size.bytes() {
         return Some("another length");
     }
-    if frame[12..14] != [8, 0] || packet[0] != 0x45 || packet[9] != UDP {
+    let ethernet = EthernetView::new(frame).ok().filter(|view| view.ether_type() == EtherType::IPV4);
+    let ip = ethernet.and_then(|view| Ipv4View::new(view.payload()).ok());
+    let Some(ip) = ip.filter(|ip| ip.options().is_empty() && ip.protocol() == UDP) else {
         return Some("no IPv4 and UDP");
-    }
-    if packet[8] != TTL - 1 {
+    };
+    if ip.ttl() != TTL - 1 {
         return Some("time to live not lowered by one");
     }
-    if checksum::fold(checksum::sum(&packet[..IPV4], 0)) != 0xffff {
+    if !ip.checksum_holds() {
         return Some("wrong header checksum");
     }
-    let word = |at: usize| u32::from_be_bytes([packet[at], packet[at + 1], packet[at + 2], packet[at + 3]]);
-    let datagram = &packet[IPV4..];
-    let pseudo = checksum::pseudo_ipv4(word(12), word(16), UDP, datagram.len() as u16);
+    let pseudo = checksum::pseudo_sum(ip.source().into(), ip.destination().into(), UDP, ip.payload().len());
     // RFC 768: zero says that there is none; a translator may leave it so only if it was so.
-    if datagram[6..8] == [0, 0] || checksum::fold(checksum::sum(datagram, pseudo)) != 0xffff {
-        return Some("wrong UDP checksum");
+    match UdpView::new(ip.payload()) {
+        Ok(udp) if !udp.checksum_holds(pseudo) => Some("wrong UDP checksum"),
+        Ok(udp) if udp.payload().len() + STAMP_AT != frame.len() => Some("another length"),
+        Ok(udp) if udp.payload()[STAMP..].iter().any(|byte| *byte != 0) => Some("another payload"),
+        Ok(_) => None,
+        Err(_) => Some("no IPv4 and UDP"),
     }
-    if packet[IPV4 + 8 + STAMP..].iter().any(|byte| *byte != 0) {
-        return Some("another payload");
-    }
-    None
 }
 
 #[cfg(test)]
@@ -261,8 +268,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const A: Mac = [2, 0, 0, 0, 0, 1];
-    const B: Mac = [2, 0, 0, 0, 0, 2];
+    const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+    const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
     fn end(address: u32, port: u16) -> Endpoint {
         Endpoint { address, port }

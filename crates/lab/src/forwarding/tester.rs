@@ -20,7 +20,7 @@
 //! processes and that of the kernel's softirq threads. Bursts are whole batches in such trials, whatever the rate.
 
 use super::ForwardingError;
-use super::frame::{FrameMaker, FrameSize, Mac, Stamp, ends_of, fault_of, stamp_of};
+use super::frame::{FrameMaker, FrameSize, Stamp, ends_of, fault_of, stamp_of};
 use super::latency::SAMPLES_MAX;
 use super::method::Trial;
 use super::namespace::{Counter, Namespace};
@@ -35,6 +35,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use thalweg_wire::MacAddr;
 
 /// Frames due within this time leave as one burst.
 const BURST_S: f64 = 50e-6;
@@ -154,12 +155,16 @@ impl<'a> Tester<'a> {
         stop: &'a AtomicBool,
     ) -> Result<Self, ForwardingError> {
         let (a, b) = (&topology.tester_a, &topology.tester_b);
-        let (sending, receiving, from, to): ((&Namespace, &str), (&Namespace, &'static str), Mac, Mac) =
-            match way {
-                Way::Router => ((a, TESTER_PORTS[0]), (b, TESTER_PORTS[1]), TESTER_MACS[0], ROUTER_MACS[0]),
-                Way::Direct => ((a, DIRECT_PORTS[0]), (b, DIRECT_PORTS[1]), TESTER_MACS[0], SINK_MAC),
-                Way::Back => ((b, TESTER_PORTS[1]), (a, TESTER_PORTS[0]), TESTER_MACS[1], ROUTER_MACS[1]),
-            };
+        let (sending, receiving, from, to): (
+            (&Namespace, &str),
+            (&Namespace, &'static str),
+            MacAddr,
+            MacAddr,
+        ) = match way {
+            Way::Router => ((a, TESTER_PORTS[0]), (b, TESTER_PORTS[1]), TESTER_MACS[0], ROUTER_MACS[0]),
+            Way::Direct => ((a, DIRECT_PORTS[0]), (b, DIRECT_PORTS[1]), TESTER_MACS[0], SINK_MAC),
+            Way::Back => ((b, TESTER_PORTS[1]), (a, TESTER_PORTS[0]), TESTER_MACS[1], ROUTER_MACS[1]),
+        };
         let maker = FrameMaker::new(size, from, to, flows);
         let mut sender = sending.0.inside(|| PacketSender::open(sending.1, size.bytes()))?;
         (0..BATCH).for_each(|at| maker.lay_out(sender.frame_mut(at)));

@@ -22,10 +22,10 @@
 //! for each set-up, so nothing is left over from the one before; it goes with the value.
 
 use super::ForwardingError;
-use super::frame::Mac;
 use super::namespace::Namespace;
 use super::packet_socket::plain_frames;
 use std::net::Ipv4Addr;
+use thalweg_wire::MacAddr;
 
 /// Interfaces of the router: towards tester-a and tester-b.
 pub const ROUTER_PORTS: [&str; 2] = ["a1", "b1"];
@@ -44,17 +44,12 @@ pub const SINK_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 3);
 pub const DIRECT_ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 255, 1), Ipv4Addr::new(198, 18, 255, 2)];
 
 /// MAC addresses of the router's interfaces.
-pub const ROUTER_MACS: [Mac; 2] = [[2, 0, 0, 0, 0x0a, 1], [2, 0, 0, 0, 0x0b, 1]];
+pub const ROUTER_MACS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0x0a, 1]), MacAddr([2, 0, 0, 0, 0x0b, 1])];
 /// Of the tester's.
-pub const TESTER_MACS: [Mac; 2] = [[2, 0, 0, 0, 0x0a, 2], [2, 0, 0, 0, 0x0b, 2]];
-const DIRECT_MACS: [Mac; 2] = [[2, 0, 0, 0, 0x0d, 1], [2, 0, 0, 0, 0x0d, 2]];
+pub const TESTER_MACS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0x0a, 2]), MacAddr([2, 0, 0, 0, 0x0b, 2])];
+const DIRECT_MACS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0x0d, 1]), MacAddr([2, 0, 0, 0, 0x0d, 2])];
 /// Nobody's.
-pub const SINK_MAC: Mac = [2, 0, 0, 0, 0x0b, 3];
-
-/// As people and `ip` write it.
-pub fn mac_text(mac: Mac) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
-}
+pub const SINK_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0x0b, 3]);
 
 /// The three namespaces with their links.
 #[derive(Debug)]
@@ -96,21 +91,20 @@ impl Topology {
 pub fn neighbor(
     namespace: &Namespace,
     address: Ipv4Addr,
-    mac: Mac,
+    mac: MacAddr,
     port: &str,
 ) -> Result<(), ForwardingError> {
-    let mac = mac_text(mac);
     namespace.ip(&format!("neighbor replace {address} lladdr {mac} dev {port} nud permanent"))
 }
 
-type End<'a> = (&'a Namespace, &'a str, Mac);
+type End<'a> = (&'a Namespace, &'a str, MacAddr);
 
 fn link(from: End<'_>, to: End<'_>, mtu: usize) -> Result<(), ForwardingError> {
     let ((namespace, port, mac), (peer, peer_port, peer_mac)) = (from, to);
     namespace.ip(&format!(
         "link add {port} mtu {mtu} address {} type veth peer name {peer_port} mtu {mtu} address {} netns {}",
-        mac_text(mac),
-        mac_text(peer_mac),
+        mac,
+        peer_mac,
         peer.name()
     ))?;
     peer.ip(&format!("link set {peer_port} up"))?;

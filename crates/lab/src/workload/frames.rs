@@ -4,7 +4,12 @@
 //! bytes of payload, or TCP and 6. Checksums are valid, so that nothing is dropped for the wrong reason.
 
 use thalweg_base::{Chunk, ChunkBuilder, LinkType};
-use thalweg_wire::checksum;
+use thalweg_wire::ethernet::{EthernetRepr, HEADER_BYTES as ETHERNET};
+use thalweg_wire::ip_protocol::{TCP, UDP};
+use thalweg_wire::ipv4::{self, Ipv4Repr};
+use thalweg_wire::tcp::{self, TcpRepr};
+use thalweg_wire::udp::{self, UdpRepr};
+use thalweg_wire::{EtherType, MacAddr, checksum};
 
 /// Bytes of a frame, without the check sequence.
 pub const FRAME_BYTES: usize = 60;
@@ -16,13 +21,7 @@ pub type Frame = [u8; FRAME_BYTES];
 /// When the first packet arrives: 2026-01-01, nanoseconds since 1970.
 pub const FIRST_ARRIVAL_NS: u64 = 1_767_225_600_000_000_000;
 
-const ETHERNET: usize = 14;
-const IPV4: usize = 20;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-/// Bytes of a TCP header without options, and its flag ACK.
-const TCP_HEADER: usize = 20;
-const TCP_ACK: u8 = 0x10;
+const TRANSPORT_AT: usize = ETHERNET + ipv4::HEADER_BYTES;
 
 /// Where frames come from. There is always another one; who takes them decides how many.
 pub trait FrameSource {
@@ -42,53 +41,50 @@ pub struct Endpoint {
 /// Writes a UDP packet from one endpoint to the other. `number` fills the payload, so that no two packets need
 /// be equal.
 pub fn udp(frame: &mut Frame, from: Endpoint, to: Endpoint, number: u64) {
-    let udp = headers(frame, UDP, from, to);
-    let udp_len = udp.len() as u16;
-    udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
-    udp[8..16].copy_from_slice(&number.to_be_bytes());
-    let pseudo = checksum::pseudo_ipv4(from.address, to.address, UDP, udp_len);
-    let udp_checksum = match checksum::finish(checksum::sum(udp, pseudo)) {
-        0 => 0xffff, // RFC 768: zero says that there is none
-        sum => sum,
-    };
-    udp[6..8].copy_from_slice(&udp_checksum.to_be_bytes());
+    let mut payload = [0; IP_BYTES - ipv4::HEADER_BYTES - udp::HEADER_BYTES];
+    payload[..8].copy_from_slice(&number.to_be_bytes());
+    let header = UdpRepr { source_port: from.port, destination_port: to.port };
+    let pseudo = headers(frame, UDP, from, to);
+    write_transport(frame, &header.encode(&payload, pseudo), &payload);
 }
 
 /// Writes a TCP packet in the middle of a connection: an ACK with a few bytes of payload. `number` is its place.
 pub fn tcp(frame: &mut Frame, from: Endpoint, to: Endpoint, number: u64) {
-    let tcp = headers(frame, TCP, from, to);
-    tcp[4..8].copy_from_slice(&(number as u32).to_be_bytes());
-    tcp[12] = (TCP_HEADER as u8 / 4) << 4;
-    tcp[13] = TCP_ACK;
-    tcp[14..16].copy_from_slice(&u16::MAX.to_be_bytes()); // window
-    let pseudo = checksum::pseudo_ipv4(from.address, to.address, TCP, tcp.len() as u16);
-    let tcp_checksum = checksum::finish(checksum::sum(tcp, pseudo));
-    tcp[16..18].copy_from_slice(&tcp_checksum.to_be_bytes());
+    let payload = [0; IP_BYTES - ipv4::HEADER_BYTES - tcp::HEADER_BYTES];
+    let header = TcpRepr {
+        source_port: from.port,
+        destination_port: to.port,
+        sequence: number as u32,
+        acknowledgment: 0,
+        flags: tcp::ACK,
+        window: u16::MAX,
+    };
+    let pseudo = headers(frame, TCP, from, to);
+    write_transport(frame, &header.encode(&payload, pseudo), &payload);
 }
 
-/// Writes Ethernet and IPv4 headers and both ports, zeros behind; gives what follows the IPv4 header.
-fn headers(frame: &mut Frame, protocol: u8, from: Endpoint, to: Endpoint) -> &mut [u8] {
-    frame.fill(0);
+/// Writes Ethernet and IPv4 headers; gives the sum of the pseudo header.
+fn headers(frame: &mut Frame, protocol: u8, from: Endpoint, to: Endpoint) -> u32 {
     // Locally administered addresses; the router's own side ends in 01.
-    frame[0..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
-    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    let ethernet = EthernetRepr {
+        destination: MacAddr([2, 0, 0, 0, 0, 1]),
+        source: MacAddr([2, 0, 0, 0, 0, 2]),
+        ether_type: EtherType::IPV4,
+    };
+    let length = IP_BYTES - ipv4::HEADER_BYTES;
+    let ip = Ipv4Repr {
+        flags_and_offset: ipv4::DONT_FRAGMENT,
+        ..Ipv4Repr::new(from.address.into(), to.address.into(), protocol, length)
+    };
+    frame[..ETHERNET].copy_from_slice(&ethernet.encode());
+    frame[ETHERNET..TRANSPORT_AT].copy_from_slice(&ip.encode());
+    checksum::pseudo_ipv4(from.address, to.address, protocol, length as u16)
+}
 
-    let total_len = (FRAME_BYTES - ETHERNET) as u16;
-    let (ip, transport) = frame[ETHERNET..].split_at_mut(IPV4);
-    ip[0] = 0x45;
-    ip[2..4].copy_from_slice(&total_len.to_be_bytes());
-    ip[6] = 0x40; // do not fragment
-    ip[8] = 64; // time to live
-    ip[9] = protocol;
-    ip[12..16].copy_from_slice(&from.address.to_be_bytes());
-    ip[16..20].copy_from_slice(&to.address.to_be_bytes());
-    let header_checksum = checksum::finish(checksum::sum(ip, 0));
-    ip[10..12].copy_from_slice(&header_checksum.to_be_bytes());
-
-    transport[0..2].copy_from_slice(&from.port.to_be_bytes());
-    transport[2..4].copy_from_slice(&to.port.to_be_bytes());
-    transport
+fn write_transport(frame: &mut Frame, header: &[u8], payload: &[u8]) {
+    let (at, rest) = frame[TRANSPORT_AT..].split_at_mut(header.len());
+    at.copy_from_slice(header);
+    rest.copy_from_slice(payload);
 }
 
 /// Chunks of the next `packets` frames of a source, one at a time.

@@ -2,6 +2,10 @@
 //! whatever is not there reads as nothing.
 
 use crate::punt::Punt;
+use thalweg_wire::arp::{ArpOperation, ArpView};
+use thalweg_wire::ethernet::payload_of;
+use thalweg_wire::ipv6::Ipv6View;
+use thalweg_wire::{EtherType, ip_protocol, ndp};
 
 /// What a packet is, as far as the host cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,35 +18,28 @@ pub(super) enum Kind {
     Other,
 }
 
-const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
-
 /// What a packet is.
 pub(super) fn kind_of(punt: &Punt) -> Kind {
-    if ethertype(&punt.frame) == Some(ETHERTYPE_ARP) {
+    if payload_of(&punt.frame).is_some_and(|(ether_type, _)| ether_type == EtherType::ARP) {
         return Kind::Arp;
     }
     let packet = punt.ip_packet();
-    match (packet.first().map(|byte| byte >> 4), packet.get(6), packet.get(40)) {
-        (Some(6), Some(58), Some(kind @ 133..=137)) => {
-            Kind::NeighborDiscovery { is_answer: *kind == 136 || *kind == 134 }
-        }
+    match Ipv6View::new(packet) {
+        Ok(view) if view.next_header() == ip_protocol::ICMPV6 => match view.payload().first() {
+            Some(&(ndp::NEIGHBOR_ADVERTISEMENT | ndp::ROUTER_ADVERTISEMENT)) => {
+                Kind::NeighborDiscovery { is_answer: true }
+            }
+            Some(&(ndp::NEIGHBOR_SOLICITATION | ndp::ROUTER_SOLICITATION | ndp::REDIRECT)) => {
+                Kind::NeighborDiscovery { is_answer: false }
+            }
+            _ => Kind::Other,
+        },
         _ => Kind::Other,
-    }
-}
-
-/// The type behind any VLAN tags.
-fn ethertype(frame: &[u8]) -> Option<[u8; 2]> {
-    let mut at = 12;
-    loop {
-        let field: [u8; 2] = frame.get(at..at + 2)?.try_into().ok()?;
-        if !matches!(field, [0x81, 0x00] | [0x88, 0xa8]) {
-            return Some(field);
-        }
-        at += 4;
     }
 }
 
 /// Whether an ARP frame is an answer.
 pub(super) fn is_arp_reply(frame: &[u8]) -> bool {
-    frame.get(20..22) == Some(&[0, 2])
+    let message = payload_of(frame).and_then(|(_, payload)| ArpView::new(payload).ok());
+    message.is_some_and(|message| message.operation() == ArpOperation::Reply)
 }

@@ -8,6 +8,7 @@ use thalweg_dataplane::icmp::IcmpError;
 use thalweg_dataplane::nat::NatStage;
 use thalweg_dataplane::neighbor::PortIdentity;
 use thalweg_node::live::PortLink;
+use thalweg_wire::MacAddr;
 
 use super::Host;
 use crate::mirror::Mirrors;
@@ -20,7 +21,7 @@ pub(crate) struct HostChange {
     /// StaticNeighbors that are configured no longer.
     pub(crate) forgotten: Vec<(u16, IpAddr)>,
     /// StaticNeighbors whose address is configured.
-    pub(crate) static_neighbors: Vec<(u16, IpAddr, [u8; 6])>,
+    pub(crate) static_neighbors: Vec<(u16, IpAddr, MacAddr)>,
     /// NAT's outside port.
     pub(crate) outside: Option<u16>,
     /// What hosts are told that get no session.
@@ -128,5 +129,5 @@ impl Host {
 
 /// Who the router is where it has no port.
 fn nobody() -> PortIdentity {
-    PortIdentity::new([0; 6], Vec::new(), 0)
+    PortIdentity::new(MacAddr::ZERO, Vec::new(), 0)
 }

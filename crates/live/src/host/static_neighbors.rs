@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use thalweg_dataplane::neighbor::{NeighborTable, PortIdentity};
+use thalweg_wire::MacAddr;
 
 use super::Host;
 
 /// The port a neighbor is on, and its address.
 type Key = (u16, IpAddr);
-type Mac = [u8; 6];
 
 /// Neighbors of the kernel that may be in force; as many again are left for the configuration.
 const KERNEL_MAX: usize = 2048;
@@ -55,9 +55,9 @@ impl NeighborSource {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct StaticNeighbors {
-    configured: BTreeMap<Key, Mac>,
-    kernel: BTreeMap<Key, Mac>,
-    in_force: BTreeMap<Key, Mac>,
+    configured: BTreeMap<Key, MacAddr>,
+    kernel: BTreeMap<Key, MacAddr>,
+    in_force: BTreeMap<Key, MacAddr>,
     counts: KernelNeighborCounts,
 }
 
@@ -71,7 +71,7 @@ impl StaticNeighbors {
     }
 
     /// What is to be in force, and the counts of that.
-    fn wanted(&self, is_on_link: impl Fn(Key) -> bool) -> (BTreeMap<Key, Mac>, KernelNeighborCounts) {
+    fn wanted(&self, is_on_link: impl Fn(Key) -> bool) -> (BTreeMap<Key, MacAddr>, KernelNeighborCounts) {
         let mut wanted = self.configured.clone();
         let mut counts = KernelNeighborCounts::default();
         for (key, mac) in &self.kernel {
@@ -137,7 +137,7 @@ impl Host {
     /// Keeps neighbors whose addresses the configuration gives.
     pub(crate) fn configure_neighbors(
         &mut self,
-        static_neighbors: impl IntoIterator<Item = (u16, IpAddr, Mac)>,
+        static_neighbors: impl IntoIterator<Item = (u16, IpAddr, MacAddr)>,
     ) {
         self.static_neighbors
             .configured
@@ -148,7 +148,7 @@ impl Host {
     /// Takes what the kernel's neighbor tables say for as good as configured, instead of what they said before.
     pub(crate) fn set_kernel_neighbors(
         &mut self,
-        neighbors: impl Iterator<Item = (u16, IpAddr, Mac)>,
+        neighbors: impl Iterator<Item = (u16, IpAddr, MacAddr)>,
     ) -> KernelNeighborCounts {
         self.static_neighbors.kernel = neighbors.map(|(port, address, mac)| ((port, address), mac)).collect();
         self.settle_neighbors();
@@ -175,12 +175,12 @@ mod tests {
     use super::*;
     use thalweg_dataplane::neighbor::{NeighborConfig, NeighborState};
 
-    const A: Mac = [2, 0, 0, 0, 0, 1];
-    const B: Mac = [2, 0, 0, 0, 0, 2];
+    const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+    const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
     fn table(wanted_max: usize) -> (NeighborTable, Vec<PortIdentity>) {
         let addresses = vec![("192.0.2.1".parse().unwrap(), 24), ("2001:db8::1".parse().unwrap(), 64)];
-        let identities = vec![PortIdentity::new([2, 0, 0, 0, 0, 9], addresses, 1500)];
+        let identities = vec![PortIdentity::new(MacAddr([2, 0, 0, 0, 0, 9]), addresses, 1500)];
         let config = NeighborConfig { wanted_max, ..NeighborConfig::default() };
         (NeighborTable::new(config, identities.clone(), 0), identities)
     }

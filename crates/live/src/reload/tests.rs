@@ -1,4 +1,5 @@
 use super::*;
+use thalweg_wire::MacAddr;
 
 use std::path::Path;
 
@@ -154,7 +155,7 @@ fn the_host_is_told_what_concerns_it() {
     assert_eq!(changed, [(0, "10.1.0.1/25".to_owned())]);
     let address = |last: u8| IpAddr::from([10, 1, 0, last]);
     assert_eq!(change.forgotten, [(0, address(9))]);
-    assert_eq!(change.static_neighbors, [(0, address(8), [2, 0, 0, 0, 0, 5])]);
+    assert_eq!(change.static_neighbors, [(0, address(8), MacAddr([2, 0, 0, 0, 0, 5]))]);
     assert_eq!(change.outside, Some(1));
 
     // An address that NAT gives out from now on is answered for.

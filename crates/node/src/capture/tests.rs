@@ -5,8 +5,8 @@ use proptest::prelude::*;
 /// The packet that a description of `trace packet` means, in a frame with these tags.
 fn frame(packet: &str, tags: &[u8]) -> Vec<u8> {
     let spec = PacketSpec::parse(&format!("lan ip {packet}")).unwrap_or_else(|error| panic!("{error}"));
-    let kind = if spec.source.is_ipv6() { IPV6 } else { IPV4 };
-    [&[2; 12], tags, &kind, &spec.to_packet()].concat()
+    let packet = spec.to_packet();
+    [&[2; 12], tags, &EtherType::of_packet(&packet).to_be_bytes(), &packet].concat()
 }
 
 fn wants(filter: &str, frame: &[u8]) -> bool {
@@ -45,7 +45,7 @@ fn clauses_say_what_they_mean() {
         ("src 10.0.0.0/8 udp dport 53 not dscp be", [true, false, false, false]),
         ("not ip not ipv6", [false, false, false, true]),
     ];
-    let arp = [&[2; 12], &ARP[..], &[0; 28]].concat();
+    let arp = [&[2; 12], &EtherType::ARP.to_be_bytes()[..], &[0; 28]].concat();
     for tags in [&[][..], &[0x81, 0, 0, 10]] {
         let frames = [frame(query, tags), frame(call, tags), frame(later, tags), arp.clone()];
         for (filter, wanted) in all {

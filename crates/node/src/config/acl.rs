@@ -22,7 +22,8 @@
 use std::ops::Range;
 
 use thalweg_dataplane::acl::{AccessList, AclSet, Action, Fragment, IcmpKind, Rule, TcpFlags};
-use thalweg_wire::application::ip_protocol;
+use thalweg_wire::ip_protocol;
+use thalweg_wire::tcp;
 
 use super::diagnostic::{ErrorKind, nearest, one_of};
 use super::nat::port_range;
@@ -35,15 +36,6 @@ const ACTIONS: [(&str, Action); 3] =
 
 const FRAGMENTS: [(&str, Fragment); 3] =
     [("none", Fragment::Whole), ("first", Fragment::First), ("later", Fragment::Later)];
-
-const TCP_FLAGS: [(&str, u8); 6] = [
-    ("fin", TcpFlags::FIN),
-    ("syn", TcpFlags::SYN),
-    ("rst", TcpFlags::RST),
-    ("psh", TcpFlags::PSH),
-    ("ack", TcpFlags::ACK),
-    ("urg", TcpFlags::URG),
-];
 
 /// Names of ICMP types (RFC 792) and of ICMPv6 types (RFC 4443, RFC 4861).
 const ICMP_NAMES: [(&str, u8); 8] = [
@@ -208,7 +200,7 @@ fn read_tcp_flags(reader: &mut Reader, item: &Item<'_>) -> Option<TcpFlags> {
         let mut flags = TcpFlags { mask: 0, value: 0 };
         for word in text.split(',').map(str::trim) {
             let name = word.strip_prefix('!').unwrap_or(word);
-            let (_, bit) = TCP_FLAGS.iter().find(|(known, _)| *known == name).ok_or(EXPECTED)?;
+            let (_, bit) = tcp::FLAG_NAMES.iter().find(|(known, _)| *known == name).ok_or(EXPECTED)?;
             if flags.mask & bit != 0 {
                 return Err(EXPECTED);
             }

@@ -37,6 +37,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Range;
+use thalweg_wire::MacAddr;
 
 use ipnet::IpNet;
 
@@ -190,7 +191,7 @@ impl Ports {
         let has_own = is_sub_interface || config.interface.is_some();
         let mac = if has_own { section.take("mac") } else { section.require("mac", example) };
         if let Some(mac) = &mac {
-            config.mac = reader.parse(mac, values::mac).map_or([0; 6], |at| at.value);
+            config.mac = reader.parse(mac, values::mac).map_or(MacAddr::ZERO, |at| at.value);
             if let Some(interface) = &mut config.interface {
                 interface.own_mac = false;
             }

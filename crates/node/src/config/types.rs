@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use thalweg_exec::Priority;
 use thalweg_flow::MeterOptions;
+use thalweg_wire::MacAddr;
 
 use super::{AclConfig, BgpConfig, ClassQueue, Diagnostic, PortEgress};
 pub use thalweg_dataplane::nat::{
@@ -27,8 +28,6 @@ pub const PORTS_MAX: usize = PortIndex::MAX as usize;
 pub type ClassIndex = u8;
 /// Place of a target in [`RoutingConfig::targets`].
 pub type TargetIndex = u32;
-/// An Ethernet address.
-pub type MacAddress = [u8; 6];
 
 /// A checked configuration.
 #[derive(Clone, Debug)]
@@ -135,7 +134,7 @@ pub struct PortConfig {
     /// Its name in text traces and as a pcapng interface; the port's own name unless said otherwise.
     pub trace_name: String,
     /// Source MAC address of what leaves here.
-    pub mac: MacAddress,
+    pub mac: MacAddr,
     /// The router's own addresses, each with the prefix that is connected here.
     pub addresses: Vec<IpNet>,
     /// Those of them that are not configured: a program has given them to the port's mirror.
@@ -143,7 +142,7 @@ pub struct PortConfig {
     /// Largest IP packet that may leave here, in bytes.
     pub mtu: u16,
     /// Where frames to neighbors that are not listed go; without it they are dropped.
-    pub default_mac: Option<MacAddress>,
+    pub default_mac: Option<MacAddr>,
     /// The interface that `thalweg run` opens for it; replays need none.
     pub interface: Option<InterfaceConfig>,
     /// What makes it a sub-interface, if it is one.
@@ -167,7 +166,7 @@ impl PortConfig {
     pub(super) fn named(name: String) -> Self {
         Self {
             trace_name: name.clone(),
-            mac: [0; 6],
+            mac: MacAddr::ZERO,
             addresses: Vec::new(),
             learned: Vec::new(),
             mtu: MTU_DEFAULT,
@@ -347,7 +346,7 @@ pub struct StaticNeighbor {
     /// Its address, within a connected prefix of that port or IPv6 link-local.
     pub address: IpAddr,
     /// Its MAC address.
-    pub mac: MacAddress,
+    pub mac: MacAddr,
 }
 
 /// Every route, ready to be built into a look-up table.

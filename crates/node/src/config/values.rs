@@ -6,22 +6,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
 use ipnet::IpNet;
 
-use super::types::{MacAddress, PortRange};
+use super::types::PortRange;
+use thalweg_wire::MacAddr;
 
 /// What a parser expected.
 type Expected = &'static str;
 
 /// `02:00:00:00:00:01`, of a single neighbor.
-pub(super) fn mac(text: &str) -> Result<MacAddress, Expected> {
+pub(super) fn mac(text: &str) -> Result<MacAddr, Expected> {
     const EXPECTED: Expected = "a unicast MAC address, such as \"02:00:00:00:00:01\"";
-    let mut address = [0u8; 6];
-    let mut parts = text.split([':', '-']);
-    for byte in &mut address {
-        let part = parts.next().filter(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()));
-        *byte = u8::from_str_radix(part.ok_or(EXPECTED)?, 16).map_err(|_| EXPECTED)?;
-    }
-    let is_group = address[0] & 1 == 1;
-    if parts.next().is_some() || is_group || address == [0; 6] { Err(EXPECTED) } else { Ok(address) }
+    text.parse().ok().filter(|address: &MacAddr| address.is_unicast()).ok_or(EXPECTED)
 }
 
 /// An IPv4 or IPv6 address.
@@ -181,7 +175,7 @@ mod tests {
 
     #[test]
     fn known_values() {
-        assert_eq!(mac("02:00:5e:00:00:Ff"), Ok([2, 0, 0x5e, 0, 0, 0xff]));
+        assert_eq!(mac("02:00:5e:00:00:Ff"), Ok(MacAddr([2, 0, 0x5e, 0, 0, 0xff])));
         for bad in [
             "",
             "02:00:00:00:00",

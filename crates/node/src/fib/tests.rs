@@ -10,6 +10,7 @@ use thalweg_bgp::peer::PeerId;
 use thalweg_bgp::route::{Change, Changes, Chosen, Further};
 use thalweg_dataplane::lpm::Lpm;
 use thalweg_dataplane::route::Adjacency;
+use thalweg_wire::MacAddr;
 
 use super::*;
 
@@ -248,8 +249,8 @@ impl World {
                 let [.., a, b, c, d, e, f] = v6.octets();
                 Adjacency::Forward {
                     port: link as u16,
-                    destination_mac: [a, b, c, d, e, f],
-                    source_mac: [0; 6],
+                    destination_mac: MacAddr([a, b, c, d, e, f]),
+                    source_mac: MacAddr([0; 6]),
                     mtu_bytes: 1500,
                 }
             }
@@ -506,8 +507,12 @@ fn more_next_hops_than_numbers_are_counted_and_numbers_come_back() {
 #[test]
 fn base_routes_win_over_routes_of_the_same_prefix() {
     let attributes = Attributes(Interner::new(7));
-    let forward =
-        |port| Adjacency::Forward { port, destination_mac: [1; 6], source_mac: [2; 6], mtu_bytes: 1500 };
+    let forward = |port| Adjacency::Forward {
+        port,
+        destination_mac: MacAddr([1; 6]),
+        source_mac: MacAddr([2; 6]),
+        mtu_bytes: 1500,
+    };
     let base = BaseRoutes {
         v4: vec![(Prefix::new(0x1400_0000, 24).unwrap(), 1)],
         v6: Vec::new(),
@@ -565,7 +570,12 @@ fn a_dead_way_moves_all_prefixes_with_one_write() {
     let attributes = Attributes(Interner::new(7));
     let is_dead = Arc::new(AtomicBool::new(false));
     let first_is_dead = is_dead.clone();
-    let by = |port| Adjacency::Forward { port, destination_mac: [1; 6], source_mac: [2; 6], mtu_bytes: 1500 };
+    let by = |port| Adjacency::Forward {
+        port,
+        destination_mac: MacAddr([1; 6]),
+        source_mac: MacAddr([2; 6]),
+        mtu_bytes: 1500,
+    };
     let adjacency = move |way| match way {
         Way::Neighbor { link: 1, .. } if first_is_dead.load(Ordering::Relaxed) => {
             Adjacency::Drop(thalweg_base::DropReason::TransmitFailed)

@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use thalweg_base::IpPrefix;
+use thalweg_wire::MacAddr;
 
 use super::ground::{self, Alternatives, alternatives_of, routes_of, underlay_of};
 use super::{Forwarding, Inbox, Task, rescan, view_of};
 use crate::BuildError;
-use crate::config::{MacAddress, NextHopCheck, RouterConfig};
+use crate::config::{NextHopCheck, RouterConfig};
 use crate::control::{FibRouteView, FibView, FibWay, ForwardingView, KernelSyncView};
 use crate::fib::{Outlet, OutletConfig, Underlay, UnderlayRoute, UnderlayTarget, Way};
 use crate::live::{LiveTables, OtherWays, PortLink, RouteChange, RouteDifference};
@@ -92,10 +93,10 @@ impl Deref for TablesRead<'_> {
 impl State {
     /// Where packets may go that meet a number.
     fn ways(&self, hop: u16, host: Option<IpAddr>) -> Vec<FibWay> {
-        let way = |(port, neighbor, mac): (u16, Option<IpAddr>, Option<[u8; 6]>)| FibWay {
+        let way = |(port, neighbor, mac): (u16, Option<IpAddr>, Option<MacAddr>)| FibWay {
             port: self.ports.get(usize::from(port)).cloned().unwrap_or_default(),
             neighbor,
-            mac: mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":")),
+            mac: mac.map(|mac| mac.to_string()),
             state: None,
         };
         self.tables.ways_of(hop, host).into_iter().map(way).collect()
@@ -266,7 +267,7 @@ impl ForwardingTables {
     }
 
     /// See [`LiveTables::set_neighbors`].
-    pub fn set_neighbors(&self, news: &[((u16, IpAddr), Option<MacAddress>)]) -> usize {
+    pub fn set_neighbors(&self, news: &[((u16, IpAddr), Option<MacAddr>)]) -> usize {
         self.change(|tables| tables.set_neighbors(news))
     }
 

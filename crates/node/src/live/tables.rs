@@ -33,9 +33,10 @@ use ipnet::IpNet;
 use thalweg_base::{DropReason, IpPrefix, Prefix};
 use thalweg_dataplane::lpm::{NEXT_HOP_MAX, NextHopId};
 use thalweg_dataplane::route::{NextHops, Router};
+use thalweg_wire::MacAddr;
 
 use crate::BuildError;
-use crate::config::{MacAddress, RouterConfig};
+use crate::config::RouterConfig;
 use crate::fib::{BaseRoutes, DEFAULTS, FibTables, HopNumber, Install, RouteInstaller, Way};
 
 pub use neighbors::PortLink;
@@ -173,7 +174,7 @@ impl LiveTables {
 
     /// A neighbor's MAC address is known, or is another one. `false` if there are too many neighbors: its packets
     /// then leave the fast path as before.
-    pub fn resolved(&mut self, port: u16, address: IpAddr, mac: MacAddress) -> bool {
+    pub fn resolved(&mut self, port: u16, address: IpAddr, mac: MacAddr) -> bool {
         self.set_neighbors(&[((port, address), Some(mac))]) == 0
     }
 
@@ -184,7 +185,7 @@ impl LiveTables {
 
     /// What was learned of neighbors, in order: their MAC addresses, or that they are lost. All of it is published at
     /// once, which costs as much as for one. How many found no room (see [`Self::resolved`]).
-    pub fn set_neighbors(&mut self, news: &[((u16, IpAddr), Option<MacAddress>)]) -> usize {
+    pub fn set_neighbors(&mut self, news: &[((u16, IpAddr), Option<MacAddr>)]) -> usize {
         let (mut routes, mut freed, mut without_room) = (Vec::new(), Vec::new(), 0);
         for &(neighbor, mac) in news {
             let (port, address) = neighbor;
@@ -265,7 +266,7 @@ impl LiveTables {
     }
 
     /// Neighbors whose MAC addresses are known, in no order.
-    pub fn neighbors(&self) -> Vec<((u16, IpAddr), MacAddress)> {
+    pub fn neighbors(&self) -> Vec<((u16, IpAddr), MacAddr)> {
         self.lock().macs.iter().map(|(neighbor, mac)| (*neighbor, *mac)).collect()
     }
 
@@ -319,7 +320,7 @@ impl LiveTables {
         &self,
         number: HopNumber,
         destination: Option<IpAddr>,
-    ) -> Vec<(u16, Option<IpAddr>, Option<MacAddress>)> {
+    ) -> Vec<(u16, Option<IpAddr>, Option<MacAddr>)> {
         let way = |port: u16, address: Option<IpAddr>| {
             let mac = address.and_then(|address| self.lock().macs.get(&(port, address)).copied());
             (port, address, mac)

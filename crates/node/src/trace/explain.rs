@@ -7,18 +7,14 @@ use thalweg_dataplane::ip_packet::IpPacket;
 use thalweg_dataplane::police::Color;
 use thalweg_dataplane::reverse_path::ReversePathMode;
 use thalweg_text::units::{counted, exact_bit_rate};
+use thalweg_wire::ethernet::EthernetRepr;
+use thalweg_wire::ip_protocol::{ICMP, ICMPV6, UDP};
+use thalweg_wire::{EtherType, MacAddr, icmp, ndp};
 
 use super::{PacketSpec, SpecError, Surroundings, TraceStep, TraceView};
 use crate::config::{PortConfig, PortIndex, RedAction, RouterConfig, Service};
 use crate::egress::{egress_config, has_queues};
 use crate::plan::{RouterPlan, Traced, TracedStage};
-
-const ETHERNET: usize = 14;
-
-/// IP protocol numbers.
-const ICMP: u8 = 1;
-const UDP: u8 = 17;
-const ICMPV6: u8 = 58;
 
 /// Takes a described packet through a plan and says what each stage does and why. `config` is what the plan was made from.
 /// Errors if the packet's port is none.
@@ -60,17 +56,14 @@ fn port_of(config: &RouterConfig, spec: &PacketSpec) -> Result<PortIndex, SpecEr
 fn chunk_of(config: &RouterConfig, spec: &PacketSpec, port: PortIndex, now_ns: u64) -> Chunk {
     let packet = spec.to_packet();
     let port_config = &config.ports[usize::from(port)];
-    let mut frame = Vec::with_capacity(ETHERNET + 4 + packet.len());
-    frame.extend(port_config.mac);
-    frame.extend([2, 0, 0, 0, 0, 1]);
-    let mut port_in = port;
-    if let Some(sub) = port_config.sub_interface {
-        port_in = sub.parent;
-        frame.extend([0x81, 0x00]);
-        frame.extend(sub.vlan.to_be_bytes());
-    }
-    frame.extend(if spec.source.is_ipv4() { [0x08, 0x00] } else { [0x86, 0xdd] });
-    frame.extend(packet);
+    let header = EthernetRepr {
+        destination: port_config.mac,
+        source: MacAddr([2, 0, 0, 0, 0, 1]),
+        ether_type: EtherType::of_packet(&packet),
+    };
+    let sub = port_config.sub_interface;
+    let port_in = sub.map_or(port, |sub| sub.parent);
+    let frame = [header.encode_tagged(sub.map(|sub| sub.vlan)), packet].concat();
     let mut builder = ChunkBuilder::with_capacity(frame.len() + 2 * ChunkBuilder::HEADROOM);
     let at = builder.next_frame_offset();
     builder.buffer_mut()[at..at + frame.len()].copy_from_slice(&frame);
@@ -272,7 +265,7 @@ impl Explanation<'_> {
         let link = self.around.link(port);
         let mac = known.or(link.and_then(|link| link.default_mac));
         let state = neighbor.map_or("unknown".to_owned(), |neighbor| neighbor.state);
-        let mac = mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":"));
+        let mac = mac.map(|mac| mac.to_string());
         let why = match &mac {
             Some(mac) => format!("{address} on {} has {mac}", self.port_name(port)),
             None => {
@@ -371,7 +364,9 @@ impl Explanation<'_> {
             return ("host", format!("for the router itself: handed to the mirror {mirror}"));
         }
         let what = match (self.spec.protocol, self.spec.icmp) {
-            (ICMP, Some((8, _))) | (ICMPV6, Some((128, _))) => "answered with an echo reply",
+            (ICMP, Some((icmp::v4::ECHO_REQUEST, _))) | (ICMPV6, Some((icmp::v6::ECHO_REQUEST, _))) => {
+                "answered with an echo reply"
+            }
             (UDP, _) => "the port has no mirror, so the sender is told: port unreachable",
             _ => "the port has no mirror, so nothing takes it and the sender is told nothing",
         };
@@ -392,7 +387,11 @@ impl Explanation<'_> {
     }
 
     fn is_neighbor_discovery(&self) -> bool {
-        self.spec.protocol == ICMPV6 && self.spec.icmp.is_some_and(|(kind, _)| (133..=137).contains(&kind))
+        self.spec.protocol == ICMPV6
+            && self
+                .spec
+                .icmp
+                .is_some_and(|(kind, _)| (ndp::ROUTER_SOLICITATION..=ndp::REDIRECT).contains(&kind))
     }
 }
 

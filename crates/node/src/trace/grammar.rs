@@ -8,21 +8,25 @@
 //! ```
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
-use thalweg_wire::application::ip_protocol;
-use thalweg_wire::checksum::{finish, sum};
+use thalweg_wire::checksum::pseudo_sum;
+use thalweg_wire::icmp::{self, IcmpRepr};
+use thalweg_wire::ip_protocol;
+use thalweg_wire::ipv4::{self, Ipv4Repr};
+use thalweg_wire::ipv6::{self, FragmentRepr, Ipv6Repr};
+use thalweg_wire::tcp::{self, TcpRepr};
+use thalweg_wire::udp::{self, UdpRepr};
 
-use crate::words::{SpecError, TCP_FLAGS, Words};
+use crate::words::{SpecError, Words};
 
 /// The source port where none is said: the first of the dynamic ones (RFC 6335).
 const SOURCE_PORT: u16 = 49_152;
 const TTL: u8 = 64;
 /// Longest IPv4 packet; longer ones need jumbograms.
 const LENGTH_MAX: usize = 65_535;
-const IPV4_HEADER: usize = 20;
-const IPV6_HEADER: usize = 40;
-const FRAGMENT_HEADER: usize = 8;
+/// Where a later fragment begins, in units of eight bytes: behind a first one of 1500 bytes.
+const LATER_OFFSET: u16 = 185;
 /// "Any private encryption scheme": a protocol without ports, where no transport is said.
 const NO_TRANSPORT: u8 = 99;
 
@@ -70,83 +74,89 @@ impl PacketSpec {
         Words::of("the packet", text).packet()
     }
 
-    /// The packet from its IP header on. Checksums of headers are right; transports' are left out.
+    /// The packet from its IP header on.
     pub fn to_packet(&self) -> Vec<u8> {
-        let mut packet = match (self.source, self.destination) {
+        let room = |headers: usize| self.length.saturating_sub(headers);
+        match (self.source, self.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                let mut header = vec![0x45, self.dscp << 2];
-                header.extend((self.length as u16).to_be_bytes());
-                header.extend([0, 1]);
-                let flags = match self.part {
-                    Some(Part::First) => 0x2000,
-                    Some(Part::Later) => 185,
-                    None if self.dont_fragment => 0x4000,
-                    None => 0u16,
+                let header = Ipv4Repr {
+                    ttl: self.ttl,
+                    traffic_class: self.dscp << 2,
+                    identification: 1,
+                    flags_and_offset: match self.part {
+                        Some(Part::First) => ipv4::MORE_FRAGMENTS,
+                        Some(Part::Later) => LATER_OFFSET,
+                        None if self.dont_fragment => ipv4::DONT_FRAGMENT,
+                        None => 0,
+                    },
+                    ..Ipv4Repr::new(source, destination, self.protocol, room(ipv4::HEADER_BYTES))
                 };
-                header.extend(flags.to_be_bytes());
-                header.extend([self.ttl, self.protocol, 0, 0]);
-                header.extend(source.octets());
-                header.extend(destination.octets());
-                let checksum = finish(sum(&header, 0));
-                header[10..12].copy_from_slice(&checksum.to_be_bytes());
-                header
+                [&header.encode()[..], &self.transport(room(ipv4::HEADER_BYTES))].concat()
             }
-            (source, destination) => self.ipv6_header(source, destination),
-        };
-        if self.part != Some(Part::Later) {
-            packet.extend(self.transport(self.length.saturating_sub(packet.len())));
+            (source, destination) => {
+                let fragment = self.part.map(|part| FragmentRepr {
+                    next_header: self.protocol,
+                    field: if part == Part::First { 1 } else { LATER_OFFSET << 3 },
+                    identification: 1,
+                });
+                let fragment = fragment.map(|fragment| fragment.encode());
+                let extension = fragment.as_ref().map_or(&[][..], |bytes| &bytes[..]);
+                let next_header = if fragment.is_some() { ip_protocol::FRAGMENT } else { self.protocol };
+                let (source, destination) = (v6_of(source), v6_of(destination));
+                let header = Ipv6Repr {
+                    hop_limit: self.ttl,
+                    traffic_class: self.dscp << 2,
+                    ..Ipv6Repr::new(source, destination, next_header, room(ipv6::HEADER_BYTES))
+                };
+                let transport = self.transport(room(ipv6::HEADER_BYTES + extension.len()));
+                [&header.encode()[..], extension, &transport].concat()
+            }
         }
-        packet.resize(self.length, 0);
-        packet
     }
 
-    fn ipv6_header(&self, source: IpAddr, destination: IpAddr) -> Vec<u8> {
-        let bytes = |address: IpAddr| match address {
-            IpAddr::V6(address) => address.octets(),
-            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        };
-        let mut header = vec![0x60 | self.dscp >> 2, self.dscp << 6, 0, 0];
-        header.extend(((self.length - IPV6_HEADER) as u16).to_be_bytes());
-        header.extend([if self.part.is_some() { 44 } else { self.protocol }, self.ttl]);
-        header.extend(bytes(source));
-        header.extend(bytes(destination));
-        if let Some(part) = self.part {
-            let field: u16 = if part == Part::First { 1 } else { 185 << 3 };
-            header.extend([self.protocol, 0]);
-            header.extend(field.to_be_bytes());
-            header.extend([0, 0, 0, 1]);
+    /// What follows the IP headers, of this length.
+    fn transport(&self, length: usize) -> Vec<u8> {
+        if self.part == Some(Part::Later) {
+            return vec![0; length];
         }
-        header
-    }
-
-    fn transport(&self, room: usize) -> Vec<u8> {
-        let (source, destination) = self.ports.unwrap_or_default();
-        let mut bytes = Vec::new();
+        let payload = |header: usize| vec![0; length.saturating_sub(header)];
+        let pseudo = pseudo_sum(self.source, self.destination, self.protocol, length);
+        let (source_port, destination_port) = self.ports.unwrap_or_default();
         match (self.protocol, self.icmp) {
-            (_, Some((kind, code))) => bytes.extend([kind, code, 0, 0, 0, 1, 0, 1]),
+            (protocol, Some((kind, code))) => {
+                let payload = payload(icmp::HEADER_BYTES);
+                let header = IcmpRepr { kind, code, rest: [0, 1, 0, 1] };
+                let pseudo = if protocol == ip_protocol::ICMPV6 { pseudo } else { 0 };
+                [&header.encode(&payload, pseudo)[..], &payload].concat()
+            }
             (ip_protocol::UDP, None) => {
-                bytes.extend(source.to_be_bytes());
-                bytes.extend(destination.to_be_bytes());
-                bytes.extend((room as u16).to_be_bytes());
-                bytes.extend([0, 0]);
+                let payload = payload(udp::HEADER_BYTES);
+                let header = UdpRepr { source_port, destination_port };
+                [&header.encode(&payload, pseudo)[..], &payload].concat()
             }
             (ip_protocol::TCP, None) => {
-                bytes.extend(source.to_be_bytes());
-                bytes.extend(destination.to_be_bytes());
-                bytes.extend([0; 8]);
-                bytes.extend([0x50, self.flags, 0xff, 0xff, 0, 0, 0, 0]);
+                let payload = payload(tcp::HEADER_BYTES);
+                let (sequence, acknowledgment, window) = (0, 0, u16::MAX);
+                let header = TcpRepr {
+                    source_port,
+                    destination_port,
+                    sequence,
+                    acknowledgment,
+                    flags: self.flags,
+                    window,
+                };
+                [&header.encode(&payload, pseudo)[..], &payload].concat()
             }
-            _ => {}
+            _ => payload(0),
         }
-        bytes
     }
 
     /// The shortest it can be.
     fn length_min(&self) -> usize {
         let header = match (self.source, self.part) {
-            (IpAddr::V4(_), _) => IPV4_HEADER,
-            (IpAddr::V6(_), None) => IPV6_HEADER,
-            (IpAddr::V6(_), Some(_)) => IPV6_HEADER + FRAGMENT_HEADER,
+            (IpAddr::V4(_), _) => ipv4::HEADER_BYTES,
+            (IpAddr::V6(_), None) => ipv6::HEADER_BYTES,
+            (IpAddr::V6(_), Some(_)) => ipv6::HEADER_BYTES + FragmentRepr::BYTES,
         };
         let transport = match (self.part, self.protocol, self.icmp) {
             (Some(Part::Later), ..) => 8,
@@ -156,6 +166,13 @@ impl PacketSpec {
             _ => 0,
         };
         header + transport
+    }
+}
+
+fn v6_of(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V6(address) => address,
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
     }
 }
 
@@ -171,7 +188,8 @@ impl fmt::Display for PacketSpec {
             (number, ..) => write!(f, " protocol {number}")?,
         }
         if self.protocol == ip_protocol::TCP {
-            let names = TCP_FLAGS.iter().filter(|(_, bit)| self.flags & bit != 0).map(|(name, _)| *name);
+            let names =
+                tcp::FLAG_NAMES.iter().filter(|(_, bit)| self.flags & bit != 0).map(|(name, _)| *name);
             let names: Vec<_> = names.collect();
             if !names.is_empty() {
                 write!(f, " flags {}", names.join(","))?;

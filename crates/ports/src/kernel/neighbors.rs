@@ -24,6 +24,7 @@ use super::error::{KernelError, Refusal};
 use super::message::{AttributesOf, Message, MessageWriter, u16_at, u32_at};
 use super::route;
 use super::socket::Netlink;
+use thalweg_wire::MacAddr;
 
 /// A neighbor's interface and its address.
 pub type NeighborKey = (u32, IpAddr);
@@ -51,7 +52,7 @@ const NDA_PROTOCOL: u16 = 12;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighborChange {
     /// It is put in, or has another MAC address.
-    Set(NeighborKey, [u8; 6]),
+    Set(NeighborKey, MacAddr),
     /// It is taken out.
     Remove(NeighborKey),
 }
@@ -90,21 +91,21 @@ enum Whose {
 }
 
 /// A place, and whose neighbor is there with which MAC address.
-type Found = (NeighborKey, Option<(Whose, [u8; 6])>);
+type Found = (NeighborKey, Option<(Whose, MacAddr)>);
 
 /// What is known, without a socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Known {
-    others: BTreeMap<NeighborKey, [u8; 6]>,
-    ours: BTreeMap<NeighborKey, [u8; 6]>,
+    others: BTreeMap<NeighborKey, MacAddr>,
+    ours: BTreeMap<NeighborKey, MacAddr>,
     without_room: u64,
 }
 
 impl Known {
     /// Notes what is at a place now; whose neighbors are different by that.
-    fn note(&mut self, place: NeighborKey, now: Option<(Whose, [u8; 6])>) -> [bool; 2] {
+    fn note(&mut self, place: NeighborKey, now: Option<(Whose, MacAddr)>) -> [bool; 2] {
         let mut lacks_room = false;
-        let mut set = |neighbors: &mut BTreeMap<_, _>, mac: Option<[u8; 6]>| match mac {
+        let mut set = |neighbors: &mut BTreeMap<_, _>, mac: Option<MacAddr>| match mac {
             Some(_) if neighbors.len() >= KERNEL_NEIGHBORS_MAX && !neighbors.contains_key(&place) => {
                 lacks_room = true;
                 false
@@ -201,12 +202,12 @@ impl KernelNeighbors {
     }
 
     /// Others' neighbors, by interface and address.
-    pub fn others(&self) -> &BTreeMap<NeighborKey, [u8; 6]> {
+    pub fn others(&self) -> &BTreeMap<NeighborKey, MacAddr> {
         &self.known.others
     }
 
     /// Ours.
-    pub fn ours(&self) -> &BTreeMap<NeighborKey, [u8; 6]> {
+    pub fn ours(&self) -> &BTreeMap<NeighborKey, MacAddr> {
         &self.known.ours
     }
 
@@ -335,7 +336,7 @@ fn write(writer: &mut MessageWriter, sequence: u32, change: &NeighborChange, pro
         }
     }
     if let NeighborChange::Set(_, mac) = change {
-        writer.attribute(libc::NDA_LLADDR, mac);
+        writer.attribute(libc::NDA_LLADDR, &mac.0);
         writer.attribute(NDA_PROTOCOL, &[protocol]);
     }
     writer.end();
@@ -374,12 +375,12 @@ fn parse(message: &Message<'_>, protocol: u8) -> Option<Found> {
         _ => None,
     };
     // The kernel itself has NOARP entries for groups and for all.
-    let is = whose.zip(mac).filter(|(_, mac)| *mac != [0; 6] && *mac != [0xff; 6]);
+    let is = whose.zip(mac).filter(|(_, mac): &(_, MacAddr)| *mac != MacAddr::ZERO && !mac.is_broadcast());
     let address = address.filter(|address| !address.is_multicast() && !address.is_unspecified())?;
     Some(((interface, address), is))
 }
 
-fn differences(before: &BTreeMap<NeighborKey, [u8; 6]>, now: &BTreeMap<NeighborKey, [u8; 6]>) -> u64 {
+fn differences(before: &BTreeMap<NeighborKey, MacAddr>, now: &BTreeMap<NeighborKey, MacAddr>) -> u64 {
     let different = now.iter().filter(|(place, mac)| before.get(place) != Some(mac)).count();
     let gone = before.keys().filter(|place| !now.contains_key(place)).count();
     (different + gone) as u64
@@ -397,11 +398,14 @@ mod tests {
     fn what_is_written_is_ours_and_others_are_theirs() {
         let place = (7, "2001:db8::5".parse().unwrap());
         let mut writer = MessageWriter::default();
-        write(&mut writer, 1, &NeighborChange::Set(place, [2, 0, 0, 0, 0, 5]), PROTOCOL);
+        write(&mut writer, 1, &NeighborChange::Set(place, MacAddr([2, 0, 0, 0, 0, 5])), PROTOCOL);
         write(&mut writer, 2, &NeighborChange::Remove(place), PROTOCOL);
         let messages: Vec<_> = Messages(writer.bytes()).collect();
-        assert_eq!(parse(&messages[0], PROTOCOL), Some((place, Some((Whose::Ours, [2, 0, 0, 0, 0, 5])))));
-        assert_eq!(parse(&messages[0], 9), Some((place, Some((Whose::Others, [2, 0, 0, 0, 0, 5])))));
+        assert_eq!(
+            parse(&messages[0], PROTOCOL),
+            Some((place, Some((Whose::Ours, MacAddr([2, 0, 0, 0, 0, 5])))))
+        );
+        assert_eq!(parse(&messages[0], 9), Some((place, Some((Whose::Others, MacAddr([2, 0, 0, 0, 0, 5]))))));
         assert_eq!(parse(&messages[1], PROTOCOL), Some((place, None)));
         // The same replaced by hand, which leaves the protocol in it.
         let mut body = messages[0].body.to_vec();
@@ -427,13 +431,13 @@ mod tests {
         let mut known = Known::default();
         let place = |number: usize| (1, IpAddr::from((number as u32 + 0x0a00_0000).to_be_bytes()));
         for number in 0..KERNEL_NEIGHBORS_MAX + 3 {
-            known.note(place(number), Some((Whose::Others, [2, 0, 0, 0, 0, 1])));
+            known.note(place(number), Some((Whose::Others, MacAddr([2, 0, 0, 0, 0, 1]))));
         }
         assert_eq!((known.others.len(), known.without_room), (KERNEL_NEIGHBORS_MAX, 3));
         // Those that are known may still change hands.
-        assert_eq!(known.note(place(0), Some((Whose::Others, [2, 0, 0, 0, 0, 2]))), [true, false]);
+        assert_eq!(known.note(place(0), Some((Whose::Others, MacAddr([2, 0, 0, 0, 0, 2])))), [true, false]);
         assert_eq!(known.note(place(0), None), [true, false]);
-        assert_eq!(known.note(place(0), Some((Whose::Ours, [2, 0, 0, 0, 0, 2]))), [false, true]);
+        assert_eq!(known.note(place(0), Some((Whose::Ours, MacAddr([2, 0, 0, 0, 0, 2])))), [false, true]);
     }
 
     proptest! {

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use thalweg_base::IpPrefix;
+use thalweg_wire::MacAddr;
 
 use super::error::KernelError;
 use super::message::{AttributesOf, Message, MessageWriter, u16_at, u32_at};
@@ -19,7 +20,7 @@ pub struct Link {
     /// It is switched on and has a carrier.
     pub is_up: bool,
     /// Its Ethernet address, if it has one.
-    pub mac: Option<[u8; 6]>,
+    pub mac: Option<MacAddr>,
     /// The largest packet it takes.
     pub mtu_bytes: u32,
 }
@@ -43,7 +44,7 @@ pub struct Neighbor {
     /// Its address.
     pub address: IpAddr,
     /// Its Ethernet address; `None` while it is not known.
-    pub mac: Option<[u8; 6]>,
+    pub mac: Option<MacAddr>,
     /// It was asked for and did not answer.
     pub is_silent: bool,
 }

@@ -50,6 +50,7 @@ use super::link::ReadLink;
 pub use device::open;
 #[cfg(feature = "dpdk")]
 pub use environment::{said, start};
+use thalweg_wire::MacAddr;
 
 /// Whether the driver is part of this program.
 pub const IS_BUILT_IN: bool = cfg!(feature = "dpdk");
@@ -61,7 +62,7 @@ pub struct DpdkOptions {
     pub device: String,
     /// The port's own address: frames to it, and to groups, are the port's. `None` takes the device's. If it is another
     /// one, the device takes everything.
-    pub mac: Option<[u8; 6]>,
+    pub mac: Option<MacAddr>,
     /// Largest IP packet. Devices that cannot take so much take less.
     pub mtu: u16,
     /// Frames that there is memory for, each way: see [`MBUFS`].

@@ -10,6 +10,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::LiveError;
 use super::system::{self, InterfaceCall, InterfaceRequest, NAME_BYTES};
+use thalweg_wire::MacAddr;
 
 /// What an interface is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub struct LinkFacts {
     /// Its number.
     pub index: u32,
     /// Its address.
-    pub mac: [u8; 6],
+    pub mac: MacAddr,
     /// Largest IP packet it takes, in bytes.
     pub mtu: u32,
     /// It is switched on.
@@ -60,7 +61,7 @@ impl Links {
         let has = |flag: i32| flags & flag as u16 != 0;
         Ok(LinkFacts {
             index,
-            mac: [m0, m1, m2, m3, m4, m5],
+            mac: MacAddr([m0, m1, m2, m3, m4, m5]),
             mtu: self.mtu(interface)?,
             is_up: has(libc::IFF_UP),
             has_carrier: has(libc::IFF_UP) && has(libc::IFF_RUNNING),
@@ -104,10 +105,10 @@ impl Links {
     }
 
     /// Changes an interface's address. Not every interface takes that while it is up.
-    pub fn set_mac(&self, interface: &str, mac: [u8; 6]) -> Result<(), LiveError> {
+    pub fn set_mac(&self, interface: &str, mac: MacAddr) -> Result<(), LiveError> {
         let set = |request: &mut InterfaceRequest| {
             request.value[..2].copy_from_slice(&libc::ARPHRD_ETHER.to_ne_bytes());
-            request.value[2..8].copy_from_slice(&mac);
+            request.value[2..8].copy_from_slice(&mac.0);
         };
         self.ask(interface, InterfaceCall::SetMac, set).map(|_| ())
     }
@@ -174,7 +175,7 @@ mod tests {
     fn loopback_is_there_and_others_are_not() {
         let links = Links::open().unwrap();
         let facts = links.read("lo").unwrap();
-        assert!(facts.index > 0 && facts.mtu >= 1500 && facts.mac == [0; 6], "{facts:?}");
+        assert!(facts.index > 0 && facts.mtu >= 1500 && facts.mac == MacAddr::ZERO, "{facts:?}");
         assert_eq!(links.name(facts.index).unwrap(), "lo");
         assert!(matches!(links.name(0), Err(LiveError::NoSuchInterface { .. })));
         assert!(matches!(links.read("nosuch0"), Err(LiveError::NoSuchInterface { .. })));

@@ -48,12 +48,13 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use super::link::{LinkFacts, Links};
-use super::{LiveError, Port, PortFacts, PortRx, number_of};
+use super::{LiveError, Port, PortFacts, PortRx};
 use exclusive::Exclusive;
 use receive::{Fanout, PacketRx};
 use transmit::PacketTx;
 
 pub use receive::{QUEUES_MAX, RECEIVE_QUEUE_BYTES};
+use thalweg_wire::MacAddr;
 pub use transmit::{PENDING_FRAMES_MAX, SEND_BUFFER_BYTES};
 
 /// How a port is opened.
@@ -63,7 +64,7 @@ pub struct PacketOptions {
     pub interface: String,
     /// The port's own address: frames to it, and to groups, are the port's. `None` takes the interface's. If it is
     /// another one, the interface is made to listen to everything.
-    pub mac: Option<[u8; 6]>,
+    pub mac: Option<MacAddr>,
     /// Every frame is the port's, whoever it is for: the interface is made to listen to everything. For whoever watches.
     pub everything: bool,
     /// Receiving halves, 1 to [`QUEUES_MAX`]; the kernel spreads flows over them by a symmetric hash.
@@ -104,7 +105,7 @@ pub fn open(options: &PacketOptions) -> Result<Port, LiveError> {
     };
     let shared = Arc::new(Shared {
         interface: options.interface.clone(),
-        mac: AtomicU64::new(number_of(mac)),
+        mac: AtomicU64::new(mac.to_u64()),
         follows: options.mac.is_none(),
         everything: options.everything,
         promiscuous: options.everything || mac != facts.mac,

@@ -33,7 +33,10 @@
 
 use std::fmt;
 
-use thalweg_wire::checksum;
+use thalweg_wire::ethernet::HEADER_BYTES as ETHERNET;
+use thalweg_wire::ip_protocol::{TCP, UDP};
+use thalweg_wire::vlan::TAG_BYTES;
+use thalweg_wire::{EtherType, checksum};
 
 /// Bytes of `struct virtio_net_hdr` in its legacy form, in the machine's byte order.
 pub const OFFLOAD_BYTES: usize = 10;
@@ -45,13 +48,8 @@ const GSO_TCP_V6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
-const ETHERNET: usize = 14;
-const VLAN_TAG: usize = 4;
 /// More tags than anybody uses, and an end to looking for more.
 const TAGS_MAX: usize = 4;
-
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
@@ -166,7 +164,7 @@ pub fn link_header_bytes(frame: &[u8]) -> usize {
     let mut length = ETHERNET;
     for _ in 0..TAGS_MAX {
         match frame.get(length - 2..length) {
-            Some([0x81, 0x00] | [0x88, 0xa8]) => length += VLAN_TAG,
+            Some(&[a, b]) if EtherType::from_be_bytes([a, b]).is_tag() => length += TAG_BYTES,
             _ => break,
         }
     }

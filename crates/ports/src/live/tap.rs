@@ -24,6 +24,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thalweg_base::{ChunkBuilder, LinkType};
+use thalweg_wire::MacAddr;
 
 use super::link::Links;
 use super::segment;
@@ -41,7 +42,7 @@ pub struct TapOptions {
     /// Its name, up to 15 bytes. If a TAP of the name exists and nobody is attached, it is taken over.
     pub name: String,
     /// The host's address on the cable; `None` lets the kernel choose one.
-    pub mac: Option<[u8; 6]>,
+    pub mac: Option<MacAddr>,
     /// Largest IP packet.
     pub mtu: u32,
     /// The interface stays, without a carrier, when the port is closed.
@@ -108,7 +109,7 @@ impl TapControl {
     }
 
     /// Changes the host's address on the cable.
-    pub fn set_mac(&self, mac: [u8; 6]) -> Result<(), LiveError> {
+    pub fn set_mac(&self, mac: MacAddr) -> Result<(), LiveError> {
         self.shared.lock().wish.mac = Some(mac);
         self.shared.links.set_mac(&self.shared.name, mac)
     }
@@ -147,7 +148,7 @@ struct Made {
 
 #[derive(Clone, Copy)]
 struct Wish {
-    mac: Option<[u8; 6]>,
+    mac: Option<MacAddr>,
     mtu: u32,
     up: bool,
     carrier: bool,

@@ -32,7 +32,7 @@
 //! # Checksums
 //!
 //! A local sender leaves the transport checksum to hardware, and on a veth there is none: such frames arrive
-//! unfinished, and XDP cannot see the mark that says so. [`thalweg_wire::checksum::complete_frame`] says how they are
+//! unfinished, and XDP cannot see the mark that says so. [`thalweg_wire::checksum_offload::complete_frame`] says how they are
 //! told and completed; it is done on interfaces without a wire only.
 //!
 //! # What is left behind
@@ -82,7 +82,7 @@ use std::time::Duration;
 use super::error::LiveError;
 use super::link::LinkFacts;
 use super::membership::Promiscuous;
-use super::{Port, PortFacts, PortRx, is_for, number_of};
+use super::{Port, PortFacts, PortRx, is_for};
 use crate::kernel::XdpAttachment;
 use bpf::{Link, Program, SocketMap};
 use interface::Interface;
@@ -91,6 +91,7 @@ pub use program::{ADDRESSES_MAX, LeaveToKernel};
 use receive::{Queue, Receiver};
 use rings::{CompletionRing, TransmitRing};
 use socket::{Binding, XdpSocket};
+use thalweg_wire::MacAddr;
 use transmit::Sender;
 use umem::{Frame, Umem};
 
@@ -291,8 +292,8 @@ impl Shared {
     fn refresh(&self) {
         if let Ok(facts) = self.interface.read() {
             self.mtu.store(facts.mtu, Ordering::Relaxed);
-            let (mac, before) = (facts.mac, self.mac.swap(number_of(facts.mac), Ordering::Relaxed));
-            if let Some(offload) = self.attachment.offload.as_ref().filter(|_| before != number_of(mac)) {
+            let (mac, before) = (facts.mac, self.mac.swap(facts.mac.to_u64(), Ordering::Relaxed));
+            if let Some(offload) = self.attachment.offload.as_ref().filter(|_| before != mac.to_u64()) {
                 // Until it is told again, frames to the new address go up: slower, not wrong.
                 let _ = offload.set_mac(mac);
             }
@@ -351,7 +352,7 @@ struct Bound {
 struct Setup<'a> {
     options: &'a XdpOptions,
     interface: Interface,
-    mac: [u8; 6],
+    mac: MacAddr,
     mtu: u32,
     queues: u32,
     frame_bytes: u32,
@@ -568,7 +569,7 @@ impl<'a> Setup<'a> {
         let everything = self.options.everything.then(listen).transpose()?;
         let shared = Arc::new(Shared {
             mtu: AtomicU32::new(self.mtu),
-            mac: AtomicU64::new(number_of(self.mac)),
+            mac: AtomicU64::new(self.mac.to_u64()),
             frame_bytes: self.frame_bytes,
             multi_buffer: self.multi_buffer,
             is_generic,

@@ -7,12 +7,13 @@ use std::time::Duration;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
 use thalweg_ports::live::NotTaken;
 use thalweg_ports::live::dpdk::{self, DpdkOptions};
+use thalweg_wire::MacAddr;
 
 use crate::veth::{TIMEOUT, assert_same, frame, frames};
 use crate::{open, refusal, start, try_open};
 
-const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
-const OTHER: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
 fn write_capture(path: &Path, frames: &[Vec<u8>]) {
     let header = PcapHeader { snaplen: 65535, ..PcapHeader::default() };

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use thalweg_ports::live::NotTaken;
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::{LiveClock, LiveSource, PortChange, PortTx, SourceOptions};
+use thalweg_wire::MacAddr;
 
 use crate::common::{in_namespace, ip};
 use crate::veth::{TIMEOUT, assert_same, frames, veth};
@@ -140,6 +141,6 @@ fn a_port_may_be_opened_before_it_is_up() {
     });
 }
 
-fn text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
+fn text(mac: MacAddr) -> String {
+    mac.to_string()
 }

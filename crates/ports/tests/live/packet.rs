@@ -2,6 +2,7 @@
 
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::{LiveError, NotTaken};
+use thalweg_wire::MacAddr;
 
 use crate::common::{in_namespace, ip};
 use crate::veth::{End, assert_same, frame, frames, veth};
@@ -58,12 +59,12 @@ fn what_is_for_others_is_not_ours() {
     in_namespace("packet::what_is_for_others_is_not_ours", || {
         veth("v0", "v1");
         let mut one = End::packet("v0");
-        let own = [2, 0, 0, 0, 9, 9];
+        let own = MacAddr([2, 0, 0, 0, 9, 9]);
         let options = PacketOptions { mac: Some(own), ..PacketOptions::new("v1") };
         let mut other = End::new(packet::open(&options).unwrap());
         assert_eq!(other.facts.mac, own);
         let from = one.facts.mac;
-        let to = [own, [2, 0, 0, 0, 9, 8], [0x33, 0x33, 0, 0, 0, 1], [0xff; 6], own];
+        let to = [own.0, [2, 0, 0, 0, 9, 8], [0x33, 0x33, 0, 0, 0, 1], [0xff; 6], own.0].map(MacAddr);
         let sent: Vec<_> = to.iter().zip(0..).map(|(to, number)| frame(*to, from, number, 60)).collect();
         one.send(&sent);
         let ours = [0, 2, 3, 4].map(|at: usize| sent[at].clone());

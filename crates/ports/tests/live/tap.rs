@@ -3,11 +3,12 @@
 use thalweg_ports::live::NotTaken;
 use thalweg_ports::live::link::Links;
 use thalweg_ports::live::tap::{self, TapOptions};
+use thalweg_wire::MacAddr;
 
 use crate::common::{in_namespace, ip};
 use crate::veth::{End, assert_same, frames};
 
-const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x77];
+const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x77]);
 
 fn options() -> TapOptions {
     TapOptions { mac: Some(MAC), ..TapOptions::new("mirror0") }
@@ -25,7 +26,7 @@ fn a_tap_and_its_interface_are_two_ends() {
         let mut tap = End::new(port);
         assert_eq!((tap.facts.mac, tap.facts.mtu, tap.facts.mode.as_str()), (MAC, 1500, "tap"));
         let mut host = End::packet(control.name());
-        let router = [2, 0, 0, 0, 0, 1];
+        let router = MacAddr([2, 0, 0, 0, 0, 1]);
         let to_host = frames(MAC, router, 300);
         tap.send(&to_host);
         assert_same(&host.receive(300), &to_host);
@@ -46,11 +47,11 @@ fn the_interface_follows_its_control() {
         let facts = links.read("mirror0").unwrap();
         assert!(facts.is_up && facts.has_carrier, "{facts:?}");
         control.set_mtu(9000).unwrap();
-        control.set_mac([2, 0, 0, 0, 0, 0x78]).unwrap();
+        control.set_mac(MacAddr([2, 0, 0, 0, 0, 0x78])).unwrap();
         control.set_carrier(false).unwrap();
         // The kernel's news of a carrier take up to a second, hence the question to `ip`'s own source.
         let facts = links.read("mirror0").unwrap();
-        assert_eq!((facts.mtu, facts.mac, facts.is_up), (9000, [2, 0, 0, 0, 0, 0x78], true));
+        assert_eq!((facts.mtu, facts.mac, facts.is_up), (9000, MacAddr([2, 0, 0, 0, 0, 0x78]), true));
         assert!(ip("link show mirror0").contains("NO-CARRIER"));
         control.set_carrier(true).unwrap();
         control.set_up(false).unwrap();
@@ -79,7 +80,7 @@ fn a_deleted_interface_is_made_anew() {
         assert_eq!((facts.mac, facts.mtu), (MAC, 1600));
         // The sending half finds it too: one frame says that the old one is gone.
         let mut host = End::packet("mirror0");
-        let frames = frames(MAC, [2, 0, 0, 0, 0, 1], 10);
+        let frames = frames(MAC, MacAddr([2, 0, 0, 0, 0, 1]), 10);
         assert_eq!(tap.tx.push(&frames[0]), Err(NotTaken::Down));
         tap.tx.flush().unwrap();
         tap.send(&frames);

@@ -17,6 +17,7 @@ use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use thalweg_base::ChunkBuilder;
 use thalweg_ports::live::packet::{self, PacketOptions};
+use thalweg_wire::MacAddr;
 
 use crate::common::{in_namespace, ip};
 use crate::veth::{End, TIMEOUT, assert_same, frame, veth};
@@ -108,7 +109,7 @@ fn what_hosts_send_passes_as_frames() {
         let (left, right) = (Host::new("left", 1), Host::new("right", 2));
         // Each port hears what is for the other side's host.
         let open = |interface: &str, number| {
-            let mac = Some([2, 0, 0, 0, 0, number]);
+            let mac = Some(MacAddr([2, 0, 0, 0, 0, number]));
             End::new(packet::open(&PacketOptions { mac, ..PacketOptions::new(interface) }).unwrap())
         };
         let mut ends = [open("left0", 2), open("right0", 1)];

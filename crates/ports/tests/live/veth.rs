@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::{LiveClock, LiveSource, NotTaken, Port, PortFacts, PortRx, PortTx, SourceOptions};
+use thalweg_wire::MacAddr;
 
 use crate::common::ip;
 
@@ -80,10 +81,10 @@ impl End {
 }
 
 /// A frame of the experimental Ethernet type with numbered content.
-pub(crate) fn frame(to: [u8; 6], from: [u8; 6], number: u32, bytes: usize) -> Vec<u8> {
+pub(crate) fn frame(to: MacAddr, from: MacAddr, number: u32, bytes: usize) -> Vec<u8> {
     let mut frame = Vec::with_capacity(bytes);
-    frame.extend(to);
-    frame.extend(from);
+    frame.extend(to.0);
+    frame.extend(from.0);
     frame.extend([0x88, 0xb5]);
     frame.extend(number.to_be_bytes());
     let mut state = number.wrapping_mul(2_654_435_761) | 1;
@@ -97,7 +98,7 @@ pub(crate) fn frame(to: [u8; 6], from: [u8; 6], number: u32, bytes: usize) -> Ve
 }
 
 /// Frames of all lengths in turn.
-pub(crate) fn frames(to: [u8; 6], from: [u8; 6], count: u32) -> Vec<Vec<u8>> {
+pub(crate) fn frames(to: MacAddr, from: MacAddr, count: u32) -> Vec<Vec<u8>> {
     let lengths = [60, 61, 64, 127, 1000, 1513, 1514];
     (0..count).map(|number| frame(to, from, number, lengths[number as usize % lengths.len()])).collect()
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use thalweg_base::{Chunk, Packet, PacketFlags};
 use thalweg_flow::parse::{ParseOptions, parse, payload_of};
-use thalweg_wire::application::ip_protocol;
+use thalweg_wire::ip_protocol;
 use thalweg_wire::netflow::decode::{first_message_bytes, stream_message_bytes};
 
 use super::streams::{Outcome, Segment, Streams, Way};

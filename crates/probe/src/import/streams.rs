@@ -11,15 +11,12 @@ use std::net::SocketAddr;
 
 use thalweg_base::Aged;
 use thalweg_wire::netflow::decode::stream_message_bytes;
+use thalweg_wire::tcp::{FIN, RST, SYN};
 
 /// Connections whose bytes are followed.
 const CONNECTIONS_MAX: usize = 1024;
 /// What may wait of one for what comes before it.
 const AHEAD_BYTES_MAX: usize = 1 << 20;
-
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
 
 /// Where a segment goes from and to.
 pub(super) type Way = (SocketAddr, SocketAddr);

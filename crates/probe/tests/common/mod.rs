@@ -9,6 +9,9 @@ use std::sync::atomic::AtomicBool;
 
 use thalweg_base::XorShift64Star;
 use thalweg_probe::{FileInput, Input, ProbeOptions, ProbeSummary, probe};
+use thalweg_wire::icmp::v4::ECHO_REQUEST;
+use thalweg_wire::ipv4::Ipv4Repr;
+use thalweg_wire::{EtherType, testing};
 
 /// Addresses, ports, protocol: one direction.
 pub(crate) type Key = (IpAddr, IpAddr, u16, u16, u8);
@@ -27,7 +30,6 @@ pub(crate) struct Traffic {
 }
 
 const START_NS: u64 = 1_700_000_000_000_000_000;
-const MAC: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
 
 impl Traffic {
     /// Many flows of both families, some tagged, with fragments and frames that are not IP, over half a minute.
@@ -76,34 +78,22 @@ impl Traffic {
         }
         let packet = ipv4(src, dst, protocol, 0, 0, &transport);
         self.count((v4(src), v4(dst), src_port, dst_port, protocol), packet.len());
-        let mut frame = MAC.to_vec();
-        if let Some(vlan) = vlan {
-            frame.extend([0x81, 0]);
-            frame.extend(vlan.to_be_bytes());
-        }
-        frame.extend([8, 0]);
-        frame.extend(packet);
-        self.frames.push((at, frame));
+        let header = testing::ethernet_header(vlan.as_slice(), EtherType::IPV4);
+        self.frames.push((at, [header, packet].concat()));
     }
 
     /// A datagram of one flow with these bytes in it.
     pub(crate) fn push_datagram(&mut self, at: u64, ports: (u16, u16), payload: &[u8]) {
-        let length = (8 + payload.len()) as u16;
-        let mut datagram: Vec<u8> =
-            [ports.0, ports.1, length, 0].into_iter().flat_map(u16::to_be_bytes).collect();
-        datagram.extend(payload);
-        let packet = ipv4(0x0a00_0001, 0x0a00_0002, 17, 0, 0, &datagram);
+        let packet = testing::udp(([10, 0, 0, 1], ports.0), ([10, 0, 0, 2], ports.1), payload);
         self.count((v4(0x0a00_0001), v4(0x0a00_0002), ports.0, ports.1, 17), packet.len());
-        self.frames.push((at, [&MAC[..], &[8, 0], &packet].concat()));
+        self.frames.push((at, testing::frame(&packet)));
     }
 
     fn push_icmp(&mut self, at: u64, flow: u32, payload: usize) {
         let ((src, _), (dst, _)) = self.ends(flow);
-        let mut message = vec![8, 0, 0, 0, 0, 1, 0, 1];
-        message.resize(8 + payload, 0);
-        let packet = ipv4(src, dst, 1, 0, 0, &message);
+        let packet = testing::icmp(v4(src), v4(dst), ECHO_REQUEST, [0, 1, 0, 1], &vec![0; payload]);
         self.count((v4(src), v4(dst), 0, 8 << 8, 1), packet.len());
-        self.frames.push((at, [&MAC[..], &[8, 0], &packet].concat()));
+        self.frames.push((at, testing::frame(&packet)));
     }
 
     /// Two fragments of one datagram; both are of its flow.
@@ -115,7 +105,7 @@ impl Traffic {
         for (field, payload) in pieces {
             let packet = ipv4(src, dst, 17, identifier, field, &payload);
             self.count((v4(src), v4(dst), src_port, dst_port, 17), packet.len());
-            self.frames.push((at, [&MAC[..], &[8, 0], &packet].concat()));
+            self.frames.push((at, testing::frame(&packet)));
         }
     }
 
@@ -127,21 +117,15 @@ impl Traffic {
             bytes[12..].copy_from_slice(&low.to_be_bytes());
             bytes
         };
-        let length = 8 + payload;
-        let mut packet = vec![0x60, 0, 0, 0, (length >> 8) as u8, length as u8, 17, 64];
-        packet.extend(address(src));
-        packet.extend(address(dst));
-        packet.extend(src_port.to_be_bytes());
-        packet.extend(dst_port.to_be_bytes());
-        packet.resize(40 + length, 0);
+        let packet = testing::udp((address(src), src_port), (address(dst), dst_port), &vec![0; payload]);
         let key = (address(src).into(), address(dst).into(), src_port, dst_port, 17);
         self.count(key, packet.len());
-        self.frames.push((at, [&MAC[..], &[0x86, 0xdd], &packet].concat()));
+        self.frames.push((at, testing::frame(&packet)));
     }
 
     fn push_arp(&mut self, at: u64) {
         self.not_ip += 1;
-        self.frames.push((at, [&MAC[..], &[8, 6], &[0; 46]].concat()));
+        self.frames.push((at, [testing::ethernet_header(&[], EtherType::ARP), vec![0; 46]].concat()));
     }
 
     /// A capture of it.
@@ -180,17 +164,20 @@ fn v4(address: u32) -> IpAddr {
     IpAddr::from(address.to_be_bytes())
 }
 
-fn ipv4(src: u32, dst: u32, protocol: u8, identifier: u16, fragment: u16, payload: &[u8]) -> Vec<u8> {
-    let length = (20 + payload.len()) as u16;
-    let mut packet = vec![0x45, 0];
-    packet.extend(length.to_be_bytes());
-    packet.extend(identifier.to_be_bytes());
-    packet.extend(fragment.to_be_bytes());
-    packet.extend([64, protocol, 0, 0]);
-    packet.extend(src.to_be_bytes());
-    packet.extend(dst.to_be_bytes());
-    packet.extend(payload);
-    packet
+fn ipv4(
+    src: u32,
+    dst: u32,
+    protocol: u8,
+    identification: u16,
+    flags_and_offset: u16,
+    payload: &[u8],
+) -> Vec<u8> {
+    let header = Ipv4Repr {
+        identification,
+        flags_and_offset,
+        ..Ipv4Repr::new(src.into(), dst.into(), protocol, payload.len())
+    };
+    testing::ipv4(header, payload)
 }
 
 /// The usual options for a file, with records in `records`.

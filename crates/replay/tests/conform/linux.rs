@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use thalweg_base::ChunkBuilder;
 use thalweg_ports::live::{Port, tap};
+use thalweg_wire::MacAddr;
 
 /// What the kernel does with one packet takes microseconds; how long nothing must come before nothing is believed.
 const SILENCE: Duration = Duration::from_millis(120);
@@ -26,7 +27,7 @@ const MASQUERADE: &str = "add rule ip nat post oifname wan masquerade";
 /// A namespace that goes with the value.
 pub(crate) struct Kernel {
     namespace: String,
-    ports: Vec<(&'static str, Port, [u8; 6])>,
+    ports: Vec<(&'static str, Port, MacAddr)>,
 }
 
 impl Kernel {
@@ -110,7 +111,7 @@ impl Kernel {
 
     fn send(&mut self, port: &str, mut frame: Vec<u8>) -> Result<(), String> {
         let (_, port, mac) = self.ports.iter_mut().find(|(name, ..)| *name == port).ok_or("no such port")?;
-        frame[..6].copy_from_slice(mac);
+        frame[..6].copy_from_slice(&mac.0);
         port.tx.push(&frame).map_err(|why| format!("{why:?}"))?;
         port.tx.flush().map_err(|e| e.to_string())
     }
@@ -156,7 +157,7 @@ pub(crate) fn version() -> String {
     text.split('.').take(2).collect::<Vec<_>>().join(".")
 }
 
-fn open_port(name: &'static str) -> Result<(&'static str, Port, [u8; 6]), String> {
+fn open_port(name: &'static str) -> Result<(&'static str, Port, MacAddr), String> {
     let (port, _) = tap::open(&tap::TapOptions::new(name)).map_err(|e| e.to_string())?;
     let mac = port.facts.mac;
     Ok((name, port, mac))

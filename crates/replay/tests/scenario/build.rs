@@ -15,8 +15,11 @@
 //!
 //! Lengths and checksums are right unless `flip` says otherwise.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
-use thalweg_wire::checksum::{finish, pseudo_ipv4, sum};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use thalweg_wire::icmp::{self, IcmpRepr};
+use thalweg_wire::ipv4::Ipv4Repr;
+use thalweg_wire::ipv6::Ipv6Repr;
+use thalweg_wire::{EtherType, ip_protocol, testing};
 
 /// A packet as a capture holds it.
 pub(crate) struct Built {
@@ -80,12 +83,12 @@ pub(crate) fn line(line: &str) -> Built {
             ip(&mut words)
         }
     };
-    let ethertype: u16 = if version == 6 { 0x86dd } else { 0x0800 };
+    let ether_type = EtherType::of_packet(&packet);
     let (link_code, mut frame) = match link {
-        "eth" | "eth-type" => (1, ethernet(&tags, other.as_deref(), ethertype)),
+        "eth" | "eth-type" => (1, ethernet(&tags, other.as_deref(), ether_type)),
         "raw" => (101, Vec::new()),
-        "sll" => (113, [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 9, 0, 0][..], &ethertype.to_be_bytes()].concat()),
-        "sll2" => (276, [&ethertype.to_be_bytes()[..], &[0, 0, 0, 0, 0, 2, 0, 1, 0, 6], &[0; 8]].concat()),
+        "sll" => (113, [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 9, 0, 0][..], &ether_type.to_be_bytes()].concat()),
+        "sll2" => (276, [&ether_type.to_be_bytes()[..], &[0, 0, 0, 0, 0, 2, 0, 1, 0, 6], &[0; 8]].concat()),
         "loop" => (0, if version == 6 { vec![30, 0, 0, 0] } else { vec![2, 0, 0, 0] }),
         _ => panic!("no link `{link}` in: {line}"),
     };
@@ -102,16 +105,11 @@ pub(crate) fn line(line: &str) -> Built {
     Built { time_ns: (time * 1e9).round() as u64, port: port.to_string(), link_code, frame, wire_len }
 }
 
-fn ethernet(tags: &[u16], other: Option<&[u8]>, ethertype: u16) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
-    for (i, tag) in tags.iter().enumerate() {
-        let outer = i + 1 < tags.len();
-        frame.extend(if outer { [0x88, 0xa8] } else { [0x81, 0x00] });
-        frame.extend(tag.to_be_bytes());
-    }
-    match other {
-        Some(other) => frame.extend(other),
-        None => frame.extend(ethertype.to_be_bytes()),
+fn ethernet(tags: &[u16], other: Option<&[u8]>, ether_type: EtherType) -> Vec<u8> {
+    let mut frame = testing::ethernet_header(tags, ether_type);
+    if let Some(other) = other {
+        frame.truncate(frame.len() - 2);
+        frame.extend(other);
     }
     frame
 }
@@ -142,21 +140,15 @@ fn ip4(words: &mut Words<'_>, source: Ipv4Addr, destination: Ipv4Addr) -> Vec<u8
             () => break,
         }
     }
-    let pseudo = |protocol: u8, len: u16| pseudo_ipv4(source.into(), destination.into(), protocol, len);
-    let (protocol, payload) = upper(words, false, &pseudo);
-    let header_len = 20 + options.len();
-    let mut packet = vec![0x40 + (header_len / 4) as u8, tos];
-    packet.extend(((header_len + payload.len()) as u16).to_be_bytes());
-    packet.extend(id.to_be_bytes());
-    packet.extend(fragment.to_be_bytes());
-    packet.extend([ttl, protocol, 0, 0]);
-    packet.extend(source.octets());
-    packet.extend(destination.octets());
-    packet.extend(options);
-    let checksum = finish(sum(&packet, 0));
-    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
-    packet.extend(payload);
-    packet
+    let (protocol, payload) = upper(words, source.into(), destination.into());
+    let header = Ipv4Repr {
+        ttl,
+        traffic_class: tos,
+        identification: id,
+        flags_and_offset: fragment,
+        ..Ipv4Repr::new(source, destination, protocol, payload.len())
+    };
+    testing::ipv4_with_options(header, &options, &payload)
 }
 
 fn ip6(words: &mut Words<'_>, source: Ipv6Addr, destination: Ipv6Addr) -> Vec<u8> {
@@ -178,11 +170,7 @@ fn ip6(words: &mut Words<'_>, source: Ipv6Addr, destination: Ipv6Addr) -> Vec<u8
             () => break,
         }
     }
-    let pseudo = |protocol: u8, len: u16| {
-        let addresses = sum(&destination.octets(), sum(&source.octets(), 0));
-        addresses + u32::from(protocol) + u32::from(len)
-    };
-    let (protocol, payload) = upper(words, true, &pseudo);
+    let (protocol, payload) = upper(words, source.into(), destination.into());
     let mut next = protocol;
     let mut chain = payload;
     for (kind, content) in extensions.into_iter().rev() {
@@ -192,67 +180,58 @@ fn ip6(words: &mut Words<'_>, source: Ipv6Addr, destination: Ipv6Addr) -> Vec<u8
         chain = [&[next, units][..], &content, &chain].concat();
         next = kind;
     }
-    let mut packet = vec![0x60 | tos >> 4, tos << 4, 0, 0];
-    packet.extend((chain.len() as u16).to_be_bytes());
-    packet.extend([next, ttl]);
-    packet.extend(source.octets());
-    packet.extend(destination.octets());
-    packet.extend(chain);
-    packet
+    let header = Ipv6Repr {
+        hop_limit: ttl,
+        traffic_class: tos,
+        ..Ipv6Repr::new(source, destination, next, chain.len())
+    };
+    [&header.encode()[..], &chain].concat()
 }
 
-fn upper(words: &mut Words<'_>, v6: bool, pseudo: &dyn Fn(u8, u16) -> u32) -> (u8, Vec<u8>) {
+fn upper(words: &mut Words<'_>, source: IpAddr, destination: IpAddr) -> (u8, Vec<u8>) {
     let kind = words.next();
-    let icmp = if v6 { 58 } else { 1 };
-    let (protocol, checksum_at, mut segment) = match kind {
+    let v6 = source.is_ipv6();
+    let icmp_number = if v6 { ip_protocol::ICMPV6 } else { ip_protocol::ICMP };
+    match kind {
         "udp" | "tcp" => {
-            let source: u16 = words.number();
+            let from = SocketAddr::new(source, words.number());
             words.expect(">");
-            let ports = [source.to_be_bytes(), words.number::<u16>().to_be_bytes()].concat();
+            let to = SocketAddr::new(destination, words.number());
             if kind == "udp" {
-                (17, Some(6), [&ports[..], &[0; 4]].concat())
-            } else {
-                let letters = words.next();
-                let flags = letters.chars().fold(0, |f, c| f | 1u8 << "FSRPA".find(c).unwrap_or(7));
-                (6, Some(16), [&ports[..], &[0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 1, 0, 0, 0, 0, 0]].concat())
+                return (ip_protocol::UDP, testing::udp_segment(from, to, &data(words)));
             }
+            let letters = words.next();
+            let flags = letters.chars().fold(0, |f, c| f | 1u8 << "FSRPA".find(c).unwrap_or(7));
+            (ip_protocol::TCP, testing::tcp_segment(from, to, flags, [1, 1], &data(words)))
         }
         "echo" | "echo-reply" => {
             let kind = match (v6, kind) {
-                (false, "echo") => 8,
-                (false, _) => 0,
-                (true, "echo") => 128,
-                (true, _) => 129,
+                (false, "echo") => icmp::v4::ECHO_REQUEST,
+                (false, _) => icmp::v4::ECHO_REPLY,
+                (true, "echo") => icmp::v6::ECHO_REQUEST,
+                (true, _) => icmp::v6::ECHO_REPLY,
             };
-            let rest = [words.number::<u16>().to_be_bytes(), words.number::<u16>().to_be_bytes()].concat();
-            (icmp, Some(2), [&[kind, 0, 0, 0][..], &rest].concat())
+            let ([a, b], [c, d]) = (words.number::<u16>().to_be_bytes(), words.number::<u16>().to_be_bytes());
+            let header = IcmpRepr { kind, code: 0, rest: [a, b, c, d] };
+            (icmp_number, testing::icmp_message(source, destination, header, &data(words)))
         }
         "error" => {
-            let (kind, code, rest): (u8, u8, u32) = (words.number(), words.number(), words.number());
+            let (kind, code) = (words.number(), words.number());
+            let rest = words.number::<u32>().to_be_bytes();
             words.expect("ip");
             let (_, quote) = ip(words);
-            (icmp, Some(2), [&[kind, code, 0, 0][..], &rest.to_be_bytes(), &quote].concat())
+            let payload = [quote, data(words)].concat();
+            (icmp_number, testing::icmp_message(source, destination, IcmpRepr { kind, code, rest }, &payload))
         }
-        "proto" => (words.number(), None, Vec::new()),
+        "proto" => (words.number(), data(words)),
         _ => panic!("no protocol `{kind}` in: {}", words.line),
-    };
-    if words.take("data") {
-        let len: usize = words.number();
-        segment.extend((0..len).map(|i| i as u8));
     }
-    if kind == "udp" {
-        let len = (segment.len() as u16).to_be_bytes();
-        segment[4..6].copy_from_slice(&len);
-    }
-    if let Some(at) = checksum_at {
-        let start = if protocol == 1 { 0 } else { pseudo(protocol, segment.len() as u16) };
-        let checksum = match finish(sum(&segment, start)) {
-            0 if protocol == 17 => 0xffff,
-            checksum => checksum,
-        };
-        segment[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
-    }
-    (protocol, segment)
+}
+
+/// The payload that a line asks for, if any.
+fn data(words: &mut Words<'_>) -> Vec<u8> {
+    let len: usize = if words.take("data") { words.number() } else { 0 };
+    (0..len).map(|i| i as u8).collect()
 }
 
 /// The packets as a pcapng file, with an interface for each port and kind of link.

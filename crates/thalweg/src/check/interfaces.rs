@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use thalweg_exec::Priority;
 use thalweg_live::{PortPreflight, preflight, start_dpdk};
-use thalweg_node::config::{Driver, MacAddress, RouterConfig, SubInterface};
+use thalweg_node::config::{Driver, RouterConfig, SubInterface};
+use thalweg_wire::MacAddr;
 
 use super::port_name;
 use crate::tables::table;
@@ -85,7 +86,7 @@ impl Interfaces {
     }
 
     /// The MAC address that a port will have, if it is known here.
-    pub(super) fn mac_of(&self, config: &RouterConfig, port: usize) -> Option<MacAddress> {
+    pub(super) fn mac_of(&self, config: &RouterConfig, port: usize) -> Option<MacAddr> {
         let of = config.ports.get(port)?;
         match (of.sub_interface, &of.interface) {
             // Of a VLAN it is the parent's, unless it has its own without an interface.
@@ -98,7 +99,7 @@ impl Interfaces {
     /// The same in words.
     pub(super) fn mac_text(&self, config: &RouterConfig, port: usize) -> String {
         if let Some(known) = self.mac_of(config, port) {
-            return super::mac(known);
+            return known.to_string();
         }
         let interface = config.ports.get(port).and_then(|port| port.interface.as_ref());
         match interface {

@@ -6,6 +6,7 @@ use std::fs;
 use std::net::UdpSocket;
 use std::process::Command;
 
+use thalweg_wire::MacAddr;
 use thalweg_wire::checksum::{finish, sum};
 
 use crate::packets::{build, show};
@@ -16,17 +17,13 @@ const HOSTS: [Host; 3] = [OFFICE, GUEST, OUTSIDE];
 const MTU: u32 = 9000;
 
 /// The router's address on a veth.
-fn near(host: Host) -> [u8; 6] {
-    [2, 0, 0, 0, 0, host.number()]
+fn near(host: Host) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, host.number()])
 }
 
 /// The address at a veth's far end.
-fn far(host: Host) -> [u8; 6] {
-    [2, 0, 0, 0, 0xff, host.number()]
-}
-
-fn text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
+fn far(host: Host) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0xff, host.number()])
 }
 
 /// Packets of hosts, in the language of the replay's scenarios. First those from inside, then what answers them.
@@ -80,8 +77,8 @@ fn frames(of: Host, lines: &str) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
         let mut frame = build::line(&format!("0 eth {line}")).frame;
-        frame[..6].copy_from_slice(&near(of));
-        frame[6..12].copy_from_slice(&far(of));
+        frame[..6].copy_from_slice(&near(of).0);
+        frame[6..12].copy_from_slice(&far(of).0);
         // Padding, which real cards add to short frames, is nobody's: half of the short ones have it.
         if frame.len() < 60 && frames.len() % 2 == 0 {
             frame.resize(60, 0xee);
@@ -158,7 +155,7 @@ fn config(by: By) -> String {
             host.port,
             host.gateway_v4,
             host.gateway_v6,
-            text(far(host))
+            far(host)
         );
         if let Some(driver) = driver {
             config += &match driver {
@@ -170,7 +167,7 @@ fn config(by: By) -> String {
         }
         // AF_XDP has what the interface has, which is the same.
         if matches!(by, By::Files | By::Tap) {
-            config += &format!("mac = \"{}\"\n", text(near(host)));
+            config += &format!("mac = \"{}\"\n", near(host));
         }
     }
     config + "[nat]\noutside = \"wan\"\ninside = [\"lan\", \"guest\"]\naddresses = [\"198.51.100.1\"]\n"
@@ -254,13 +251,12 @@ fn live(by: By, expected: &Out) -> Option<Out> {
             site.ip(&there, &format!("addr add {}/24 dev eth0", host.v4));
             site.ip(&there, &format!("addr add {}/64 dev eth0 nodad", host.v6));
         }
-        site.ip(&here, &format!("link set {} mtu {MTU} address {} up", host.port, text(near(host))));
-        site.ip(&there, &format!("link set eth0 mtu {MTU} address {} up", text(far(host))));
+        site.ip(&here, &format!("link set {} mtu {MTU} address {} up", host.port, near(host)));
+        site.ip(&there, &format!("link set eth0 mtu {MTU} address {} up", far(host)));
         site.ip(&there, &format!("route replace default via {}", host.gateway_v4));
         site.ip(&there, &format!("-6 route replace default via {}", host.gateway_v6));
         for gateway in [host.gateway_v4, host.gateway_v6] {
-            let neighbor =
-                format!("neigh replace {gateway} lladdr {} dev eth0 nud permanent", text(near(host)));
+            let neighbor = format!("neigh replace {gateway} lladdr {} dev eth0 nud permanent", near(host));
             site.ip(&there, &neighbor);
         }
         site.said(&there, "sysctl", &["-q", "-w", "net.ipv6.auto_flowlabels=0"]);

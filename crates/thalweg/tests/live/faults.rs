@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
+use thalweg_wire::MacAddr;
 
 use crate::packets::build;
 use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually};
@@ -165,8 +166,8 @@ fn overflow(driver: &str) {
     };
     let near = site.mac_of(&site.router(), "lan");
     let packet = build::line("0 eth ip 10.1.0.9 > 198.51.100.2 udp 4000 > 9 data 100").frame;
-    let frame = [&near[..], &[2, 0, 0, 0, 0, 9], &packet[12..]].concat();
-    let mut wire = Wire::beside(&site, &site.namespace(OFFICE), "eth0", [2, 0, 0, 0, 0, 9]);
+    let frame = [&near.0[..], &[2, 0, 0, 0, 0, 9], &packet[12..]].concat();
+    let mut wire = Wire::beside(&site, &site.namespace(OFFICE), "eth0", MacAddr([2, 0, 0, 0, 0, 9]));
     let before = (ports("received"), ports("missed"));
     router.process.signal("STOP");
     let sent = wire.send((0..FRAMES).map(|_| &frame[..])) as u64;
@@ -200,8 +201,8 @@ fn nothing_overflows(driver: &str) {
     let router = site.run(&config(driver), &[]);
     let near = site.mac_of(&site.router(), "lan");
     let packet = build::line("0 eth ip 10.1.0.9 > 198.51.100.2 udp 4000 > 9 data 100").frame;
-    let frame = [&near[..], &[2, 0, 0, 0, 0, 9], &packet[12..]].concat();
-    let mut wire = Wire::beside(&site, &site.namespace(OFFICE), "eth0", [2, 0, 0, 0, 0, 9]);
+    let frame = [&near.0[..], &[2, 0, 0, 0, 0, 9], &packet[12..]].concat();
+    let mut wire = Wire::beside(&site, &site.namespace(OFFICE), "eth0", MacAddr([2, 0, 0, 0, 0, 9]));
     let numbers = || {
         let ports = router.show(&["ports"]).expect("the router answers");
         let lan = ports.iter().find(|port| port["name"] == "lan").expect("the port is there");

@@ -12,11 +12,12 @@ use crate::packets::build;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
 use crate::wire::{Stop, Wire};
 use frames::VethPair;
+use thalweg_wire::MacAddr;
 
 /// Frames sent before it is awaited that the router has seen them: fewer than any driver's ring has places.
 const BATCH: usize = 1000;
 /// The neighbor that sends what is bad, which is not the guest that has the veth.
-const STRANGER: [u8; 6] = [2, 0, 0, 0, 0x66, 0x66];
+const STRANGER: MacAddr = MacAddr([2, 0, 0, 0, 0x66, 0x66]);
 /// Where the random changes begin.
 const SEED: u64 = 0x7468_616c_7765_6721;
 
@@ -182,7 +183,7 @@ fn a_scan_of_many_addresses() {
             format!("0 eth ip 2001:db8:1::66 > 2001:db8:2::{:x}:{:x} udp 1 > 2", 1 + (i >> 16), i & 0xffff)
         };
         (from..from + 2000)
-            .map(|i| [&near[..], &STRANGER, &build::line(&line(i)).frame[12..]].concat())
+            .map(|i| [near.as_ref(), STRANGER.as_ref(), &build::line(&line(i)).frame[12..]].concat())
             .collect()
     };
     for part in 0..10 {

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::packets::build;
 use crate::site::{GUEST, OFFICE, OUTSIDE, Router, Site, eventually, has};
 use crate::wire::Wire;
+use thalweg_wire::MacAddr;
 
 /// Mirrors, and nothing about the kernel.
 const MIRRORED: &str = r#"
@@ -196,7 +197,7 @@ inside = ["10.1.0.0/26"]
 #[test]
 fn what_is_for_all_stays_on_its_link() {
     let Some(site) = Site::new() else { return };
-    let stray = [2, 0, 0, 0, 0, 9];
+    let stray = MacAddr([2, 0, 0, 0, 0, 9]);
     for (driver, checks) in
         [("af_packet", ""), ("af_xdp", ""), ("af_packet", "[validate]\nmartians = false\n")]
     {
@@ -214,15 +215,17 @@ fn what_is_for_all_stays_on_its_link() {
         let mut outside = Wire::beside(&site, &site.namespace(OUTSIDE), "eth0", far);
         let near = site.mac_of(&site.router(), "lan");
         let mut mirror = Wire::beside(&site, &site.router(), "tw-lan", near);
-        let frame = |to: [u8; 6], packet: &str| [&to[..], &stray, &build::line(packet).frame[12..]].concat();
-        let all = [0xff; 6];
-        let group = [1, 0, 0x5e, 0, 0, 5];
+        let frame = |to: MacAddr, packet: &str| {
+            [to.as_ref(), stray.as_ref(), &build::line(packet).frame[12..]].concat()
+        };
+        let all = MacAddr::BROADCAST;
+        let group = MacAddr([1, 0, 0x5e, 0, 0, 5]);
         let before = dropped(&router, "link-broadcast");
         // A DHCP server's offer to the router, in a frame to all as some send it.
         let mut offer = frame(all, "0 eth ip 10.1.0.9 > 10.1.0.77 udp 67 > 68 data 240");
         let message = &mut offer[14 + 28..];
         (message[0], message[2]) = (2, 6);
-        message[28..34].copy_from_slice(&near);
+        message[28..34].copy_from_slice(&near.0);
         let for_all = [
             offer,
             frame(all, "0 eth ip 0.0.0.0 > 255.255.255.255 udp 68 > 67 data 21"),

@@ -7,6 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually};
+use thalweg_wire::ipv4::Ipv4Repr;
+use thalweg_wire::testing;
 
 const PORTS_MAX: usize = 20;
 
@@ -60,11 +62,12 @@ fn a_pool_on_the_outside_network_is_answered_for() {
 fn piece(datagram: &[u8], at: usize, length: usize) -> Vec<u8> {
     let more = at + length < datagram.len();
     let field = (at / 8) as u16 | u16::from(more) << 13;
-    let mut packet = vec![0x45, 0, 0, 0, 0x12, 0x34, 0, 0, 64, 17, 0, 0, 10, 1, 0, 2, 198, 51, 100, 2];
-    packet[2..4].copy_from_slice(&((20 + length) as u16).to_be_bytes());
-    packet[6..8].copy_from_slice(&field.to_be_bytes());
-    packet.extend_from_slice(&datagram[at..at + length]);
-    packet
+    let header = Ipv4Repr {
+        identification: 0x1234,
+        flags_and_offset: field,
+        ..Ipv4Repr::new([10, 1, 0, 2].into(), [198, 51, 100, 2].into(), 17, length)
+    };
+    testing::ipv4(header, &datagram[at..at + length])
 }
 
 /// RFC 4787, REQ-14a: pieces that come before the one with the ports get through, and those that wait for one that never

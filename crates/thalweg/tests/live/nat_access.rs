@@ -8,6 +8,8 @@ use serde_json::Value;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
+use thalweg_wire::ipv4::Ipv4Repr;
+use thalweg_wire::testing;
 
 const CONFIG: &str = r#"
 [ports.lan]
@@ -170,12 +172,11 @@ fn the_public_address_from_inside() {
 
 /// An IPv4 packet; the kernel fills in checksum and length of its header.
 fn raw(protocol: u8, source: [u8; 4], destination: [u8; 4], payload: &[u8]) -> Vec<u8> {
-    let mut packet = vec![0x45, 0, 0, 0, 0, 1, 0, 0, 64, protocol, 0, 0];
-    packet[2..4].copy_from_slice(&((20 + payload.len()) as u16).to_be_bytes());
-    packet.extend(source);
-    packet.extend(destination);
-    packet.extend(payload);
-    packet
+    let header = Ipv4Repr {
+        identification: 1,
+        ..Ipv4Repr::new(source.into(), destination.into(), protocol, payload.len())
+    };
+    testing::ipv4(header, payload)
 }
 
 fn syn(port: u16) -> Vec<u8> {

@@ -18,6 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use thalweg_wire::MacAddr;
 
 /// How long anything may take on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -257,10 +258,9 @@ impl Site {
     }
 
     /// The MAC address of an interface.
-    pub(crate) fn mac_of(&self, namespace: &str, interface: &str) -> [u8; 6] {
+    pub(crate) fn mac_of(&self, namespace: &str, interface: &str) -> MacAddr {
         let text = self.said(namespace, "cat", &[&format!("/sys/class/net/{interface}/address")]);
-        let byte = |text: &str| u8::from_str_radix(text, 16).expect("a byte");
-        text.trim().split(':').map(byte).collect::<Vec<_>>().try_into().expect("six bytes")
+        text.trim().parse().expect("a MAC address")
     }
 
     /// Whether a host answers another's echo request.

@@ -18,13 +18,14 @@ use serde_json::Value;
 use thalweg_dataplane::vlan::EgressTag;
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::{LiveClock, LiveSource, PortTx, SourceOptions};
+use thalweg_wire::MacAddr;
 
 use crate::packets::build;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually, has};
 use crate::wire::{Wire, is_traffic};
 
-const HOSTS_MAC: [u8; 6] = [2, 0, 0, 0, 0x56, 1];
-const ROUTERS_MAC: [u8; 6] = [2, 0, 0, 0, 0x56, 2];
+const HOSTS_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0x56, 1]);
+const ROUTERS_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0x56, 2]);
 const VLANS: [(Host, u16); 2] = [(OFFICE, 10), (GUEST, 20)];
 
 /// The router's end of the veth, and the switch's.
@@ -63,10 +64,6 @@ port = "uplink"
 rate = "500 Mbit/s"
 "#
     )
-}
-
-fn mac_text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 /// Tags and untags frames until it is told to stop.
@@ -131,7 +128,7 @@ fn to_host(frame: &[u8], vlans: [u16; 2]) -> Option<(usize, Vec<u8>)> {
 pub(crate) fn behind_a_switch(site: &Site, act: impl FnOnce(&AtomicU16)) {
     let router_namespace = site.router();
     site.ip(&router_namespace, &format!("link add {UPLINK} type veth peer name {TRUNK}"));
-    site.ip(&router_namespace, &format!("link set {UPLINK} address {}", mac_text(ROUTERS_MAC)));
+    site.ip(&router_namespace, &format!("link set {UPLINK} address {}", ROUTERS_MAC));
     for interface in [UPLINK, TRUNK] {
         // The kernel's own packets have no business there.
         site.said(&router_namespace, "sysctl", &["-q", &format!("net.ipv6.conf.{interface}.disable_ipv6=1")]);
@@ -139,7 +136,7 @@ pub(crate) fn behind_a_switch(site: &Site, act: impl FnOnce(&AtomicU16)) {
     }
     for (host, _) in VLANS {
         let namespace = site.namespace(host);
-        site.ip(&namespace, &format!("link set eth0 address {}", mac_text(HOSTS_MAC)));
+        site.ip(&namespace, &format!("link set eth0 address {}", HOSTS_MAC));
     }
     let switch = Switch::open(site);
     let (stop, guests_vlan) = (AtomicBool::new(false), AtomicU16::new(VLANS[1].1));
@@ -162,7 +159,7 @@ fn on_a_stick(driver: &str, mode: &str) {
             port("office.10")["mode"].as_str().is_some_and(|mode| mode.ends_with(", VLAN 10")),
             "{ports:?}"
         );
-        assert_eq!(port("guest.20")["mac"], mac_text(ROUTERS_MAC));
+        assert_eq!(port("guest.20")["mac"], ROUTERS_MAC.to_string());
 
         for (from, to) in [
             (OFFICE, GUEST.v4),
@@ -264,7 +261,7 @@ fn vlans_by_whatever_sees_tags() {
 
 /// A veth whose port has no VLANs: frames of one are others', a priority alone is none, and what has no tag passes.
 fn without_vlans(driver: &str) {
-    const STRANGER: [u8; 6] = [2, 0, 0, 0, 0x56, 9];
+    const STRANGER: MacAddr = MacAddr([2, 0, 0, 0, 0x56, 9]);
     const FRAMES: u64 = 20;
     let Some(site) = Site::new() else { return };
     site.ip(&site.namespace(OUTSIDE), "route add default via 198.51.100.1");
@@ -275,7 +272,7 @@ fn without_vlans(driver: &str) {
     let router = site.run(&config, &[]);
     let near = site.mac_of(&site.router(), "lan");
     let packet = build::line("0 eth ip 10.1.0.9 > 198.51.100.2 udp 4000 > 9 data 100").frame;
-    let plain = [&near[..], &STRANGER, &packet[12..]].concat();
+    let plain = [near.as_ref(), STRANGER.as_ref(), &packet[12..]].concat();
     let mut wire = Wire::beside(&site, &site.namespace(OFFICE), "eth0", STRANGER);
     let mut end =
         Wire::beside(&site, &site.namespace(OUTSIDE), "eth0", site.mac_of(&site.namespace(OUTSIDE), "eth0"));

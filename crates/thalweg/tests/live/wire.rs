@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::{LiveClock, LiveSource, NotTaken, PortTx, SourceOptions};
+use thalweg_wire::MacAddr;
 
 use crate::site::Site;
 
@@ -21,12 +22,12 @@ pub(crate) struct Wire {
 
 impl Wire {
     /// The interface of a namespace; frames to `mac` and to groups are seen, and its system sees none.
-    pub(crate) fn open(site: &Site, namespace: &str, interface: &str, mac: [u8; 6]) -> Self {
+    pub(crate) fn open(site: &Site, namespace: &str, interface: &str, mac: MacAddr) -> Self {
         Self::with(site, namespace, PacketOptions { mac: Some(mac), ..PacketOptions::new(interface) })
     }
 
     /// The same beside the interface's system, which sees everything too.
-    pub(crate) fn beside(site: &Site, namespace: &str, interface: &str, mac: [u8; 6]) -> Self {
+    pub(crate) fn beside(site: &Site, namespace: &str, interface: &str, mac: MacAddr) -> Self {
         let options = PacketOptions { mac: Some(mac), exclusive: false, ..PacketOptions::new(interface) };
         Self::with(site, namespace, options)
     }

@@ -182,7 +182,7 @@ fn protocol(window: &[u8; WINDOW + REACH], (from, to): (usize, usize)) -> Option
     let code = application::code_by_short_key(key);
     let transport = application::transport_of(code);
     // ICMPv6 on an IPv4 line is for the careful half, like numbers and unknown names.
-    (code != 0 && transport != application::ip_protocol::ICMPV6).then_some((transport, code))
+    (code != 0 && transport != crate::ip_protocol::ICMPV6).then_some((transport, code))
 }
 
 /// Where each kind of byte is in the window, one bit a byte.

@@ -1,8 +1,10 @@
 //! From a line to a packet and back.
 
 use super::{Addresses, PortName, TraceLine};
-use crate::application::{self, ip_protocol};
+use crate::application;
 use crate::checksum;
+use crate::ip_protocol;
+use crate::ipv6::Extensions;
 
 /// Room that [`TraceLine::write_packet`] wants; no packet is longer.
 pub const PACKET_SLOT: usize = 64;
@@ -129,22 +131,20 @@ fn ipv4_parts(ip: &[u8]) -> Option<Parts<'_>> {
 }
 
 fn ipv6_parts(ip: &[u8]) -> Option<Parts<'_>> {
-    let (header, mut payload) = ip.split_first_chunk::<40>()?;
+    let header = ip.first_chunk::<40>()?;
     let number = |from: usize| header[from..from + 16].iter().fold(0u128, |n, &b| n << 8 | u128::from(b));
-    let mut protocol = header[6];
-    // Hop-by-hop, routing, fragment, destination options; eight of them are more than any real packet has.
-    for _ in 0..8 {
-        let Some(&[next, units, a, b]) = payload.first_chunk::<4>() else { break };
-        let len = match protocol {
-            0 | 43 | 60 => (usize::from(units) + 1) * 8,
-            44 => 8,
-            _ => break,
-        };
-        let later_fragment = protocol == 44 && u16::from_be_bytes([a, b]) >> 3 != 0;
-        payload = if later_fragment { &[] } else { payload.get(len..).unwrap_or(&[]) };
-        protocol = next;
+    // A packet that was cut says what it can: headers may reach behind the end.
+    let mut extensions = Extensions::new(ip, usize::MAX, header[6]);
+    let mut is_later_fragment = false;
+    // A line names an authentication header, as it does for IPv4.
+    while extensions.protocol() != ip_protocol::AUTHENTICATION
+        && let Some(extension) = extensions.next()
+    {
+        is_later_fragment = extension.is_later_fragment();
     }
-    Some((Addresses::V6 { source: number(8), destination: number(24) }, protocol, payload))
+    let payload = if is_later_fragment { &[] } else { ip.get(extensions.at()..).unwrap_or(&[]) };
+    let addresses = Addresses::V6 { source: number(8), destination: number(24) };
+    Some((addresses, extensions.protocol(), payload))
 }
 
 /// Source and destination port, or identifier and sequence number of an echo.

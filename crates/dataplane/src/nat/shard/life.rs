@@ -6,6 +6,7 @@
 use super::super::layout::End;
 use super::super::session::{Life, Session, SessionState, TcpFlags};
 use super::{EndedBy, NatShard, SessionInfo, WHEEL_S};
+use thalweg_wire::tcp;
 
 /// In a session's link to the one before it: it is the first of the bucket that the other bits name.
 const FIRST: u32 = 1 << 31;
@@ -66,8 +67,8 @@ impl NatShard {
         [sequence, acknowledged]: [u32; 2],
     ) {
         let session = &mut self.sessions[at];
-        if !flags.has(TcpFlags::RST) {
-            if end == End::Source && !flags.has(TcpFlags::ACK) {
+        if !flags.has(tcp::RST) {
+            if end == End::Source && !flags.has(tcp::ACK) {
                 session.awaited = sequence.wrapping_add(1);
             }
             if before.has_connection() && session.life == Life::Alone {

@@ -2,13 +2,14 @@
 
 use super::*;
 use etherparse::{ArpHardwareId, ArpOperation, NetSlice, SlicedPacket};
+use thalweg_wire::MacAddr;
 
 /// What etherparse reads: operation, sender, target.
-fn read(frame: &[u8]) -> (u16, Mac, Ipv4Addr, Mac, Ipv4Addr) {
+fn read(frame: &[u8]) -> (u16, MacAddr, Ipv4Addr, MacAddr, Ipv4Addr) {
     let sliced = SlicedPacket::from_ethernet(frame).expect("it is a frame");
     let Some(NetSlice::Arp(arp)) = sliced.net else { panic!("no ARP: {sliced:?}") };
     assert_eq!(arp.hw_addr_type(), ArpHardwareId::ETHERNET);
-    let mac = |bytes: &[u8]| Mac::try_from(bytes).expect("six bytes");
+    let mac = |bytes: &[u8]| MacAddr::try_from(bytes).expect("six bytes");
     let ip = |bytes: &[u8]| Ipv4Addr::from(<[u8; 4]>::try_from(bytes).expect("four bytes"));
     let ArpOperation(operation) = arp.operation();
     let (sender, target) = (mac(arp.sender_hw_addr()), mac(arp.target_hw_addr()));
@@ -20,8 +21,8 @@ fn a_packet_waits_for_the_answer_and_goes_on() {
     let mut table = table();
     table.resolve(0, HOST4.into(), b"packet".to_vec(), START);
     let question = only_frame(&mut table);
-    assert_eq!((&question[..6], &question[6..12], question.len()), (&[0xff; 6][..], &OUR_MAC[..], 60));
-    assert_eq!(read(&question), (1, OUR_MAC, OUR4, [0; 6], HOST4));
+    assert_eq!((&question[..6], &question[6..12], question.len()), (&[0xff; 6][..], &OUR_MAC.0[..], 60));
+    assert_eq!(read(&question), (1, OUR_MAC, OUR4, MacAddr::ZERO, HOST4));
     assert_eq!(state(&table, HOST4), Some(NeighborState::Incomplete));
     table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), START + MS).expect("it was asked for");
     assert_eq!(outputs(&mut table), [resolved(HOST4, HOST_MAC), forward(HOST4, HOST_MAC, b"packet")]);
@@ -116,7 +117,7 @@ fn gratuitous_arp_changes_the_known_and_adds_nobody() {
     table.handle_arp(0, &announced(OTHER_MAC), START + 1).expect("it is known");
     assert_eq!(outputs(&mut table), [changed(HOST4, OTHER_MAC)]);
     // And as a gratuitous reply, to all.
-    let reply = arp(2, (HOST_MAC, HOST4), (HOST_MAC, HOST4), [0xff; 6]);
+    let reply = arp(2, (HOST_MAC, HOST4), (HOST_MAC, HOST4), MacAddr::BROADCAST);
     table.handle_arp(0, &reply, START + 2 * SECOND).expect("it is known");
     assert_eq!(outputs(&mut table), [changed(HOST4, HOST_MAC)]);
 }
@@ -159,14 +160,14 @@ fn our_address_is_defended_but_not_all_the_time() {
     let seen = outputs(&mut table);
     assert_eq!(seen.len(), 2, "one in ten seconds: {seen:?}");
     let Output::Send { frame, .. } = &seen[0] else { panic!("an announcement") };
-    assert_eq!(read(frame), (1, OUR_MAC, OUR4, [0; 6], OUR4));
+    assert_eq!(read(frame), (1, OUR_MAC, OUR4, MacAddr::ZERO, OUR4));
 }
 
 #[test]
 fn what_cannot_be_is_not_believed() {
     let mut table = table();
     let off_link = Ipv4Addr::new(10, 0, 9, 9);
-    let ask = |sender: (Mac, Ipv4Addr)| arp_request(sender, OUR4);
+    let ask = |sender: (MacAddr, Ipv4Addr)| arp_request(sender, OUR4);
     let mut wrong_sorts = ask((HOST_MAC, HOST4));
     wrong_sorts[15] = 6;
     let mut wrong_operation = ask((HOST_MAC, HOST4));
@@ -176,7 +177,7 @@ fn what_cannot_be_is_not_believed() {
     let mut sender_group = ask((HOST_MAC, HOST4));
     sender_group[22] |= 1;
     let mut says_ours = ask((HOST_MAC, HOST4));
-    says_ours[22..28].copy_from_slice(&OUR_MAC);
+    says_ours[22..28].copy_from_slice(&OUR_MAC.0);
     let mut not_arp = ask((HOST_MAC, HOST4));
     not_arp[13] = 0;
     let mut other_vlan = ask((HOST_MAC, HOST4));
@@ -188,8 +189,8 @@ fn what_cannot_be_is_not_believed() {
         (ask((HOST_MAC, Ipv4Addr::BROADCAST)), Ignored::NotOnLink),
         (ask((HOST_MAC, Ipv4Addr::LOCALHOST)), Ignored::NotOnLink),
         (ask((HOST_MAC, Ipv4Addr::new(224, 0, 0, 1))), Ignored::NotOnLink),
-        (ask(([0xff; 6], HOST4)), Ignored::InvalidMac),
-        (ask(([0; 6], HOST4)), Ignored::InvalidMac),
+        (ask((MacAddr::BROADCAST, HOST4)), Ignored::InvalidMac),
+        (ask((MacAddr::ZERO, HOST4)), Ignored::InvalidMac),
         (sender_group, Ignored::InvalidMac),
         (ask((OUR_MAC, HOST4)), Ignored::OwnFrame),
         (says_ours, Ignored::OwnFrame),

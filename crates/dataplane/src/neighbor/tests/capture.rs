@@ -4,6 +4,7 @@
 use super::*;
 use std::collections::BTreeMap;
 use std::path::Path;
+use thalweg_wire::MacAddr;
 use thalweg_wire::pcap::{FILE_HEADER_LEN, FileHeader, RECORD_HEADER_LEN, RecordHeader};
 
 /// A question and the answer that came to it, as whole frames.
@@ -69,7 +70,7 @@ fn nd_exchanges(frames: &[Vec<u8>]) -> Vec<Exchange> {
     exchanges
 }
 
-fn mac_at(frame: &[u8], at: usize) -> Mac {
+fn mac_at(frame: &[u8], at: usize) -> MacAddr {
     frame[at..at + 6].try_into().expect("six bytes")
 }
 
@@ -82,7 +83,7 @@ fn ip6_at(frame: &[u8], at: usize) -> IpAddr {
 }
 
 /// A table that is a certain neighbor, with nothing left to announce.
-fn table_of_neighbor(mac: Mac, address: IpAddr, length: u8) -> Table {
+fn table_of_neighbor(mac: MacAddr, address: IpAddr, length: u8) -> Table {
     let port = PortIdentity::new(mac, vec![(address, length)], 1500);
     let mut table = Table::new(NeighborConfig::default(), vec![port], START - 10 * SECOND);
     table.handle_timer(START - 5 * SECOND);

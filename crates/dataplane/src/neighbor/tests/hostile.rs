@@ -3,14 +3,15 @@
 use super::*;
 use proptest::prelude::*;
 use thalweg_base::XorShift64Star;
+use thalweg_wire::MacAddr;
 
 fn host6(n: u64) -> Ipv6Addr {
     Ipv6Addr::from(u128::from(OUR6) & !0xffff_ffff | 0x1_0000_0000 | u128::from(n))
 }
 
-fn mac(n: u64) -> Mac {
+fn mac(n: u64) -> MacAddr {
     let [.., a, b, c] = n.to_be_bytes();
-    [2, 1, 0, a, b, c]
+    MacAddr([2, 1, 0, a, b, c])
 }
 
 /// RFC 6583: a scan of a /64 from outside.
@@ -190,7 +191,7 @@ proptest! {
 }
 
 /// What a caller knows who listens to the outputs alone.
-fn tell(told: &mut std::collections::BTreeMap<(u16, IpAddr), Mac>, output: &Output) {
+fn tell(told: &mut std::collections::BTreeMap<(u16, IpAddr), MacAddr>, output: &Output) {
     match *output {
         Output::Resolved { port, address, mac } => assert_eq!(told.insert((port, address), mac), None),
         Output::Changed { port, address, mac } => {

@@ -115,7 +115,7 @@ fn an_address_change_keeps_those_still_on_the_link() {
 fn a_new_mac_of_ours_is_announced_and_used() {
     let mut table = table();
     let mut moved = identity();
-    moved.mac = [2, 0, 0, 0, 0, 0x77];
+    moved.mac = MacAddr([2, 0, 0, 0, 0, 0x77]);
     table.set_port(0, Some(moved.clone()), START);
     let seen = outputs(&mut table);
     assert!(

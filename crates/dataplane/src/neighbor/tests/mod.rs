@@ -8,18 +8,19 @@ mod lifecycle;
 mod model;
 mod nd;
 
-use super::frame::{Frame, Mac};
+use super::frame::Frame;
 use super::nd::Received;
 use super::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use thalweg_wire::{MacAddr, ndp};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1000 * SECOND;
 
-const OUR_MAC: Mac = [2, 0, 0, 0, 0, 1];
-const HOST_MAC: Mac = [2, 0, 0, 0, 0, 0x10];
-const OTHER_MAC: Mac = [2, 0, 0, 0, 0, 0x11];
+const OUR_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const HOST_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x10]);
+const OTHER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x11]);
 const OUR4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const HOST4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 16);
 const OUR6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
@@ -75,11 +76,11 @@ fn run_until(table: &mut Table, until_ns: u64) -> Vec<Output> {
     all
 }
 
-fn resolved(address: impl Into<IpAddr>, mac: Mac) -> Output {
+fn resolved(address: impl Into<IpAddr>, mac: MacAddr) -> Output {
     Output::Resolved { port: 0, address: address.into(), mac }
 }
 
-fn changed(address: impl Into<IpAddr>, mac: Mac) -> Output {
+fn changed(address: impl Into<IpAddr>, mac: MacAddr) -> Output {
     Output::Changed { port: 0, address: address.into(), mac }
 }
 
@@ -87,7 +88,7 @@ fn lost(address: impl Into<IpAddr>) -> Output {
     Output::Lost { port: 0, address: address.into() }
 }
 
-fn forward(address: impl Into<IpAddr>, mac: Mac, packet: &[u8]) -> Output {
+fn forward(address: impl Into<IpAddr>, mac: MacAddr, packet: &[u8]) -> Output {
     Output::Forward { port: 0, address: address.into(), mac, packet: packet.to_vec() }
 }
 
@@ -101,27 +102,32 @@ fn state(table: &Table, address: impl Into<IpAddr>) -> Option<NeighborState> {
 }
 
 /// ARP for port 0, written by hand: operation, sender, target.
-fn arp(operation: u8, sender: (Mac, Ipv4Addr), target: (Mac, Ipv4Addr), to: Mac) -> Vec<u8> {
-    let mut frame = [to, sender.0].concat();
+fn arp(operation: u8, sender: (MacAddr, Ipv4Addr), target: (MacAddr, Ipv4Addr), to: MacAddr) -> Vec<u8> {
+    let mut frame = [to.0, sender.0.0].concat();
     frame.extend([0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, operation]);
-    frame.extend(sender.0);
+    frame.extend(sender.0.0);
     frame.extend(sender.1.octets());
-    frame.extend(target.0);
+    frame.extend(target.0.0);
     frame.extend(target.1.octets());
     frame.resize(60, 0);
     frame
 }
 
-fn arp_request(sender: (Mac, Ipv4Addr), target: Ipv4Addr) -> Vec<u8> {
-    arp(1, sender, ([0; 6], target), [0xff; 6])
+fn arp_request(sender: (MacAddr, Ipv4Addr), target: Ipv4Addr) -> Vec<u8> {
+    arp(1, sender, (MacAddr::ZERO, target), MacAddr::BROADCAST)
 }
 
-fn arp_reply(sender: (Mac, Ipv4Addr)) -> Vec<u8> {
+fn arp_reply(sender: (MacAddr, Ipv4Addr)) -> Vec<u8> {
     arp(2, sender, (OUR_MAC, OUR4), OUR_MAC)
 }
 
 /// An IPv6 frame around an ICMPv6 message, its checksum made right.
-fn icmp6(macs: (Mac, Mac), addresses: (Ipv6Addr, Ipv6Addr), hop_limit: u8, message: &[u8]) -> Vec<u8> {
+fn icmp6(
+    macs: (MacAddr, MacAddr),
+    addresses: (Ipv6Addr, Ipv6Addr),
+    hop_limit: u8,
+    message: &[u8],
+) -> Vec<u8> {
     let mut message = message.to_vec();
     message[2..4].fill(0);
     let icmp = etherparse::Icmpv6Type::Unknown {
@@ -133,7 +139,7 @@ fn icmp6(macs: (Mac, Mac), addresses: (Ipv6Addr, Ipv6Addr), hop_limit: u8, messa
     let (source, destination) = (addresses.0.octets(), addresses.1.octets());
     let checksum = icmp.calc_checksum(source, destination, payload).expect("it is short");
     message[2..4].copy_from_slice(&checksum.to_be_bytes());
-    let mut frame = [macs.1, macs.0].concat();
+    let mut frame = [macs.1.0, macs.0.0].concat();
     frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, message.len() as u8, 58, hop_limit]);
     frame.extend(source);
     frame.extend(destination);
@@ -142,28 +148,28 @@ fn icmp6(macs: (Mac, Mac), addresses: (Ipv6Addr, Ipv6Addr), hop_limit: u8, messa
 }
 
 /// A solicitation or advertisement: type, flags, target, an option with a MAC address.
-fn nd_message(kind: u8, flags: u8, target: Ipv6Addr, option: Option<(u8, Mac)>) -> Vec<u8> {
+fn nd_message(kind: u8, flags: u8, target: Ipv6Addr, option: Option<(u8, MacAddr)>) -> Vec<u8> {
     let mut message = vec![kind, 0, 0, 0, flags, 0, 0, 0];
     message.extend(target.octets());
     if let Some((kind, mac)) = option {
         message.extend([kind, 1]);
-        message.extend(mac);
+        message.extend(mac.0);
     }
     message
 }
 
-fn group_of(address: Ipv6Addr) -> (Mac, Ipv6Addr) {
-    let group = super::nd::solicited_node(address);
-    (super::nd::group_mac(group), group)
+fn group_of(address: Ipv6Addr) -> (MacAddr, Ipv6Addr) {
+    let group = ndp::solicited_node(address);
+    (ndp::group_mac(group), group)
 }
 
 /// A host asks for an address of ours.
-fn solicitation(from: (Mac, Ipv6Addr), target: Ipv6Addr) -> Vec<u8> {
+fn solicitation(from: (MacAddr, Ipv6Addr), target: Ipv6Addr) -> Vec<u8> {
     let (mac, group) = group_of(target);
     icmp6((from.0, mac), (from.1, group), 255, &nd_message(135, 0, target, Some((1, from.0))))
 }
 
 /// A host answers us.
-fn advertisement(from: (Mac, Ipv6Addr), flags: u8) -> Vec<u8> {
+fn advertisement(from: (MacAddr, Ipv6Addr), flags: u8) -> Vec<u8> {
     icmp6((from.0, OUR_MAC), (from.1, OUR6), 255, &nd_message(136, flags, from.1, Some((2, from.0))))
 }

@@ -6,11 +6,12 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use thalweg_base::XorShift64Star;
+use thalweg_wire::MacAddr;
 
 /// A host with one address of each family, written against the RFCs and not against the table: it answers
 /// questions for its addresses, and nothing else.
 struct Host {
-    mac: Mac,
+    mac: MacAddr,
     address4: Ipv4Addr,
     address6: Ipv6Addr,
     up: bool,
@@ -19,7 +20,12 @@ struct Host {
 impl Host {
     fn new(n: u8) -> Self {
         let address6 = Ipv6Addr::from(u128::from(HOST6) + u128::from(n));
-        Self { mac: [2, 0, 0, 9, 0, n], address4: Ipv4Addr::new(10, 0, 0, 16 + n), address6, up: true }
+        Self {
+            mac: MacAddr([2, 0, 0, 9, 0, n]),
+            address4: Ipv4Addr::new(10, 0, 0, 16 + n),
+            address6,
+            up: true,
+        }
     }
 
     fn addresses(&self) -> [IpAddr; 2] {
@@ -34,7 +40,7 @@ impl Host {
         match frame[12..14] {
             [0x08, 0x06] => {
                 let asks_me = frame[21] == 1 && frame[38..42] == self.address4.octets();
-                let sender = Mac::try_from(&frame[22..28]).expect("six bytes");
+                let sender = MacAddr::try_from(&frame[22..28]).expect("six bytes");
                 asks_me.then(|| arp(2, (self.mac, self.address4), (sender, OUR4), sender))
             }
             [0x86, 0xdd] => {
@@ -61,7 +67,7 @@ struct Model {
     given: u64,
     forwarded: u64,
     unreachable: u64,
-    known: BTreeMap<IpAddr, Mac>,
+    known: BTreeMap<IpAddr, MacAddr>,
 }
 
 impl Model {
@@ -156,7 +162,7 @@ impl Model {
         let pause = u64::from(self.chance.below(20_000)) * MS;
         match self.chance.below(20) {
             0 => self.hosts[host].up = !self.hosts[host].up,
-            1 => self.hosts[host].mac[4] ^= 1,
+            1 => self.hosts[host].mac.0[4] ^= 1,
             2 => self.send(Ipv4Addr::new(10, 0, 0, 200).into()),
             3 => {
                 // It says itself that its MAC address changed, or tells it for no reason.

@@ -2,6 +2,7 @@
 
 use super::*;
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+use thalweg_wire::MacAddr;
 
 const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
@@ -86,7 +87,7 @@ fn duplicate_address_detection_of_our_address_is_answered_to_all() {
 }
 
 /// The state after an advertisement, and the MAC address if it becomes another.
-type After = (NeighborState, Option<Mac>);
+type After = (NeighborState, Option<MacAddr>);
 
 /// RFC 4861 appendix C, the rows for advertisements: state before, flags, other MAC or not, state after.
 #[test]
@@ -173,8 +174,9 @@ fn what_cannot_be_is_not_believed() {
     let elsewhere = "2001:db8:1::5".parse().expect("an address");
     let answer = |message: &[u8], to| icmp6((HOST_MAC, OUR_MAC), (HOST6, to), 255, message);
     let na = |flags, option| nd_message(136, flags, HOST6, option);
-    let all = super::super::nd::ALL_NODES;
-    let to_all = |message: &[u8]| icmp6((HOST_MAC, [0x33, 0x33, 0, 0, 0, 1]), (HOST6, all), 255, message);
+    let all = ndp::ALL_NODES;
+    let to_all =
+        |message: &[u8]| icmp6((HOST_MAC, MacAddr([0x33, 0x33, 0, 0, 0, 1])), (HOST6, all), 255, message);
     let cases = [
         (ask(254, &ns(sll)), Ignored::HopLimit),
         (checksum, Ignored::Checksum),
@@ -190,7 +192,7 @@ fn what_cannot_be_is_not_believed() {
         (icmp6(macs, (group, group), 255, &ns(sll)), Ignored::Malformed),
         (icmp6(macs, (elsewhere, group), 255, &ns(sll)), Ignored::NotOnLink),
         (ask(255, &nd_message(135, 0, HOST6, sll)), Ignored::NotForUs),
-        (ask(255, &ns(Some((1, [0xff; 6])))), Ignored::InvalidMac),
+        (ask(255, &ns(Some((1, MacAddr::BROADCAST)))), Ignored::InvalidMac),
         (ask(255, &ns(Some((1, OUR_MAC)))), Ignored::OwnFrame),
         (icmp6(macs, (OUR6, group), 255, &ns(sll)), Ignored::AddressConflict),
         (answer(&na(SOLICITED, Some((2, HOST_MAC))), OUR6), Ignored::Unasked),
@@ -231,7 +233,7 @@ fn router_advertisements_are_sent_and_asked_for() {
         panic!("one at once")
     };
     let (source, destination, message) = read(frame);
-    assert!(source.is_unicast_link_local() && destination == super::super::nd::ALL_NODES);
+    assert!(source.is_unicast_link_local() && destination == ndp::ALL_NODES);
     assert_eq!(message[4..16], [64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0], "64 hops, 1800 s");
     assert_eq!(message[16..24], [1, 1, 2, 0, 0, 0, 0, 1]);
     assert_eq!(message[24..32], [5, 1, 0, 0, 0, 0, 0x05, 0xdc]);
@@ -252,7 +254,7 @@ fn router_advertisements_are_sent_and_asked_for() {
     // Hosts ask: one answer for all, not at once, and not again within three seconds.
     let now = START + 10_001 * SECOND;
     let ask = icmp6(
-        (HOST_MAC, [0x33, 0x33, 0, 0, 0, 2]),
+        (HOST_MAC, MacAddr([0x33, 0x33, 0, 0, 0, 2])),
         (HOST_LINK_LOCAL, "ff02::2".parse().expect("an address")),
         255,
         &[133, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 0, 0, 0, 0, 0x10],

@@ -2,9 +2,9 @@
 //! are. The earliest have no [`KNOWN`]: ports counted from 0 in two bytes, and 0 where nothing is known.
 
 use super::Body;
-use crate::key::TCP;
 use crate::record::{Counters, Drops, EndReason, FlowKey, FlowRecord, Translation, interface_of_port};
 use thalweg_base::DropReason;
+use thalweg_wire::ip_protocol::TCP;
 
 const MPLS: u16 = 1 << 1;
 const REVERSE: u16 = 1 << 2;

@@ -12,7 +12,7 @@ use crate::bgp::daemon::usage;
 use crate::forwarding::ForwardingError;
 use crate::forwarding::load::ONE_ROUTE;
 use crate::forwarding::topology::{
-    ROUTER_ADDRESSES, ROUTER_PORTS, SINK_ADDRESS, SINK_MAC, TESTER_ADDRESSES, TESTER_MACS, Topology, mac_text,
+    ROUTER_ADDRESSES, ROUTER_PORTS, SINK_ADDRESS, SINK_MAC, TESTER_ADDRESSES, TESTER_MACS, Topology,
 };
 use std::fmt::Write;
 use std::fs::{self, File};
@@ -128,7 +128,6 @@ pub fn configuration(driver: &str, task: &Task<'_>) -> String {
         (PORTS[1], SINK_ADDRESS, SINK_MAC),
     ];
     for (port, address, mac) in neighbors {
-        let mac = mac_text(mac);
         text += &format!("\n[[neighbors]]\nport = \"{port}\"\naddress = \"{address}\"\nmac = \"{mac}\"\n");
     }
     let (network, length) = ONE_ROUTE;

@@ -10,19 +10,20 @@ use std::net::IpAddr;
 
 use thalweg_base::DropReason;
 use thalweg_dataplane::route::Adjacency;
+use thalweg_wire::MacAddr;
 
-use crate::config::{MacAddress, RouteTarget};
+use crate::config::RouteTarget;
 use crate::fib::{PathSet, Way};
 
 /// What sending needs to know of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortLink {
     /// The port's own MAC address.
-    pub mac: MacAddress,
+    pub mac: MacAddr,
     /// Largest IP packet that may leave.
     pub mtu: u32,
     /// Where frames to neighbors that are not known go.
-    pub default_mac: Option<MacAddress>,
+    pub default_mac: Option<MacAddr>,
     /// Whether anything can be sent.
     pub is_up: bool,
 }
@@ -82,7 +83,7 @@ impl Group {
 #[derive(Debug)]
 pub(super) struct Neighbors {
     pub(super) ports: Vec<PortLink>,
-    pub(super) macs: HashMap<(u16, IpAddr), MacAddress>,
+    pub(super) macs: HashMap<(u16, IpAddr), MacAddr>,
     /// Neighbors that were asked for and do not answer.
     pub(super) silent: HashSet<(u16, IpAddr)>,
 }
@@ -165,7 +166,7 @@ impl Neighbors {
         }
     }
 
-    fn frame(&self, port: u16, mac: Option<MacAddress>) -> Adjacency {
+    fn frame(&self, port: u16, mac: Option<MacAddr>) -> Adjacency {
         let Some(link) = self.ports.get(usize::from(port)) else {
             return Adjacency::Drop(DropReason::NoRoute);
         };

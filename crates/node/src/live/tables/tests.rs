@@ -4,6 +4,7 @@ use std::path::Path as FilePath;
 
 use proptest::prelude::*;
 use thalweg_dataplane::route::Adjacency;
+use thalweg_wire::MacAddr;
 
 use crate::live::OtherWay;
 
@@ -69,7 +70,7 @@ proptest! {
         for step in steps {
             match step {
                 Ok(news) => {
-                    let mac = |byte: u8| [2, 0, 0, 0, 9, byte];
+                    let mac = |byte: u8| MacAddr([2, 0, 0, 0, 9, byte]);
                     let told: Vec<_> =
                         news.iter().map(|(index, byte)| (neighbor(*index), byte.map(mac))).collect();
                     prop_assert_eq!(tables.set_neighbors(&told), 0);
@@ -150,7 +151,7 @@ fn default_routes_have_numbers_of_their_own() {
     tables.finish();
     assert_eq!(meets(&tables, [99, 1, 1, 1]), [Adjacency::Glean { port: 1 }]);
     tables.tables.set_base_route(everything, None);
-    tables.resolved(0, [10, 1, 0, 2].into(), [2, 0, 0, 0, 9, 9]);
+    tables.resolved(0, [10, 1, 0, 2].into(), MacAddr([2, 0, 0, 0, 9, 9]));
     for address in [[99, 1, 1, 1], [50, 1, 1, 1]] {
         assert!(matches!(meets(&tables, address)[..], [Adjacency::Forward { port: 0, .. }]));
         assert_eq!(tables.fib().lookup(address.into()).0, hop);
@@ -173,7 +174,7 @@ fn only_gateways_are_wanted() {
     let expected = vec![neighbor(0), neighbor(1), neighbor(2)];
     for round in 0..3u8 {
         for host in 10..200 {
-            assert!(tables.resolved(0, [10, 1, 0, host].into(), [2, 0, 0, 0, round, host]));
+            assert!(tables.resolved(0, [10, 1, 0, host].into(), MacAddr([2, 0, 0, 0, round, host])));
         }
         assert_eq!(tables.gateways(), expected);
         let groups = tables.groups.len();
@@ -200,7 +201,7 @@ fn metrics_decide_among_what_is_usable() {
     };
     assert_eq!(tables.gateways(), [neighbor(0), neighbor(1), neighbor(2)]);
     assert_eq!(by(&tables), None, "nobody is known");
-    let mac = [2, 0, 0, 0, 9, 9];
+    let mac = MacAddr([2, 0, 0, 0, 9, 9]);
     tables.set_neighbors(&[(neighbor(0), Some(mac)), (neighbor(2), Some(mac))]);
     assert_eq!(by(&tables), Some(0));
     let before = tables.life_changes();
@@ -226,7 +227,7 @@ fn metrics_decide_among_what_is_usable() {
 #[test]
 fn the_network_of_a_port_that_is_down_is_left_to_others() {
     let mut tables = tables();
-    let (hop, mac) = (tables.first_hop(), [2, 0, 0, 0, 9, 3]);
+    let (hop, mac) = (tables.first_hop(), MacAddr([2, 0, 0, 0, 9, 3]));
     tables.resolved(1, neighbor(2).1, mac);
     tables.set_hop(hop, Way::Neighbor { address: neighbor(2).1, link: 1 }, None);
     let network = Prefix::new(u32::from_be_bytes([10, 1, 0, 0]), 24).unwrap();
@@ -274,7 +275,7 @@ fn the_network_of_a_port_that_is_down_is_left_to_others() {
 #[test]
 fn the_next_of_a_group_is_one_in_use() {
     let mut tables = tables();
-    tables.resolved(1, neighbor(1).1, [2, 0, 0, 0, 9, 1]);
+    tables.resolved(1, neighbor(1).1, MacAddr([2, 0, 0, 0, 9, 1]));
     let number = u32::from(number(&tables, [30, 1, 1, 1]));
     for hash in [0, u32::MAX / 3, u32::MAX] {
         assert_eq!(tables.next_of(number, hash, [30, 1, 1, 1].into()), Some(neighbor(1)));
@@ -299,6 +300,6 @@ fn a_silent_gateway_is_asked_for_until_it_answers() {
     let before = tables.port(0).unwrap();
     tables.set_port(0, PortLink { mtu: 1280, ..before });
     assert!(tables.is_dead(0, Some(address)), "another MTU says nothing of it");
-    tables.resolved(0, address, [2, 0, 0, 0, 9, 55]);
+    tables.resolved(0, address, MacAddr([2, 0, 0, 0, 9, 55]));
     assert!(!tables.is_dead(0, Some(address)) && !tables.gateways().contains(&(0, address)));
 }

@@ -1,4 +1,5 @@
 use super::*;
+use thalweg_wire::MacAddr;
 
 use std::path::Path;
 
@@ -88,7 +89,10 @@ impl Surroundings for Tables<'_> {
 
     fn neighbor(&self, _: u16, address: IpAddr) -> Option<NextNeighbor> {
         let known = address == IpAddr::from([198, 51, 100, 2]);
-        known.then(|| NextNeighbor { state: "reachable".to_owned(), mac: Some([2, 0, 0, 0, 0, 0x99]) })
+        known.then(|| NextNeighbor {
+            state: "reachable".to_owned(),
+            mac: Some(MacAddr([2, 0, 0, 0, 0, 0x99])),
+        })
     }
 
     fn waiting(&self, _: u16, _: u8) -> Option<u64> {

@@ -11,7 +11,8 @@ use super::transmit::DpdkTx;
 use super::{DpdkOptions, Opened};
 use crate::live::link::{LinkFacts, Links, ReadLink};
 use crate::live::packet::exclusive::Exclusive;
-use crate::live::{LiveError, Port, PortFacts, number_of};
+use crate::live::{LiveError, Port, PortFacts};
+use thalweg_wire::MacAddr;
 
 /// Drivers of DPDK's that work by an interface of the kernel's, and share it with the host.
 const BY_THE_KERNEL: [&str; 2] = ["net_af_packet", "net_pcap"];
@@ -46,7 +47,7 @@ pub fn open(options: &DpdkOptions) -> Result<Opened, LiveError> {
         device,
         name,
         follows: options.mac.is_none(),
-        mac: AtomicU64::new(number_of(mac)),
+        mac: AtomicU64::new(mac.to_u64()),
         mtu_max: u32::from(mtu),
         mtu: AtomicU32::new(u32::from(mtu)),
     });
@@ -134,10 +135,8 @@ impl Shared {
     /// Looks what has become of the device; both halves know then.
     fn look(&self) -> Result<LinkFacts, LiveError> {
         let has_link = self.device.has_link();
-        let mut mac = self.mac.load(Ordering::Relaxed).to_be_bytes();
-        let [_, _, own @ ..] = &mut mac;
-        let mut facts =
-            LinkFacts { index: 0, mac: *own, mtu: self.mtu_max, is_up: true, has_carrier: has_link };
+        let mac = MacAddr::from_u64(self.mac.load(Ordering::Relaxed));
+        let mut facts = LinkFacts { index: 0, mac, mtu: self.mtu_max, is_up: true, has_carrier: has_link };
         if let Some(kernel) = &self.kernel {
             let interface = kernel.read()?;
             facts.index = interface.index;
@@ -148,7 +147,7 @@ impl Shared {
                 facts.mac = interface.mac;
             }
         }
-        self.mac.store(number_of(facts.mac), Ordering::Relaxed);
+        self.mac.store(facts.mac.to_u64(), Ordering::Relaxed);
         self.mtu.store(facts.mtu, Ordering::Relaxed);
         Ok(facts)
     }

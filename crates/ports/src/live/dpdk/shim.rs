@@ -20,6 +20,7 @@ use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use thalweg_wire::MacAddr;
 
 /// Frames that are asked for or offered in one call.
 pub(super) const BURST: usize = 32;
@@ -38,7 +39,7 @@ struct RawFrame {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DeviceFacts {
-    pub(super) mac: [u8; 6],
+    pub(super) mac: MacAddr,
     /// Largest IP packet.
     pub(super) mtu: u16,
     /// The kernel's interface that it works with, or 0.

@@ -13,7 +13,7 @@ use super::{Attached, Exclusive, Shared};
 use crate::live::link::{LinkFacts, Links};
 use crate::live::membership::{self, ListensTo};
 use crate::live::segment::{self, OFFLOAD_BYTES, Offload, Segments};
-use crate::live::{LiveError, PortRx, RxCounters, is_for, number_of, system};
+use crate::live::{LiveError, PortRx, RxCounters, is_for, system};
 use crate::socket_option;
 
 /// Receiving halves a port may have: more cores than a machine should need for one interface.
@@ -347,7 +347,7 @@ impl PortRx for PacketRx {
         if self.shared.follows
             && let Ok(facts) = self.links.read(&self.shared.interface)
         {
-            self.shared.mac.store(number_of(facts.mac), Ordering::Relaxed);
+            self.shared.mac.store(facts.mac.to_u64(), Ordering::Relaxed);
         }
         self.counters
     }

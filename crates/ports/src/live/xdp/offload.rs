@@ -47,6 +47,7 @@ mod flow;
 pub(super) use emit::forward;
 pub use flow::{Egress, FlowAction, FlowKey};
 use flow::{KEY_V4_BYTES, KEY_V6_BYTES, VALUE_V4_BYTES, VALUE_V6_BYTES};
+use thalweg_wire::MacAddr;
 
 /// `state`: generation, epoch, the port's address.
 const STATE_BYTES: u32 = 16;
@@ -91,7 +92,7 @@ pub struct Offload {
 struct State {
     generation: u32,
     epoch: u32,
-    mac: [u8; 6],
+    mac: MacAddr,
 }
 
 impl State {
@@ -99,7 +100,7 @@ impl State {
         let mut bytes = [0; STATE_BYTES as usize];
         bytes[..4].copy_from_slice(&self.generation.to_ne_bytes());
         bytes[4..8].copy_from_slice(&self.epoch.to_ne_bytes());
-        bytes[8..14].copy_from_slice(&self.mac);
+        bytes[8..14].copy_from_slice(&self.mac.0);
         bytes
     }
 }
@@ -127,7 +128,7 @@ impl Offload {
             processors: super::bpf::processors()?,
             is_native: AtomicBool::new(false),
             lease_epochs: AtomicU32::new(0),
-            now: Mutex::new(State { generation: 1, epoch: 0, mac: [0; 6] }),
+            now: Mutex::new(State { generation: 1, epoch: 0, mac: MacAddr::ZERO }),
         };
         offload.publish(&offload.lock())?;
         Ok(offload)
@@ -190,7 +191,7 @@ impl Offload {
     }
 
     /// The port has another address.
-    pub(super) fn set_mac(&self, mac: [u8; 6]) -> io::Result<()> {
+    pub(super) fn set_mac(&self, mac: MacAddr) -> io::Result<()> {
         let mut now = self.lock();
         now.mac = mac;
         self.publish(&now)

@@ -23,6 +23,7 @@ use std::net::IpAddr;
 use super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6};
 use super::assembler::{Assembler, Label, Slot, Width, XDP_PASS, context, helper};
 use super::offload::{self, OffloadMaps};
+use thalweg_wire::EtherType;
 
 /// What stays with the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,8 +96,8 @@ fn conditions(a: &mut Assembler, leave: &LeaveToKernel, take: Label, pass: Label
     a.add(R2, ETHERNET);
     for _ in 0..2 {
         let (tagged, untagged) = (a.label(), a.label());
-        a.jump_if_equal(R5, wire_u16(0x8100), tagged);
-        a.jump_unless_equal(R5, wire_u16(0x88a8), untagged);
+        a.jump_if_equal(R5, wire_u16(EtherType::VLAN.0), tagged);
+        a.jump_unless_equal(R5, wire_u16(EtherType::QINQ.0), untagged);
         a.place(tagged);
         a.jump_unless_present(R2, VLAN, R3, R4, pass);
         a.load(Width::U16, R5, R2, 2);
@@ -104,8 +105,8 @@ fn conditions(a: &mut Assembler, leave: &LeaveToKernel, take: Label, pass: Label
         a.place(untagged);
     }
     let ipv6 = a.label();
-    a.jump_if_equal(R5, wire_u16(0x86dd), ipv6);
-    a.jump_unless_equal(R5, wire_u16(0x0800), pass);
+    a.jump_if_equal(R5, wire_u16(EtherType::IPV6.0), ipv6);
+    a.jump_unless_equal(R5, wire_u16(EtherType::IPV4.0), pass);
     ipv4_addresses(a, addresses, take, pass);
     a.jump(take);
     a.place(ipv6);

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, RawFd};
 use std::sync::Arc;
 
 use thalweg_base::{ChunkBuilder, LinkType};
-use thalweg_wire::checksum;
+use thalweg_wire::checksum_offload;
 
 use super::Shared;
 use super::rings::{FillRing, ReceiveRing};
@@ -184,7 +184,7 @@ impl Queue {
                 continue;
             }
             if shared.has_unfinished_checksums {
-                checksum::complete_frame(&mut into.buffer_mut()[offset..end]);
+                checksum_offload::complete_frame(&mut into.buffer_mut()[offset..end]);
             }
             into.push(offset, bytes, bytes as u32, arrival.now_ns, LinkType::Ethernet, arrival.port, 0);
             counters.frames += 1;

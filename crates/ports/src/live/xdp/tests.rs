@@ -12,7 +12,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use thalweg_base::{Chunk, ChunkBuilder};
+use thalweg_wire::MacAddr;
 use thalweg_wire::checksum;
+use thalweg_wire::testing;
 
 use super::*;
 use crate::live::{NotTaken, PortRx};
@@ -33,17 +35,12 @@ fn frame(number: u32, bytes: usize) -> Vec<u8> {
 
 /// IPv4 and UDP between two addresses, with a right header checksum and no other.
 fn datagram(to: [u8; 4], source_port: u16, bytes: usize) -> Vec<u8> {
-    let mut frame = vec![3, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
-    frame.extend((bytes as u16 - 14).to_be_bytes());
-    frame.extend([0, 0, 0, 0, 64, 17, 0, 0, 10, 9, 0, 77]);
-    frame.extend(to);
-    let sum = checksum::finish(checksum::sum(&frame[14..], 0));
-    frame[24..26].copy_from_slice(&sum.to_be_bytes());
-    frame.extend(source_port.to_be_bytes());
-    frame.extend(7000u16.to_be_bytes());
-    frame.extend((bytes as u16 - 34).to_be_bytes());
-    frame.extend([0, 0]);
-    frame.resize(bytes, 0x5a);
+    let segment =
+        [&source_port.to_be_bytes()[..], &7000u16.to_be_bytes(), &(bytes as u16 - 34).to_be_bytes(), &[0; 2]];
+    let mut segment = segment.concat();
+    segment.resize(bytes - 34, 0x5a);
+    let mut frame = testing::frame(&testing::ip([10, 9, 0, 77], to, 17, &segment));
+    frame[0] |= 1;
     frame
 }
 
@@ -121,13 +118,13 @@ fn frames_for_other_neighbors_are_left_alone() {
     in_namespace("live::xdp::tests::frames_for_other_neighbors_are_left_alone", || {
         let far = veth(1500, "");
         let mut port = open(&options(XdpMode::NativeCopy)).unwrap();
-        let to = |mac: [u8; 6], number| {
+        let to = |mac: MacAddr, number| {
             let mut frame = frame(number, 100);
-            frame[..6].copy_from_slice(&mac);
+            frame[..6].copy_from_slice(&mac.0);
             frame
         };
         let ours = to(port.facts.mac, 2);
-        for frame in [&to([2, 9, 9, 9, 9, 9], 1), &ours, &frame(3, 100)] {
+        for frame in [&to(MacAddr([2, 9, 9, 9, 9, 9]), 1), &ours, &frame(3, 100)] {
             far.send(frame);
         }
         assert_eq!(receive(&mut *port.rx[0], 2), [ours, frame(3, 100)]);
@@ -267,10 +264,10 @@ fn what_is_the_kernels_stays_with_it() {
             assert_eq!(answer[6..12], port.facts.mac);
             // To the host, and through us.
             let mut to_host = datagram([10, 9, 0, 1], 5000, 80);
-            to_host[..6].copy_from_slice(&port.facts.mac);
+            to_host[..6].copy_from_slice(&port.facts.mac.0);
             far.send(&to_host);
             let mut through = datagram([10, 9, 5, 1], 5000, 80);
-            through[..6].copy_from_slice(&port.facts.mac);
+            through[..6].copy_from_slice(&port.facts.mac.0);
             far.send(&through);
             assert_eq!(host.recv(&mut [0; 100]).unwrap(), 80 - 42);
             assert_eq!(receive(&mut *port.rx[0], 1), [through]);

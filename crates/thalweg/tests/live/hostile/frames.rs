@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use thalweg_wire::MacAddr;
 use thalweg_wire::checksum::{finish, sum};
 
 use crate::packets::build;
@@ -11,8 +12,8 @@ use crate::site::{GUEST, OFFICE, OUTSIDE};
 /// The link addresses of who sends and of the router's port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VethPair {
-    pub(super) from: [u8; 6],
-    pub(super) to: [u8; 6],
+    pub(super) from: MacAddr,
+    pub(super) to: MacAddr,
 }
 
 impl VethPair {
@@ -23,7 +24,7 @@ impl VethPair {
 
     /// Type and content behind the addresses.
     fn framed(self, rest: &[u8]) -> Vec<u8> {
-        [&self.to[..], &self.from, rest].concat()
+        [self.to.as_ref(), self.from.as_ref(), rest].concat()
     }
 
     fn typed(self, kind: u16, content: &[u8]) -> Vec<u8> {
@@ -236,7 +237,7 @@ fn impossible_addresses(veth: VethPair) -> Vec<Vec<u8>> {
         }
     }
     // To all neighbors what is for one, and from the router's own neighbor and a group.
-    for mac in [[0xff; 6], [0x33, 0x33, 0, 0, 0, 1], [1, 0, 0x5e, 0, 0, 1]] {
+    for mac in [[0xff; 6], [0x33, 0x33, 0, 0, 0, 1], [1, 0, 0x5e, 0, 0, 1]].map(MacAddr) {
         frames.push(VethPair { to: mac, ..veth }.line(GOOD[0]));
         frames.push(VethPair { from: mac, ..veth }.line(GOOD[0]));
     }
@@ -366,9 +367,9 @@ fn header_chains(veth: VethPair) -> Vec<Vec<u8>> {
 /// ARP and Neighbor Discovery: malformed, unasked, for others, in the router's name and in the names of hosts.
 fn resolution(veth: VethPair) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
-    let arp = |operation: u16, sender_mac: [u8; 6], sender: [u8; 4], target: [u8; 4]| {
+    let arp = |operation: u16, sender_mac: MacAddr, sender: [u8; 4], target: [u8; 4]| {
         let head = [&[0, 1, 8, 0, 6, 4][..], &operation.to_be_bytes()].concat();
-        veth.typed(0x0806, &[&head, &sender_mac[..], &sender, &[0; 6], &target].concat())
+        veth.typed(0x0806, &[&head, sender_mac.as_ref(), &sender, &[0; 6], &target].concat())
     };
     let router = [10, 2, 0, 1];
     let good = arp(1, veth.from, [10, 2, 0, 66], router);
@@ -384,7 +385,7 @@ fn resolution(veth: VethPair) -> Vec<Vec<u8>> {
         for sender in
             [[10, 2, 0, 1], [10, 2, 0, 2], [0; 4], [255; 4], [127, 0, 0, 1], [224, 0, 0, 1], [10, 9, 9, 9]]
         {
-            for mac in [veth.from, veth.to, [0xff; 6], [0; 6], [1, 0, 0, 0, 0, 1]] {
+            for mac in [veth.from, veth.to, MacAddr::BROADCAST, MacAddr::ZERO, MacAddr([1, 0, 0, 0, 0, 1])] {
                 frames.push(arp(operation, mac, sender, router));
                 frames.push(arp(operation, mac, sender, sender));
             }
@@ -393,7 +394,7 @@ fn resolution(veth: VethPair) -> Vec<Vec<u8>> {
     // More neighbors than a port's table has room for, each asking for the router.
     for i in 0..5000u16 {
         let [high, low] = i.to_be_bytes();
-        frames.push(arp(1, [2, 9, 0, 0, high, low], [10, 2, 0, low.max(3)], router));
+        frames.push(arp(1, MacAddr([2, 9, 0, 0, high, low]), [10, 2, 0, low.max(3)], router));
     }
     for kind in 133..=137u8 {
         for hops in [0, 1, 64, 255] {
@@ -458,7 +459,7 @@ fn corpora(veth: VethPair, corpus: &Path) -> Vec<Vec<u8>> {
         for at in [0, 2, 4, 8] {
             if let Some(frame) = bytes.get(at..).filter(|frame| frame.len() >= 14) {
                 let frame = &frame[..frame.len().min(1514)];
-                frames.push([&veth.to[..], &frame[6..]].concat());
+                frames.push([veth.to.as_ref(), &frame[6..]].concat());
             }
         }
     }

@@ -40,8 +40,7 @@ fn ours(site: &Site, interface: &str) -> String {
 }
 
 fn mac_text(site: &Site, host: Host) -> String {
-    let mac = site.mac_of(&site.namespace(host), "eth0");
-    mac.map(|byte| format!("{byte:02x}")).join(":")
+    site.mac_of(&site.namespace(host), "eth0").to_string()
 }
 
 fn has(site: &Site, interface: &str, address: &str, mac: &str) {

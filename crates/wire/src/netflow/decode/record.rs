@@ -7,6 +7,7 @@ use super::bytes::u16_at;
 use super::fault::{Fault, FaultKind};
 use super::header::Header;
 use super::template::{FieldName, Template, VARIABLE};
+use crate::MacAddr;
 use crate::netflow::element::{DataType, FLOW_END_SYS_UP_TIME, FLOW_START_SYS_UP_TIME};
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -153,7 +154,7 @@ pub enum Value<'a> {
     /// Yes or no.
     Boolean(bool),
     /// A MAC address.
-    Mac([u8; 6]),
+    Mac(MacAddr),
     /// An IPv4 or IPv6 address.
     Address(IpAddr),
     /// Nanoseconds since the Unix epoch.

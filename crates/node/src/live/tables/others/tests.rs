@@ -7,6 +7,7 @@ use crate::fib::{Install, RouteInstaller, Way};
 use thalweg_base::Prefix;
 use thalweg_dataplane::lpm::Lpm;
 use thalweg_dataplane::route::Adjacency;
+use thalweg_wire::MacAddr;
 
 const CONFIG: &str = r#"
 [ports.a]
@@ -71,7 +72,7 @@ proptest! {
                 }
                 Step::Neighbor(there) => {
                     match there {
-                        true => drop(tables.resolved(0, neighbor, [2, 0, 0, 0, 9, 5])),
+                        true => drop(tables.resolved(0, neighbor, MacAddr([2, 0, 0, 0, 9, 5]))),
                         false => tables.lost(0, neighbor),
                     }
                     resolved = there;

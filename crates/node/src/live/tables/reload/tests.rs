@@ -5,6 +5,7 @@ use std::path::Path as FilePath;
 
 use proptest::prelude::*;
 use thalweg_dataplane::lpm::Lpm;
+use thalweg_wire::MacAddr;
 
 fn config(text: &str) -> RouterConfig {
     let ports = r#"
@@ -76,13 +77,13 @@ fn neighbors_stay_and_configured_host_routes_come_and_go_around_them() {
     let neighbor: IpAddr = "198.51.100.7".parse().expect("an address");
     let own = [Path::Neighbor { port: 1, address: neighbor }];
     let other = [Path::Neighbor { port: 0, address: "10.1.0.9".parse().expect("an address") }];
-    assert!(tables.resolved(1, neighbor, [2; 6]));
+    assert!(tables.resolved(1, neighbor, MacAddr([2; 6])));
     assert_eq!(ends(&tables, neighbor), own);
     turn(&mut tables, &plain, &steered, 9);
     assert_eq!(ends(&tables, neighbor), other, "what is configured wins");
     tables.lost(1, neighbor);
     assert_eq!(ends(&tables, neighbor), other);
-    assert!(tables.resolved(1, neighbor, [2; 6]));
+    assert!(tables.resolved(1, neighbor, MacAddr([2; 6])));
     turn(&mut tables, &steered, &plain, 9);
     assert_eq!(ends(&tables, neighbor), own);
     tables.lost(1, neighbor);
@@ -90,7 +91,7 @@ fn neighbors_stay_and_configured_host_routes_come_and_go_around_them() {
     // A network's last address is somebody's, if it really is.
     let last: IpAddr = "198.51.100.255".parse().expect("an address");
     assert_eq!(ends(&tables, last), [Path::Drop(DropReason::NotUnicast)]);
-    tables.resolved(1, last, [3; 6]);
+    tables.resolved(1, last, MacAddr([3; 6]));
     assert_eq!(ends(&tables, last), [Path::Neighbor { port: 1, address: last }]);
     tables.lost(1, last);
     assert_eq!(ends(&tables, last), [Path::Drop(DropReason::NotUnicast)]);
@@ -161,8 +162,8 @@ proptest! {
         let mut reference = LiveTables::new(&third).expect("tables");
         for neighbor in neighbors {
             let address = IpAddr::from([198, 51, 100, neighbor + 8]);
-            tables.resolved(1, address, [2, 0, 0, 0, 0, neighbor]);
-            reference.resolved(1, address, [2, 0, 0, 0, 0, neighbor]);
+            tables.resolved(1, address, MacAddr([2, 0, 0, 0, 0, neighbor]));
+            reference.resolved(1, address, MacAddr([2, 0, 0, 0, 0, neighbor]));
         }
         turn(&mut tables, &first, &second, slice);
         let mut undone = tables.begin_routes(RouteDifference::between(&second, &first)).expect("numbers");

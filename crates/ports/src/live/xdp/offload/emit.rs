@@ -8,6 +8,7 @@ use super::super::assembler::{Assembler, Label, Register, Width, context, helper
 use super::super::program::wire_u16;
 use super::OffloadMaps;
 use super::flow::offset;
+use thalweg_wire::{EtherType, ip_protocol, tcp};
 
 // Where things are in a frame.
 const TYPE: i16 = 12;
@@ -39,11 +40,11 @@ const UDP_BYTES: i32 = 8;
 /// Without options.
 const TCP_BYTES: i32 = 20;
 /// From where the transport header begins.
-const TCP_FLAGS: i16 = 13;
-const TCP: u32 = 6;
-const UDP: u32 = 17;
+const TCP_FLAGS: i16 = tcp::FLAGS_AT as i16;
+const TCP: u32 = ip_protocol::TCP as u32;
+const UDP: u32 = ip_protocol::UDP as u32;
 /// FIN, SYN and RST: the router follows connections.
-const TCP_CHANGES: i32 = 7;
+const TCP_CHANGES: i32 = (tcp::FIN | tcp::SYN | tcp::RST) as i32;
 
 // Where things are on the stack.
 const STACK_LENGTH: i16 = -8;
@@ -57,8 +58,8 @@ pub(in super::super) fn forward(a: &mut Assembler, maps: &OffloadMaps, unknown: 
     a.load(Width::U32, R8, R6, context::DATA_END);
     a.jump_unless_present(R7, TRANSPORT_V4 + UDP_BYTES, R8, R4, unknown);
     a.load(Width::U16, R5, R7, TYPE);
-    a.jump_if_equal(R5, wire_u16(0x86dd), v6);
-    a.jump_unless_equal(R5, wire_u16(0x0800), unknown);
+    a.jump_if_equal(R5, wire_u16(EtherType::IPV6.0), v6);
+    a.jump_unless_equal(R5, wire_u16(EtherType::IPV4.0), unknown);
     check_v4(a, unknown);
     look_up_v4(a, maps, unknown);
     check_lease(a, maps, unknown);

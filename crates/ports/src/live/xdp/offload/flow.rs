@@ -1,5 +1,8 @@
 //! A flow as the XDP program sees it, and what is done to its packets.
 
+use thalweg_wire::ethernet::EthernetView;
+use thalweg_wire::{EtherType, ip_protocol, tcp, udp};
+
 /// Bytes of a key: addresses, ports, protocol, DS field.
 pub(super) const KEY_V4_BYTES: u32 = 16;
 /// Bytes of a key: addresses, ports, next header (in the machine's order), version and DS field.
@@ -44,9 +47,9 @@ impl FlowKey {
     /// without options, extension headers, fragments, SYN, FIN or RST, with a time to live of at least 2 and right header
     /// checksum and lengths.
     pub fn of_frame(frame: &[u8]) -> Option<Self> {
-        match frame.get(12..14)? {
-            [0x08, 0x00] => Self::of_v4(frame),
-            [0x86, 0xdd] => Self::of_v6(frame),
+        match EthernetView::new(frame).ok()?.ether_type() {
+            EtherType::IPV4 => Self::of_v4(frame),
+            EtherType::IPV6 => Self::of_v6(frame),
             _ => None,
         }
     }
@@ -95,11 +98,12 @@ impl FlowKey {
 /// header begins at `begins`.
 fn is_whole(frame: &[u8], begins: usize, protocol: u8, length: usize) -> bool {
     let header = match protocol {
-        6 => 20,
-        17 => 8,
+        ip_protocol::TCP => tcp::HEADER_BYTES,
+        ip_protocol::UDP => udp::HEADER_BYTES,
         _ => return false,
     };
-    let changes_connection = protocol == 6 && frame.get(begins + 13).is_none_or(|flags| flags & 7 != 0);
+    let changes_connection =
+        protocol == ip_protocol::TCP && frame.get(begins + tcp::FLAGS_AT).is_none_or(|flags| flags & 7 != 0);
     14 + length >= begins + header && frame.len() >= 14 + length && !changes_connection
 }
 
@@ -174,7 +178,7 @@ impl FlowAction {
         egress: Egress,
     ) -> Option<Self> {
         // Nothing but the hop limit may have changed.
-        let is_same = after[12..14] == [0x86, 0xdd] && key_v6(after) == *key;
+        let is_same = after[12..14] == EtherType::IPV6.to_be_bytes() && key_v6(after) == *key;
         is_same.then(|| Self {
             egress,
             ethernet: ethernet(after),

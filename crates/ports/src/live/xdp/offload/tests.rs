@@ -1,9 +1,13 @@
 //! The program in an interpreter against what the router's own code does to the same packets.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
 use proptest::prelude::*;
+use thalweg_wire::MacAddr;
 use thalweg_wire::checksum;
+use thalweg_wire::ipv4::Ipv4Repr;
+use thalweg_wire::{ip_protocol, testing};
 
 use super::super::assembler::interpreter::{End, Machine, Values};
 use super::super::program::{LeaveToKernel, program};
@@ -13,7 +17,7 @@ const FLOWS_V4: i32 = 11;
 const FLOWS_V6: i32 = 14;
 const STATE: i32 = 12;
 const COUNTS: i32 = 13;
-const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const OUT_MACS: [u8; 12] = [2, 0, 0, 0, 9, 9, 2, 0, 0, 0, 0, 2];
 const MTU: u32 = 1500;
 
@@ -42,42 +46,33 @@ enum Checksum {
 
 impl Made {
     fn frame(&self) -> Vec<u8> {
-        let header = if self.is_tcp { 20 } else { 8 };
-        let length = 20 + header + self.payload.len();
-        let mut ip =
-            vec![0x45, self.tos, 0, 0, 0, 7, 0x40, 0, self.ttl, if self.is_tcp { 6 } else { 17 }, 0, 0];
-        ip[2..4].copy_from_slice(&(length as u16).to_be_bytes());
-        ip.extend(self.source.iter().chain(&self.destination));
-        let sum = checksum::finish(checksum::sum(&ip, 0));
-        ip[10..12].copy_from_slice(&sum.to_be_bytes());
-        let mut segment = vec![0; header];
-        segment[..2].copy_from_slice(&self.ports[0].to_be_bytes());
-        segment[2..4].copy_from_slice(&self.ports[1].to_be_bytes());
-        segment.extend(&self.payload);
-        let at = if self.is_tcp { 16 } else { 6 };
-        if self.is_tcp {
-            (segment[12], segment[13]) = (0x50, self.flags);
-        } else {
-            segment[4..6].copy_from_slice(&((length - 20) as u16).to_be_bytes());
+        let from = SocketAddr::from((self.source, self.ports[0]));
+        let to = SocketAddr::from((self.destination, self.ports[1]));
+        let protocol = if self.is_tcp { ip_protocol::TCP } else { ip_protocol::UDP };
+        let (mut segment, checksum_at) = match self.is_tcp {
+            true => (testing::tcp_segment(from, to, self.flags, [0; 2], &self.payload), 16),
+            false => (testing::udp_segment(from, to, &self.payload), 6),
+        };
+        let left = match self.checksum {
+            Checksum::Right => None,
+            Checksum::None => Some(0),
+            Checksum::Unfinished => {
+                Some(checksum::fold(checksum::pseudo_sum(from.ip(), to.ip(), protocol, segment.len())))
+            }
+        };
+        if let Some(left) = left {
+            segment[checksum_at..checksum_at + 2].copy_from_slice(&left.to_be_bytes());
         }
-        let sum = self.transport_checksum(&ip, &segment);
-        segment[at..at + 2].copy_from_slice(&sum.to_be_bytes());
-        let mut frame = [&MAC[..], &[2, 0, 0, 0, 7, 7], &[8, 0], &ip, &segment].concat();
+        let header = Ipv4Repr {
+            ttl: self.ttl,
+            traffic_class: self.tos,
+            identification: 7,
+            flags_and_offset: 0x4000,
+            ..Ipv4Repr::new(self.source.into(), self.destination.into(), protocol, segment.len())
+        };
+        let mut frame = [&MAC.0[..], &[2, 0, 0, 0, 7, 7], &[8, 0], &testing::ipv4(header, &segment)].concat();
         frame.resize(frame.len() + self.padding, 0);
         frame
-    }
-
-    fn transport_checksum(&self, ip: &[u8], segment: &[u8]) -> u16 {
-        let [from, to] = [self.source, self.destination].map(u32::from_be_bytes);
-        let pseudo = checksum::pseudo_ipv4(from, to, ip[9], segment.len() as u16);
-        match self.checksum {
-            Checksum::Right => match checksum::finish(checksum::sum(segment, pseudo)) {
-                0 if !self.is_tcp => 0xffff,
-                sum => sum,
-            },
-            Checksum::None => 0,
-            Checksum::Unfinished => checksum::fold(pseudo),
-        }
     }
 
     /// What goes out for it: another source, if it is translated.
@@ -215,7 +210,7 @@ proptest! {
         let last = frame.len() - 1;
         frame[at.min(last)] = value;
         frame.truncate(frame.len().saturating_sub(cut.saturating_sub(60)));
-        frame[..6].copy_from_slice(&MAC);
+        frame[..6].copy_from_slice(&MAC.0);
         program_and_router_agree(&frame)?;
     }
 }
@@ -255,8 +250,8 @@ fn what_is_not_leased_goes_up() {
     assert_eq!(end(&set_state(State { epoch: 101, ..now })), UP);
     assert_eq!(end(&set_state(State { epoch: 99, ..now })), End::Redirected { interface: 5 });
     assert_eq!(end(&set_state(State { generation: 4, ..now })), UP);
-    assert_eq!(end(&set_state(State { mac: [2, 0, 0, 0, 0, 3], ..now })), UP);
-    assert_eq!(end(&set_state(State { mac: [6, 0, 0, 0, 0, 1], ..now })), UP);
+    assert_eq!(end(&set_state(State { mac: MacAddr([2, 0, 0, 0, 0, 3]), ..now })), UP);
+    assert_eq!(end(&set_state(State { mac: MacAddr([6, 0, 0, 0, 0, 1]), ..now })), UP);
     assert_eq!(end(&|machine| machine.maps.get_mut(&FLOWS_V4).unwrap().retain(|key, _| key[0] == 0xff)), UP);
     // A frame to a group of neighbors, whatever it carries (RFC 1812 5.3.4).
     assert_eq!(end(&|machine| machine.frame[0] |= 1), UP);
@@ -326,7 +321,7 @@ impl MadeV6 {
         let length = (segment.len() as u16).to_be_bytes();
         let rest = [length[0], length[1], if self.is_tcp { 6 } else { 17 }, self.hop_limit];
         let ip = [&first[..], &rest, &self.ends, &segment].concat();
-        let mut frame = [&MAC[..], &[2, 0, 0, 0, 7, 7, 0x86, 0xdd], &ip].concat();
+        let mut frame = [&MAC.0[..], &[2, 0, 0, 0, 7, 7, 0x86, 0xdd], &ip].concat();
         frame.resize(frame.len() + self.padding, 0);
         frame
     }
@@ -380,7 +375,7 @@ proptest! {
         let last = frame.len() - 1;
         frame[at.min(last)] = value;
         frame.truncate(frame.len().saturating_sub(cut.saturating_sub(70)));
-        frame[..6].copy_from_slice(&MAC);
+        frame[..6].copy_from_slice(&MAC.0);
         program_and_router_agree(&frame)?;
     }
 }

@@ -32,7 +32,7 @@ fn drivers_forward_leased_flows() {
         assert_eq!(port.facts.mode, "af_xdp native copy, offload");
         assert!(offload.is_native());
         let mut packet = datagram([192, 0, 2, 1], 5000, 100);
-        packet[..6].copy_from_slice(&port.facts.mac);
+        packet[..6].copy_from_slice(&port.facts.mac.0);
         let mut out = packet.clone();
         out[..12].copy_from_slice(&[2, 0, 0, 0, 8, 8, 2, 0, 0, 0, 8, 1]);
         out[22] -= 1;
@@ -68,7 +68,7 @@ fn the_kernel_forwards_leased_flows() {
         let mac = port.facts.mac;
         let packet = |payload: usize| {
             let mut frame = datagram([192, 0, 2, 1], 5000, 42 + payload);
-            frame[..6].copy_from_slice(&mac);
+            frame[..6].copy_from_slice(&mac.0);
             frame
         };
         let key = offload::FlowKey::of_frame(&packet(1)).unwrap();
@@ -120,7 +120,7 @@ fn the_kernel_forwards_leased_flows() {
         offload.install(&key, &action, offload.generation()).unwrap();
         goes_on(few);
         // IPv6, whose flows have a table of their own.
-        let mut v6 = [&mac[..], &[2, 0, 0, 0, 7, 7, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, 17, 64]].concat();
+        let mut v6 = [&mac.0[..], &[2, 0, 0, 0, 7, 7, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, 17, 64]].concat();
         v6.extend([0x20; 32]);
         v6.extend([0, 1, 0, 2, 0, 8, 9, 9]);
         let mut v6_out = [&[2, 0, 0, 0, 8, 8, 2, 0, 0, 0, 8, 1], &v6[12..]].concat();

@@ -15,32 +15,25 @@
 //! Fragments are left alone: a kernel finishes the checksum before it cuts. So are SCTP, whose checksum is another,
 //! and packets within packets.
 
-use super::{finish, fold, sum};
-
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-/// Extension headers that are walked over (RFC 8200): more than any sender uses.
-const EXTENSIONS_MAX: usize = 8;
+use crate::checksum::{finish, fold, sum};
+use crate::ethernet::payload_at;
+use crate::ip_protocol::{DESTINATION_OPTIONS, HOP_BY_HOP, TCP, UDP};
+use crate::ipv4::Ipv4View;
+use crate::ipv6::Ipv6View;
 
 /// Completes the transport checksum of an Ethernet frame with at most two VLAN tags if it was left unfinished;
 /// whether it was.
 #[inline]
 pub fn complete_frame(frame: &mut [u8]) -> bool {
-    let mut at = 12;
-    for _ in 0..3 {
-        let Some(&[high, low]) = frame.get(at..at + 2) else { return false };
-        match [high, low] {
-            [0x08, 0x00] | [0x86, 0xdd] => return complete_packet(&mut frame[at + 2..]),
-            [0x81, 0x00] | [0x88, 0xa8] => at += 4,
-            _ => return false,
-        }
+    match payload_at(frame) {
+        Some((ether_type, at)) if ether_type.is_ip() => complete_packet(&mut frame[at..]),
+        _ => false,
     }
-    false
 }
 
 /// Completes the transport checksum of an IP packet if it was left unfinished; whether it was.
 #[inline]
-pub fn complete_packet(packet: &mut [u8]) -> bool {
+fn complete_packet(packet: &mut [u8]) -> bool {
     let Some(Transport { start, end, field, pseudo, is_udp }) = transport(packet) else { return false };
     let stored = u16::from_be_bytes([packet[field], packet[field + 1]]);
     if stored != fold(pseudo) {
@@ -78,20 +71,17 @@ struct Transport {
 fn transport(packet: &[u8]) -> Option<Transport> {
     let (start, end, protocol, addresses) = match packet.first()? >> 4 {
         4 => {
-            let header = packet.first_chunk::<20>()?;
-            let start = usize::from(header[0] & 15) * 4;
-            let end = usize::from(u16::from_be_bytes([header[2], header[3]]));
-            // More fragments follow, or it is not the first.
-            if start < 20 || u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0 {
-                return None;
-            }
-            (start, end, header[9], 12..20)
+            let view = Ipv4View::new(packet).ok().filter(|view| !view.is_fragment())?;
+            (view.header_len(), view.total_len(), view.protocol(), 12..20)
         }
         6 => {
-            let header = packet.first_chunk::<40>()?;
-            let end = 40 + usize::from(u16::from_be_bytes([header[4], header[5]]));
-            let (start, protocol) = behind_extensions(packet, header[6])?;
-            (start, end, protocol, 8..40)
+            let view = Ipv6View::new(packet).ok()?;
+            let mut extensions = view.extensions();
+            // A fragment's checksum is elsewhere, and a routing header puts another destination into the pseudo header.
+            if extensions.any(|extension| !matches!(extension.kind, HOP_BY_HOP | DESTINATION_OPTIONS)) {
+                return None;
+            }
+            (extensions.at(), view.total_len(), extensions.protocol(), 8..40)
         }
         _ => return None,
     };
@@ -107,26 +97,6 @@ fn transport(packet: &[u8]) -> Option<Transport> {
     // RFC 8200 8.1 has a length of 32 bits; its upper half is zero for a packet that is not a jumbogram.
     let pseudo = sum(&packet[addresses], (end - start) as u32 + u32::from(protocol));
     Some(Transport { start, end, field, pseudo, is_udp: protocol == UDP })
-}
-
-/// Where the first header lies that is no extension, and its protocol; `None` for fragments, and for routing headers,
-/// which put another destination into the pseudo header.
-#[inline]
-fn behind_extensions(packet: &[u8], mut next: u8) -> Option<(usize, u8)> {
-    const HOP_BY_HOP: u8 = 0;
-    const DESTINATION_OPTIONS: u8 = 60;
-    let mut at = 40;
-    for _ in 0..EXTENSIONS_MAX {
-        match next {
-            HOP_BY_HOP | DESTINATION_OPTIONS => {
-                next = *packet.get(at)?;
-                at += (usize::from(*packet.get(at + 1)?) + 1) * 8;
-            }
-            TCP | UDP => return Some((at, next)),
-            _ => return None,
-        }
-    }
-    None
 }
 
 #[cfg(test)]

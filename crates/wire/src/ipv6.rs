@@ -1,0 +1,195 @@
+//! IPv6 headers (RFC 8200), and the walk over the extension headers behind them ([`Extensions`]).
+//!
+//! ```text
+//! byte  0                        4       6            7          8       24           40
+//!      +------------------------+-------+------------+----------+-------+------------+- - - - - -
+//!      |6, traffic class, label |length |next header |hop limit |source |destination | extensions
+//!      +------------------------+-------+------------+----------+-------+------------+- - - - - -
+//! ```
+
+mod extensions;
+
+pub use extensions::{EXTENSIONS_MAX, Extension, Extensions, FragmentRepr};
+
+use crate::Malformed;
+use std::net::Ipv6Addr;
+
+/// Bytes of a header without extensions.
+pub const HEADER_BYTES: usize = extensions::CHAIN_AT;
+
+/// A packet from its header on.
+#[derive(Clone, Copy, Debug)]
+pub struct Ipv6View<'a> {
+    header: &'a [u8; HEADER_BYTES],
+    packet: &'a [u8],
+}
+
+impl<'a> Ipv6View<'a> {
+    /// Views a packet from its first byte. What the link layer padded behind it is left out; a packet that was cut off
+    /// behind its header is a packet still.
+    #[inline]
+    pub fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
+        if header[0] >> 4 != 6 {
+            return Err(Malformed::Kind);
+        }
+        let view = Self { header, packet: bytes };
+        Ok(Self { header, packet: bytes.get(..view.total_len()).unwrap_or(bytes) })
+    }
+
+    /// DSCP and ECN.
+    #[inline]
+    pub fn traffic_class(&self) -> u8 {
+        self.header[0] << 4 | self.header[1] >> 4
+    }
+
+    /// Bytes of the packet with this header, by its length field.
+    #[inline]
+    pub fn total_len(&self) -> usize {
+        HEADER_BYTES + usize::from(u16::from_be_bytes([self.header[4], self.header[5]]))
+    }
+
+    /// What follows the header: an extension header or the transport.
+    #[inline]
+    pub fn next_header(&self) -> u8 {
+        self.header[6]
+    }
+
+    /// Hop limit.
+    #[inline]
+    pub fn hop_limit(&self) -> u8 {
+        self.header[7]
+    }
+
+    /// Source address.
+    #[inline]
+    pub fn source(&self) -> Ipv6Addr {
+        std::array::from_fn::<u8, 16, _>(|i| self.header[8 + i]).into()
+    }
+
+    /// Destination address.
+    #[inline]
+    pub fn destination(&self) -> Ipv6Addr {
+        std::array::from_fn::<u8, 16, _>(|i| self.header[24 + i]).into()
+    }
+
+    /// The extension headers that are at hand as a whole.
+    #[inline]
+    pub fn extensions(&self) -> Extensions<'a> {
+        Extensions::new(self.packet, self.packet.len(), self.next_header())
+    }
+
+    /// What follows the header, extension headers included, as far as it is at hand.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        &self.packet[HEADER_BYTES..]
+    }
+
+    /// The whole packet without padding, as far as it is at hand.
+    #[inline]
+    pub fn packet(&self) -> &'a [u8] {
+        self.packet
+    }
+
+    /// Whether all bytes are at hand that the length field promises.
+    #[inline]
+    pub fn is_whole(&self) -> bool {
+        self.packet.len() == self.total_len()
+    }
+}
+
+/// A header to be written; its flow label is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv6Repr {
+    /// Source address.
+    pub source: Ipv6Addr,
+    /// Destination address.
+    pub destination: Ipv6Addr,
+    /// What follows.
+    pub next_header: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// DSCP and ECN.
+    pub traffic_class: u8,
+    /// Bytes behind the header.
+    pub payload_len: u16,
+}
+
+impl Ipv6Repr {
+    /// A plain header: a hop limit of 64, traffic class 0.
+    pub fn new(source: Ipv6Addr, destination: Ipv6Addr, next_header: u8, payload_len: usize) -> Self {
+        let payload_len = payload_len as u16;
+        Self { source, destination, next_header, hop_limit: 64, traffic_class: 0, payload_len }
+    }
+
+    /// The header.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut header = [0; HEADER_BYTES];
+        header[0] = 0x60 | self.traffic_class >> 4;
+        header[1] = self.traffic_class << 4;
+        header[4..6].copy_from_slice(&self.payload_len.to_be_bytes());
+        header[6] = self.next_header;
+        header[7] = self.hop_limit;
+        header[8..24].copy_from_slice(&self.source.octets());
+        header[24..].copy_from_slice(&self.destination.octets());
+        header
+    }
+}
+
+impl From<Ipv6View<'_>> for Ipv6Repr {
+    fn from(view: Ipv6View<'_>) -> Self {
+        Self {
+            source: view.source(),
+            destination: view.destination(),
+            next_header: view.next_header(),
+            hop_limit: view.hop_limit(),
+            traffic_class: view.traffic_class(),
+            payload_len: (view.total_len() - HEADER_BYTES) as u16,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            source: u128, destination: u128, next_header: u8, hop_limit: u8, traffic_class: u8,
+            payload in prop::collection::vec(any::<u8>(), 0..60), padding in 0usize..9,
+        ) {
+            let repr = Ipv6Repr {
+                hop_limit, traffic_class,
+                ..Ipv6Repr::new(source.into(), destination.into(), next_header, payload.len())
+            };
+            let mut bytes = [&repr.encode()[..], &payload].concat();
+            bytes.resize(bytes.len() + padding, 0xee);
+            let view = Ipv6View::new(&bytes).unwrap();
+            prop_assert_eq!(Ipv6Repr::from(view), repr);
+            prop_assert!(view.is_whole());
+            prop_assert_eq!(view.payload(), &payload[..]);
+        }
+
+        #[test]
+        fn what_is_read_is_there(mut bytes in prop::collection::vec(any::<u8>(), 0..80), payload_len in 0u8..60) {
+            if let Some(head) = bytes.get_mut(..6) {
+                (head[0], head[4], head[5]) = (0x60, 0, payload_len);
+            }
+            match Ipv6View::new(&bytes) {
+                Ok(view) => {
+                    let total = 40 + usize::from(payload_len);
+                    prop_assert_eq!(view.packet(), &bytes[..total.min(bytes.len())]);
+                    prop_assert_eq!(view.is_whole(), bytes.len() >= total);
+                }
+                Err(why) => prop_assert!(why == Malformed::Truncated && bytes.len() < 40),
+            }
+        }
+    }
+
+    #[test]
+    fn another_version_is_refused() {
+        assert_eq!(Ipv6View::new(&[0x45; 40]).map(|_| ()), Err(Malformed::Kind));
+    }
+}

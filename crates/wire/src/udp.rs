@@ -1,0 +1,115 @@
+//! UDP headers (RFC 768).
+
+use crate::Malformed;
+use crate::checksum::{finish, fold, sum};
+
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 8;
+
+/// A datagram from its header on.
+#[derive(Clone, Copy, Debug)]
+pub struct UdpView<'a> {
+    header: &'a [u8; HEADER_BYTES],
+    datagram: &'a [u8],
+}
+
+impl<'a> UdpView<'a> {
+    /// Views a datagram from its first byte. What follows its length is left out; one that was cut off behind its header is
+    /// a datagram still.
+    #[inline]
+    pub fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
+        let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        if len < HEADER_BYTES {
+            return Err(Malformed::Length);
+        }
+        Ok(Self { header, datagram: bytes.get(..len).unwrap_or(bytes) })
+    }
+
+    /// Source port.
+    #[inline]
+    pub fn source_port(&self) -> u16 {
+        u16::from_be_bytes([self.header[0], self.header[1]])
+    }
+
+    /// Destination port.
+    #[inline]
+    pub fn destination_port(&self) -> u16 {
+        u16::from_be_bytes([self.header[2], self.header[3]])
+    }
+
+    /// What the datagram carries, as far as it is at hand.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        &self.datagram[HEADER_BYTES..]
+    }
+
+    /// Whether there is a checksum and it is right; `pseudo` is the sum of the pseudo header.
+    pub fn checksum_holds(&self, pseudo: u32) -> bool {
+        self.header[6..8] != [0, 0] && fold(sum(self.datagram, pseudo)) == 0xffff
+    }
+}
+
+/// A header to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpRepr {
+    /// Source port.
+    pub source_port: u16,
+    /// Destination port.
+    pub destination_port: u16,
+}
+
+impl UdpRepr {
+    /// The header of a datagram with this payload, its checksum in place; `pseudo` is the sum of the pseudo header
+    /// ([`pseudo_sum`](crate::checksum::pseudo_sum)).
+    pub fn encode(&self, payload: &[u8], pseudo: u32) -> [u8; HEADER_BYTES] {
+        let ([a, b], [c, d]) = (self.source_port.to_be_bytes(), self.destination_port.to_be_bytes());
+        let [e, f] = ((HEADER_BYTES + payload.len()) as u16).to_be_bytes();
+        let mut header = [a, b, c, d, e, f, 0, 0];
+        // RFC 768: zero says that there is no checksum, so a sum of zero is sent as its other representation.
+        let checksum = match finish(sum(payload, sum(&header, pseudo))) {
+            0 => 0xffff,
+            checksum => checksum,
+        };
+        header[6..].copy_from_slice(&checksum.to_be_bytes());
+        header
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(source_port: u16, destination_port: u16, payload: Vec<u8>, pseudo in 0u32..0x40000) {
+            let repr = UdpRepr { source_port, destination_port };
+            let mut bytes = [&repr.encode(&payload, pseudo)[..], &payload, &[0xee; 3]].concat();
+            let view = UdpView::new(&bytes).unwrap();
+            prop_assert_eq!((view.source_port(), view.destination_port()), (source_port, destination_port));
+            prop_assert_eq!(view.payload(), &payload[..]);
+            prop_assert!(view.checksum_holds(pseudo));
+            bytes[0] ^= 1;
+            prop_assert!(!UdpView::new(&bytes).unwrap().checksum_holds(pseudo));
+        }
+
+        #[test]
+        fn what_is_read_is_there(bytes in prop::collection::vec(any::<u8>(), 0..20), len in 0u16..30) {
+            let mut bytes = bytes;
+            if let Some(field) = bytes.get_mut(4..6) {
+                field.copy_from_slice(&len.to_be_bytes());
+            }
+            match UdpView::new(&bytes) {
+                Ok(view) => prop_assert_eq!(view.payload().len() + 8, bytes.len().min(len.into())),
+                Err(Malformed::Truncated) => prop_assert!(bytes.len() < 8),
+                Err(why) => prop_assert!(why == Malformed::Length && len < 8),
+            }
+        }
+    }
+
+    #[test]
+    fn a_checksum_of_zero_is_none() {
+        assert!(!UdpView::new(&[0, 0, 0, 0, 0, 8, 0, 0]).unwrap().checksum_holds(0xfff7));
+    }
+}
