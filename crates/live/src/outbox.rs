@@ -121,6 +121,16 @@ pub(crate) enum Rest {
     Until(u64),
 }
 
+impl Rest {
+    /// What the driver has taken and could not send yet goes out soon, also if no other frame follows.
+    fn with_pending(self, state: &State, now_ns: u64) -> Self {
+        match self {
+            Rest::Empty if state.tx.pending() > 0 => Rest::Until(now_ns + FULL_WAIT_NS),
+            other => other,
+        }
+    }
+}
+
 impl Outbox {
     /// A port's way out, with a queue or without: the driver's sending half, and those for lanes from the second on.
     pub(crate) fn new(
@@ -173,9 +183,10 @@ impl Outbox {
             return Rest::Empty;
         }
         let mut state = self.lock();
-        let rest = self.take_out(&mut state, BURST, now_ns);
+        let mut rest = self.take_out(&mut state, BURST, now_ns);
         state.leave_if_empty();
         self.flush(&mut state);
+        rest = rest.with_pending(&state, now_ns);
         if state.queue.is_none() && state.tx.pending() == 0 {
             self.ways.has_queue.store(false, Ordering::Release);
         }
@@ -186,6 +197,7 @@ impl Outbox {
                 && (state.is_down || state.tx.pending() > 0)
             {
                 self.flush(&mut state);
+                rest = rest.with_pending(&state, now_ns);
             }
         }
         rest
@@ -418,7 +430,7 @@ impl Opened<'_> {
         };
         self.state.leave_if_empty();
         self.outbox.flush(&mut self.state);
-        rest
+        rest.with_pending(&self.state, now_ns)
     }
 }
 

@@ -14,6 +14,9 @@ struct Driver(Arc<StdMutex<Taken>>);
 struct Taken {
     room: usize,
     is_down: bool,
+    /// It takes frames and keeps them.
+    is_stuck: bool,
+    kept: Vec<Vec<u8>>,
     frames: Vec<Vec<u8>>,
 }
 
@@ -36,13 +39,24 @@ impl PortTx for Driver {
                 return Err(NotTaken::Full);
             }
             taken.room -= 1;
-            taken.frames.push(frame.to_vec());
+            let place = if taken.is_stuck { &mut taken.kept } else { &mut taken.frames };
+            place.push(frame.to_vec());
             Ok(())
         })
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.with(|taken| if taken.is_down { Err(io::Error::other("down")) } else { Ok(()) })
+        self.with(|taken| {
+            if !taken.is_stuck {
+                let kept = std::mem::take(&mut taken.kept);
+                taken.frames.extend(kept);
+            }
+            if taken.is_down { Err(io::Error::other("down")) } else { Ok(()) }
+        })
+    }
+
+    fn pending(&self) -> usize {
+        self.with(|taken| taken.kept.len())
     }
 
     fn counters(&mut self) -> TxCounters {
@@ -106,6 +120,18 @@ fn without_a_queue_frames_go_at_once_or_are_dropped() {
     send(&outbox, &[vec![0; 2000]], 2);
     assert_eq!(counters.dropped(), [(DropReason::TransmitFailed, 5)]);
     assert_eq!(outbox.queued(), 0);
+}
+
+#[test]
+fn what_a_driver_keeps_is_asked_for_again_soon() {
+    let driver = Driver::default();
+    driver.with(|taken| (taken.room, taken.is_stuck) = (9, true));
+    let (outbox, _) = outbox(&driver, None);
+    let Rest::Until(at_ns) = send(&outbox, &frames(3, 100), 0) else { panic!("three frames are left") };
+    assert_eq!(outbox.serve(at_ns), Rest::Until(2 * at_ns));
+    driver.with(|taken| taken.is_stuck = false);
+    assert_eq!(outbox.serve(2 * at_ns), Rest::Empty);
+    assert_eq!(driver.with(|taken| taken.frames.clone()), frames(3, 100));
 }
 
 #[test]
