@@ -1,4 +1,5 @@
-//! What people read: tables that fit the terminal, and numbers in one style. Pure: the width is an argument.
+//! Text for people: tables that fit the terminal, and numbers in one style. Pure: the width is an argument. Nothing
+//! here knows what the numbers mean.
 
 pub mod table;
 pub mod units;
