@@ -27,7 +27,7 @@
 //! by a dump of what changed since.
 //!
 //! # What is missing
-//! MRAI (drivers flush when they like), aggregation.
+//! Aggregation. The driver decides when to flush, and so keeps MRAI (`mrai_ms` in the speaker of `thalweg-node`).
 //!
 //! A route that changed only in what is not sent (MULTI_EXIT_DISC or LOCAL_PREF towards another AS) is not sent again
 //! (RFC 4271 9.2): where origin and path stay, the attributes are put together for both and compared.
