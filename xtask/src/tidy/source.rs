@@ -133,7 +133,7 @@ impl UnsafeFiles {
 }
 
 /// Every place where `word` stands as a whole word, with the code after it.
-fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
+pub(super) fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     code.match_indices(word).filter_map(move |(at, _)| {
         let after = &code[at + word.len()..];
         let joined = code[..at].ends_with(is_word) || after.starts_with(is_word);
