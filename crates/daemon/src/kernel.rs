@@ -8,7 +8,6 @@
 //! each is replaced when its successor is selected, and the first scan for drift, which removes those without one, waits
 //! until the restart is over. At the end ours are removed, unless they are to stay for the next process.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,6 +20,7 @@ use thalweg_node::forwarding::{Forwarding, Inbox, Task, rescan, view_of};
 use thalweg_node::speaker::{Restart, Speaker};
 use thalweg_ports::kernel::{KernelError, KernelOptions, KernelRoutes};
 
+use crate::failures::Failures;
 use crate::kernel_installer::KernelInstaller;
 use crate::networks::{Networks, PAUSE_AFTER_FAILURE};
 use crate::restart::is_wanted;
@@ -33,9 +33,6 @@ const REPAIR_SHARE: u32 = 20;
 
 /// How often the status is brought up to date while there is work.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
-
-/// Failures the status keeps.
-const FAILURES_KEPT: usize = 16;
 
 /// The status, for whoever asks.
 pub(crate) struct KernelForwarding {
@@ -74,7 +71,7 @@ pub(crate) struct KernelThread {
     outlet: Outlet,
     installer: KernelInstaller,
     totals: KernelView,
-    failures: VecDeque<String>,
+    failures: Failures,
     told_at: Option<Instant>,
     reported_at: Instant,
     repair_at: Instant,
@@ -126,7 +123,7 @@ impl KernelThread {
             networks,
             installer,
             totals,
-            failures: VecDeque::new(),
+            failures: Failures::default(),
             told_at: None,
             reported_at: now,
             repair_at: now + repair_every,
@@ -237,17 +234,14 @@ impl KernelThread {
             self.told_at = Some(Instant::now());
             tracing::error!("kernel: {what}");
         }
-        if self.failures.len() == FAILURES_KEPT {
-            self.failures.pop_front();
-        }
-        self.failures.push_back(what.to_owned());
+        self.failures.push(what);
     }
 
     fn report(&mut self) {
         self.reported_at = Instant::now();
         let kernel = KernelView {
             network_reads: self.networks.reads(),
-            failures: self.failures.iter().cloned().collect(),
+            failures: self.failures.list(),
             ..self.totals.clone()
         };
         let view = view_of("kernel", &self.outlet, self.inbox.counters());
