@@ -19,7 +19,7 @@
 //!
 //! Map of the crate:
 //! - `plan`: the contract. `options`, `report`: what goes into a run besides it and what comes out.
-//! - `worker`, `crew`: a thread of any model, its counters, and how a panic ends a run instead of hanging it.
+//! - `worker`, `threads`: a thread of any model, and its counters. `stop`: how a panic ends a run instead of hanging it.
 //! - `turn`, `ring`: the two things to wait on; `backoff`: how long before sleeping. `intake`, `completion`: the ways in and out.
 //! - `serial`, `run_to_completion`, `lanes`, `pipeline`, `tokens`, `farm`: a file for each model, with the argument why
 //!   it cannot deadlock and how many jobs it has in flight at most.
