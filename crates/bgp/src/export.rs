@@ -480,11 +480,6 @@ impl UpdateGroup {
         self.set_view(Arc::new(view))
     }
 
-    /// Whether [`Self::finish_view`] is due after the rest of the RIB was passed to [`Self::reevaluate`].
-    pub fn replaces_view(&self) -> bool {
-        self.old_rules.is_some()
-    }
-
     /// A prefix as a shard has it, while the view is being replaced. Drivers pause while the log has no room
     /// ([`GroupLog::room`]), so that members can follow.
     pub fn reevaluate<A: RouteAddress>(&mut self, prefix: Prefix<A>, paths: &[Chosen], peers: &PeerTable) {

@@ -6,11 +6,11 @@ use std::num::NonZeroUsize;
 
 use thalweg_lab::bgp::experiment::{self, Part, RunOptions, SERIAL};
 use thalweg_lab::bgp::replay::Replay;
-use thalweg_lab::bgp::schedulings::{self, BgpError, Setting};
+use thalweg_lab::bgp::schedulings::{self, Setting};
 use thalweg_lab::bgp::table::Neighbors;
 use thalweg_lab::report::Origin;
 
-use super::{LabError, command_line, show_all};
+use super::{command_line, failed, forwarding, show_all};
 use crate::Failure;
 use crate::cli::{Format, LabBgpArgs};
 use crate::progress::Steps;
@@ -24,10 +24,6 @@ const RUNS: usize = 5;
 const RUNS_QUICK: usize = 3;
 /// Messages of a file at most: a gigabyte of them, as a rule.
 const REPLAY_MESSAGES_MAX: usize = 4_000_000;
-
-fn failed(error: BgpError) -> Failure {
-    Failure::Lab(LabError::Bgp(error))
-}
 
 pub(super) fn run(args: &LabBgpArgs, format: Format) -> Result<(), Failure> {
     let setting = setting(args)?;
@@ -64,7 +60,7 @@ fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
     let replay = match &args.trace {
         None => None,
         Some(path) => {
-            let replay = Replay::read(path, REPLAY_MESSAGES_MAX).map_err(|e| failed(BgpError::Replay(e)))?;
+            let replay = Replay::read(path, REPLAY_MESSAGES_MAX).map_err(failed)?;
             Some((path.display().to_string(), replay))
         }
     };
@@ -89,7 +85,7 @@ fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
             seed: args.seed,
         },
         replay,
-        program: std::env::current_exe().map_err(|error| failed(BgpError::Program(error)))?,
+        program: forwarding::own_program()?,
         folder: args.output.join("daemon"),
     })
 }

@@ -14,7 +14,7 @@ use thalweg_lab::forwarding::subject::xdp::XdpForward;
 use thalweg_lab::forwarding::{ForwardingError, is_root, render};
 use thalweg_lab::report::Origin;
 
-use super::{LabError, command_line, show_all};
+use super::{command_line, failed, show_all};
 use crate::Failure;
 use crate::cli::{Format, LabForwardingArgs, SubjectArg};
 use crate::progress::Steps;
@@ -34,10 +34,6 @@ const FRAMES_QUICK: [usize; 2] = [64, 1518];
 const MODELS: [&str; 2] = ["run-to-completion", "pipeline"];
 const SCENARIOS: [&str; 5] = ["one:1", "one:10000", "full:60000", "nat:1", "nat:10000"];
 const SCENARIOS_QUICK: [&str; 3] = ["one:1", "full:60000", "nat:10000"];
-
-fn failed(error: ForwardingError) -> Failure {
-    Failure::Lab(LabError::Forwarding(error))
-}
 
 pub(super) fn run(args: &LabForwardingArgs, format: Format) -> Result<(), Failure> {
     if !is_root() {

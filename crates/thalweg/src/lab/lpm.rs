@@ -3,7 +3,7 @@
 use thalweg_lab::lpm::{self, LpmRow, bench};
 use thalweg_lab::report::Origin;
 
-use super::{LabError, command_line, show};
+use super::{command_line, failed, show};
 use crate::Failure;
 use crate::cli::{Format, LabLpmArgs};
 use crate::progress::Steps;
@@ -13,7 +13,6 @@ const PASSES: usize = 7;
 const PASSES_QUICK: usize = 3;
 
 pub(super) fn run(args: &LabLpmArgs, format: Format) -> Result<(), Failure> {
-    let failed = |error| Failure::Lab(LabError::Lpm(error));
     let steps = Steps::on_terminal(None);
     steps.at(0, "reading the table");
     let table = match &args.prefixes {

@@ -5,15 +5,15 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use thalweg_lab::models::replayed::Runs;
-use thalweg_lab::models::{self, Grid, Progress, RunOptions};
+use thalweg_lab::models::replayed::{RunError, Runs};
+use thalweg_lab::models::{self, Grid, ModelsError, Progress, RunOptions};
 use thalweg_lab::report::Origin;
-use thalweg_lab::workload::generate::{self, Generated};
+use thalweg_lab::workload::generate::{self, GenerateError, Generated};
 use thalweg_node::config::RouterConfig;
-use thalweg_replay::{ModelKind, Prepared, ReplayOptions, Work};
+use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, Work};
 use thalweg_text::units::count;
 
-use super::{LabError, command_line, show};
+use super::{command_line, failed, show};
 use crate::cli::{Format, LabModelsArgs};
 use crate::progress::Steps;
 use crate::{Failure, load_config};
@@ -66,11 +66,29 @@ pub(super) fn run(args: &LabModelsArgs, format: Format) -> Result<(), Failure> {
         |Progress { done, cell, .. }| steps.at(done, &cell.to_string()),
     );
     steps.finish();
-    let outcome = outcome.map_err(|error| Failure::Lab(LabError::Models(Box::new(error))))?;
+    let outcome = outcome.map_err(of_models)?;
     let description = describe(&input, once, &setting);
     let origin = Origin::here(command_line(), description);
     let report = models::report(&outcome, models::lead(&outcome), origin);
     show(&report, &outcome, &models::table(&outcome), &args.output, format)
+}
+
+/// Where asking for something else would help, the usage is to blame.
+fn of_models(error: ModelsError<RunError>) -> Failure {
+    match &error {
+        ModelsError::Nothing | ModelsError::Run { source: RunError::Replay(ReplayError::Options(_)), .. } => {
+            Failure::Usage(error.to_string())
+        }
+        _ => failed(error),
+    }
+}
+
+/// The same of an input that was to be made.
+fn of_generated(error: GenerateError) -> Failure {
+    match error {
+        GenerateError::NoRoutes => Failure::Usage(error.to_string()),
+        _ => failed(error),
+    }
 }
 
 fn setting(args: &LabModelsArgs) -> Result<Setting, Failure> {
@@ -124,12 +142,12 @@ fn input(args: &LabModelsArgs, packets: u64) -> Result<Input, Failure> {
             description: format!("{} through {}", names.join(", "), config.display()),
         });
     }
-    let failed = |error| Failure::Lab(LabError::Generate(error));
     let kind = args.generate.unwrap_or(Generated::Trace);
     match (&args.config, kind) {
         (Some(path), Generated::Flood) => {
             let config = load_config(path)?;
-            let made = generate::flood_for(&config, packets, args.seed, &args.output).map_err(failed)?;
+            let made =
+                generate::flood_for(&config, packets, args.seed, &args.output).map_err(of_generated)?;
             let description = format!("{}, through {}", made.description, path.display());
             Ok(Input { config, files: vec![made.input], description })
         }
@@ -138,7 +156,7 @@ fn input(args: &LabModelsArgs, packets: u64) -> Result<Input, Failure> {
             kind.name()
         ))),
         (None, kind) => {
-            let made = generate::generate(kind, packets, args.seed, &args.output).map_err(failed)?;
+            let made = generate::generate(kind, packets, args.seed, &args.output).map_err(of_generated)?;
             let config = load_config(&made.config.unwrap_or_default())?;
             Ok(Input { config, files: vec![made.input], description: made.description })
         }
@@ -154,7 +172,7 @@ fn once(prepared: &Prepared<'_>, base: &ReplayOptions, setting: &Setting) -> Res
         _ if !summary.input_issues.useless.is_empty() => {
             Err(Failure::Incomplete(summary.input_issues.useless))
         }
-        0 => Err(Failure::Lab(LabError::NoPackets)),
+        0 => Err(failed("the input has no packets")),
         packets => Ok(packets),
     }
 }

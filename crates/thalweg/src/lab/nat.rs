@@ -10,7 +10,7 @@ use thalweg_lab::nat::subject::{KernelPool, configuration};
 use thalweg_lab::nat::{self, Options, Part, render};
 use thalweg_lab::report::Origin;
 
-use super::{LabError, command_line, forwarding, show_all};
+use super::{command_line, failed, forwarding, show_all};
 use crate::Failure;
 use crate::cli::{Format, LabNatArgs, NatSubjectArg};
 use crate::progress::Steps;
@@ -27,10 +27,9 @@ const TRIAL_S_QUICK: f64 = 0.1;
 const WIDTH_QUICK: f64 = 0.05;
 
 pub(super) fn run(args: &LabNatArgs, format: Format) -> Result<(), Failure> {
-    let failed = |error| Failure::Lab(LabError::Nat(error));
     let options = options(args);
     if options.is_live() && !is_root() {
-        return Err(failed(ForwardingError::NotRoot.into()));
+        return Err(failed(nat::NatError::from(ForwardingError::NotRoot)));
     }
     let stop = stop_on_signals()?;
     let mut subjects = if options.is_live() { subjects(args)? } else { Vec::new() };

@@ -6,7 +6,7 @@ use thalweg_lab::probe::shape::Configuration;
 use thalweg_lab::probe::{self, FLOWS, Options, Part, render};
 use thalweg_lab::report::Origin;
 
-use super::{LabError, command_line, forwarding, show_all};
+use super::{command_line, failed, forwarding, show_all};
 use crate::Failure;
 use crate::cli::{Format, LabProbeArgs};
 use crate::progress::Steps;
@@ -27,7 +27,7 @@ pub(super) fn run(args: &LabProbeArgs, format: Format) -> Result<(), Failure> {
     if let Some(steps) = steps {
         steps.finish();
     }
-    let outcome = outcome.map_err(|error| Failure::Lab(LabError::Probe(error)))?;
+    let outcome = outcome.map_err(failed)?;
     let kinds: Vec<String> = options.traffic.iter().map(ToString::to_string).collect();
     let input = format!(
         "captures of {} packets of 64 bytes each, made: {}; seed {}",

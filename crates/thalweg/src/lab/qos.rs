@@ -7,7 +7,7 @@ use thalweg_lab::qos::shaper::{Discipline, KernelShaper, Shaper, ThalwegShaper};
 use thalweg_lab::qos::{self, Options, render};
 use thalweg_lab::report::Origin;
 
-use super::{LabError, command_line, forwarding, show};
+use super::{command_line, failed, forwarding, show};
 use crate::Failure;
 use crate::cli::{Format, LabQosArgs, QosSubjectArg};
 use crate::progress::Steps;
@@ -18,7 +18,6 @@ const TRIAL_S_QUICK: f64 = 1.0;
 const CALL_PPS: f64 = 50.0;
 
 pub(super) fn run(args: &LabQosArgs, format: Format) -> Result<(), Failure> {
-    let failed = |error| Failure::Lab(LabError::Forwarding(error));
     if !is_root() {
         return Err(failed(ForwardingError::NotRoot));
     }

@@ -6,7 +6,7 @@ use thalweg_lab::forwarding::load::RouteTable;
 use thalweg_lab::report::Origin;
 use thalweg_lab::stages::{self, Bed, Options, Workload, render};
 
-use super::{LabError, command_line, show};
+use super::{command_line, failed, show};
 use crate::Failure;
 use crate::cli::{Format, LabStagesArgs};
 use crate::progress::Steps;
@@ -15,7 +15,6 @@ const RUNS_QUICK: usize = 5;
 const WORKLOADS_QUICK: [Workload; 3] = [Workload::OneRoute, Workload::FullTable, Workload::Nat(4_000)];
 
 pub(super) fn run(args: &LabStagesArgs, format: Format) -> Result<(), Failure> {
-    let failed = |error| Failure::Lab(LabError::Stages(error));
     let usual = Options::default();
     let workloads = match (args.workloads.as_slice(), args.quick) {
         ([], true) => WORKLOADS_QUICK.to_vec(),
@@ -28,9 +27,7 @@ pub(super) fn run(args: &LabStagesArgs, format: Format) -> Result<(), Failure> {
     let wants_table = |workload: &Workload| matches!(workload, Workload::FullTable | Workload::FullTableZipf);
     let table = match (&args.prefixes, options.workloads.iter().any(wants_table)) {
         (_, false) => RouteTable { prefixes: Vec::new(), description: "no table".to_owned() },
-        (Some(path), true) => {
-            RouteTable::read(path).map_err(|error| Failure::Lab(LabError::Forwarding(error)))?
-        }
+        (Some(path), true) => RouteTable::read(path).map_err(failed)?,
         (None, true) => RouteTable::made(args.seed, args.quick),
     };
     let steps = Steps::on_terminal(Some(options.workloads.len() * (options.runs + 1)));
