@@ -125,11 +125,11 @@ pub(super) fn run(args: &LabBgpArgs, format: Format) -> Result<(), Failure> {
     let mut outcome =
         Outcome { runs: setting.runs.runs, block_updates: BLOCK, cells: results, ..Outcome::default() };
     if setting.parts.contains(&Part::Receive) {
-        receive(&setting, args.quick, &mut outcome)?;
+        receive(&setting, args.run.quick, &mut outcome)?;
     }
     let origin = Origin::here(command_line(), describe(&setting));
     let report = experiment::report(&outcome, lead(&outcome), origin);
-    show_all(&report, &outcome, &experiment::tables(&outcome), &args.output, format)
+    show_all(&report, &outcome, &experiment::tables(&outcome), &args.run.output("lab-bgp"), format)
 }
 
 fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
@@ -153,7 +153,7 @@ fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
         }
     };
     let parts = if args.only.is_empty() { Part::ALL.to_vec() } else { args.only.clone() };
-    let quick = args.quick;
+    let quick = args.run.quick;
     let or = |given: Option<NonZeroUsize>, normal, few| {
         given.map_or(if quick { few } else { normal }, |n| n.get())
     };
@@ -168,13 +168,13 @@ fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
         prefixes: or(args.prefixes, PREFIXES, PREFIXES_QUICK),
         wu_prefixes: or(args.prefixes, WU_PREFIXES, WU_PREFIXES_QUICK),
         runs: RunOptions {
-            runs: or(args.runs, RUNS, RUNS_QUICK),
+            runs: args.run.runs(RUNS, RUNS_QUICK),
             warm_ups: usize::from(!quick),
-            seed: args.seed,
+            seed: args.run.seed(1),
         },
         replay,
         program: std::env::current_exe().map_err(|error| failed(BgpError::Program(error)))?,
-        folder: args.output.join("daemon"),
+        folder: args.run.output("lab-bgp").join("daemon"),
     })
 }
 

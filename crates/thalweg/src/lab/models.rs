@@ -103,13 +103,13 @@ pub(super) fn run(args: &LabModelsArgs, format: Format) -> Result<(), Failure> {
     let description = describe(&input, once, &setting);
     let origin = Origin::here(command_line(), description);
     let report = models::report(&outcome, lead(&outcome), origin);
-    show(&report, &outcome, &models::table(&outcome), &args.output, format)
+    show(&report, &outcome, &models::table(&outcome), &args.run.output("lab-models"), format)
 }
 
 fn setting(args: &LabModelsArgs) -> Result<Setting, Failure> {
     let numbers = |given: &[NonZeroUsize]| given.iter().map(|n| n.get()).collect::<Vec<_>>();
     let or = |given: Vec<usize>, default: &[usize]| if given.is_empty() { default.to_vec() } else { given };
-    let quick = args.quick;
+    let quick = args.run.quick;
     let chunks = or(numbers(&args.chunks), if quick { &CHUNKS_QUICK } else { &CHUNKS });
     if let Some(chunk) = chunks.iter().find(|n| **n > usize::from(u16::MAX)) {
         return Err(Failure::Usage(format!("--chunks {chunk} is more than 65535 packets")));
@@ -130,11 +130,7 @@ fn setting(args: &LabModelsArgs) -> Result<Setting, Failure> {
         },
         packets: args.packets.unwrap_or(if quick { PACKETS_QUICK } else { PACKETS }),
         work_packets: args.work_packets.unwrap_or(if quick { WORK_PACKETS_QUICK } else { WORK_PACKETS }),
-        runs: RunOptions {
-            runs: args.runs.map_or(if quick { RUNS_QUICK } else { RUNS }, NonZeroUsize::get),
-            warm_ups: 1,
-            seed: args.seed,
-        },
+        runs: RunOptions { runs: args.run.runs(RUNS, RUNS_QUICK), warm_ups: 1, seed: args.run.seed(0) },
     })
 }
 
@@ -162,7 +158,9 @@ fn input(args: &LabModelsArgs, packets: u64) -> Result<Input, Failure> {
     match (&args.config, kind) {
         (Some(path), Generated::Flood) => {
             let config = load_config(path)?;
-            let made = generate::flood_for(&config, packets, args.seed, &args.output).map_err(failed)?;
+            let made =
+                generate::flood_for(&config, packets, args.run.seed(0), &args.run.output("lab-models"))
+                    .map_err(failed)?;
             let description = format!("{}, through {}", made.description, path.display());
             Ok(Input { config, files: vec![made.input], description })
         }
@@ -171,7 +169,8 @@ fn input(args: &LabModelsArgs, packets: u64) -> Result<Input, Failure> {
             kind.name()
         ))),
         (None, kind) => {
-            let made = generate::generate(kind, packets, args.seed, &args.output).map_err(failed)?;
+            let made = generate::generate(kind, packets, args.run.seed(0), &args.run.output("lab-models"))
+                .map_err(failed)?;
             let config = load_config(&made.config.unwrap_or_default())?;
             Ok(Input { config, files: vec![made.input], description: made.description })
         }
