@@ -35,13 +35,13 @@ pub(super) fn run(args: &LabBgpArgs, format: Format) -> Result<(), Failure> {
     if setting.parts.contains(&Part::Receive) {
         let steps = Steps::on_terminal(None);
         let received =
-            schedulings::receive(&setting, args.quick, &mut outcome, |done, what| steps.at(done, what));
+            schedulings::receive(&setting, args.run.quick, &mut outcome, |done, what| steps.at(done, what));
         steps.finish();
         received.map_err(failed)?;
     }
     let origin = Origin::here(command_line(), schedulings::describe(&setting));
     let report = experiment::report(&outcome, schedulings::lead(&outcome), origin);
-    show_all(&report, &outcome, &experiment::tables(&outcome), &args.output, format)
+    show_all(&report, &outcome, &experiment::tables(&outcome), &args.run.output("lab-bgp"), format)
 }
 
 fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
@@ -65,7 +65,7 @@ fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
         }
     };
     let parts = if args.only.is_empty() { Part::ALL.to_vec() } else { args.only.clone() };
-    let quick = args.quick;
+    let quick = args.run.quick;
     let or = |given: Option<NonZeroUsize>, normal, few| {
         given.map_or(if quick { few } else { normal }, |n| n.get())
     };
@@ -80,12 +80,12 @@ fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
         prefixes: or(args.prefixes, PREFIXES, PREFIXES_QUICK),
         wu_prefixes: or(args.prefixes, WU_PREFIXES, WU_PREFIXES_QUICK),
         runs: RunOptions {
-            runs: or(args.runs, RUNS, RUNS_QUICK),
+            runs: args.run.runs(RUNS, RUNS_QUICK),
             warm_ups: usize::from(!quick),
-            seed: args.seed,
+            seed: args.run.seed(1),
         },
         replay,
         program: forwarding::own_program()?,
-        folder: args.output.join("daemon"),
+        folder: args.run.output("lab-bgp").join("daemon"),
     })
 }

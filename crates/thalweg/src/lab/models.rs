@@ -70,7 +70,7 @@ pub(super) fn run(args: &LabModelsArgs, format: Format) -> Result<(), Failure> {
     let description = describe(&input, once, &setting);
     let origin = Origin::here(command_line(), description);
     let report = models::report(&outcome, models::lead(&outcome), origin);
-    show(&report, &outcome, &models::table(&outcome), &args.output, format)
+    show(&report, &outcome, &models::table(&outcome), &args.run.output("lab-models"), format)
 }
 
 /// Where asking for something else would help, the usage is to blame.
@@ -94,7 +94,7 @@ fn of_generated(error: GenerateError) -> Failure {
 fn setting(args: &LabModelsArgs) -> Result<Setting, Failure> {
     let numbers = |given: &[NonZeroUsize]| given.iter().map(|n| n.get()).collect::<Vec<_>>();
     let or = |given: Vec<usize>, default: &[usize]| if given.is_empty() { default.to_vec() } else { given };
-    let quick = args.quick;
+    let quick = args.run.quick;
     let chunks = or(numbers(&args.chunks), if quick { &CHUNKS_QUICK } else { &CHUNKS });
     if let Some(chunk) = chunks.iter().find(|n| **n > usize::from(u16::MAX)) {
         return Err(Failure::Usage(format!("--chunks {chunk} is more than 65535 packets")));
@@ -115,11 +115,7 @@ fn setting(args: &LabModelsArgs) -> Result<Setting, Failure> {
         },
         packets: args.packets.unwrap_or(if quick { PACKETS_QUICK } else { PACKETS }),
         work_packets: args.work_packets.unwrap_or(if quick { WORK_PACKETS_QUICK } else { WORK_PACKETS }),
-        runs: RunOptions {
-            runs: args.runs.map_or(if quick { RUNS_QUICK } else { RUNS }, NonZeroUsize::get),
-            warm_ups: 1,
-            seed: args.seed,
-        },
+        runs: RunOptions { runs: args.run.runs(RUNS, RUNS_QUICK), warm_ups: 1, seed: args.run.seed(0) },
     })
 }
 
@@ -147,7 +143,7 @@ fn input(args: &LabModelsArgs, packets: u64) -> Result<Input, Failure> {
         (Some(path), Generated::Flood) => {
             let config = load_config(path)?;
             let made =
-                generate::flood_for(&config, packets, args.seed, &args.output).map_err(of_generated)?;
+                generate::flood_for(&config, packets, args.run.seed(0), &args.run.output("lab-models")).map_err(of_generated)?;
             let description = format!("{}, through {}", made.description, path.display());
             Ok(Input { config, files: vec![made.input], description })
         }
@@ -156,7 +152,7 @@ fn input(args: &LabModelsArgs, packets: u64) -> Result<Input, Failure> {
             kind.name()
         ))),
         (None, kind) => {
-            let made = generate::generate(kind, packets, args.seed, &args.output).map_err(of_generated)?;
+            let made = generate::generate(kind, packets, args.run.seed(0), &args.run.output("lab-models")).map_err(of_generated)?;
             let config = load_config(&made.config.unwrap_or_default())?;
             Ok(Input { config, files: vec![made.input], description: made.description })
         }

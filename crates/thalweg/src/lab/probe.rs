@@ -1,7 +1,5 @@
 //! `thalweg lab probe`: ffProbe's table, kinds of traffic, and other probes on the same file.
 
-use std::num::NonZeroUsize;
-
 use thalweg_lab::probe::shape::Configuration;
 use thalweg_lab::probe::{self, FLOWS, Options, Part, render};
 use thalweg_lab::report::Origin;
@@ -36,13 +34,13 @@ pub(super) fn run(args: &LabProbeArgs, format: Format) -> Result<(), Failure> {
         options.seed
     );
     let report = render::report(&outcome, Origin::here(command_line(), input));
-    show_all(&report, &outcome, &render::tables(&outcome), &args.output, format)
+    show_all(&report, &outcome, &render::tables(&outcome), &args.run.output("lab-probe"), format)
 }
 
 fn options(args: &LabProbeArgs) -> Result<Options, Failure> {
     let given = &args.configurations;
     let or = |usual: Vec<Configuration>| if given.is_empty() { usual } else { given.clone() };
-    let usual_flows = if args.quick { FLOWS_QUICK.to_vec() } else { FLOWS.to_vec() };
+    let usual_flows = if args.run.quick { FLOWS_QUICK.to_vec() } else { FLOWS.to_vec() };
     Ok(Options {
         parts: match args.only.as_slice() {
             [] => Part::ALL.to_vec(),
@@ -53,9 +51,9 @@ fn options(args: &LabProbeArgs) -> Result<Options, Failure> {
         traffic_configurations: or(Configuration::few()),
         traffic: args.traffic.clone(),
         flows: if args.flows.is_empty() { usual_flows } else { args.flows.clone() },
-        packets: args.packets.unwrap_or(if args.quick { PACKETS_QUICK } else { PACKETS }),
-        runs: args.runs.map_or(if args.quick { 1 } else { RUNS }, NonZeroUsize::get),
-        seed: args.seed,
+        packets: args.packets.unwrap_or(if args.run.quick { PACKETS_QUICK } else { PACKETS }),
+        runs: args.run.runs(RUNS, 1),
+        seed: args.run.seed(1),
         program: forwarding::own_program()?,
     })
 }
