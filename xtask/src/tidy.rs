@@ -3,6 +3,7 @@
 //! | rule | where it is written down |
 //! |---|---|
 //! | a crate uses only the crates its manifest names | `[package.metadata.thalweg] may-use` (and `may-use-in-tests`) |
+//! | modules use each other in no circle | [`circles`], `[workspace.metadata.thalweg] circle-arrows` |
 //! | a `.rs` file has at most [`FILE_LINES_MAX`] lines; a function beyond [`FUNCTION_LINES_WARN`] is a warning | here |
 //! | no unfinished or silenced code | [`source`] |
 //! | the wall clock is read only where a date is wanted | [`source`] |
@@ -15,6 +16,7 @@
 //! that an unpacked archive can be checked too.
 
 mod arrows;
+mod circles;
 mod code;
 mod purity;
 mod source;
@@ -86,6 +88,8 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
 
     let mut findings = arrows::check(&crates);
     findings.extend(map_mentions_crates(root, &crates));
+    let folders: Vec<PathBuf> = crates.iter().map(|each| each.folder.clone()).collect();
+    findings.extend(circles::check(root, &folders, &workspace)?);
     let mut unsafe_files = source::UnsafeFiles::new(&workspace)?;
     for file in documents(root)? {
         findings.extend(words::check(&file, &read(root, &file)?));

@@ -1,14 +1,14 @@
-//! What every room of the house shares: packets in chunks, the reasons a packet can be dropped for,
-//! hashes that place a flow on a shard, prefixes, bounded tables, seeded chance, and how often a log repeats itself.
+//! What every crate shares: packets in chunks, drop reasons, hashes that place a flow on a shard, prefixes, tables
+//! bounded by age, seeded chance, and limits for repeated log lines.
 //!
-//! The flow of data through Thalweg is a flow of [`Chunk`]s. A source cuts its input into chunks of
-//! consecutive packets; the bytes of one chunk lie together in one [`Slab`], where the source put them,
-//! and stay there until the sink has written them out. What is known *about* a packet lives in its
-//! [`Packet`] descriptor, exactly one cache line, which moves between lists as the packet is scheduled,
-//! split by shard and merged again. A stage sees at most [`BATCH_PACKETS`] of them at a time, as a
-//! [`Batch`].
+//! Data flows through Thalweg as [`Chunk`]s. A source cuts its input into chunks of consecutive packets. The bytes of
+//! a chunk lie together in one [`Slab`], where the source put them, until the sink has written them. What is known
+//! *about* a packet is its [`Packet`]: exactly one cache line, which moves between lists as the packet is scheduled,
+//! split by shard and merged again. A stage sees at most [`BATCH_PACKETS`] of them at a time, as a [`Batch`].
 //!
-//! Nothing in this crate knows a protocol, a thread, a file or a clock.
+//! This crate has no thread, clock, file or socket, and reads no packet format, with two exceptions: [`PacketFlags`],
+//! [`DropReason`] and [`Origin`] name facts of IP and NAT, and [`Chunk::keep_origins`] reads IPv4 addresses. Its one
+//! lock is the free list of [`SlabPool`], where a source waits for slabs.
 
 mod aged;
 mod aged_sets;

@@ -81,8 +81,8 @@ impl PacketFlags {
 /// The span of its bytes in the chunk's slab is private: a packet can be moved, reordered and split
 /// off, but never forged or copied, so no two packets ever share bytes (see [`crate::Slab`]).
 ///
-/// Offsets count from the start of the frame as it arrived. Fields after `class` are the work of one
-/// stage each; a stage may rely on those that come earlier.
+/// Offsets count from the start of the frame as it arrived. The source and the stages
+/// fill the fields in the order of the plan; a stage may rely on what earlier ones wrote.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Packet {

@@ -27,7 +27,7 @@
 //! by a dump of what changed since.
 //!
 //! # What is missing
-//! MRAI (drivers flush when they like), aggregation.
+//! Aggregation. The driver decides when to flush, and so keeps MRAI (`mrai_ms` in the speaker of `thalweg-node`).
 //!
 //! A route that changed only in what is not sent (MULTI_EXIT_DISC or LOCAL_PREF towards another AS) is not sent again
 //! (RFC 4271 9.2): where origin and path stay, the attributes are put together for both and compared.
@@ -478,11 +478,6 @@ impl UpdateGroup {
     pub fn set_policy(&mut self, policy: Arc<crate::policy::Policy>) -> Result<(), DifferentEncoding> {
         let view = ExportView { policy, ..(*self.rules.view).clone() };
         self.set_view(Arc::new(view))
-    }
-
-    /// Whether [`Self::finish_view`] is due after the rest of the RIB was passed to [`Self::reevaluate`].
-    pub fn replaces_view(&self) -> bool {
-        self.old_rules.is_some()
     }
 
     /// A prefix as a shard has it, while the view is being replaced. Drivers pause while the log has no room

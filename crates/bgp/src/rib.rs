@@ -22,7 +22,7 @@
 //! # Work in slices
 //!
 //! What concerns many prefixes ([`RibShard::withdraw`], [`RibShard::scan`], ...) takes a [`ScanCursor`] and a
-//! budget of prefixes, and says whether it is done. [`SCAN_BUDGET`] takes less than a millisecond. Between two calls
+//! budget of prefixes, and says whether it is done; 4096 take less than a millisecond. Between two calls
 //! anything may happen to the table: a prefix that is there all the time is visited exactly once. Routes that the
 //! neighbor sends *after* a sweep began are its new ones only if the caller says so: begin
 //! [`Withdrawal::All`] before the neighbor's next session brings routes and finish it first; a neighbor
@@ -66,10 +66,6 @@ pub use view::{Explained, PathView, ScanCursor, ScannedRoute, Verdict};
 
 use decision::{Candidate, Decision};
 use family::Context;
-
-/// Prefixes to visit in one call of what works in slices: less than a millisecond, also where each costs a few
-/// cache misses.
-pub const SCAN_BUDGET: usize = 4096;
 
 /// Deadlines that one [`RibShard::handle_timer`] handles.
 const TIMER_BUDGET: usize = 1024;

@@ -230,11 +230,6 @@ impl Session {
         out.append(&mut self.slots[conn.index()].output);
     }
 
-    /// Whether there is something to be written.
-    pub fn has_output(&self, conn: Connection) -> bool {
-        !self.slot(conn).output.is_empty()
-    }
-
     /// The neighbor took bytes that we wrote. It reads: the send hold timer starts anew.
     pub fn handle_written(&mut self, conn: Connection, now: Millis) {
         let send_hold_ms = self.send_hold_ms(conn);

@@ -9,7 +9,6 @@
 //! until the restart is over. At the end ours are removed, unless they are to stay for the next process.
 
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -22,6 +21,7 @@ use thalweg_node::forwarding::{Forwarding, Inbox, Task, rescan, view_of};
 use thalweg_node::speaker::{Restart, Speaker};
 use thalweg_ports::kernel::{KernelError, KernelOptions, KernelRoutes};
 
+use crate::failures::Failures;
 use crate::kernel_installer::KernelInstaller;
 use crate::networks::{Networks, PAUSE_AFTER_FAILURE};
 use crate::restart::is_wanted;
@@ -34,9 +34,6 @@ const REPAIR_SHARE: u32 = 20;
 
 /// How often the status is brought up to date while there is work.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
-
-/// Failures the status keeps.
-const FAILURES_KEPT: usize = 16;
 
 /// The status, for whoever asks.
 pub(crate) struct KernelForwarding {
@@ -75,7 +72,7 @@ pub(crate) struct KernelThread {
     outlet: Outlet,
     installer: KernelInstaller,
     totals: KernelView,
-    failures: VecDeque<String>,
+    failures: Failures,
     told_at: Option<Instant>,
     reported_at: Instant,
     repair_at: Instant,
@@ -127,7 +124,7 @@ impl KernelThread {
             networks,
             installer,
             totals,
-            failures: VecDeque::new(),
+            failures: Failures::default(),
             told_at: None,
             reported_at: now,
             repair_at: now + repair_every,
@@ -238,17 +235,14 @@ impl KernelThread {
             self.told_at = Some(Instant::now());
             tracing::error!("kernel: {what}");
         }
-        if self.failures.len() == FAILURES_KEPT {
-            self.failures.pop_front();
-        }
-        self.failures.push_back(what.to_owned());
+        self.failures.push(what);
     }
 
     fn report(&mut self) {
         self.reported_at = Instant::now();
         let kernel = KernelView {
             network_reads: self.networks.reads(),
-            failures: self.failures.iter().cloned().collect(),
+            failures: self.failures.list(),
             ..self.totals.clone()
         };
         let view = view_of("kernel", &self.outlet, self.inbox.counters());

@@ -20,7 +20,7 @@
 
 mod neighbors;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -37,6 +37,7 @@ use thalweg_ports::kernel::{
 };
 use thalweg_ports::live::link::Links;
 
+use crate::failures::Failures;
 use crate::live::LiveSide;
 use neighbors::{Interfaces, NeighborSync};
 
@@ -54,9 +55,6 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Routes taken over before the table is somebody else's for a moment.
 const BATCH: usize = 1024;
-
-/// Failures the status keeps.
-const FAILURES_KEPT: usize = 16;
 
 /// A port's interfaces in the system.
 #[derive(PartialEq, Eq)]
@@ -84,7 +82,7 @@ pub(crate) struct KernelSyncer {
     kernel: KernelRoutes,
     imported: HashSet<IpPrefix>,
     view: KernelSyncView,
-    failures: VecDeque<String>,
+    failures: Failures,
     read_at: Option<Instant>,
     read_not_before: Instant,
     scan_at: Instant,
@@ -134,7 +132,7 @@ impl KernelSyncer {
             kernel: KernelRoutes::open(options)?,
             imported: HashSet::new(),
             view: KernelSyncView::default(),
-            failures: VecDeque::new(),
+            failures: Failures::default(),
             read_at: Some(now),
             read_not_before: now,
             scan_at: now + Duration::from_secs(config.kernel.repair_s.into()),
@@ -443,20 +441,16 @@ impl KernelSyncer {
     }
 
     fn failed(&mut self, what: &str) {
-        if self.failures.back().is_none_or(|last| last != what) {
+        if self.failures.push(what) {
             tracing::error!("kernel: {what}");
         }
-        if self.failures.len() == FAILURES_KEPT {
-            self.failures.pop_front();
-        }
-        self.failures.push_back(what.to_owned());
     }
 
     fn tell(&mut self) {
         self.view.kernel_routes = self.followed.prefixes().len() as u64;
         let (imported, behind) = self.tables.read().others();
         (self.view.imported, self.view.imported_behind) = (imported as u64, behind as u64);
-        self.view.failures = self.failures.iter().cloned().collect();
+        self.view.failures = self.failures.list();
         self.tables.set_kernel_sync(self.view.clone());
     }
 }

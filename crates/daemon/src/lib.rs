@@ -17,6 +17,7 @@
 mod bgp_links;
 mod control;
 mod error;
+mod failures;
 mod flows;
 mod helpers;
 mod identity;

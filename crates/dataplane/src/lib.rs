@@ -1,24 +1,17 @@
-//! Packet stages, pure: each takes packets and changes them, and none has a thread, a file or a clock.
-//!
-//! A packet passes them in this order; the scope says what a model may do with each.
+//! Packet stages, pure: each takes packets and changes them, without a thread, file, socket or clock. In this order:
 //!
 //! | stage | module | scope |
 //! |---|---|---|
-//! | validate, find ports and VLANs, hash | [`ingress`], [`vlan`] | any batch |
-//! | reverse path check | [`reverse_path`] | any batch |
-//! | access lists, in and out | [`acl`] | any batch |
-//! | class of service | [`classify`] | any batch |
+//! | validate, find ports and VLANs, hash; reverse path check | [`ingress`], [`vlan`]; [`reverse_path`] | any batch |
+//! | access lists, in and out; class | [`acl`]; [`classify`] | any batch |
 //! | color and police, track fragments | [`police`], [`fragments`] | in order of arrival |
 //! | order of service | [`schedule`] | one chunk |
 //! | address and port translation | [`nat`] | per shard |
-//! | look-up, TTL, MAC addresses | [`route`], [`lpm`] | any batch |
-//! | counters | [`account`] | any batch |
+//! | look-up, TTL, MAC addresses; counters | [`route`], [`lpm`]; [`account`] | any batch |
 //!
-//! On a live port, packets that have passed wait for their turn in the queues of [`egress`], which belong to the
-//! port and not to a chunk.
-//!
-//! Beside them stands what the router says for itself, one packet at a time: [`neighbor`] (ARP, Neighbor
-//! Discovery), [`icmp`] (errors, echo), [`fragmentation`] of what is too long for the next link.
+//! Beside the stages: queues of live ports ([`egress`]), ARP and Neighbor Discovery ([`neighbor`]), ICMP ([`icmp`]),
+//! IPv4 [`fragmentation`]. Nothing here knows the execution model, interfaces or the configuration file. NAT's shards
+//! have locks.
 
 pub mod account;
 pub mod acl;

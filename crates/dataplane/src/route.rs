@@ -9,8 +9,8 @@
 //! Equal-cost paths are chosen by the symmetric flow hash (RFC 2992's concern, one path per flow, holds:
 //! the hash is the same for all packets of a flow; fragments are hashed without ports).
 //!
-//! Missing: ICMP errors to the sender, fragmentation, live neighbor resolution; a packet that would need
-//! them is dropped by name.
+//! A packet that needs an ICMP error, fragmentation or a neighbor's MAC address is dropped here by name; on live
+//! ports the host thread (`thalweg-live`) then acts on the reason.
 
 use crate::ingress::be128;
 use crate::lpm::{Fib4, Fib6, Lpm, NEXT_HOP_MAX};

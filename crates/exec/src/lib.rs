@@ -1,41 +1,16 @@
-//! The execution models: which core runs what.
+//! The execution models: which core runs what. A [`Plan`] lists the stages that every job (a chunk of packets)
+//! passes, each with the [`Scope`] of its state. [`run`] runs any plan under any model with the same answer, because
+//! models keep the promises of scopes and plans depend on nothing more.
 //!
-//! Work comes as a [`Plan`]: stages that every job (a chunk of packets) passes in order, each with the
-//! [`Scope`] of the state it touches. A model decides which thread runs which stage of which job, and knows
-//! nothing else of the work: no packet, no protocol, no clock but its own. [`run`] runs any plan under any
-//! model, and the answer is the same, because a model keeps the promises of the scopes and nothing in a plan
-//! may depend on more.
+//! - `plan`: the contract. `options`, `report`: what goes into a run besides, and what comes out.
+//! - `serial`, `run_to_completion`, `lanes` ([`run_lanes`]), `pipeline`, `tokens`, `farm`: a file for each model,
+//!   with its limit of jobs in flight and the argument why it cannot deadlock.
+//! - `worker`, `threads`: a thread of any model; a panic ends the run. `turn`, `ring`, `backoff`: waiting. `intake`,
+//!   `completion`: source and sink. `rank`, `os`: priority, pinning, processor time.
+//! - [`control`]: the schedulings of a control plane, for sessions instead of jobs.
 //!
-//! | model | threads | order is kept by | after |
-//! |---|---|---|---|
-//! | `serial` | one does everything | there being one | |
-//! | `run-to-completion` | each takes a job through all stages | tickets per stage and shard group, reorder buffer | PowerNP |
-//! | `pipeline` | each has a group of stages | rings from thread to thread | IXP1200 |
-//! | `tokens` | any takes the next stage of any job | filters that park jobs until their turn | parallel pipelines of TBB |
-//! | `farm` | readers split jobs, workers own shards | rings merged by sequence | ffProbe |
-//!
-//! Where the input itself comes in several streams, as network cards have several receive queues, [`run_lanes`] gives each
-//! worker a stream of its own: run to completion without tickets, and with no order between streams.
-//!
-//! Map of the crate:
-//! - `plan`: the contract. `options`, `report`: what goes into a run besides it and what comes out.
-//! - `worker`, `crew`: a thread of any model, its counters, and how a panic ends a run instead of hanging it.
-//! - `turn`, `ring`: the two things to wait on; `backoff`: how long before sleeping. `intake`, `completion`: the ways in and out.
-//! - `serial`, `run_to_completion`, `lanes`, `pipeline`, `tokens`, `farm`: a file for each model, with the argument why
-//!   it cannot deadlock and how many jobs it has in flight at most.
-//! - `rank`: real-time priority and its budget. `os`: pinning, priority and processor time; the only unsafe code.
-//!
-//! Invariants:
-//! - Every queue is bounded. When the sink is slow, the source is not asked.
-//! - A thread that has nothing to do spins for microseconds, then yields, then sleeps until it is woken for a
-//!   reason; nothing polls.
-//! - Nothing is timed out: a run ends when the source ends, or with an [`ExecError`] when code of the plan,
-//!   source or sink panics (a source that blocks is waited for).
-//!
-//! Work that does not come as a stream of jobs, routing sessions above all, has its own schedulings in
-//! [`control`].
-//!
-//! What is missing: work that moves between runs, and cores that differ in speed.
+//! Nothing here knows a packet or a protocol. Every queue is bounded, nothing polls, and nothing times out: a run
+//! ends with its source, or with an [`ExecError`]. Missing: work that moves between runs, cores of different speed.
 
 mod backoff;
 mod completion;

@@ -10,7 +10,7 @@
 //!
 //! `records in = flow records out + events + records without addresses` at every moment ([`Counters`]).
 //!
-//! What names mean across exporters, and what cannot be known, is in `docs/netflow.md`.
+//! What names mean across exporters, and what cannot be known, is in `docs/flow-import.md`.
 
 mod context;
 mod draft;

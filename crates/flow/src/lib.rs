@@ -1,19 +1,18 @@
-//! Flow metering: what passes, counted by flow. Pure: no socket, no thread, no clock.
+//! Flow metering, pure: packets to flow records to messages, without a socket, thread or clock.
 //!
 //! ```text
 //! packets --> key --> cache (per shard) --> FlowRecord --> exporter --> messages
 //!                     timeouts, eviction                \-> store
 //! ```
 //!
-//! Map of the crate:
-//! - [`application`]: which application a flow belongs to.
-//! - [`parse`]: from frame to the facts of a packet that a flow's key is made of.
-//! - [`export`]: records become messages of NetFlow and IPFIX.
-//! - [`import`]: received NetFlow and IPFIX messages into flow records.
-//! - [`record`]: what is known of a flow when it ends or is reported, shared by everything that takes records.
-//! - [`fields`]: names, types and values of a record's fields, for all formats; [`lines`]: JSON and CSV.
-//! - [`Meter`]: which packets are counted, their keys, shards and fragments; the totals. Its cache, index and timing wheel
-//!   are not seen from outside.
+//! - [`parse`]: from a frame to the facts of a flow's key. [`application`]: a flow's application, by ports or payload.
+//! - [`Meter`]: keys, shards, fragments, sampling, totals; its cache, index and timing wheel are private.
+//! - [`record`]: what is known of a flow, for everything that takes records. [`fields`]: names, types and values of a
+//!   record's fields, for all formats. [`lines`]: JSON and CSV.
+//! - [`export`]: records to NetFlow and IPFIX. [`import`]: received messages to records.
+//!
+//! Collectors, files and threads are in `thalweg-ports`, `thalweg-store` and `thalweg-probe`. The meter's shards have
+//! locks.
 
 pub mod application;
 mod cache;

@@ -23,7 +23,7 @@
 //! and the bytes of one packet would be counted twice.
 //!
 //! Cost: the usual packet (Ethernet with at most one tag, IP without options, TCP or UDP, not a fragment) takes one pass
-//! without a loop; figures in `docs/flow-facts.md`, benchmark `parse`.
+//! without a loop; figures in `docs/probe-bench.md`, benchmark `parse`.
 //!
 //! Missing: MACsec, 802.1ah, A-MSDU, encrypted 802.11, ERSPAN.
 

@@ -2,7 +2,7 @@
 //!
 //! Every flow of every list is compared: addresses, ports, protocol, VLAN, packets and bytes each way, and who began. What
 //! nDPI does otherwise is a [`Difference`], and how often in which capture stands in [`DIFFERENCES`]; then everything
-//! has to be equal, but for [`EXCEPTIONS`]. `docs/flow-facts.md` has the same for people.
+//! has to be equal, but for [`EXCEPTIONS`]. `docs/flows.md` has the same for people.
 
 #[path = "ndpi/list.rs"]
 mod list;

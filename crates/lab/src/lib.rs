@@ -1,18 +1,16 @@
-//! The laboratory: workloads, experiments, statistics and reports with plots.
+//! The laboratory: workloads, experiments, statistics, and reports with plots.
 //!
-//! An experiment here is always the same walk. A *workload* ([`workload`]) is made from a seed, so that
-//! anyone can make it again. The *cells* of the experiment are measured several times each in shuffled order
-//! ([`models::run`]), because on a shared machine the minute a measurement is taken in matters as much as
-//! what is measured. Medians and spreads come from [`stats`]. A [`report::Report`] puts tables and plots
-//! ([`plot`]) into one HTML file that names machine, commit, input and command, and writes the same numbers
-//! as `results.json`; the tables also go to the terminal.
+//! A [`workload`] follows from a seed. An experiment measures its *cells* several times each in shuffled order
+//! ([`models::run`]), because on a shared machine the minute of a measurement matters as much as its subject.
+//! [`stats`] gives medians and spreads. A [`report::Report`] puts tables and plots ([`plot`]) into one HTML file that
+//! names machine, commit, input and command, and the same numbers into `results.json`.
 //!
-//! Experiments and what shows them are apart: [`models::run`] takes a closure that runs one cell, tables and
-//! reports take rows that somebody has measured. So both can be tested with made-up numbers. Only
-//! [`bgp::schedulings`], [`lpm::bench`], [`models::replayed`], [`stages`] and [`workload::generate`] know the router.
+//! - [`models`], [`stages`], [`lpm`], [`bgp::schedulings`]: in memory. [`bgp`], [`probe`]: programs as processes.
+//! - [`forwarding`], [`nat`], [`qos`]: routers between two testers in network namespaces.
 //!
-//! Invariants: a number is never shown without its spread where there is one; a report needs nothing but
-//! itself (no script, font or picture from elsewhere); text from outside is escaped.
+//! Tables and reports take measured rows, so tests can use made-up numbers. A number never appears without its spread
+//! if there is one; a report needs no other file; text from outside is escaped. The laboratory does not use
+//! `thalweg-live`, `thalweg-store`, `thalweg-probe` or `thalweg-daemon`: it measures the program from outside.
 
 pub mod bgp;
 mod cpu_time;

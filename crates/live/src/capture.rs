@@ -37,6 +37,7 @@ use thalweg_ports::live::LiveClock;
 
 pub(crate) use plan::Tapped;
 pub(crate) use selection::{Point, Selection};
+pub(crate) use stream::CapturedRouter;
 pub use stream::{CaptureClient, CaptureStream};
 pub(crate) use taps::{Taps, seen_in};
 

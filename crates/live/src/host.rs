@@ -1,4 +1,4 @@
-//! The router as a host: what is for it, and what it has to say about packets that do not get through.
+//! The router as a host: it handles packets for itself, and answers for packets that do not get through.
 //!
 //! ```text
 //! sink ──Punt──> Host ── ARP, ND ──> NeighborTable ──resolved, lost──> forwarding tables
@@ -8,12 +8,13 @@
 //!                  └── the rest of what is for the router ──> mirror interface, if the port has one
 //! ```
 //!
-//! One thread owns all of it, so nothing here takes turns; the forwarding tables are the router's, and this thread is one
-//! of those that write them. What it is given waits in bounded queues; what finds them full was dropped as `host-queue-full`. Each packet is counted once: it was the
-//! router's to have, it was dropped for the reason it left the fast path for or for what came of it here, or it was sent.
+//! The host thread owns all of this, except the forwarding tables: they are the router's, and BGP and the kernel sync write
+//! them too, under one lock. Punts wait in bounded queues; a punt that finds its queue full was dropped as `host-queue-full`.
+//! Each packet is counted once: it was for the router, it was dropped for its first reason or for the outcome here, or it
+//! was sent.
 //!
-//! An ICMP error goes in by the port the packet came by, or, where NAT had translated the packet, by the outside port:
-//! it is about the translated packet, and NAT finds in it whose it was.
+//! An ICMP error is injected at the port where the packet arrived. If NAT had translated the packet, the error is injected
+//! at the outside port: it quotes the translated packet, and NAT finds the inside host from that.
 
 mod early_fragments;
 mod frames;

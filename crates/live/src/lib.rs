@@ -1,31 +1,18 @@
-//! A router on live interfaces: where ports, stages, models and the router as a host meet.
-//!
-//! ```text
-//!          rx halves                                                       outboxes: queue, tx half
-//! NICs ──────────────> feed ──Chunk──> model runs the plan ──> sink ──────────────────────────> NICs
-//!                       ^                                       │ Punt                    ^
-//!                       │ injected                              v                         │
-//!                       └──────────────────────────────────── host ──────────────────────┤
-//!                                                               │  ^ tables, neighbors   │
-//!                                                               v                         │
-//!                                                            mirrors <── the system ──────┘
-//! ```
+//! A router on live interfaces: where ports, stages, models and the router as a host meet. ARCHITECTURE.md has the
+//! picture.
 //!
 //! | thread | does |
 //! |---|---|
 //! | `packets` and the model's workers | receive, all stages, sink; with several receive queues, each worker for its own |
 //! | `egress` | serves queues by the clock |
-//! | `host` | neighbors, ICMP, what is for the router; writes the forwarding tables |
-//! | `mirror` | what the system sends by mirrors |
-//! | `links` | hears of interfaces that change |
-//! | `offload` | turns the clock of flows that the kernel forwards, if there are any |
+//! | `host` | neighbors, ICMP, packets for the router; writes their routes into the forwarding tables |
+//! | `mirror` | packets that the system sends by mirrors |
+//! | `links` | changes of interfaces |
+//! | `offload` | the clock of flows that the kernel forwards, if there are any |
 //!
-//! Whoever wants to see packets as they pass taps them: see `capture`.
-//!
-//! Another configuration is taken over while packets pass: see `reload` and `packets`.
-//!
-//! Nothing waits for anything that is not its own: every queue between two threads has a bound, and what does not fit is
-//! dropped by name.
+//! `feed` and `sink` are the ends of the plan; `reload` and `packets` swap plans while packets pass; `capture` taps
+//! packets. Every queue between two threads is bounded, and what does not fit is dropped by name. Stages and models
+//! do not know this crate; it does not know BGP, the control socket or the command line.
 
 mod capture;
 mod counters;

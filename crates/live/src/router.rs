@@ -12,11 +12,13 @@ use thalweg_dataplane::icmp::IcmpError;
 use thalweg_dataplane::nat::NatStage;
 use thalweg_exec::ModelOptions;
 use thalweg_node::config::{NatRefusal, RouterConfig};
+use thalweg_node::control::CaptureRequest;
 use thalweg_node::forwarding::ForwardingTables;
 use thalweg_node::plan::{RecordOutlet, RouterPlan};
 use thalweg_ports::live::{LiveClock, PortFacts, RxCounters, SourceWaker, TxCounters};
 use thalweg_wire::MacAddr;
 
+use crate::capture::{CaptureStream, CapturedRouter, Selection};
 use crate::counters::Counters;
 use crate::halves::HalvesSlot;
 use crate::host::{Host, KernelNeighborCounts, Question};
@@ -161,6 +163,22 @@ impl LiveRouter {
     /// Does something with a port's queue, if it has one.
     pub fn with_queue<T>(&self, port: u16, act: impl FnOnce(&mut EgressQueue<Vec<u8>>) -> T) -> Option<T> {
         self.outboxes.load().get(usize::from(port))?.with_queue(act)
+    }
+
+    /// Begins a capture, or says what is wrong with the request.
+    pub fn capture(&self, request: &CaptureRequest) -> Result<CaptureStream, String> {
+        let selection = Selection::of(request, &self.config(), &self.plan())?;
+        let pause = self.offload.as_ref().filter(|_| selection.point.misses_offloaded());
+        let pause = pause.map(|offload| offload.pause(selection.port));
+        // By number, those of ports that are gone included.
+        let mut ports = vec![("gone".to_owned(), String::new()); self.states().len()];
+        for port in self.ports() {
+            ports[usize::from(port.port)] =
+                (port.name, format!("{}, {}", port.facts.interface, port.facts.mode));
+        }
+        let (counters, tables) = (self.counters.clone(), self.tables.clone());
+        let router = CapturedRouter { counters, tables, ports, clock: self.clock };
+        CaptureStream::begin(request, selection, router, pause)
     }
 
     /// Asks the host thread; `None` if it does not answer in time.

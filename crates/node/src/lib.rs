@@ -1,20 +1,18 @@
-//! One router: from its configuration to the plan that an execution model runs.
+//! One router: from its configuration to the plan that an execution model runs, and its control plane.
 //!
-//! - [`config`]: what a file may say, and every way to get it wrong; plain data.
-//! - [`control`]: what can be asked of a router, and how it answers; plain data.
-//! - `build`: from that data to look-up tables, next hops, shards and classes.
-//! - [`egress`]: from classes and rates to the queues of each port.
-//! - [`speaker`]: BGP's parts put together, for the schedulings of a control plane.
-//! - [`fib`]: from best routes to what forwards packets, the data plane's tables or the kernel's.
-//! - [`forwarding`]: keeping it so, on a thread of its own behind a bounded queue.
+//! - [`config`]: the file as plain data, with every error. `build`: from it to look-up tables, next hops, shards,
+//!   classes.
+//! - [`plan`]: the stages in order, with the scope of each; the next plan of a reload. [`egress`]: the queues of each
+//!   port.
 //! - [`live`]: tables that change while packets pass.
-//! - [`mrt`], [`seed`]: routes to and from the records of MRT files.
-//! - [`capture`]: which packets a capture wants.
-//! - [`trace`]: what the stages would do with a packet that somebody describes.
-//! - [`plan`]: the stages in order, with the scope of the state each touches.
+//! - [`speaker`]: BGP's sessions, shards and update groups put together. [`seed`], [`mrt`]: routes from and to MRT.
+//! - [`fib`], [`forwarding`]: best routes to the data plane's tables or the kernel's, on a thread behind a bounded
+//!   queue.
+//! - [`control`]: requests of `show` and others and their answers, as plain data. [`capture`], [`trace`]: which packets a capture
+//!   wants, what the stages would do with a described packet. `words`: the parser of both descriptions.
 //!
-//! Where packets come from and go to is somebody else's business: nothing here opens a file, except the
-//! configuration and its route files.
+//! Nothing here opens an interface or a file, except the configuration and its route files. `thalweg-replay` and
+//! `thalweg-live` bring packets; `thalweg-daemon` opens the sockets and follows the kernel.
 
 mod build;
 pub mod capture;

@@ -1,12 +1,13 @@
-//! The outside of the house: what packets come from and go to.
+//! The outside: where packets, routes and records come from and go to. Formats are in `thalweg-wire`; reads, writes,
+//! threads and the reports of damaged files are here.
 //!
-//! Files: [`FileSource`] reads text traces and captures into chunks, [`PortCaptures`] writes one capture per
-//! egress port, [`TraceOutput`] a text trace; [`MrtReader`] and [`MrtWriter`] do the same for routes and BGP
-//! messages. Formats themselves are the business
-//! of `thalweg-wire`; here are reads, writes, threads, and what to say when a file is damaged.
+//! - Files: [`FileSource`] reads text traces and captures into chunks; [`PortCaptures`] writes a capture per egress
+//!   port, [`TraceOutput`] a text trace; [`MrtReader`] and [`MrtWriter`] do the same for routes and BGP messages.
+//! - [`live`]: packets on interfaces, by AF_XDP, AF_PACKET, TAP and DPDK.
+//! - [`tcp`]: BGP's connections. [`kernel`]: the kernel's routes and neighbors.
+//! - [`collector`]: receivers of flow records, Kafka among them. [`exporters`]: senders of flow records.
 //!
-//! The network, on Linux: [`live`] for packets on interfaces, [`tcp`] for BGP's connections, [`kernel`] for the
-//! kernel's routing tables, [`collector`] for those that take flow records, [`exporters`] for those that send them.
+//! Nothing here knows a stage, a model, a BGP session or the configuration.
 
 #[cfg(target_os = "linux")]
 pub mod collector;

@@ -1,5 +1,6 @@
 //! Numbers and names of interfaces. A meter only knows ports and numbers them from 1; records have the system's numbers
-//! (`ifIndex` of RFC 2863), as collectors get them of the same system by SNMP, and lines have names.
+//! (`ifIndex` of RFC 2863), as collectors get them of the same system by SNMP, and lines have
+//! names beside them.
 //!
 //! The numbers of a system change while it runs (an interface is removed and comes back), so a router's are asked for again
 //! from time to time; whoever needs them holds a [`SharedInterfaces`].

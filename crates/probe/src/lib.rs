@@ -1,21 +1,16 @@
-//! The flow probe: packets from files or interfaces through the meter, and records to where they are wanted.
+//! The flow probe: packets from files or interfaces through the meter, and records to their receivers.
 //!
 //! ```text
 //!            ┌─ pipeline: model (parse, fragments, meter) ─┐ records
-//! sources ───┤     ...                                     ├────────> bounded queue ──> delivery ──> lines of JSON, CSV
+//! sources ───┤     ...                                     ├────────> bounded queue ──> delivery ──> lines, store, collectors
 //!   (deal)   └─ pipeline: model (parse, fragments, meter) ─┘
 //! ```
 //!
-//! This is where the parts meet: `ports` reads, `flow` meters, `exec` runs it; none of them knows of the others.
-//!
-//! **Shapes.** A pipeline is a meter of its own and a model that runs it. One pipeline with a farm of R readers and W workers
-//! is what ffProbe calls RR+WW; several pipelines each have a capture queue, filled as a network card fills its receive
-//! queues (`deal`). No pipeline waits for another, and no state is shared but the queue to the delivery.
-//!
-//! **Conservation.** Every packet is in exactly one record, still in a cache, or dropped with a reason; bytes likewise. It
-//! is checked at the end of every run ([`summary`]).
-//!
-//! **Bounds.** Slabs between reader and workers, batches of records between workers and delivery, flows in the cache.
+//! `ports` reads, `flow` meters, `exec` runs it, `store` keeps records; they meet here and do not know each other. A
+//! pipeline is a meter and the model that runs it; pipelines share only the queue to the delivery. Every packet is in
+//! exactly one record, still in a cache, or dropped with a reason, and every run checks that ([`summary`]). Slabs,
+//! batches of records and flows are bounded. `import` takes the records of other exporters. The probe does not know
+//! the router: `thalweg-node` has its own stage for the meter, and only the delivery is shared.
 
 mod account;
 mod cached;

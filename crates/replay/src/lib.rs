@@ -1,7 +1,4 @@
-//! Replay: packets from files through a router and, if wanted, into files.
-//!
-//! This is where the parts meet. `ports` reads and writes files, `node` builds the router, `exec` runs it;
-//! none of them knows of the others.
+//! Replay: packets from files through a router and into files.
 //!
 //! ```text
 //! files -> reader thread -> bounded queue -> model (workers) -> sink -> files
@@ -9,8 +6,10 @@
 //!            +--<---------------- slabs come back ----------------+
 //! ```
 //!
-//! Memory is bounded by the slabs in circulation. With `preload` the input is read whole before the clock
-//! starts and kept until it has stopped, so that neither reading nor freeing is measured.
+//! `ports` reads and writes files, `node` builds the router, `exec` runs it; they meet here and do not know each
+//! other. The slabs in circulation bound the memory. With `preload` the input is read whole before the clock starts
+//! and kept until it has stopped, so that neither reading nor freeing is measured. Nothing here knows interfaces, BGP
+//! or the command line.
 
 mod options;
 mod progress;

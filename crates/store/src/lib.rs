@@ -1,4 +1,4 @@
-//! Flow records kept: a dataset of Parquet files, partitioned by time, and answers from it.
+//! Stored flow records: a dataset of Parquet files, partitioned by time, and queries over it.
 //!
 //! ```text
 //! records --> Writer --> files, one folder per hour --> View --> top, list, graph
@@ -6,16 +6,12 @@
 //!             flow cache ---------------------------------+   (of another process: `live`)
 //! ```
 //!
-//! Map of the crate:
-//! - [`dataset`]: where files lie, what belongs to the dataset at a moment;
-//! - [`writer`]: records to files, on a thread of its own; [`upkeep`]: compaction, retention, recovery;
-//! - `space`: room on the file system; [`notify`]: what an operator should hear;
-//! - [`live`]: what the writer knows beyond the files, for other processes;
-//! - `schema`, `block`, `file`: the columns (fields of `thalweg_flow::fields`), records as columns, one file;
-//! - [`filter`]: which records; [`query`]: sums by key, graphs, lists.
+//! - [`dataset`]: the files of a dataset at a moment. `schema`, `block`, `file`: columns, records as columns, a file.
+//! - [`writer`]: records to files. [`upkeep`]: joining, retention, recovery. `space`: room on the file system.
+//! - [`live`]: what the writer has beyond its files, for other processes. [`notify`]: notices.
+//! - [`filter`], [`query`]: which records; sums, graphs, lists. Columns are the fields of `thalweg_flow::fields`.
 //!
-//! Files are read and written with the Parquet library's low-level interface, without Arrow: all columns are flat, so Arrow's
-//! arrays would bring nothing, and would be a third of this program's build.
+//! Without Arrow: all columns are flat. Nothing here knows the router or the command line.
 
 mod block;
 pub mod dataset;

@@ -1,8 +1,8 @@
-//! What tests share: other people's collectors, and where they find real data: captures, tables, messages that are too large to be part of the repository.
+//! For tests: collectors of other projects, and the place of real data (captures, tables, messages) that is too large
+//! for the repository.
 //!
-//! The data lies in `data/` of the folder that `THALWEG_SHARED` names, else of `../shared` beside the
-//! repository. A test that misses it says so, past the test runner's capture, and goes without; `.ci/run`
-//! lists those lines.
+//! The data is in `data/` of the folder that `THALWEG_SHARED` names, else of `../shared` beside the repository. A
+//! test that misses it says so, past the test runner's capture, and goes without; `.ci/run` lists those lines.
 
 pub mod collectors;
 mod datagrams;

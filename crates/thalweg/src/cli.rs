@@ -8,6 +8,7 @@ mod flows;
 mod flows_import;
 mod forwarding;
 mod keep;
+mod lab;
 mod lab_probe;
 mod lpm;
 mod nat;
@@ -35,11 +36,13 @@ pub(crate) use flows::{FlowsAction, FlowsArgs, FlowsGraphArgs, FlowsListArgs, Fl
 pub(crate) use flows_import::FlowsImportArgs;
 pub(crate) use forwarding::{LabForwardingArgs, SubjectArg};
 pub(crate) use keep::KeepArgs;
+use lab::LabRunArgs;
+pub(crate) use lab::RouterArg;
 pub(crate) use lab_probe::LabProbeArgs;
 pub(crate) use lpm::LabLpmArgs;
-pub(crate) use nat::{LabNatArgs, NatSubjectArg};
+pub(crate) use nat::LabNatArgs;
 pub(crate) use probe::ProbeArgs;
-pub(crate) use qos::{LabQosArgs, QosSubjectArg};
+pub(crate) use qos::LabQosArgs;
 pub(crate) use show::{BgpArgs, BgpCommand, SessionEndArgs, ShowArgs, ShowBgp, ShowThing};
 pub(crate) use show_nat::NatArgs;
 pub(crate) use stages::LabStagesArgs;
@@ -440,7 +443,8 @@ Examples:
   thalweg lab models                                          the article's trace, made here
   thalweg lab models --generate flood -c router.toml          64-byte packets over your routes
   thalweg lab models trace.txt -c router.toml --workers 1,2 --work none,queens:8 --output report
-  thalweg lab models --quick                                  under a minute, to see that it works")]
+  thalweg lab models --quick                                  under a minute, to see that it works
+Rounds: 5; 3 with --quick.")]
 pub(crate) struct LabModelsArgs {
     /// Captures and text traces that every run processes, over and over if they are short
     #[arg(value_name = "INPUT", requires = "config", conflicts_with = "generate")]
@@ -481,18 +485,8 @@ pub(crate) struct LabModelsArgs {
     /// Packets of each run with synthetic work [default: 20000; 3200 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) work_packets: Option<u64>,
-    /// Runs of each cell that count, in shuffled order [default: 5; 3 with --quick]
-    #[arg(long, value_name = "N")]
-    pub(crate) runs: Option<NonZeroUsize>,
-    /// Folder for report.html, results.json and what is made
-    #[arg(long, value_name = "DIR", default_value = "lab-models")]
-    pub(crate) output: PathBuf,
-    /// Few and short runs, to see that it works
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Seed of what is made and of the order of runs
-    #[arg(long, value_name = "N", default_value = "0")]
-    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) run: LabRunArgs,
 }
 
 #[cfg(test)]

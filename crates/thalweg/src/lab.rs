@@ -13,80 +13,16 @@ use std::fmt;
 use std::path::Path;
 
 use serde::Serialize;
-use thalweg_lab::bgp::schedulings::BgpError;
-use thalweg_lab::forwarding::ForwardingError;
-use thalweg_lab::lpm::bench::BenchError;
-use thalweg_lab::models::ModelsError;
-use thalweg_lab::models::replayed::RunError;
-use thalweg_lab::nat::NatError;
-use thalweg_lab::probe::ProbeLabError;
-use thalweg_lab::report::{Report, ReportError};
-use thalweg_lab::stages::StageError;
-use thalweg_lab::workload::generate::GenerateError;
-use thalweg_replay::ReplayError;
+use thalweg_lab::report::Report;
 use thalweg_text::{Table, wrap};
 
 use crate::cli::{Experiment, Format, LabArgs};
 use crate::tables::width;
 use crate::{Failure, print};
 
-/// Why an experiment came to nothing.
-#[derive(Debug)]
-pub(crate) enum LabError {
-    /// The input or configuration cannot be made.
-    Generate(GenerateError),
-    /// The input has no packets, so there is nothing to measure.
-    NoPackets,
-    /// The experiment on models failed.
-    Models(Box<ModelsError<RunError>>),
-    /// The experiment on BGP schedulings failed.
-    Bgp(BgpError),
-    /// The experiment on forwarding failed.
-    Forwarding(ForwardingError),
-    /// The experiment on look-ups failed.
-    Lpm(BenchError),
-    /// The experiment on translation failed.
-    Nat(NatError),
-    /// The experiment on the flow probe failed.
-    Probe(ProbeLabError),
-    /// The experiment on stages failed.
-    Stages(StageError),
-    /// The report cannot be written.
-    Report(ReportError),
-}
-
-impl LabError {
-    /// Whether asking for something else would help.
-    pub(crate) fn is_usage(&self) -> bool {
-        match self {
-            LabError::Generate(GenerateError::NoRoutes) => true,
-            LabError::Models(error) => match error.as_ref() {
-                ModelsError::Nothing => true,
-                ModelsError::Run { source, .. } => {
-                    matches!(source, RunError::Replay(ReplayError::Options(_)))
-                }
-                _ => false,
-            },
-            _ => false,
-        }
-    }
-}
-
-impl fmt::Display for LabError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LabError::Generate(error) => write!(f, "{error}"),
-            LabError::NoPackets => write!(f, "the input has no packets"),
-            LabError::Models(error) => write!(f, "{error}"),
-            LabError::Bgp(error) => write!(f, "{error}"),
-            LabError::Forwarding(error) => write!(f, "{error}"),
-            LabError::Lpm(error) => write!(f, "{error}"),
-            LabError::Nat(error) => write!(f, "{error}"),
-            LabError::Probe(error) => write!(f, "{error}"),
-            LabError::Stages(error) => write!(f, "{error}"),
-            LabError::Report(error) => write!(f, "{error}"),
-        }
-    }
+/// An experiment that came to nothing.
+fn failed(error: impl fmt::Display) -> Failure {
+    Failure::Run(error.to_string())
 }
 
 pub(crate) fn run(args: &LabArgs, format: Format) -> Result<(), Failure> {
@@ -121,7 +57,6 @@ fn show_all(
     folder: &Path,
     format: Format,
 ) -> Result<(), Failure> {
-    let failed = |error| Failure::Lab(LabError::Report(error));
     let page = report.write(folder, results).map_err(failed)?;
     match format {
         Format::Human => print(&format!(

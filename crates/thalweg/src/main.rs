@@ -52,8 +52,6 @@ enum Failure {
     ProbeConservation(Box<ProbeSummary>),
     /// The work is done, its summary was printed, and something of it did not succeed: what, and what to do.
     Incomplete(Vec<String>),
-    /// An experiment failed.
-    Lab(lab::LabError),
     /// Input had errors, each of which was told; what could be read was printed.
     Damaged {
         /// How many.
@@ -75,7 +73,6 @@ impl Failure {
     fn exit_code(&self) -> u8 {
         match self {
             Failure::Config(_) | Failure::Usage(_) | Failure::Replay(ReplayError::Options(_)) => 2,
-            Failure::Lab(error) if error.is_usage() => 2,
             Failure::Probe(error) if error.is_usage() => 2,
             _ => 1,
         }
@@ -120,7 +117,6 @@ impl fmt::Display for Failure {
                 let lines: Vec<String> = what.iter().map(|line| line.chars().map(clean).collect()).collect();
                 write!(f, "error: {}", lines.join("\nerror: "))
             }
-            Failure::Lab(error) => write!(f, "error: {error}"),
             Failure::Damaged { errors, not_shown: 0 } => write!(f, "error: errors in the input: {errors}"),
             Failure::Damaged { errors, not_shown } => {
                 write!(f, "error: errors in the input: {errors}, not shown of them: {not_shown}")

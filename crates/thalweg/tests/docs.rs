@@ -175,7 +175,7 @@ enum How {
 
 fn how(command: &str) -> How {
     match command {
-        _ if command.starts_with("cargo test") => How::Other("this is it"),
+        _ if command.starts_with("cargo xtask test") => How::Other("this is it"),
         _ if command.contains(" run examples/transit/") => {
             How::Parsed("listens on port 179 of all addresses")
         }

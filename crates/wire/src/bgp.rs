@@ -8,7 +8,7 @@
 //! Pure: nothing here keeps state of a session beyond the [`Codec`] that the two ends agreed on. What is wrong
 //! with a message is decided in one pass before anybody sees any of it (RFC 7606): an error ends the session and
 //! is the [`Notification`] to send; less than that is a [`Verdict`] or one of the [`Discards`]. Views cannot fail
-//! and reading an UPDATE allocates nothing. `docs/bgp-wire.md` lists what each fault costs and where others
+//! and reading an UPDATE allocates nothing. `docs/bgp-design.md` lists what each fault costs and where others
 //! differ.
 //!
 //! RFC 4271, 1997, 2545, 2918, 4360, 4456, 4486, 4724, 4760, 5065, 5492, 5701, 6286, 6608, 6793, 7313, 7606, 7607,

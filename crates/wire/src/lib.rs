@@ -1,12 +1,17 @@
-//! Byte formats, pure: what packets and files look like, without reading any.
+//! Byte formats, pure: bytes to values and back. Nothing here opens a file or a socket, or knows what a value is used
+//! for.
 //!
 //! **Packets**: a module for each header ([`ethernet`], [`vlan`], [`arp`], [`ipv4`], [`ipv6`], [`icmp`], [`ndp`], [`udp`],
 //! [`tcp`]), all of one shape. A *view* (`Ipv4View`) is made from bytes and checked once; its accessors cannot fail. A *repr*
 //! (`Ipv4Repr`) is a header or message to be written; it always encodes, and the bytes of a view are the bytes of its repr.
-//! Sums are in [`checksum`] alone ([`checksum_offload`] finishes what senders leave to hardware), numbers in [`ip_protocol`] and [`EtherType`]. The stages that every packet takes (ingress,
-//! flow parsing, rewriting) load their fields themselves, all checks at once; property tests hold them to the views.
+//! The stages that every packet takes (ingress, flow parsing, rewriting) load their fields themselves; property tests hold
+//! them to the views. [`checksum`]: the Internet checksum and its update; [`checksum_offload`] finishes what senders leave to
+//! hardware.
 //!
-//! **Messages and files**: [`bgp`], [`mrt`], [`netflow`], [`pcap`], [`pcapng`], [`trace`].
+//! **Messages and files**: [`bgp`] (messages, the rules of each path attribute), [`mrt`], [`netflow`] (NetFlow 5 and 9, IPFIX),
+//! [`pcap`], [`pcapng`], [`trace`]; [`application`]: names of applications, their protocols and ports.
+//!
+//! A format that two crates need has its one definition here.
 
 pub mod application;
 pub mod arp;

@@ -90,6 +90,49 @@ fn an_allowance_without_a_crate_is_a_warning() {
 }
 
 #[test]
+fn modules_use_each_other_in_no_circle() {
+    let root = tree();
+    write(&root, "crates/bgp/src/lib.rs", "mod a;\nmod b;\nmod c;\n");
+    // A parent uses its child, the child its parent; tests reach anywhere; comments are no code.
+    write(
+        &root,
+        "crates/bgp/src/a.rs",
+        "mod part;\nuse crate::b::{B, other as o};\nuse part::Part;\npub struct A;\n",
+    );
+    write(&root, "crates/bgp/src/a/part.rs", "use super::A;\npub struct Part;\n");
+    let b = "pub use crate::c::C;\n// crate::a::A\n#[cfg(test)]\nmod tests {\n use crate::a::A;\n}\n#[cfg(test)]\nmod more;\n";
+    write(&root, "crates/bgp/src/b.rs", b);
+    write(&root, "crates/bgp/src/b/more.rs", "use crate::a::A;\n");
+    write(&root, "crates/bgp/src/c.rs", "pub(in crate::b) struct C;\n");
+    finds(&root, &[]);
+    // Not by the module itself, but by what it passes on.
+    write(&root, "crates/bgp/src/a/part.rs", "use crate::b::C;\npub struct Part;\n");
+    write(&root, "crates/bgp/src/c.rs", "fn f(_: crate::a::part::Part) {}\n");
+    let found = "error: crates/bgp/src/a/part.rs: a circle of modules (a::part uses c; c uses a::part)";
+    finds(&root, &[found]);
+    write(&root, "crates/bgp/src/c.rs", "use super::{a::part::*};\n");
+    finds(&root, &[found]);
+}
+
+#[test]
+fn an_arrow_of_a_circle_is_listed_with_its_reason_and_only_as_long_as_it_is_one() {
+    let root = tree();
+    write(&root, "crates/bgp/src/a.rs", "use crate::b::B;\n");
+    write(&root, "crates/bgp/src/b.rs", "fn f() { super::a::g() }\n");
+    finds(&root, &["a circle of modules (a uses b; b uses a)"]);
+    let listed = |why: &str| {
+        let arrow = format!("crate = 'bgp'\nfrom = 'b'\nto = 'a'\n{why}");
+        format!("[workspace]\n[[workspace.metadata.thalweg.circle-arrows]]\n{arrow}")
+    };
+    write(&root, "Cargo.toml", &listed("why = 'history'"));
+    finds(&root, &[]);
+    write(&root, "crates/bgp/src/a.rs", "use std::fmt;\n");
+    finds(&root, &["error: Cargo.toml: circle-arrows lists bgp: b -> a, which closes no circle"]);
+    write(&root, "Cargo.toml", &listed(""));
+    assert!(check(root.path()).unwrap_err().contains("not a list of { crate, from, to, why }"));
+}
+
+#[test]
 fn the_map_must_show_every_crate() {
     let root = tree();
     write(&root, "ARCHITECTURE.md", "`crates/base` only");

@@ -247,11 +247,6 @@ impl Dump {
         self.rules.too_long
     }
 
-    /// Whether it takes routes now. A scan's slice may be finished after it stopped to.
-    pub fn wants_routes(&self) -> bool {
-        !self.scanned && !self.encoding && self.queues.len() < self.routes_max
-    }
-
     /// A prefix as a shard has it: its version and its paths in order of rank; none for a tombstone.
     pub fn handle_route<A: RouteAddress>(
         &mut self,

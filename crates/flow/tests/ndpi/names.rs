@@ -118,7 +118,7 @@ pub(crate) fn compare() {
     }
 }
 
-/// By nDPI's name: flows of records that have the same name, another, and none. In docs/flow-facts.md.
+/// By nDPI's name: flows of records that have the same name, another, and none. In docs/flows.md.
 const RECORDS: &[(&str, [u64; 3])] = &[
     ("DNS", [314, 0, 0]),
     ("TLS", [320, 0, 2]),

@@ -17,7 +17,7 @@ use crate::bgp::in_memory;
 use crate::bgp::monitor::Goal;
 use crate::bgp::order::{Mix, Way};
 use crate::bgp::receive::{self, Received, Strategy};
-use crate::bgp::replay::{Replay, ReplayError};
+use crate::bgp::replay::Replay;
 use crate::bgp::scenario::{Scenario, with_marks};
 use crate::bgp::table::{Neighbors, Packing, PathKind, Table};
 use crate::stats::shuffle;
@@ -35,23 +35,17 @@ const IN_BUFFERS: &str = "in the kernel's buffers";
 /// Why the experiment came to nothing.
 #[derive(Debug)]
 pub enum BgpError {
-    /// The trace cannot be read.
-    Replay(ReplayError),
     /// A measurement failed.
     Experiment(Box<ExperimentError<MeasureError>>),
     /// Receiving failed.
     Receive(std::io::Error),
-    /// Where this program is, the system does not say.
-    Program(std::io::Error),
 }
 
 impl fmt::Display for BgpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BgpError::Replay(error) => write!(f, "{error}"),
             BgpError::Experiment(error) => write!(f, "{error}"),
             BgpError::Receive(error) => write!(f, "receiving over loopback: {error}"),
-            BgpError::Program(error) => write!(f, "where is this program? {error}"),
         }
     }
 }

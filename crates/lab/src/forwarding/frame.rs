@@ -25,8 +25,6 @@ use thalweg_wire::{EtherType, checksum};
 
 /// The sizes of RFC 2544 section 9.1 for Ethernet, check sequence included.
 pub const FRAME_SIZES: [usize; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
-/// The one beyond: a jumbo frame.
-pub const JUMBO: usize = 9000;
 /// Bytes of the check sequence.
 pub const CHECK_SEQUENCE: usize = 4;
 /// The smallest and the largest frame there can be.

@@ -19,7 +19,6 @@ use super::taps::Begun;
 use super::{CAPTURES_MAX, Captured, Fate, Selection};
 use crate::counters::Counters;
 use crate::offload::OffloadPause;
-use crate::router::LiveRouter;
 
 /// How often it is looked whether the client has enough, and the time is over.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -63,28 +62,33 @@ pub struct CaptureStream {
     wall: WallShift,
 }
 
-impl LiveRouter {
-    /// Begins a capture, or says what is wrong with the request.
-    pub fn capture(&self, request: &CaptureRequest) -> Result<CaptureStream, String> {
-        let selection = Selection::of(request, &self.config(), &self.plan())?;
-        let pause = self.offload.as_ref().filter(|_| selection.point.misses_offloaded());
-        let pause = pause.map(|offload| offload.pause(selection.port));
+/// What a router has that its captures speak of.
+pub(crate) struct CapturedRouter {
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) tables: Arc<ForwardingTables>,
+    /// Name and description, by port.
+    pub(crate) ports: Vec<(String, String)>,
+    pub(crate) clock: LiveClock,
+}
+
+impl CaptureStream {
+    /// Begins a capture, during which what the kernel forwards by itself may pause. Fails where there are too many.
+    pub(crate) fn begin(
+        request: &CaptureRequest,
+        selection: Selection,
+        router: CapturedRouter,
+        pause: Option<OffloadPause>,
+    ) -> Result<Self, String> {
+        let CapturedRouter { counters, tables, ports, clock } = router;
         let (point, snaplen) = (selection.point.name().to_owned(), selection.snaplen as u32);
-        // By number, those of ports that are gone included.
-        let mut ports = vec![("gone".to_owned(), String::new()); self.states().len()];
-        for port in self.ports() {
-            ports[usize::from(port.port)] =
-                (port.name, format!("{}, {}", port.facts.interface, port.facts.mode));
-        }
-        let counters = self.counters.clone();
-        let begun = counters.taps.begin(selection, ports.len(), self.clock());
+        let begun = counters.taps.begin(selection, ports.len(), clock);
         let begun = begun.ok_or_else(|| format!("{CAPTURES_MAX} captures run: end one first"))?;
         tracing::info!(point, "a capture begins");
-        Ok(CaptureStream {
+        Ok(Self {
             point,
             begun,
             counters,
-            tables: self.tables.clone(),
+            tables,
             ports,
             snaplen,
             pause,
@@ -95,9 +99,7 @@ impl LiveRouter {
             wall: WallShift::default(),
         })
     }
-}
 
-impl CaptureStream {
     /// Gives a client packets until it has enough, the time is over, or the router stops. Fails where the client does.
     pub fn run(mut self, client: &mut dyn CaptureClient) -> io::Result<CaptureSummary> {
         let names = self.pause.iter().flat_map(OffloadPause::ports);

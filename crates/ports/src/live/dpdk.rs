@@ -35,6 +35,8 @@ mod device;
 #[cfg(feature = "dpdk")]
 mod environment;
 #[cfg(feature = "dpdk")]
+mod open;
+#[cfg(feature = "dpdk")]
 mod receive;
 #[cfg(feature = "dpdk")]
 mod shim;
@@ -47,9 +49,9 @@ use super::Port;
 use super::link::ReadLink;
 
 #[cfg(feature = "dpdk")]
-pub use device::open;
-#[cfg(feature = "dpdk")]
 pub use environment::{said, start};
+#[cfg(feature = "dpdk")]
+pub use open::open;
 use thalweg_wire::MacAddr;
 
 /// Whether the driver is part of this program.

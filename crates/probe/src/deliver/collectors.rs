@@ -83,7 +83,7 @@ impl Collectors {
     }
 }
 
-/// A topic: its messages have the columns of lines.
+/// A topic: its messages have the fields of lines.
 fn open_topic(
     targets: &ExportTargets,
     address: &KafkaAddress,

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 const HEAD: &str = "# What the RFCs on NAT require, and who does it\n\n\
-Made by `cargo test -p thalweg-replay --test conformance` from the folders under `crates/replay/tests/conformance`;\n\
-do not edit. Each case is a few packets and what must become of them; this router replays them under every\n\
-execution model, and the test fails when this page is not what comes out. A case with a name was run; rows without say what is known otherwise.\n\n";
+Which requirements of the RFCs does this router meet, and which does the Linux kernel?\n\n\
+`cargo test -p thalweg-replay --test conformance` makes this page from the folders under\n\
+`crates/replay/tests/conformance`; do not edit it. Each case is a few packets and the expected result. This router\n\
+replays every case under every execution model, and the test fails when this page differs from the outcome. Rows with a\n\
+case were run; rows without one say what is known otherwise.\n\n";
 
 /// The page.
 pub(crate) fn page(cases: &[Case], root: &Path) -> String {
@@ -37,8 +39,8 @@ pub(crate) fn page(cases: &[Case], root: &Path) -> String {
     }
     let mut text = HEAD.to_owned();
     text += &format!(
-        "\"Linux\" is nftables of kernel {kernel} with `masquerade`, or the rules the case asks for, in a namespace with \
-         TAP interfaces, asked when the record was made.\n\n"
+        "\"Linux\" is nftables of kernel {kernel} with `masquerade`, or with the rules of the case, in a namespace with TAP \
+         interfaces, at the time of the record.\n\n"
     );
     text += "| requirement | what it says, in short | Thalweg | Linux | case |\n|---|---|---|---|---|\n";
     text.extend(rows.into_values());

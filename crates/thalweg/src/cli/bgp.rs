@@ -9,13 +9,16 @@ use thalweg_lab::bgp::experiment::Part;
 
 use super::choices::{SCHEDULINGS, one_of};
 
+use super::lab::LabRunArgs;
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   thalweg lab bgp                                             everything, on a made-up table
   thalweg lab bgp --only speed-up,functions --threads 1,2,4
   thalweg lab bgp --trace updates.20260222.1530.bz2           the peers of an MRT file
-  thalweg lab bgp --quick                                     under two minutes, to see that it works")]
+  thalweg lab bgp --quick                                     under two minutes, to see that it works
+Rounds: 5; 3 with --quick.")]
 pub(crate) struct LabBgpArgs {
     /// An MRT file whose peers announce, instead of a made-up table
     #[arg(long, value_name = "FILE")]
@@ -42,16 +45,6 @@ pub(crate) struct LabBgpArgs {
     /// Prefixes that each neighbor announces [default: 50000, 100000 in Wu's loads; 20000, 50000 with --quick]
     #[arg(long, value_name = "N")]
     pub(crate) prefixes: Option<NonZeroUsize>,
-    /// Runs of each cell that count, in shuffled order [default: 5; 3 with --quick]
-    #[arg(long, value_name = "N")]
-    pub(crate) runs: Option<NonZeroUsize>,
-    /// Folder for report.html, results.json and the daemon's files
-    #[arg(long, value_name = "DIR", default_value = "lab-bgp")]
-    pub(crate) output: PathBuf,
-    /// Few and short runs, to see that it works
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Seed of what is made and of the order of runs
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) run: LabRunArgs,
 }

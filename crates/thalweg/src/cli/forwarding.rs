@@ -8,6 +8,8 @@ use thalweg_lab::forwarding::experiment::Part;
 use thalweg_lab::forwarding::frame::FrameSize;
 use thalweg_lab::forwarding::load::Scenario;
 
+use super::lab::{LabRouterArgs, LabRunArgs};
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -15,7 +17,8 @@ Examples:
   thalweg lab forwarding --prefixes full-table.txt.gz            everything, with a table of your own
   thalweg lab forwarding --only throughput,cost --subjects linux,thalweg --frames 64,1518
   thalweg lab forwarding --trial 60 --bursts 50 --runs 20        as long as the RFC wants it
-It makes network namespaces of its own, which needs root, touches nothing outside them and removes them at the end.")]
+It makes network namespaces of its own, which needs root, touches nothing outside them and removes them at the end.
+Defaults: 3 rounds, trials of 1 s, run-to-completion and pipeline; with --quick 1, 0.1 s, run-to-completion.")]
 pub(crate) struct LabForwardingArgs {
     /// Parts of the experiment; throughput is part of all but the last [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = "What to vary")]
@@ -30,25 +33,6 @@ pub(crate) struct LabForwardingArgs {
         help_heading = "What to vary"
     )]
     pub(crate) subjects: Vec<SubjectArg>,
-    /// Drivers of thalweg
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "DRIVERS",
-        default_value = "af_packet,af_xdp,af_xdp+offload",
-        value_parser = thalweg_lab::forwarding::subject::thalweg::DRIVERS,
-        help_heading = "What to vary"
-    )]
-    pub(crate) drivers: Vec<String>,
-    /// Execution models of thalweg [default: run-to-completion,pipeline; run-to-completion with --quick]
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "MODELS",
-        value_parser = ["run-to-completion", "pipeline", "farm"],
-        help_heading = "What to vary"
-    )]
-    pub(crate) models: Vec<String>,
     /// Frame sizes, check sequence included [default: 64,128,256,512,1024,1280,1518; 64,1518 with --quick]
     #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = frame_size, help_heading = "What to vary")]
     pub(crate) frames: Vec<FrameSize>,
@@ -65,24 +49,13 @@ pub(crate) struct LabForwardingArgs {
     /// The share of frames that may be lost: 0.0001 is one in ten thousand
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = share)]
     pub(crate) loss: f64,
-    /// Seconds of a trial [default: 1; 0.1 with --quick]
-    #[arg(long, value_name = "S", value_parser = seconds)]
-    pub(crate) trial: Option<f64>,
-    /// Rounds, each with every cell in shuffled order [default: 3; 1 with --quick]
-    #[arg(long, value_name = "N")]
-    pub(crate) runs: Option<NonZeroUsize>,
     /// Searches for the longest burst, of which the mean is taken [default: 5; 1 with --quick]
     #[arg(long, value_name = "N")]
     pub(crate) bursts: Option<NonZeroUsize>,
-    /// Folder for report.html, results.json and thalweg's files
-    #[arg(long, value_name = "DIR", default_value = "lab-forwarding")]
-    pub(crate) output: PathBuf,
-    /// Few and short trials, to see that it works
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Seed of flows, of the made-up table and of the order of runs
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) router: LabRouterArgs,
+    #[command(flatten)]
+    pub(crate) run: LabRunArgs,
 }
 
 fn frame_size(text: &str) -> Result<FrameSize, String> {

@@ -1,12 +1,11 @@
 //! The command line of `thalweg lab probe`.
 
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
-
 use clap::Args;
 use thalweg_lab::probe::shape::Configuration;
 use thalweg_lab::probe::{Part, Subject};
 use thalweg_lab::workload::flows::Spread;
+
+use super::lab::LabRunArgs;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -20,7 +19,8 @@ Examples:
   thalweg lab probe --only rivals --runs 3                  softflowd, nfpcapd, pmacctd on the same file
   thalweg lab probe --only table --configurations serial,4R+8W,8x(1R+1W)@pinned --packets 20000000
 It needs no permissions, sends to 127.0.0.1 only, and removes the captures that it makes (76 bytes a packet, in the system's folder \
-for temporary files). As root its collector gets a larger receive buffer, and loses less.")]
+for temporary files). As root its collector gets a larger receive buffer, and loses less.
+Rounds: 5; 1 with --quick.")]
 pub(crate) struct LabProbeArgs {
     /// Parts of the experiment [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = "What to vary")]
@@ -59,16 +59,6 @@ pub(crate) struct LabProbeArgs {
     /// Packets of each capture [default: 5000000; 1000000 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) packets: Option<u64>,
-    /// Rounds, each with everything in shuffled order [default: 5; 1 with --quick]
-    #[arg(long, value_name = "N")]
-    pub(crate) runs: Option<NonZeroUsize>,
-    /// Folder for report.html and results.json
-    #[arg(long, value_name = "DIR", default_value = "lab-probe")]
-    pub(crate) output: PathBuf,
-    /// Few packets and one round, to see that it works
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Seed of captures and of the order of runs
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) run: LabRunArgs,
 }

@@ -1,12 +1,11 @@
 //! The command line of `thalweg lab nat`.
 
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
-
-use clap::{Args, ValueEnum};
+use clap::Args;
 use thalweg_lab::forwarding::tester::CAPTURE_MAX;
 use thalweg_lab::nat::Part;
 use thalweg_lab::stages::SESSIONS_MAX;
+
+use super::lab::{LabRouterArgs, LabRunArgs, RouterArg};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -14,7 +13,8 @@ Examples:
   thalweg lab nat --quick                                  under two minutes, to see that it works
   thalweg lab nat --only memory --sessions 10000000        needs nobody's permission
   thalweg lab nat --only set-up,established --subjects linux,thalweg --drivers af_xdp
-Live parts make network namespaces of their own, which needs root, touch nothing outside them and remove them at the end.")]
+Live parts make network namespaces of their own, which needs root, touch nothing outside them and remove them at the end.
+Defaults: 3 rounds, trials of 0.5 s, run-to-completion; with --quick 1 round, 0.1 s.")]
 pub(crate) struct LabNatArgs {
     /// Parts of the experiment; memory is without interfaces, the others are live [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = "What to vary")]
@@ -62,49 +62,9 @@ pub(crate) struct LabNatArgs {
         default_value = "linux,thalweg",
         help_heading = "What to vary"
     )]
-    pub(crate) subjects: Vec<NatSubjectArg>,
-    /// Drivers of thalweg
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "DRIVERS",
-        default_value = "af_packet,af_xdp,af_xdp+offload",
-        value_parser = thalweg_lab::forwarding::subject::thalweg::DRIVERS,
-        help_heading = "What to vary"
-    )]
-    pub(crate) drivers: Vec<String>,
-    /// Execution models of thalweg
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "MODELS",
-        default_value = "run-to-completion",
-        value_parser = ["run-to-completion", "pipeline", "farm"],
-        help_heading = "What to vary"
-    )]
-    pub(crate) models: Vec<String>,
-    /// Seconds of a trial over established sessions [default: 0.5; 0.1 with --quick]
-    #[arg(long, value_name = "S", value_parser = super::forwarding::seconds)]
-    pub(crate) trial: Option<f64>,
-    /// Rounds, each with everything in shuffled order [default: 3; 1 with --quick]
-    #[arg(long, value_name = "N")]
-    pub(crate) runs: Option<NonZeroUsize>,
-    /// Folder for report.html, results.json and thalweg's files
-    #[arg(long, value_name = "DIR", default_value = "lab-nat")]
-    pub(crate) output: PathBuf,
-    /// Few sessions and short trials, to see that it works
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Seed of sessions and of the order of runs
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub(crate) seed: u64,
-}
-
-/// Who translates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum NatSubjectArg {
-    /// The kernel, by nftables
-    Linux,
-    /// This program
-    Thalweg,
+    pub(crate) subjects: Vec<RouterArg>,
+    #[command(flatten)]
+    pub(crate) router: LabRouterArgs,
+    #[command(flatten)]
+    pub(crate) run: LabRunArgs,
 }

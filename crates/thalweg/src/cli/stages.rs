@@ -1,17 +1,19 @@
 //! The command line of `thalweg lab stages`.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
 use thalweg_lab::stages::Workload;
+
+use super::lab::LabRunArgs;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   thalweg lab stages --prefixes full-table.txt.gz              everything, with a table of your own
   thalweg lab stages --workloads one,nat:4000 --runs 50
-  thalweg lab stages --quick                                   a small made-up table, to see that it works")]
+  thalweg lab stages --quick                                   a small made-up table, to see that it works
+Rounds: 15; 5 with --quick.")]
 pub(crate) struct LabStagesArgs {
     /// What the packets want: one route, the full table (addresses drawn evenly or few of them often), NAT over so
     /// many established sessions [default: one,full,full-zipf,nat:4000,nat:100000,nat:1000000; the first, the second and
@@ -24,16 +26,6 @@ pub(crate) struct LabStagesArgs {
     /// The full table: prefixes, the first word of each line, plain or compressed [default: a made-up table]
     #[arg(long, value_name = "FILE")]
     pub(crate) prefixes: Option<PathBuf>,
-    /// Rounds, each with every workload in shuffled order [default: 15; 5 with --quick]
-    #[arg(long, value_name = "N")]
-    pub(crate) runs: Option<NonZeroUsize>,
-    /// Folder for report.html, results.json and the route file
-    #[arg(long, value_name = "DIR", default_value = "lab-stages")]
-    pub(crate) output: PathBuf,
-    /// A small table and few rounds, to see that it works
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Seed of addresses, sessions, of the made-up table and of the order of runs
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) run: LabRunArgs,
 }

@@ -6,11 +6,11 @@ use std::num::NonZeroUsize;
 
 use thalweg_lab::bgp::experiment::{self, Part, RunOptions, SERIAL};
 use thalweg_lab::bgp::replay::Replay;
-use thalweg_lab::bgp::schedulings::{self, BgpError, Setting};
+use thalweg_lab::bgp::schedulings::{self, Setting};
 use thalweg_lab::bgp::table::Neighbors;
 use thalweg_lab::report::Origin;
 
-use super::{LabError, command_line, show_all};
+use super::{command_line, failed, forwarding, show_all};
 use crate::Failure;
 use crate::cli::{Format, LabBgpArgs};
 use crate::progress::Steps;
@@ -25,10 +25,6 @@ const RUNS_QUICK: usize = 3;
 /// Messages of a file at most: a gigabyte of them, as a rule.
 const REPLAY_MESSAGES_MAX: usize = 4_000_000;
 
-fn failed(error: BgpError) -> Failure {
-    Failure::Lab(LabError::Bgp(error))
-}
-
 pub(super) fn run(args: &LabBgpArgs, format: Format) -> Result<(), Failure> {
     let setting = setting(args)?;
     let cells = schedulings::cells(&setting);
@@ -39,13 +35,13 @@ pub(super) fn run(args: &LabBgpArgs, format: Format) -> Result<(), Failure> {
     if setting.parts.contains(&Part::Receive) {
         let steps = Steps::on_terminal(None);
         let received =
-            schedulings::receive(&setting, args.quick, &mut outcome, |done, what| steps.at(done, what));
+            schedulings::receive(&setting, args.run.quick, &mut outcome, |done, what| steps.at(done, what));
         steps.finish();
         received.map_err(failed)?;
     }
     let origin = Origin::here(command_line(), schedulings::describe(&setting));
     let report = experiment::report(&outcome, schedulings::lead(&outcome), origin);
-    show_all(&report, &outcome, &experiment::tables(&outcome), &args.output, format)
+    show_all(&report, &outcome, &experiment::tables(&outcome), &args.run.output("lab-bgp"), format)
 }
 
 fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
@@ -64,12 +60,12 @@ fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
     let replay = match &args.trace {
         None => None,
         Some(path) => {
-            let replay = Replay::read(path, REPLAY_MESSAGES_MAX).map_err(|e| failed(BgpError::Replay(e)))?;
+            let replay = Replay::read(path, REPLAY_MESSAGES_MAX).map_err(failed)?;
             Some((path.display().to_string(), replay))
         }
     };
     let parts = if args.only.is_empty() { Part::ALL.to_vec() } else { args.only.clone() };
-    let quick = args.quick;
+    let quick = args.run.quick;
     let or = |given: Option<NonZeroUsize>, normal, few| {
         given.map_or(if quick { few } else { normal }, |n| n.get())
     };
@@ -84,12 +80,12 @@ fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
         prefixes: or(args.prefixes, PREFIXES, PREFIXES_QUICK),
         wu_prefixes: or(args.prefixes, WU_PREFIXES, WU_PREFIXES_QUICK),
         runs: RunOptions {
-            runs: or(args.runs, RUNS, RUNS_QUICK),
+            runs: args.run.runs(RUNS, RUNS_QUICK),
             warm_ups: usize::from(!quick),
-            seed: args.seed,
+            seed: args.run.seed(1),
         },
         replay,
-        program: std::env::current_exe().map_err(|error| failed(BgpError::Program(error)))?,
-        folder: args.output.join("daemon"),
+        program: forwarding::own_program()?,
+        folder: args.run.output("lab-bgp").join("daemon"),
     })
 }

@@ -9,12 +9,12 @@ use thalweg_lab::forwarding::load::{RouteTable, Scenario};
 use thalweg_lab::forwarding::method::{BurstOptions, SearchOptions};
 use thalweg_lab::forwarding::subject::Subject;
 use thalweg_lab::forwarding::subject::linux::Linux;
-use thalweg_lab::forwarding::subject::thalweg::Thalweg;
+use thalweg_lab::forwarding::subject::thalweg::{DRIVERS, Thalweg};
 use thalweg_lab::forwarding::subject::xdp::XdpForward;
 use thalweg_lab::forwarding::{ForwardingError, is_root, render};
 use thalweg_lab::report::Origin;
 
-use super::{LabError, command_line, show_all};
+use super::{command_line, failed, show_all};
 use crate::Failure;
 use crate::cli::{Format, LabForwardingArgs, SubjectArg};
 use crate::progress::Steps;
@@ -35,10 +35,6 @@ const MODELS: [&str; 2] = ["run-to-completion", "pipeline"];
 const SCENARIOS: [&str; 5] = ["one:1", "one:10000", "full:60000", "nat:1", "nat:10000"];
 const SCENARIOS_QUICK: [&str; 3] = ["one:1", "full:60000", "nat:10000"];
 
-fn failed(error: ForwardingError) -> Failure {
-    Failure::Lab(LabError::Forwarding(error))
-}
-
 pub(super) fn run(args: &LabForwardingArgs, format: Format) -> Result<(), Failure> {
     if !is_root() {
         return Err(failed(ForwardingError::NotRoot));
@@ -48,7 +44,7 @@ pub(super) fn run(args: &LabForwardingArgs, format: Format) -> Result<(), Failur
     let table = match (&args.prefixes, options.scenarios.iter().any(|scenario| scenario.full_table)) {
         (_, false) => RouteTable { prefixes: Vec::new(), description: "no table".to_owned() },
         (Some(path), true) => RouteTable::read(path).map_err(failed)?,
-        (None, true) => RouteTable::made(args.seed, args.quick),
+        (None, true) => RouteTable::made(args.run.seed(1), args.run.quick),
     };
     let mut subjects = subjects(args)?;
     let mut steps: Option<Steps> = None;
@@ -60,9 +56,9 @@ pub(super) fn run(args: &LabForwardingArgs, format: Format) -> Result<(), Failur
         steps.finish();
     }
     let outcome = outcome.map_err(failed)?;
-    let origin = Origin::here(command_line(), format!("{}; seed {}", table.description, args.seed));
+    let origin = Origin::here(command_line(), format!("{}; seed {}", table.description, args.run.seed(1)));
     let report = render::report(&outcome, origin);
-    show_all(&report, &outcome, &render::tables(&outcome), &args.output, format)
+    show_all(&report, &outcome, &render::tables(&outcome), &args.run.output("lab-forwarding"), format)
 }
 
 /// This program, to be run again as a router.
@@ -73,12 +69,12 @@ pub(super) fn own_program() -> Result<PathBuf, Failure> {
 }
 
 fn options(args: &LabForwardingArgs) -> Options {
-    let quick = args.quick;
+    let quick = args.run.quick;
     let frames: &[usize] = if quick { &FRAMES_QUICK } else { &FRAME_SIZES };
     let scenarios: &[&str] = if quick { &SCENARIOS_QUICK } else { &SCENARIOS };
     let sizes = || frames.iter().filter_map(|bytes| FrameSize::new(*bytes).ok()).collect();
     let usual = || scenarios.iter().filter_map(|text| text.parse::<Scenario>().ok()).collect();
-    let trial_s = args.trial.unwrap_or(if quick { TRIAL_S_QUICK } else { TRIAL_S });
+    let trial_s = args.router.trial.unwrap_or(if quick { TRIAL_S_QUICK } else { TRIAL_S });
     let repeats = args.bursts.map_or(if quick { BURSTS_QUICK } else { BURSTS }, |n| n.get());
     Options {
         parts: match args.only.as_slice() {
@@ -88,7 +84,7 @@ fn options(args: &LabForwardingArgs) -> Options {
         frames: if args.frames.is_empty() { sizes() } else { args.frames.clone() },
         scenarios: if args.scenarios.is_empty() { usual() } else { args.scenarios.clone() },
         all_frames: args.all_frames,
-        runs: args.runs.map_or(if quick { RUNS_QUICK } else { RUNS }, |n| n.get()),
+        runs: args.run.runs(RUNS, RUNS_QUICK),
         trial_s,
         search: SearchOptions {
             loss_max: args.loss,
@@ -97,7 +93,7 @@ fn options(args: &LabForwardingArgs) -> Options {
         },
         bursts: BurstOptions { repeats, longest_s: trial_s },
         message_bytes: if quick { MESSAGE_BYTES_QUICK.to_vec() } else { MESSAGE_BYTES.to_vec() },
-        seed: args.seed,
+        seed: args.run.seed(1),
         ..Options::default()
     }
 }
@@ -110,15 +106,10 @@ fn subjects(args: &LabForwardingArgs) -> Result<Vec<Box<dyn Subject>>, Failure> 
             SubjectArg::Linux => subjects.push(Box::new(Linux::default())),
             SubjectArg::XdpForward => subjects.push(Box::new(XdpForward::default())),
             SubjectArg::Thalweg => {
-                let usual = &MODELS[..if args.quick { 1 } else { MODELS.len() }];
-                let models: Vec<&str> = match args.models.as_slice() {
-                    [] => usual.to_vec(),
-                    given => given.iter().map(String::as_str).collect(),
-                };
-                for driver in &args.drivers {
-                    for model in &models {
-                        subjects.push(Box::new(Thalweg::new(&program, driver, model, &args.output)));
-                    }
+                let usual = &MODELS[..if args.run.quick { 1 } else { MODELS.len() }];
+                for (driver, model) in args.router.shapes(&DRIVERS, usual)? {
+                    let folder = args.run.output("lab-forwarding");
+                    subjects.push(Box::new(Thalweg::new(&program, driver, model, &folder)));
                 }
             }
         }

@@ -3,7 +3,7 @@
 use thalweg_lab::lpm::{self, LpmRow, bench};
 use thalweg_lab::report::Origin;
 
-use super::{LabError, command_line, show};
+use super::{command_line, failed, show};
 use crate::Failure;
 use crate::cli::{Format, LabLpmArgs};
 use crate::progress::Steps;
@@ -13,15 +13,14 @@ const PASSES: usize = 7;
 const PASSES_QUICK: usize = 3;
 
 pub(super) fn run(args: &LabLpmArgs, format: Format) -> Result<(), Failure> {
-    let failed = |error| Failure::Lab(LabError::Lpm(error));
     let steps = Steps::on_terminal(None);
     steps.at(0, "reading the table");
     let table = match &args.prefixes {
         Some(path) => bench::BenchTable::read(path).map_err(failed)?,
-        None => bench::BenchTable::made(args.seed, args.quick),
+        None => bench::BenchTable::made(args.run.seed(0), args.run.quick),
     };
-    let passes = args.passes.map_or(if args.quick { PASSES_QUICK } else { PASSES }, |n| n.get());
-    let options = bench::BenchOptions { passes, quick: args.quick };
+    let passes = args.run.runs(PASSES, PASSES_QUICK);
+    let options = bench::BenchOptions { passes, quick: args.run.quick };
     let mut done = 0;
     let rows = bench::bench(&table, &options, &mut |what| {
         done += 1;
@@ -31,7 +30,7 @@ pub(super) fn run(args: &LabLpmArgs, format: Format) -> Result<(), Failure> {
     let rows = rows.map_err(failed)?;
     let origin = Origin::here(command_line(), table.description.clone());
     let report = lpm::report(&rows, lead(&rows, &table.description), origin);
-    show(&report, &rows, &lpm::table(&rows), &args.output, format)
+    show(&report, &rows, &lpm::table(&rows), &args.run.output("lab-lpm"), format)
 }
 
 /// What was found, in a sentence for each family.

@@ -5,15 +5,15 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use thalweg_lab::models::replayed::Runs;
-use thalweg_lab::models::{self, Grid, Progress, RunOptions};
+use thalweg_lab::models::replayed::{RunError, Runs};
+use thalweg_lab::models::{self, Grid, ModelsError, Progress, RunOptions};
 use thalweg_lab::report::Origin;
-use thalweg_lab::workload::generate::{self, Generated};
+use thalweg_lab::workload::generate::{self, GenerateError, Generated};
 use thalweg_node::config::RouterConfig;
-use thalweg_replay::{ModelKind, Prepared, ReplayOptions, Work};
+use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, Work};
 use thalweg_text::units::count;
 
-use super::{LabError, command_line, show};
+use super::{command_line, failed, show};
 use crate::cli::{Format, LabModelsArgs};
 use crate::progress::Steps;
 use crate::{Failure, load_config};
@@ -66,17 +66,35 @@ pub(super) fn run(args: &LabModelsArgs, format: Format) -> Result<(), Failure> {
         |Progress { done, cell, .. }| steps.at(done, &cell.to_string()),
     );
     steps.finish();
-    let outcome = outcome.map_err(|error| Failure::Lab(LabError::Models(Box::new(error))))?;
+    let outcome = outcome.map_err(of_models)?;
     let description = describe(&input, once, &setting);
     let origin = Origin::here(command_line(), description);
     let report = models::report(&outcome, models::lead(&outcome), origin);
-    show(&report, &outcome, &models::table(&outcome), &args.output, format)
+    show(&report, &outcome, &models::table(&outcome), &args.run.output("lab-models"), format)
+}
+
+/// Where asking for something else would help, the usage is to blame.
+fn of_models(error: ModelsError<RunError>) -> Failure {
+    match &error {
+        ModelsError::Nothing | ModelsError::Run { source: RunError::Replay(ReplayError::Options(_)), .. } => {
+            Failure::Usage(error.to_string())
+        }
+        _ => failed(error),
+    }
+}
+
+/// The same of an input that was to be made.
+fn of_generated(error: GenerateError) -> Failure {
+    match error {
+        GenerateError::NoRoutes => Failure::Usage(error.to_string()),
+        _ => failed(error),
+    }
 }
 
 fn setting(args: &LabModelsArgs) -> Result<Setting, Failure> {
     let numbers = |given: &[NonZeroUsize]| given.iter().map(|n| n.get()).collect::<Vec<_>>();
     let or = |given: Vec<usize>, default: &[usize]| if given.is_empty() { default.to_vec() } else { given };
-    let quick = args.quick;
+    let quick = args.run.quick;
     let chunks = or(numbers(&args.chunks), if quick { &CHUNKS_QUICK } else { &CHUNKS });
     if let Some(chunk) = chunks.iter().find(|n| **n > usize::from(u16::MAX)) {
         return Err(Failure::Usage(format!("--chunks {chunk} is more than 65535 packets")));
@@ -97,11 +115,7 @@ fn setting(args: &LabModelsArgs) -> Result<Setting, Failure> {
         },
         packets: args.packets.unwrap_or(if quick { PACKETS_QUICK } else { PACKETS }),
         work_packets: args.work_packets.unwrap_or(if quick { WORK_PACKETS_QUICK } else { WORK_PACKETS }),
-        runs: RunOptions {
-            runs: args.runs.map_or(if quick { RUNS_QUICK } else { RUNS }, NonZeroUsize::get),
-            warm_ups: 1,
-            seed: args.seed,
-        },
+        runs: RunOptions { runs: args.run.runs(RUNS, RUNS_QUICK), warm_ups: 1, seed: args.run.seed(0) },
     })
 }
 
@@ -124,12 +138,12 @@ fn input(args: &LabModelsArgs, packets: u64) -> Result<Input, Failure> {
             description: format!("{} through {}", names.join(", "), config.display()),
         });
     }
-    let failed = |error| Failure::Lab(LabError::Generate(error));
     let kind = args.generate.unwrap_or(Generated::Trace);
     match (&args.config, kind) {
         (Some(path), Generated::Flood) => {
             let config = load_config(path)?;
-            let made = generate::flood_for(&config, packets, args.seed, &args.output).map_err(failed)?;
+            let made =
+                generate::flood_for(&config, packets, args.run.seed(0), &args.run.output("lab-models")).map_err(of_generated)?;
             let description = format!("{}, through {}", made.description, path.display());
             Ok(Input { config, files: vec![made.input], description })
         }
@@ -138,7 +152,7 @@ fn input(args: &LabModelsArgs, packets: u64) -> Result<Input, Failure> {
             kind.name()
         ))),
         (None, kind) => {
-            let made = generate::generate(kind, packets, args.seed, &args.output).map_err(failed)?;
+            let made = generate::generate(kind, packets, args.run.seed(0), &args.run.output("lab-models")).map_err(of_generated)?;
             let config = load_config(&made.config.unwrap_or_default())?;
             Ok(Input { config, files: vec![made.input], description: made.description })
         }
@@ -154,7 +168,7 @@ fn once(prepared: &Prepared<'_>, base: &ReplayOptions, setting: &Setting) -> Res
         _ if !summary.input_issues.useless.is_empty() => {
             Err(Failure::Incomplete(summary.input_issues.useless))
         }
-        0 => Err(Failure::Lab(LabError::NoPackets)),
+        0 => Err(failed("the input has no packets")),
         packets => Ok(packets),
     }
 }

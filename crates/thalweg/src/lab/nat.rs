@@ -1,18 +1,16 @@
 //! `thalweg lab nat`: address translation in memory and live, as RFC 9693 has it.
 
-use std::num::NonZeroUsize;
-
 use thalweg_lab::forwarding::method::SearchOptions;
 use thalweg_lab::forwarding::subject::Subject;
-use thalweg_lab::forwarding::subject::thalweg::Thalweg;
+use thalweg_lab::forwarding::subject::thalweg::{DRIVERS, Thalweg};
 use thalweg_lab::forwarding::{ForwardingError, is_root, namespace};
 use thalweg_lab::nat::subject::{KernelPool, configuration};
 use thalweg_lab::nat::{self, Options, Part, render};
 use thalweg_lab::report::Origin;
 
-use super::{LabError, command_line, forwarding, show_all};
+use super::{command_line, failed, forwarding, show_all};
 use crate::Failure;
-use crate::cli::{Format, LabNatArgs, NatSubjectArg};
+use crate::cli::{Format, LabNatArgs, RouterArg};
 use crate::progress::Steps;
 use crate::signals::stop_on_signals;
 
@@ -27,10 +25,9 @@ const TRIAL_S_QUICK: f64 = 0.1;
 const WIDTH_QUICK: f64 = 0.05;
 
 pub(super) fn run(args: &LabNatArgs, format: Format) -> Result<(), Failure> {
-    let failed = |error| Failure::Lab(LabError::Nat(error));
     let options = options(args);
     if options.is_live() && !is_root() {
-        return Err(failed(ForwardingError::NotRoot.into()));
+        return Err(failed(nat::NatError::from(ForwardingError::NotRoot)));
     }
     let stop = stop_on_signals()?;
     let mut subjects = if options.is_live() { subjects(args)? } else { Vec::new() };
@@ -49,14 +46,14 @@ pub(super) fn run(args: &LabNatArgs, format: Format) -> Result<(), Failure> {
         "64-byte frames; set-up trials of {} sessions, {} public addresses; seed {}",
         options.set_up_sessions,
         nat::subject::POOL,
-        args.seed
+        args.run.seed(1)
     );
     let report = render::report(&outcome, Origin::here(command_line(), input));
-    show_all(&report, &outcome, &render::tables(&outcome), &args.output, format)
+    show_all(&report, &outcome, &render::tables(&outcome), &args.run.output("lab-nat"), format)
 }
 
 fn options(args: &LabNatArgs) -> Options {
-    let (usual, quick) = (Options::default(), args.quick);
+    let (usual, quick) = (Options::default(), args.run.quick);
     let or = |given: &[u32], quickly: &[u32], usually: &[u32]| match (given, quick) {
         ([], true) => quickly.to_vec(),
         ([], false) => usually.to_vec(),
@@ -80,13 +77,13 @@ fn options(args: &LabNatArgs) -> Options {
         } else {
             usual.capacity_limit
         }),
-        runs: args.runs.map_or(if quick { 1 } else { usual.runs }, NonZeroUsize::get),
-        trial_s: args.trial.unwrap_or(if quick { TRIAL_S_QUICK } else { usual.trial_s }),
+        runs: args.run.runs(usual.runs, 1),
+        trial_s: args.router.trial.unwrap_or(if quick { TRIAL_S_QUICK } else { usual.trial_s }),
         search: SearchOptions {
             width: if quick { WIDTH_QUICK } else { usual.search.width },
             ..SearchOptions::default()
         },
-        seed: args.seed,
+        seed: args.run.seed(1),
         ..usual
     }
 }
@@ -96,13 +93,11 @@ fn subjects(args: &LabNatArgs) -> Result<Vec<Box<dyn Subject>>, Failure> {
     let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
     for subject in &args.subjects {
         match subject {
-            NatSubjectArg::Linux => subjects.push(Box::new(KernelPool::default())),
-            NatSubjectArg::Thalweg => {
-                for driver in &args.drivers {
-                    for model in &args.models {
-                        let router = Thalweg::new(&program, driver, model, &args.output);
-                        subjects.push(Box::new(router.with(&configuration(SESSIONS_MAX))));
-                    }
+            RouterArg::Linux => subjects.push(Box::new(KernelPool::default())),
+            RouterArg::Thalweg => {
+                for (driver, model) in args.router.shapes(&DRIVERS, &["run-to-completion"])? {
+                    let router = Thalweg::new(&program, driver, model, &args.run.output("lab-nat"));
+                    subjects.push(Box::new(router.with(&configuration(SESSIONS_MAX))));
                 }
             }
         }

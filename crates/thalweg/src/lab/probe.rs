@@ -1,12 +1,10 @@
 //! `thalweg lab probe`: ffProbe's table, kinds of traffic, and other probes on the same file.
 
-use std::num::NonZeroUsize;
-
 use thalweg_lab::probe::shape::Configuration;
 use thalweg_lab::probe::{self, FLOWS, Options, Part, render};
 use thalweg_lab::report::Origin;
 
-use super::{LabError, command_line, forwarding, show_all};
+use super::{command_line, failed, forwarding, show_all};
 use crate::Failure;
 use crate::cli::{Format, LabProbeArgs};
 use crate::progress::Steps;
@@ -27,7 +25,7 @@ pub(super) fn run(args: &LabProbeArgs, format: Format) -> Result<(), Failure> {
     if let Some(steps) = steps {
         steps.finish();
     }
-    let outcome = outcome.map_err(|error| Failure::Lab(LabError::Probe(error)))?;
+    let outcome = outcome.map_err(failed)?;
     let kinds: Vec<String> = options.traffic.iter().map(ToString::to_string).collect();
     let input = format!(
         "captures of {} packets of 64 bytes each, made: {}; seed {}",
@@ -36,13 +34,13 @@ pub(super) fn run(args: &LabProbeArgs, format: Format) -> Result<(), Failure> {
         options.seed
     );
     let report = render::report(&outcome, Origin::here(command_line(), input));
-    show_all(&report, &outcome, &render::tables(&outcome), &args.output, format)
+    show_all(&report, &outcome, &render::tables(&outcome), &args.run.output("lab-probe"), format)
 }
 
 fn options(args: &LabProbeArgs) -> Result<Options, Failure> {
     let given = &args.configurations;
     let or = |usual: Vec<Configuration>| if given.is_empty() { usual } else { given.clone() };
-    let usual_flows = if args.quick { FLOWS_QUICK.to_vec() } else { FLOWS.to_vec() };
+    let usual_flows = if args.run.quick { FLOWS_QUICK.to_vec() } else { FLOWS.to_vec() };
     Ok(Options {
         parts: match args.only.as_slice() {
             [] => Part::ALL.to_vec(),
@@ -53,9 +51,9 @@ fn options(args: &LabProbeArgs) -> Result<Options, Failure> {
         traffic_configurations: or(Configuration::few()),
         traffic: args.traffic.clone(),
         flows: if args.flows.is_empty() { usual_flows } else { args.flows.clone() },
-        packets: args.packets.unwrap_or(if args.quick { PACKETS_QUICK } else { PACKETS }),
-        runs: args.runs.map_or(if args.quick { 1 } else { RUNS }, NonZeroUsize::get),
-        seed: args.seed,
+        packets: args.packets.unwrap_or(if args.run.quick { PACKETS_QUICK } else { PACKETS }),
+        runs: args.run.runs(RUNS, 1),
+        seed: args.run.seed(1),
         program: forwarding::own_program()?,
     })
 }

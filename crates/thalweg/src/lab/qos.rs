@@ -1,15 +1,13 @@
 //! `thalweg lab qos`: calls and bulk through a shaped port that is offered more than it carries.
 
-use std::num::NonZeroUsize;
-
 use thalweg_lab::forwarding::{ForwardingError, is_root, namespace};
 use thalweg_lab::qos::shaper::{Discipline, KernelShaper, Shaper, ThalwegShaper};
 use thalweg_lab::qos::{self, Options, render};
 use thalweg_lab::report::Origin;
 
-use super::{LabError, command_line, forwarding, show};
+use super::{command_line, failed, forwarding, show};
 use crate::Failure;
-use crate::cli::{Format, LabQosArgs, QosSubjectArg};
+use crate::cli::{Format, LabQosArgs, RouterArg};
 use crate::progress::Steps;
 use crate::signals::stop_on_signals;
 
@@ -18,7 +16,6 @@ const TRIAL_S_QUICK: f64 = 1.0;
 const CALL_PPS: f64 = 50.0;
 
 pub(super) fn run(args: &LabQosArgs, format: Format) -> Result<(), Failure> {
-    let failed = |error| Failure::Lab(LabError::Forwarding(error));
     if !is_root() {
         return Err(failed(ForwardingError::NotRoot));
     }
@@ -27,9 +24,9 @@ pub(super) fn run(args: &LabQosArgs, format: Format) -> Result<(), Failure> {
         rate_bits: f64::from(args.rate) * 1e6,
         overload: args.overload,
         voice_pps: f64::from(args.calls) * CALL_PPS,
-        trial_s: args.trial.unwrap_or(if args.quick { TRIAL_S_QUICK } else { usual.trial_s }),
-        runs: args.runs.map_or(if args.quick { 1 } else { usual.runs }, NonZeroUsize::get),
-        seed: args.seed,
+        trial_s: args.router.trial.unwrap_or(if args.run.quick { TRIAL_S_QUICK } else { usual.trial_s }),
+        runs: args.run.runs(usual.runs, 1),
+        seed: args.run.seed(1),
         ..usual
     };
     let stop = stop_on_signals()?;
@@ -48,28 +45,30 @@ pub(super) fn run(args: &LabQosArgs, format: Format) -> Result<(), Failure> {
         "voice: {voice_pps:.0} packets of {} bytes a second; bulk: {bulk_pps:.0} of {}; seed {}",
         qos::VOICE_PACKET_BYTES,
         qos::BULK_PACKET_BYTES,
-        args.seed
+        args.run.seed(1)
     );
     let report = render::report(&outcome, Origin::here(command_line(), input));
-    show(&report, &outcome, &render::table(&outcome), &args.output, format)
+    show(&report, &outcome, &render::table(&outcome), &args.run.output("lab-qos"), format)
 }
+
+/// What offload forwards, no queue sees.
+const DRIVERS: [&str; 2] = ["af_packet", "af_xdp"];
 
 fn shapers(args: &LabQosArgs, options: &Options) -> Result<Vec<Box<dyn Shaper>>, Failure> {
     let program = forwarding::own_program()?;
     let mut shapers: Vec<Box<dyn Shaper>> = Vec::new();
     for subject in &args.subjects {
         match subject {
-            QosSubjectArg::Linux => {
+            RouterArg::Linux => {
                 for discipline in Discipline::ALL {
                     shapers.push(Box::new(KernelShaper::new(discipline, options)));
                 }
             }
-            QosSubjectArg::Thalweg => {
-                for driver in &args.drivers {
-                    for model in &args.models {
-                        let shaper = ThalwegShaper::new(&program, driver, model, &args.output, options);
-                        shapers.push(Box::new(shaper));
-                    }
+            RouterArg::Thalweg => {
+                for (driver, model) in args.router.shapes(&DRIVERS, &["run-to-completion"])? {
+                    let shaper =
+                        ThalwegShaper::new(&program, driver, model, &args.run.output("lab-qos"), options);
+                    shapers.push(Box::new(shaper));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What becomes of the messages of each file, counted. docs/bgp-wire.md says why where others read more.
+//! What becomes of the messages of each file, counted. docs/bgp-design.md says why where others read more.
 
 /// Captures whose text goes on behind damage that ends a stream for us.
 pub(crate) const TCPDUMP_GOES_ON: &[&str] =

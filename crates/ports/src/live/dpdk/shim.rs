@@ -1,7 +1,7 @@
 //! DPDK by way of `shim.c`: devices, what they receive, what they send. Everything here is safe to use.
 //!
 //! Unsafe because DPDK is C; without it there is no such driver. What it brings and what it costs is measured in
-//! `docs/dpdk.md`.
+//! `docs/drivers.md`.
 //!
 //! # Who owns what
 //!

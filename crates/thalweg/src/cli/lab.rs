@@ -1,0 +1,96 @@
+//! What experiments have in common on the command line.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use thalweg_lab::forwarding::subject::thalweg::DRIVERS;
+
+use crate::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct LabRunArgs {
+    /// Rounds that count, each with everything in shuffled order [default: below]
+    #[arg(long, alias = "passes", value_name = "N")]
+    pub(crate) runs: Option<NonZeroUsize>,
+    /// Folder for report.html, results.json and what is made [default: lab-EXPERIMENT]
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// A little of everything, to see that it works
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Seed of what is made and of the order of runs [default: 1; 0 of models and lpm]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+impl LabRunArgs {
+    /// The folder; `usual` if none is named.
+    pub(crate) fn output(&self, usual: &str) -> PathBuf {
+        self.output.clone().unwrap_or_else(|| usual.into())
+    }
+
+    pub(crate) fn seed(&self, usual: u64) -> u64 {
+        self.seed.unwrap_or(usual)
+    }
+
+    /// Rounds: so many, or so many with `--quick`.
+    pub(crate) fn runs(&self, usual: usize, quick: usize) -> usize {
+        self.runs.map_or(if self.quick { quick } else { usual }, NonZeroUsize::get)
+    }
+}
+
+/// This program as a router under test.
+#[derive(Debug, Args)]
+pub(crate) struct LabRouterArgs {
+    /// Drivers of thalweg [default: all of the experiment]
+    #[arg(long, value_delimiter = ',', value_name = "DRIVERS", value_parser = DRIVERS, help_heading = "What to vary")]
+    drivers: Vec<String>,
+    /// Execution models of thalweg [default: below]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "MODELS",
+        value_parser = ["run-to-completion", "pipeline", "farm"],
+        help_heading = "What to vary"
+    )]
+    models: Vec<String>,
+    /// Seconds of a trial [default: below]
+    #[arg(long, value_name = "S", value_parser = super::forwarding::seconds)]
+    pub(crate) trial: Option<f64>,
+}
+
+impl LabRouterArgs {
+    /// Each driver with each model: those named, else all that the experiment takes.
+    pub(crate) fn shapes<'a>(
+        &'a self,
+        drivers: &[&'a str],
+        models: &[&'a str],
+    ) -> Result<Vec<(&'a str, &'a str)>, Failure> {
+        let or = |given: &'a [String], usual: &[&'a str]| match given {
+            [] => usual.to_vec(),
+            given => given.iter().map(String::as_str).collect(),
+        };
+        let models = or(&self.models, models);
+        let mut shapes = Vec::new();
+        for driver in or(&self.drivers, drivers) {
+            if !drivers.contains(&driver) {
+                let expected = drivers.join(", ");
+                return Err(Failure::Usage(format!(
+                    "--drivers: {driver} is not measured here, only {expected}"
+                )));
+            }
+            shapes.extend(models.iter().map(|model| (driver, *model)));
+        }
+        Ok(shapes)
+    }
+}
+
+/// A router under test, where it has one rival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RouterArg {
+    /// The kernel: nftables, or each queueing discipline that it has
+    Linux,
+    /// This program
+    Thalweg,
+}
