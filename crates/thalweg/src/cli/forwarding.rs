@@ -8,7 +8,7 @@ use thalweg_lab::forwarding::experiment::Part;
 use thalweg_lab::forwarding::frame::FrameSize;
 use thalweg_lab::forwarding::load::Scenario;
 
-use super::lab::{LabRouterArgs, LabRunArgs};
+use super::lab::{LabRouterArgs, LabRunArgs, number};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -63,18 +63,8 @@ fn frame_size(text: &str) -> Result<FrameSize, String> {
     FrameSize::new(bytes).map_err(|error| error.to_string())
 }
 
-fn number(text: &str, within: std::ops::RangeInclusive<f64>) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
-    let (least, most) = (within.start(), within.end());
-    if within.contains(&number) { Ok(number) } else { Err(format!("expected {least} to {most}")) }
-}
-
 fn share(text: &str) -> Result<f64, String> {
     number(text, 0.0..=0.5)
-}
-
-pub(super) fn seconds(text: &str) -> Result<f64, String> {
-    number(text, 0.01..=600.0)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -56,7 +56,7 @@ pub(crate) struct LabRouterArgs {
     )]
     models: Vec<String>,
     /// Seconds of a trial [default: below]
-    #[arg(long, value_name = "S", value_parser = super::forwarding::seconds)]
+    #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) trial: Option<f64>,
 }
 
@@ -93,4 +93,14 @@ pub(crate) enum RouterArg {
     Linux,
     /// This program
     Thalweg,
+}
+
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
+    number(text, 0.01..=600.0)
+}
+
+pub(super) fn number(text: &str, within: std::ops::RangeInclusive<f64>) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    let (least, most) = (within.start(), within.end());
+    if within.contains(&number) { Ok(number) } else { Err(format!("expected {least} to {most}")) }
 }

@@ -143,7 +143,8 @@ fn input(args: &LabModelsArgs, packets: u64) -> Result<Input, Failure> {
         (Some(path), Generated::Flood) => {
             let config = load_config(path)?;
             let made =
-                generate::flood_for(&config, packets, args.run.seed(0), &args.run.output("lab-models")).map_err(of_generated)?;
+                generate::flood_for(&config, packets, args.run.seed(0), &args.run.output("lab-models"))
+                    .map_err(of_generated)?;
             let description = format!("{}, through {}", made.description, path.display());
             Ok(Input { config, files: vec![made.input], description })
         }
@@ -152,7 +153,8 @@ fn input(args: &LabModelsArgs, packets: u64) -> Result<Input, Failure> {
             kind.name()
         ))),
         (None, kind) => {
-            let made = generate::generate(kind, packets, args.run.seed(0), &args.run.output("lab-models")).map_err(of_generated)?;
+            let made = generate::generate(kind, packets, args.run.seed(0), &args.run.output("lab-models"))
+                .map_err(of_generated)?;
             let config = load_config(&made.config.unwrap_or_default())?;
             Ok(Input { config, files: vec![made.input], description: made.description })
         }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::shim::{Device, DeviceFacts};
+use crate::live::LiveError;
 use crate::live::link::{LinkFacts, Links, ReadLink};
 use crate::live::packet::exclusive::Exclusive;
-use crate::live::LiveError;
 use thalweg_wire::MacAddr;
 
 /// Drivers of DPDK's that work by an interface of the kernel's, and share it with the host.
