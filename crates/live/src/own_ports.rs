@@ -232,7 +232,7 @@ mod tests {
 
     fn frame(protocol: u8, source: [u8; 4], destination: [u8; 4], segment: &[u8]) -> Vec<u8> {
         let mut frame = vec![2; 12];
-        frame.extend([8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0]);
+        frame.extend([8, 0, 0x45, 0, 0, 20 + segment.len() as u8, 0, 0, 0, 0, 64, protocol, 0, 0]);
         frame.extend(source);
         frame.extend(destination);
         frame.extend(segment);
