@@ -108,7 +108,7 @@ mod tests {
     fn schema() -> String {
         let mut text = "\
 // A flow record, or a part of a flow's life: what it did since it began or was last reported. The sum of all records of a
-// flow is the flow. This is the value of a message in Kafka with `format=protobuf`; see docs/kafka.md.
+// flow is the flow. This is the value of a message in Kafka with `format=protobuf`; see docs/export.md.
 //
 // A field that is absent is not known. Times are nanoseconds since the Unix epoch. Addresses are 4 bytes of IPv4 or 16 of
 // IPv6, in network order. Numbers are never used again for something else.
