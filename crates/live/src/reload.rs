@@ -24,9 +24,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use thalweg_config::{PortConfig, RouterConfig};
 use thalweg_dataplane::egress::EgressConfig;
 use thalweg_node::BuildError;
-use thalweg_node::config::{PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::live::{LiveTables, PortLink, RouteChange, RouteCounts, RouteDifference};
 use thalweg_node::plan::{Migrated, NextPlan};

@@ -4,7 +4,6 @@
 //! so that sending to one is no special case; the network and broadcast addresses of connected networks
 //! become routes to a drop (RFC 2644: directed broadcasts are not forwarded).
 
-use crate::config::{self, RouteTarget, RouterConfig};
 use crate::plan::{Filters, Nat, RouterParts, RouterPlan};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::collections::{HashMap, HashSet};
@@ -12,6 +11,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use thalweg_base::DropReason;
+use thalweg_config::{self as config, RouteTarget, RouterConfig};
 use thalweg_dataplane::acl::{AccessList, AclBindings, AclError, AclSet};
 use thalweg_dataplane::classify::{Classifier, Match};
 use thalweg_dataplane::ingress::{BroadcastSet, Ingress, PortGuess};

@@ -15,7 +15,7 @@
 
 use thalweg_dataplane::egress::{BURST_BYTES_MAX, EgressClass, EgressConfig, EgressService};
 
-use crate::config::{Class, PortEgress, PortIndex, RouterConfig, Service};
+use thalweg_config::{Class, PortEgress, PortIndex, RouterConfig, Service};
 
 const BURST_NS: u64 = 1_000_000;
 const LIMIT_WEIGHTED_NS: u64 = 250_000_000;

@@ -1,7 +1,6 @@
 //! One router: from its configuration to the plan that an execution model runs.
 //!
-//! - [`config`]: what a file may say, and every way to get it wrong; plain data.
-//! - `build`: from that data to look-up tables, next hops, shards and classes.
+//! - `build`: from a configuration to look-up tables, next hops, shards and classes.
 //! - [`egress`]: from classes and rates to the queues of each port.
 //! - [`fib`]: from best routes to what forwards packets, the data plane's tables or the kernel's.
 //! - [`forwarding`]: keeping it so, on a thread of its own behind a bounded queue.
@@ -11,12 +10,10 @@
 //! - [`trace`]: what the stages would do with a packet that somebody describes.
 //! - [`plan`]: the stages in order, with the scope of the state each touches.
 //!
-//! Where packets come from and go to is somebody else's business: nothing here opens a file, except the
-//! configuration and its route files.
+//! Where packets come from and go to is somebody else's business: nothing here opens a file.
 
 mod build;
 pub mod capture;
-pub mod config;
 pub mod control;
 pub mod egress;
 pub mod fib;

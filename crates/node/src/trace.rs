@@ -16,10 +16,10 @@ pub use grammar::{PacketSpec, Part};
 
 pub use crate::words::SpecError;
 
-use crate::config::PortIndex;
 use crate::live::PortLink;
 #[cfg(doc)]
 use crate::plan::RouterPlan;
+use thalweg_config::PortIndex;
 
 /// What one stage would do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::config::DSCP_NAMES;
+use thalweg_config::DSCP_NAMES;
 
 /// Flags of TCP by name.
 pub(crate) const TCP_FLAGS: [(&str, u8); 6] =

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, XorShift64Star};
+use thalweg_config::{ConfigSource, RouterConfig};
 use thalweg_dataplane::acl::RuleCount;
 use thalweg_dataplane::nat::{NatCounters, NatLogging};
 use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
@@ -13,7 +14,6 @@ use thalweg_flow::application::Labeling;
 use thalweg_flow::export::NatEvent;
 use thalweg_flow::{FlowRecord, MeterOptions, MeterTotals};
 use thalweg_node::Routes;
-use thalweg_node::config::{ConfigSource, RouterConfig};
 use thalweg_node::plan::{RecordOutlet, RouterPlan};
 use thalweg_wire::checksum;
 

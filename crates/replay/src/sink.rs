@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use thalweg_base::Chunk;
+use thalweg_config::RouterConfig;
 use thalweg_dataplane::vlan::{EgressTags, TAG_BYTES};
 use thalweg_exec::Sink;
-use thalweg_node::config::RouterConfig;
 use thalweg_ports::{OutputError, PacketOut, PortCaptures, PortNames, TraceOutput};
 use thalweg_wire::trace::FieldOrder;
 

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 use thalweg_base::DropReason;
-use thalweg_node::config::{
+use thalweg_config::{
     BlockAllocation, Class, DSCP_NAMES, Filtering, ForwardProtocol, HostLimits, MacAddress, Match, Meter,
     NatConfig, NatRefusal, Policer, PortConfig, PortIndex, PortSelection, RedAction, RouteTarget,
     RouterConfig, Service, SubscriberConfig,

@@ -32,7 +32,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde_json::{Value, json};
-use thalweg_node::config::{ConfigErrors, ConfigSource, RouterConfig};
+use thalweg_config::{ConfigErrors, ConfigSource, RouterConfig};
 use thalweg_probe::{ProbeError, ProbeSummary};
 use thalweg_replay::{ReplayError, summary::ReplaySummary};
 

@@ -1,7 +1,7 @@
 //! Ports that come, go and change their interface, VLAN or mirror while the router runs.
 //!
 //! A port keeps its number for as long as the router runs, so nothing that is known of the others has to move: see
-//! [`ConfigSource::config_in_places`](thalweg_node::config::ConfigSource::config_in_places).
+//! [`ConfigSource::config_in_places`](thalweg_config::ConfigSource::config_in_places).
 //!
 //! | step | what | can it fail |
 //! |---|---|---|
@@ -14,10 +14,10 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use thalweg_config::{Driver, PortConfig, RouterConfig};
 use thalweg_dataplane::nat::EndedBy;
 use thalweg_dataplane::neighbor::PortIdentity;
 use thalweg_dataplane::vlan::VlanTable;
-use thalweg_node::config::{Driver, PortConfig, RouterConfig};
 use thalweg_node::{inside_networks, sub_interfaces};
 use thalweg_ports::live::SourceWaker;
 

@@ -15,9 +15,9 @@ use super::{
     ArpView, CaptureClient, CaptureRequest, CaptureSummary, FibFilter, Identity, Line, PacketStatus, Request,
     RouteFilter, StatusView, capture,
 };
-use crate::config::OnStop;
 use crate::forwarding::{FibView, Forwarding};
 use crate::speaker::Speaker;
+use thalweg_config::OnStop;
 
 /// Clients served at once; further ones are told to come again.
 const CLIENTS_MAX: usize = 32;

@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::ByFamily;
-use crate::config::{RouterConfig, masked};
+use thalweg_config::{RouterConfig, masked};
 
 /// How many of something work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,10 +11,10 @@ use thalweg_base::{IpPrefix, Prefix};
 use super::ground::{self, Alternatives, alternatives_of};
 use super::{Forwarding, ForwardingView, Inbox, KernelSyncView, Task, rescan, view_of};
 use crate::BuildError;
-use crate::config::{NextHopCheck, RouteTarget, RouterConfig};
 use crate::fib::{Outlet, OutletConfig, Underlay, UnderlayRoute, UnderlayTarget, Way};
 use crate::live::LiveTables;
 use crate::speaker::Speaker;
+use thalweg_config::{NextHopCheck, RouteTarget, RouterConfig};
 
 /// How long the thread waits before it looks whether it is still wanted; it is woken for anything else.
 const WAIT: Duration = Duration::from_secs(10);

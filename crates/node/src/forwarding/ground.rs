@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use thalweg_base::IpPrefix;
 
 use super::fib::routes_with;
-use crate::config::{NextHop, RouteTarget, RouterConfig};
 use crate::fib::UnderlayTarget;
 use crate::live::LiveTables;
+use thalweg_config::{NextHop, RouteTarget, RouterConfig};
 
 /// Configured routes that have more than one way, and those of them that go another than the first.
 #[derive(Debug, Default)]

@@ -35,8 +35,8 @@ use thalweg_dataplane::route::{NextHops, Router};
 
 use super::others::Others;
 use crate::BuildError;
-use crate::config::{MacAddress, RouterConfig};
 use crate::fib::{BaseRoutes, DEFAULTS, FibTables, HopNumber, Install, RouteInstaller, Way};
+use thalweg_config::{MacAddress, RouterConfig};
 
 pub use neighbors::PortLink;
 pub(super) use neighbors::{Group, Path};

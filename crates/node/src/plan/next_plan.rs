@@ -16,7 +16,7 @@ use thalweg_dataplane::route::Router;
 use super::{Nat, RecordOutlet, RouterPlan, lock};
 use crate::BuildError;
 use crate::build::{labeler, nat_settings};
-use crate::config::{NatConfig, RouterConfig};
+use thalweg_config::{NatConfig, RouterConfig};
 
 /// A plan that waits for the end of the one before it.
 pub struct NextPlan {

@@ -385,7 +385,7 @@ impl Speaker {
 }
 
 /// Whom selection waits for: those the predecessor had sessions with, or all that may keep our routes.
-pub(super) fn awaited(restart: Restart, config: &crate::config::BgpConfig) -> Vec<RestartNeighbor> {
+pub(super) fn awaited(restart: Restart, config: &thalweg_config::BgpConfig) -> Vec<RestartNeighbor> {
     restart.neighbors.unwrap_or_else(|| {
         let wanted = config
             .neighbors

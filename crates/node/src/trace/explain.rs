@@ -9,9 +9,9 @@ use thalweg_dataplane::reverse_path::ReversePathMode;
 use thalweg_text::units::{counted, exact_bit_rate};
 
 use super::{PacketSpec, SpecError, Surroundings, TraceStep, TraceView};
-use crate::config::{PortConfig, PortIndex, RedAction, RouterConfig, Service};
 use crate::egress::{egress_config, has_queues};
 use crate::plan::{RouterPlan, Traced, TracedStage};
+use thalweg_config::{PortConfig, PortIndex, RedAction, RouterConfig, Service};
 
 const ETHERNET: usize = 14;
 
@@ -38,7 +38,7 @@ pub fn explain(
 
 /// The port that is named, by itself or by its interface.
 fn port_of(config: &RouterConfig, spec: &PacketSpec) -> Result<PortIndex, SpecError> {
-    let interface = |port: &crate::config::PortConfig| {
+    let interface = |port: &thalweg_config::PortConfig| {
         port.interface.as_ref().is_some_and(|interface| interface.name == spec.port)
     };
     let by_name = config.ports.iter().position(|port| port.name == spec.port && !port.is_vacant());

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
+use thalweg_config::{PortIndex, RouterConfig};
 use thalweg_dataplane::egress::{EgressClass, EgressConfig, EgressService};
-use thalweg_node::config::{PortIndex, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_text::units::{count, exact_bit_rate, exact_bytes};
 

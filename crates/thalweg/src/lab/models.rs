@@ -9,10 +9,10 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use thalweg_config::RouterConfig;
 use thalweg_lab::models::{self, Cell, CellRun, Grid, Outcome, Progress, RunOptions, SERIAL};
 use thalweg_lab::report::Origin;
 use thalweg_lab::workload::generate::{self, Generated};
-use thalweg_node::config::RouterConfig;
 use thalweg_replay::summary::{ClassSummary, NatSummary, PortSummary};
 use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, ReplaySummary, Work};
 use thalweg_text::units::count;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use thalweg_base::IpPrefix;
-use thalweg_node::config::{BgpConfig, NextHopCheck};
+use thalweg_config::{BgpConfig, NextHopCheck};
 use thalweg_node::fib::{Outlet, OutletConfig};
 use thalweg_node::forwarding::{
     FibRouteView, FibView, Forwarding, ForwardingView, Inbox, KernelView, Task, rescan, view_of,

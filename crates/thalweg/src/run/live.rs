@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::Value;
+use thalweg_config::{Class, Meter, PortConfig, RedAction, RouterConfig, WorkersConfig};
 use thalweg_dataplane::neighbor::NeighborView;
 use thalweg_dataplane::police::ColorCounts;
 use thalweg_exec::{ModelOptions, Priority};
@@ -18,7 +19,6 @@ use thalweg_flow::MeterTotals;
 use thalweg_live::{
     KernelNeighborCounts, LiveOptions, LiveRouter, NeighborSource, PortStatus, Tables, WorkerStatus,
 };
-use thalweg_node::config::{Class, Meter, PortConfig, RedAction, RouterConfig, WorkersConfig};
 use thalweg_node::control::{
     AclRuleView, ArpView, CaptureClient, CaptureRequest, CaptureSummary, CountersView, FlowCacheView,
     FlowOutletView, LiveControl, NatUse, PacketStatus, PolicerView, PortView, QueueView, ReceiveQueueView,

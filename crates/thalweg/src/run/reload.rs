@@ -9,7 +9,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use thalweg_node::config::{BgpConfig, ConfigErrors, ConfigSource, LearnedAddress, RouterConfig};
+use thalweg_config::{BgpConfig, ConfigErrors, ConfigSource, LearnedAddress, RouterConfig};
 use thalweg_node::control::{Identity, Reload};
 use thalweg_node::speaker::Speaker;
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use thalweg_node::config::OnStop;
+use thalweg_config::OnStop;
 
 /// Says when to stop, and how.
 #[derive(Default)]

@@ -105,7 +105,12 @@ fn converse(socket: &UdpSocket, to: (&str, u16), flow: u64, bytes: Range<usize>)
         let length =
             socket.recv(&mut buffer).unwrap_or_else(|why| panic!("flow {flow}, {due} of {sent}: {why}"));
         let got = numbers(&buffer);
-        assert!(got == [flow, due], "{got:?} instead of {:?} to {to:?}, then {:?}", [flow, due], rest(socket));
+        assert!(
+            got == [flow, due],
+            "{got:?} instead of {:?} to {to:?}, then {:?}",
+            [flow, due],
+            rest(socket)
+        );
         assert_eq!(length, bytes_of(due));
         due += 1;
     }

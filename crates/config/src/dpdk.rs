@@ -10,10 +10,10 @@
 //! mbufs = 4096                           # frames that there is memory for, of each port, each way
 //! ```
 
-use super::diagnostic::ErrorKind;
-use super::ports::Ports;
-use super::reader::{Reader, Section};
-use super::types::{DpdkConfig, Driver};
+use crate::diagnostic::ErrorKind;
+use crate::ports::Ports;
+use crate::reader::{Reader, Section};
+use crate::types::{DpdkConfig, Driver};
 
 /// Fewer would be all in rings.
 const MBUFS: std::ops::RangeInclusive<u64> = 2048..=4_194_304;
@@ -24,7 +24,7 @@ const DEVICE_MAX: usize = 1024;
 const ENDING: [&str; 2] = ["-h", "--help"];
 
 /// Reads the section.
-pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -> DpdkConfig {
+pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -> DpdkConfig {
     let mut config = DpdkConfig::default();
     let Some(item) = root.take("dpdk") else { return config };
     let Some(mut section) = reader.section(&item, "[dpdk]".to_owned()) else { return config };
@@ -39,7 +39,7 @@ pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -
         config.mbufs = reader.integer(&mbufs, MBUFS, "frames").map_or(config.mbufs, |number| number as u32);
     }
     section.finish(reader);
-    let is_used = |port: &super::types::PortConfig| {
+    let is_used = |port: &crate::types::PortConfig| {
         port.interface.as_ref().is_some_and(|interface| interface.driver == Driver::Dpdk)
     };
     if !ports.configs.iter().any(is_used) {
@@ -55,7 +55,7 @@ fn argument(text: &str) -> Result<String, &'static str> {
 }
 
 /// A device with what its driver is told. A place on the PCI bus gets its domain.
-pub(super) fn device(text: &str) -> Result<String, &'static str> {
+pub(crate) fn device(text: &str) -> Result<String, &'static str> {
     const EXPECTED: &str = "a virtual device of DPDK's (\"net_af_packet0,iface=eth0\") or a place on the PCI bus (\"0000:03:00.0\")";
     let name = name_of(text);
     let rest = &text[name.len()..];
@@ -73,7 +73,7 @@ pub(super) fn device(text: &str) -> Result<String, &'static str> {
 }
 
 /// The name of a device, without what its driver is told.
-pub(super) fn name_of(device: &str) -> &str {
+pub(crate) fn name_of(device: &str) -> &str {
     device.split(',').next().unwrap_or_default()
 }
 

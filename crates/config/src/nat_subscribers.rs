@@ -12,10 +12,10 @@
 
 use ipnet::{IpNet, Ipv4Net};
 
-use super::diagnostic::ErrorKind;
-use super::reader::{At, Reader, Section};
-use super::types::{BlockAllocation, PortRange, SubscriberConfig};
-use super::values;
+use crate::diagnostic::ErrorKind;
+use crate::reader::{At, Reader, Section};
+use crate::types::{BlockAllocation, PortRange, SubscriberConfig};
+use crate::values;
 
 const BLOCKS_DEFAULT: u32 = 4;
 const HOLD_MAX_S: u64 = 24 * 3600;
@@ -24,15 +24,15 @@ const HOLD_MAX_S: u64 = 24 * 3600;
 const BLOCKS_PER_SHARD: u32 = 8;
 
 /// What was read, and what the rest of `[nat]` has to know of it.
-pub(super) struct Read {
-    pub(super) config: SubscriberConfig,
+pub(crate) struct Read {
+    pub(crate) config: SubscriberConfig,
     /// Whole blocks in the port range of each public address.
-    pub(super) blocks: u32,
+    pub(crate) blocks: u32,
 }
 
 impl Read {
     /// Shards if nobody says how many.
-    pub(super) fn shards_default(&self) -> u16 {
+    pub(crate) fn shards_default(&self) -> u16 {
         let each = match self.config.allocation {
             BlockAllocation::Dynamic => BLOCKS_PER_SHARD,
             BlockAllocation::Deterministic(_) => 1,
@@ -42,7 +42,7 @@ impl Read {
 }
 
 /// Reads `[nat.subscribers]`; `None` if it is not there or has no use because of mistakes.
-pub(super) fn read(
+pub(crate) fn read(
     reader: &mut Reader,
     nat: &mut Section<'_>,
     ports: &At<PortRange>,

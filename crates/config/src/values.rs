@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
 use ipnet::IpNet;
 
-use super::types::{MacAddress, PortRange};
+use crate::types::{MacAddress, PortRange};
 
 /// What a parser expected.
 type Expected = &'static str;
 
 /// `02:00:00:00:00:01`, of a single neighbor.
-pub(super) fn mac(text: &str) -> Result<MacAddress, Expected> {
+pub(crate) fn mac(text: &str) -> Result<MacAddress, Expected> {
     const EXPECTED: Expected = "a unicast MAC address, such as \"02:00:00:00:00:01\"";
     let mut address = [0u8; 6];
     let mut parts = text.split([':', '-']);
@@ -25,23 +25,23 @@ pub(super) fn mac(text: &str) -> Result<MacAddress, Expected> {
 }
 
 /// An IPv4 or IPv6 address.
-pub(super) fn address(text: &str) -> Result<IpAddr, Expected> {
+pub(crate) fn address(text: &str) -> Result<IpAddr, Expected> {
     text.parse().map_err(|_| "an IPv4 or IPv6 address")
 }
 
 /// An IPv4 address.
-pub(super) fn address_v4(text: &str) -> Result<Ipv4Addr, Expected> {
+pub(crate) fn address_v4(text: &str) -> Result<Ipv4Addr, Expected> {
     text.parse().map_err(|_| "an IPv4 address")
 }
 
 /// An IPv4 address and port.
-pub(super) fn socket_v4(text: &str) -> Result<SocketAddrV4, Expected> {
+pub(crate) fn socket_v4(text: &str) -> Result<SocketAddrV4, Expected> {
     const EXPECTED: Expected = "an IPv4 address and port, such as \"192.168.1.10:80\"";
     text.parse().ok().filter(|to: &SocketAddrV4| to.port() != 0).ok_or(EXPECTED)
 }
 
 /// A router's own address with the prefix length of its network.
-pub(super) fn interface_address(text: &str) -> Result<IpNet, Expected> {
+pub(crate) fn interface_address(text: &str) -> Result<IpNet, Expected> {
     let net: IpNet = text.parse().map_err(|_| "an address with prefix length, such as \"192.0.2.1/24\"")?;
     let is_reserved = |address: Ipv4Addr| address.octets()[0] == 0 || address.octets()[0] >= 240;
     if !is_unicast(net.addr()) || matches!(net, IpNet::V4(v4) if is_reserved(v4.addr())) {
@@ -60,19 +60,19 @@ pub(super) fn interface_address(text: &str) -> Result<IpNet, Expected> {
 }
 
 /// Whether one neighbor can have this address.
-pub(super) fn is_unicast(address: IpAddr) -> bool {
+pub(crate) fn is_unicast(address: IpAddr) -> bool {
     let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
     !(address.is_loopback() || address.is_multicast() || address.is_unspecified() || broadcast)
 }
 
 /// A prefix with no bits set beyond its length.
-pub(super) fn prefix(text: &str) -> Result<IpNet, Expected> {
+pub(crate) fn prefix(text: &str) -> Result<IpNet, Expected> {
     let net: IpNet = text.parse().map_err(|_| "a prefix, such as \"10.0.0.0/8\" or \"2001:db8::/32\"")?;
     if net.trunc() == net { Ok(net) } else { Err("a prefix without bits set beyond its length") }
 }
 
 /// `80` or `8080-8090`.
-pub(super) fn port_range(text: &str) -> Result<PortRange, Expected> {
+pub(crate) fn port_range(text: &str) -> Result<PortRange, Expected> {
     const EXPECTED: Expected = "a port from 1 to 65535 or a range, such as \"8080-8090\"";
     let port = |part: &str| part.trim().parse::<u16>().ok().filter(|p| *p != 0).ok_or(EXPECTED);
     let (first, last) = text.split_once('-').unwrap_or((text, text));
@@ -81,7 +81,7 @@ pub(super) fn port_range(text: &str) -> Result<PortRange, Expected> {
 }
 
 /// `2 Mbit/s` in bits per second; thousands are 1000.
-pub(super) fn rate(text: &str) -> Result<u64, Expected> {
+pub(crate) fn rate(text: &str) -> Result<u64, Expected> {
     const EXPECTED: Expected = "a rate above zero, such as \"2 Mbit/s\", or bits per second as a number";
     const UNITS: &[(&str, u64)] = &[
         ("bit/s", 1),
@@ -94,7 +94,7 @@ pub(super) fn rate(text: &str) -> Result<u64, Expected> {
 }
 
 /// `64 KiB` in bytes.
-pub(super) fn size(text: &str) -> Result<u64, Expected> {
+pub(crate) fn size(text: &str) -> Result<u64, Expected> {
     const EXPECTED: Expected = "a size, such as \"64 KiB\", or bytes as a number";
     const UNITS: &[(&str, u64)] = &[
         ("B", 1),
@@ -156,12 +156,12 @@ pub const DSCP_NAMES: &[(&str, u8)] = &[
 ];
 
 /// The DSCP with this name.
-pub(super) fn dscp(text: &str) -> Option<u8> {
+pub(crate) fn dscp(text: &str) -> Option<u8> {
     DSCP_NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, value)| *value)
 }
 
 /// IP protocols by name (IANA assigned Internet protocol numbers).
-pub(super) const PROTOCOLS: &[(&str, u8)] = &[
+pub(crate) const PROTOCOLS: &[(&str, u8)] = &[
     ("icmp", 1),
     ("igmp", 2),
     ("tcp", 6),

@@ -23,11 +23,11 @@ use thalweg_bgp::session::config::{NeighborConfig, RemoteAs};
 use thalweg_wire::bgp::{Origin, attribute};
 use toml::de::DeValue;
 
-use super::diagnostic::ErrorKind;
-use super::policy::{COMMUNITY, Policies, community_value, unknown};
-use super::policy_rules::ORIGINS;
-use super::reader::{At, Item, Reader, Section};
-use super::values;
+use crate::diagnostic::ErrorKind;
+use crate::policy::{COMMUNITY, Policies, community_value, unknown};
+use crate::policy_rules::ORIGINS;
+use crate::reader::{At, Item, Reader, Section};
+use crate::values;
 
 /// The neighbor of a test that names none (addresses and AS numbers for documentation).
 const PEER_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -36,7 +36,7 @@ const PEER_AS: u32 = 64_496;
 const LOCAL_AS: u32 = 64_511;
 
 /// Runs all tests; how many succeeded. Failures are errors of the configuration.
-pub(super) fn run(
+pub(crate) fn run(
     reader: &mut Reader,
     policies: &mut Policies<'_>,
     neighbors: &[Arc<NeighborConfig>],

@@ -36,15 +36,15 @@ use std::ops::Range;
 
 use thalweg_wire::application::{self, APPLICATIONS};
 
-use super::diagnostic::{ErrorKind, nearest, one_of};
-use super::egress::{self, ClassQueue};
-use super::nat::port_range;
-use super::ports::Ports;
-use super::reader::{At, Item, Reader, Section, integer_of};
-use super::types::{
+use crate::diagnostic::{ErrorKind, nearest, one_of};
+use crate::egress::{self, ClassQueue};
+use crate::nat::port_range;
+use crate::ports::Ports;
+use crate::reader::{At, Item, Reader, Section, integer_of};
+use crate::types::{
     Class, ClassIndex, Match, Meter, Policer, PortRange, QosConfig, RedAction, Service, ValidateConfig,
 };
-use super::values;
+use crate::values;
 
 /// A packet carries its class in a byte.
 const CLASSES_MAX: usize = 256;
@@ -55,7 +55,7 @@ const RATE_MAX_BPS: u64 = 1 << 50;
 const DEFAULT: &str = "default";
 
 /// Reads `[qos]`.
-pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -> QosConfig {
+pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -> QosConfig {
     let mut classes: Vec<(Class, Range<usize>)> = Vec::new();
     let mut egress = None;
     if let Some(item) = root.take("qos")
@@ -81,7 +81,7 @@ pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -
 }
 
 /// Reads `[validate]`.
-pub(super) fn read_validate(reader: &mut Reader, root: &mut Section<'_>) -> ValidateConfig {
+pub(crate) fn read_validate(reader: &mut Reader, root: &mut Section<'_>) -> ValidateConfig {
     let mut validate = ValidateConfig::default();
     if let Some(item) = root.take("validate")
         && let Some(mut section) = reader.section(&item, "[validate]".to_owned())
@@ -126,7 +126,7 @@ fn read_class(
     classes.push((Class { name, service, matches, policer, queue }, span));
 }
 
-pub(super) fn parse_name(text: &str) -> Result<String, &'static str> {
+pub(crate) fn parse_name(text: &str) -> Result<String, &'static str> {
     let is_allowed = |c: char| c.is_alphanumeric() || "-_. ".contains(c);
     if !text.trim().is_empty() && text.chars().count() <= 64 && text.chars().all(is_allowed) {
         Ok(text.to_owned())
@@ -221,7 +221,7 @@ fn check_match(reader: &mut Reader, matched: &Match, span: &Range<usize>) {
 }
 
 /// No packet has a source of one family and a destination of the other.
-pub(super) fn check_families(
+pub(crate) fn check_families(
     reader: &mut Reader,
     sources: &[ipnet::IpNet],
     destinations: &[ipnet::IpNet],
@@ -240,7 +240,7 @@ pub(super) fn check_families(
 }
 
 /// The values of a key that is one value or a list of them.
-pub(super) fn read_list<T>(
+pub(crate) fn read_list<T>(
     reader: &mut Reader,
     section: &mut Section<'_>,
     key: &'static str,
@@ -252,11 +252,11 @@ pub(super) fn read_list<T>(
     }
 }
 
-pub(super) fn read_prefix(reader: &mut Reader, item: &Item<'_>) -> Option<ipnet::IpNet> {
+pub(crate) fn read_prefix(reader: &mut Reader, item: &Item<'_>) -> Option<ipnet::IpNet> {
     reader.parse(item, values::prefix).map(|at| at.value)
 }
 
-pub(super) fn read_dscp(reader: &mut Reader, item: &Item<'_>) -> Option<u8> {
+pub(crate) fn read_dscp(reader: &mut Reader, item: &Item<'_>) -> Option<u8> {
     if integer_of(item.value).is_some() {
         return reader.integer(item, 0..=63, "").map(|n| n as u8);
     }
@@ -288,7 +288,7 @@ fn read_application(reader: &mut Reader, item: &Item<'_>) -> Option<u8> {
     found.map(|application| application.code)
 }
 
-pub(super) fn read_protocol(reader: &mut Reader, item: &Item<'_>) -> Option<u8> {
+pub(crate) fn read_protocol(reader: &mut Reader, item: &Item<'_>) -> Option<u8> {
     if integer_of(item.value).is_some() {
         return reader.integer(item, 0..=255, "").map(|n| n as u8);
     }
@@ -413,7 +413,7 @@ fn read_red(reader: &mut Reader, section: &mut Section<'_>) -> RedAction {
     }
 }
 
-pub(super) fn read_rate(reader: &mut Reader, item: &Item<'_>) -> Option<At<u64>> {
+pub(crate) fn read_rate(reader: &mut Reader, item: &Item<'_>) -> Option<At<u64>> {
     if integer_of(item.value).is_some() {
         let value = reader.integer(item, 1..=RATE_MAX_BPS, "bits per second")?;
         return Some(At { value, span: item.span.clone() });
@@ -422,7 +422,7 @@ pub(super) fn read_rate(reader: &mut Reader, item: &Item<'_>) -> Option<At<u64>>
     within(reader, item, rate, RATE_MAX_BPS, "at most 1125 Tbit/s")
 }
 
-pub(super) fn read_size(reader: &mut Reader, item: &Item<'_>) -> Option<At<u64>> {
+pub(crate) fn read_size(reader: &mut Reader, item: &Item<'_>) -> Option<At<u64>> {
     if integer_of(item.value).is_some() {
         let value = reader.integer(item, 0..=BURST_MAX_BYTES, "bytes")?;
         return Some(At { value, span: item.span.clone() });

@@ -8,15 +8,15 @@
 
 use thalweg_exec::Priority;
 
-use super::diagnostic::ErrorKind;
-use super::reader::{Reader, Section};
-use super::types::WorkersConfig;
+use crate::diagnostic::ErrorKind;
+use crate::reader::{Reader, Section};
+use crate::types::WorkersConfig;
 
 /// What the kernel's sets of cores hold.
 const CORES_MAX: u64 = 1024;
 
 /// Reads the section.
-pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>) -> WorkersConfig {
+pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>) -> WorkersConfig {
     let mut workers = WorkersConfig::default();
     let Some(item) = root.take("workers") else { return workers };
     let Some(mut section) = reader.section(&item, "[workers]".to_owned()) else { return workers };

@@ -19,11 +19,11 @@ use thalweg_bgp::session::config::{
 };
 use toml::de::DeValue;
 
-use super::bgp::prefix;
-use super::diagnostic::ErrorKind;
-use super::policy_rules::{FAMILIES, ROLES};
-use super::reader::{At, Item, Reader, Section};
-use super::values;
+use crate::bgp::prefix;
+use crate::diagnostic::ErrorKind;
+use crate::policy_rules::{FAMILIES, ROLES};
+use crate::reader::{At, Item, Reader, Section};
+use crate::values;
 
 /// Longest key of TCP MD5 signatures (Linux's TCP_MD5SIG_MAXKEYLEN).
 const PASSWORD_MAX: usize = 80;
@@ -35,16 +35,16 @@ const RESTART_TIME_MAX_S: u64 = 4095;
 const ADD_PATHS_MAX: u64 = 64;
 
 /// Rule sets in order, with their places.
-pub(super) type Chain = Vec<At<Arc<str>>>;
+pub(crate) type Chain = Vec<At<Arc<str>>>;
 
 /// Values as far as they were given.
 #[derive(Clone, Default)]
-pub(super) struct Settings {
-    pub(super) remote_as: Option<At<RemoteAs>>,
-    pub(super) import: Option<Chain>,
-    pub(super) export: Option<Chain>,
-    pub(super) local_address: Option<At<IpAddr>>,
-    pub(super) role: Option<At<Role>>,
+pub(crate) struct Settings {
+    pub(crate) remote_as: Option<At<RemoteAs>>,
+    pub(crate) import: Option<Chain>,
+    pub(crate) export: Option<Chain>,
+    pub(crate) local_address: Option<At<IpAddr>>,
+    pub(crate) role: Option<At<Role>>,
     description: Option<String>,
     enabled: Option<bool>,
     passive: Option<bool>,
@@ -125,7 +125,7 @@ fn seconds<T: TryFrom<u64>>(
 
 impl Settings {
     /// Takes every shared key of a section.
-    pub(super) fn read(reader: &mut Reader, section: &mut Section<'_>) -> Self {
+    pub(crate) fn read(reader: &mut Reader, section: &mut Section<'_>) -> Self {
         let r = reader;
         Self {
             remote_as: None,
@@ -191,7 +191,7 @@ impl Settings {
     }
 
     /// These, and where nothing was said, those of the group or of `[bgp]`.
-    pub(super) fn or(self, outer: &Self) -> Self {
+    pub(crate) fn or(self, outer: &Self) -> Self {
         macro_rules! first {
             ($($field:ident),* $(,)?) => {
                 Self { $($field: self.$field.or_else(|| outer.$field.clone())),* }
@@ -244,17 +244,17 @@ impl Settings {
     }
 
     /// Where it says that forwarding goes on while the daemon is away, if it does.
-    pub(super) fn promises_forwarding(&self) -> Option<Range<usize>> {
+    pub(crate) fn promises_forwarding(&self) -> Option<Range<usize>> {
         self.graceful_restart.as_ref()?.promised.clone()
     }
 
     /// Which families were asked for.
-    pub(super) fn families(&self) -> Option<[bool; 2]> {
+    pub(crate) fn families(&self) -> Option<[bool; 2]> {
         self.families
     }
 
     /// Fills in what was given.
-    pub(super) fn apply(&self, config: &mut NeighborConfig) {
+    pub(crate) fn apply(&self, config: &mut NeighborConfig) {
         fn set<T: Clone>(to: &mut T, from: &Option<T>) {
             if let Some(value) = from {
                 to.clone_from(value);
@@ -319,7 +319,7 @@ impl Settings {
     }
 
     /// Values that do not fit together. `kind`: whether the neighbor is in our AS, if that is known.
-    pub(super) fn check(&self, reader: &mut Reader, config: &NeighborConfig, internal: Option<bool>) {
+    pub(crate) fn check(&self, reader: &mut Reader, config: &NeighborConfig, internal: Option<bool>) {
         let mut conflict = |span: &Range<usize>, message: String, expected: &str| {
             reader.error(ErrorKind::Conflict, span, message, expected);
         };
@@ -547,14 +547,14 @@ fn graceful_restart(reader: &mut Reader, item: &Item<'_>) -> Option<GracefulRest
 }
 
 /// A neighbor's AS: one, several (for dynamic neighbors), or any.
-pub(super) fn remote_as(reader: &mut Reader, item: &Item<'_>) -> Option<At<RemoteAs>> {
+pub(crate) fn remote_as(reader: &mut Reader, item: &Item<'_>) -> Option<At<RemoteAs>> {
     let value = match item.value {
         DeValue::Integer(_) => RemoteAs::One(reader.integer(item, 1..=u64::from(u32::MAX), "")? as u32),
         DeValue::String(text) if text == "any" => RemoteAs::Any,
         DeValue::String(_) | DeValue::Array(_) => {
             let mut ranges = Vec::new();
             for entry in reader.filled_list(item) {
-                ranges.push(super::policy::as_range(reader, &entry)?.into_inner());
+                ranges.push(crate::policy::as_range(reader, &entry)?.into_inner());
             }
             RemoteAs::AnyOf(ranges)
         }

@@ -58,8 +58,8 @@ pub struct BgpConfig {
     /// Policies by the names of their rule sets: every combination that a neighbor or group has.
     pub policies: BTreeMap<Vec<Arc<str>>, Arc<Policy>>,
     /// What a neighbor without policy has: everything inside our AS, nothing outside (RFC 8212).
-    pub(super) accept: Arc<Policy>,
-    pub(super) reject: Arc<Policy>,
+    pub(crate) accept: Arc<Policy>,
+    pub(crate) reject: Arc<Policy>,
 }
 
 /// Where best routes go.

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use thalweg_node::config::{
+use thalweg_config::{
     BlockAllocation, ConfigSource, Driver, Filtering, ForwardProtocol, LearnedAddress, Meter, NatRefusal,
     NatTimeouts, NextHop, NextHopCheck, PortRange, PortSelection, RedAction, RouteTarget, RouterConfig,
     Service, SubscriberConfig,

@@ -9,24 +9,24 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::diagnostic::{Diagnostic, ErrorKind, Severity, SourceText, nearest, one_of};
+use crate::diagnostic::{Diagnostic, ErrorKind, Severity, SourceText, nearest, one_of};
 
 /// Findings of one kind of mistake repeated over a large file stop here.
 const FINDINGS_MAX: usize = 100;
 
 /// The file being read and what was found in it so far.
-pub(super) struct Reader {
-    pub(super) source: SourceText,
-    pub(super) findings: Vec<(usize, Diagnostic)>,
+pub(crate) struct Reader {
+    pub(crate) source: SourceText,
+    pub(crate) findings: Vec<(usize, Diagnostic)>,
 }
 
 impl Reader {
-    pub(super) fn new(source: SourceText) -> Self {
+    pub(crate) fn new(source: SourceText) -> Self {
         Self { source, findings: Vec::new() }
     }
 
     /// Records an error and hands it out for advice to be added.
-    pub(super) fn error(
+    pub(crate) fn error(
         &mut self,
         kind: ErrorKind,
         span: &Range<usize>,
@@ -38,7 +38,7 @@ impl Reader {
     }
 
     /// Records a warning.
-    pub(super) fn warning(
+    pub(crate) fn warning(
         &mut self,
         kind: ErrorKind,
         span: &Range<usize>,
@@ -51,7 +51,7 @@ impl Reader {
 
     /// Records a finding of another file at the place that names the file. Beyond the limit the last
     /// one is overwritten, so that memory stays bounded whatever the file says.
-    pub(super) fn push(&mut self, at: usize, diagnostic: Diagnostic) -> &mut Diagnostic {
+    pub(crate) fn push(&mut self, at: usize, diagnostic: Diagnostic) -> &mut Diagnostic {
         if self.findings.len() >= FINDINGS_MAX {
             self.findings.truncate(FINDINGS_MAX - 1);
         }
@@ -61,19 +61,19 @@ impl Reader {
     }
 
     /// "line 7": where something was first said.
-    pub(super) fn line(&self, span: &Range<usize>) -> String {
+    pub(crate) fn line(&self, span: &Range<usize>) -> String {
         format!("line {}", self.source.line_of(span.start))
     }
 
     /// All findings in file order, and whether one is an error.
-    pub(super) fn finish(mut self) -> (Vec<Diagnostic>, bool) {
+    pub(crate) fn finish(mut self) -> (Vec<Diagnostic>, bool) {
         self.findings.sort_by_key(|(at, _)| *at);
         let failed = self.findings.iter().any(|(_, d)| d.severity == Severity::Error);
         (self.findings.into_iter().map(|(_, d)| d).collect(), failed)
     }
 
     /// Reads a string by `parse`, which answers with what it expected.
-    pub(super) fn parse<T>(
+    pub(crate) fn parse<T>(
         &mut self,
         item: &Item<'_>,
         parse: impl Fn(&str) -> Result<T, &'static str>,
@@ -94,7 +94,7 @@ impl Reader {
     }
 
     /// A string.
-    pub(super) fn string<'a>(&mut self, item: &Item<'a>, expected: &str) -> Option<&'a str> {
+    pub(crate) fn string<'a>(&mut self, item: &Item<'a>, expected: &str) -> Option<&'a str> {
         match item.value {
             DeValue::String(text) => Some(text),
             _ => self.wrong_type(item, expected),
@@ -102,7 +102,7 @@ impl Reader {
     }
 
     /// True or false.
-    pub(super) fn boolean(&mut self, item: &Item<'_>) -> Option<bool> {
+    pub(crate) fn boolean(&mut self, item: &Item<'_>) -> Option<bool> {
         match item.value {
             DeValue::Boolean(value) => Some(*value),
             _ => self.wrong_type(item, "true or false"),
@@ -110,7 +110,7 @@ impl Reader {
     }
 
     /// An integer in a range; `unit` follows the limits in what was expected ("seconds").
-    pub(super) fn integer(
+    pub(crate) fn integer(
         &mut self,
         item: &Item<'_>,
         range: std::ops::RangeInclusive<u64>,
@@ -136,7 +136,7 @@ impl Reader {
     }
 
     /// One of a few words.
-    pub(super) fn word<T: Clone>(&mut self, item: &Item<'_>, words: &[(&str, T)]) -> Option<T> {
+    pub(crate) fn word<T: Clone>(&mut self, item: &Item<'_>, words: &[(&str, T)]) -> Option<T> {
         let expected = one_of(words.iter().map(|(word, _)| *word));
         let text = self.string(item, &expected)?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
@@ -154,7 +154,7 @@ impl Reader {
     }
 
     /// The entries of an array; a value that is no array counts as an array of one.
-    pub(super) fn list<'a>(&mut self, item: &Item<'a>) -> Vec<Item<'a>> {
+    pub(crate) fn list<'a>(&mut self, item: &Item<'a>) -> Vec<Item<'a>> {
         match item.value {
             DeValue::Array(entries) => entries
                 .iter()
@@ -165,7 +165,7 @@ impl Reader {
     }
 
     /// The entries of an array that must have one.
-    pub(super) fn filled_list<'a>(&mut self, item: &Item<'a>) -> Vec<Item<'a>> {
+    pub(crate) fn filled_list<'a>(&mut self, item: &Item<'a>) -> Vec<Item<'a>> {
         let entries = self.list(item);
         if entries.is_empty() {
             self.error(
@@ -179,14 +179,14 @@ impl Reader {
     }
 
     /// The table in an item.
-    pub(super) fn section<'a>(&mut self, item: &Item<'a>, title: String) -> Option<Section<'a>> {
+    pub(crate) fn section<'a>(&mut self, item: &Item<'a>, title: String) -> Option<Section<'a>> {
         match item.value {
             DeValue::Table(table) => Some(Section::new(table, title, item.span.clone())),
             _ => self.wrong_type(item, "a table"),
         }
     }
 
-    pub(super) fn wrong_type<T>(&mut self, item: &Item<'_>, expected: &str) -> Option<T> {
+    pub(crate) fn wrong_type<T>(&mut self, item: &Item<'_>, expected: &str) -> Option<T> {
         let found = match item.value {
             DeValue::String(_) => "a string",
             DeValue::Integer(_) => "a whole number",
@@ -203,7 +203,7 @@ impl Reader {
 }
 
 /// A non-negative integer value.
-pub(super) fn integer_of(value: &DeValue<'_>) -> Option<u64> {
+pub(crate) fn integer_of(value: &DeValue<'_>) -> Option<u64> {
     match value {
         DeValue::Integer(n) => u64::from_str_radix(n.as_str(), n.radix()).ok(),
         _ => None,
@@ -212,17 +212,17 @@ pub(super) fn integer_of(value: &DeValue<'_>) -> Option<u64> {
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
-pub(super) struct At<T> {
-    pub(super) value: T,
-    pub(super) span: Range<usize>,
+pub(crate) struct At<T> {
+    pub(crate) value: T,
+    pub(crate) span: Range<usize>,
 }
 
 /// A value in the document, with the key it belongs to.
 #[derive(Clone, Debug)]
-pub(super) struct Item<'a> {
-    pub(super) key: &'a str,
-    pub(super) value: &'a DeValue<'a>,
-    pub(super) span: Range<usize>,
+pub(crate) struct Item<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) value: &'a DeValue<'a>,
+    pub(crate) span: Range<usize>,
 }
 
 struct Entry<'a> {
@@ -232,18 +232,18 @@ struct Entry<'a> {
 }
 
 /// A table whose keys are being taken.
-pub(super) struct Section<'a> {
+pub(crate) struct Section<'a> {
     /// How findings name it: `[ports.wan]`.
-    pub(super) title: String,
+    pub(crate) title: String,
     /// Where it begins: its header, or the braces of an inline table.
-    pub(super) span: Range<usize>,
+    pub(crate) span: Range<usize>,
     entries: Vec<Entry<'a>>,
     known: Vec<&'static str>,
     missing: Vec<(&'static str, &'static str)>,
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn new(table: &'a DeTable<'a>, title: String, span: Range<usize>) -> Self {
+    pub(crate) fn new(table: &'a DeTable<'a>, title: String, span: Range<usize>) -> Self {
         let mut entries: Vec<Entry<'a>> = table
             .iter()
             .map(|(key, value): (&'a Spanned<_>, &'a Spanned<DeValue<'a>>)| Entry {
@@ -258,27 +258,27 @@ impl<'a> Section<'a> {
     }
 
     /// Every entry in file order: for tables whose keys are names. The span is the key's.
-    pub(super) fn into_names(self) -> Vec<(Range<usize>, Item<'a>)> {
+    pub(crate) fn into_names(self) -> Vec<(Range<usize>, Item<'a>)> {
         self.entries.into_iter().map(|entry| (entry.key_span, entry.item)).collect()
     }
 
     /// Whether nothing stands in it.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// Whether everything in it has been taken.
-    pub(super) fn is_exhausted(&self) -> bool {
+    pub(crate) fn is_exhausted(&self) -> bool {
         self.entries.iter().all(|entry| entry.taken)
     }
 
     /// Whether a key is there, taken or not.
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.entries.iter().any(|entry| entry.item.key == key)
     }
 
     /// The value of a key, if it is there.
-    pub(super) fn take(&mut self, key: &'static str) -> Option<Item<'a>> {
+    pub(crate) fn take(&mut self, key: &'static str) -> Option<Item<'a>> {
         self.known.push(key);
         let entry = self.entries.iter_mut().find(|entry| entry.item.key == key)?;
         entry.taken = true;
@@ -286,7 +286,7 @@ impl<'a> Section<'a> {
     }
 
     /// The value of a key that had another name, which is still read.
-    pub(super) fn take_renamed(&mut self, key: &'static str, before: &str) -> Option<Item<'a>> {
+    pub(crate) fn take_renamed(&mut self, key: &'static str, before: &str) -> Option<Item<'a>> {
         self.take(key).or_else(|| {
             let entry = self.entries.iter_mut().find(|entry| entry.item.key == before)?;
             entry.taken = true;
@@ -295,7 +295,7 @@ impl<'a> Section<'a> {
     }
 
     /// The value of a key that must be there; `example` shows what to write.
-    pub(super) fn require(&mut self, key: &'static str, example: &'static str) -> Option<Item<'a>> {
+    pub(crate) fn require(&mut self, key: &'static str, example: &'static str) -> Option<Item<'a>> {
         let item = self.take(key);
         if item.is_none() {
             self.missing.push((key, example));
@@ -304,7 +304,7 @@ impl<'a> Section<'a> {
     }
 
     /// Reports keys that nobody took and keys that were missed.
-    pub(super) fn finish(self, reader: &mut Reader) {
+    pub(crate) fn finish(self, reader: &mut Reader) {
         let mut explained = Vec::new();
         for entry in self.entries.iter().filter(|entry| !entry.taken) {
             let name = entry.item.key;

@@ -27,36 +27,36 @@ use thalweg_bgp::policy::{
 use thalweg_wire::bgp::{Family, Origin};
 use toml::de::DeValue;
 
-use super::diagnostic::ErrorKind;
-use super::policy::{COMMUNITY, Sets, check_name, community_value, unknown};
-use super::reader::{Item, Reader, Section, integer_of};
-use super::values;
+use crate::diagnostic::ErrorKind;
+use crate::policy::{COMMUNITY, Sets, check_name, community_value, unknown};
+use crate::reader::{Item, Reader, Section, integer_of};
+use crate::values;
 
 /// What neighbor patterns can name.
 #[derive(Default)]
-pub(super) struct Groups {
+pub(crate) struct Groups {
     /// Groups, each with the addresses and the ranges of its neighbors.
-    pub(super) groups: Vec<Group>,
+    pub(crate) groups: Vec<Group>,
     /// Addresses of all neighbors that are named one by one.
-    pub(super) addresses: Arc<[IpAddr]>,
+    pub(crate) addresses: Arc<[IpAddr]>,
     /// Names of neighbors.
-    pub(super) names: Vec<Arc<str>>,
+    pub(crate) names: Vec<Arc<str>>,
 }
 
 /// A group as patterns see it.
-pub(super) struct Group {
-    pub(super) name: Arc<str>,
-    pub(super) addresses: Vec<IpAddr>,
-    pub(super) ranges: Vec<IpPrefix>,
+pub(crate) struct Group {
+    pub(crate) name: Arc<str>,
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) ranges: Vec<IpPrefix>,
 }
 
-pub(super) const ORIGINS: [(&str, Origin); 3] =
+pub(crate) const ORIGINS: [(&str, Origin); 3] =
     [("igp", Origin::Igp), ("egp", Origin::Egp), ("incomplete", Origin::Incomplete)];
 
-pub(super) const FAMILIES: [(&str, Family); 2] = [("ipv4", Family::Ipv4), ("ipv6", Family::Ipv6)];
+pub(crate) const FAMILIES: [(&str, Family); 2] = [("ipv4", Family::Ipv4), ("ipv6", Family::Ipv6)];
 
 /// What the neighbor is to us; "provider" sells us transit.
-pub(super) const ROLES: [(&str, Role); 5] = [
+pub(crate) const ROLES: [(&str, Role); 5] = [
     ("provider", Role::Provider),
     ("customer", Role::Customer),
     ("peer", Role::Peer),
@@ -72,7 +72,7 @@ const KINDS: [(&str, PeerKind); 4] = [
 ];
 
 /// Reads all rule sets. Calls are checked: they name a rule set, and none calls itself.
-pub(super) fn read(reader: &mut Reader, item: &Item<'_>, sets: &Sets, groups: &Groups) -> RuleLibrary {
+pub(crate) fn read(reader: &mut Reader, item: &Item<'_>, sets: &Sets, groups: &Groups) -> RuleLibrary {
     let mut library = RuleLibrary::default();
     let Some(section) = reader.section(item, "[policy.rules]".to_owned()) else { return library };
     let mut calls = Vec::new();
@@ -446,7 +446,7 @@ fn next_hop(reader: &mut Reader, item: &Item<'_>) -> Option<Action> {
 }
 
 /// Communities, none of them a pattern.
-pub(super) fn community_list(reader: &mut Reader, item: &Item<'_>) -> Arc<CommunityList> {
+pub(crate) fn community_list(reader: &mut Reader, item: &Item<'_>) -> Arc<CommunityList> {
     let entries = reader.list(item);
     Arc::new(
         entries.iter().filter_map(|entry| community_value::<Community>(reader, entry, COMMUNITY)).collect(),

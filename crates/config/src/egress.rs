@@ -20,17 +20,17 @@
 //! ecn = true                      # mark packets that can carry it instead of dropping them (RFC 3168)
 //! ```
 //!
-//! What is not said here is decided where the port is known: [`crate::egress`].
+//! What is not said here is decided where the port is known: `crates/node/src/egress.rs`.
 
 use std::ops::Range;
 
 use thalweg_dataplane::egress::{Aqm, BURST_BYTES_MAX, STRICT_SHARE_PERCENT_DEFAULT};
 
-use super::diagnostic::{ErrorKind, nearest, one_of};
-use super::ports::Ports;
-use super::qos::{read_rate, read_size};
-use super::reader::{At, Item, Reader, Section};
-use super::types::{Class, ClassIndex, PortIndex, Service};
+use crate::diagnostic::{ErrorKind, nearest, one_of};
+use crate::ports::Ports;
+use crate::qos::{read_rate, read_size};
+use crate::reader::{At, Item, Reader, Section};
+use crate::types::{Class, ClassIndex, PortIndex, Service};
 
 /// Preamble and start delimiter, frame check sequence, and the gap between frames (IEEE 802.3).
 const OVERHEAD_ETHERNET: u16 = 24;
@@ -98,7 +98,7 @@ pub struct ClassQueue {
 impl ClassQueue {
     /// The queue of a class of which nothing is said. A strict class has no active queue management: what
     /// belongs there is sent at a steady rate and does not slow down when told to.
-    pub(super) fn of(service: Service) -> Self {
+    pub(crate) fn of(service: Service) -> Self {
         let codel = match service {
             Service::Strict { .. } => None,
             Service::Weighted { .. } => Some(CodelConfig::default()),
@@ -146,7 +146,7 @@ impl CodelConfig {
 }
 
 /// Reads `[qos.classes.queue]`.
-pub(super) fn read_queue(reader: &mut Reader, class: &mut Section<'_>, service: Service) -> ClassQueue {
+pub(crate) fn read_queue(reader: &mut Reader, class: &mut Section<'_>, service: Service) -> ClassQueue {
     let mut queue = ClassQueue::of(service);
     let Some(item) = class.take("queue") else { return queue };
     let Some(mut section) = reader.section(&item, "[qos.classes.queue]".to_owned()) else { return queue };
@@ -201,7 +201,7 @@ fn read_codel(reader: &mut Reader, section: &mut Section<'_>, codel: &mut Option
 }
 
 /// Reads `[[qos.egress]]`.
-pub(super) fn read_ports(
+pub(crate) fn read_ports(
     reader: &mut Reader,
     list: &Item<'_>,
     ports: &Ports,

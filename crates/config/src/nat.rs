@@ -38,15 +38,15 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 
-use super::diagnostic::ErrorKind;
-use super::nat_subscribers;
-use super::ports::Ports;
-use super::reader::{At, Item, Reader, Section, integer_of};
-use super::types::{
+use crate::diagnostic::ErrorKind;
+use crate::nat_subscribers;
+use crate::ports::Ports;
+use crate::reader::{At, Item, Reader, Section, integer_of};
+use crate::types::{
     Filtering, ForwardProtocol, HostLimits, NatConfig, NatRefusal, NatTimeouts, PortForward, PortIndex,
     PortRange, PortSelection,
 };
-use super::values;
+use crate::values;
 
 const SHARDS_DEFAULT: u16 = 64;
 const SHARDS_MAX: u64 = 256;
@@ -59,7 +59,7 @@ const PORTS_DEFAULT: PortRange = PortRange { first: 1024, last: 65535 };
 const TIMEOUT_MAX_S: u64 = 7 * 24 * 3600;
 
 /// Reads `[nat]`; `None` if it is not there or has no use because of mistakes.
-pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -> Option<NatConfig> {
+pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -> Option<NatConfig> {
     let item = root.take("nat")?;
     let mut section = reader.section(&item, "[nat]".to_owned())?;
     let outside = section.require("outside", "\"wan\"").and_then(|item| ports.named(reader, &item));
@@ -110,7 +110,7 @@ pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -
 }
 
 /// A port or a range of ports.
-pub(super) fn port_range(reader: &mut Reader, item: &Item<'_>) -> Option<At<PortRange>> {
+pub(crate) fn port_range(reader: &mut Reader, item: &Item<'_>) -> Option<At<PortRange>> {
     if integer_of(item.value).is_some() {
         let port = reader.integer(item, 1..=65535, "")? as u16;
         return Some(At { value: PortRange { first: port, last: port }, span: item.span.clone() });

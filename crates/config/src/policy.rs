@@ -27,9 +27,9 @@ use thalweg_bgp::policy::{
 };
 use toml::de::DeValue;
 
-use super::diagnostic::{ErrorKind, nearest, one_of};
-use super::reader::{Item, Reader, Section};
-use super::{policy_rules, read_text};
+use crate::diagnostic::{ErrorKind, nearest, one_of};
+use crate::reader::{Item, Reader, Section};
+use crate::{policy_rules, read_text};
 
 /// Entries of one set at most: several times the Internet's table.
 const ENTRIES_MAX: usize = 4 << 20;
@@ -39,7 +39,7 @@ const AS_MAX: u64 = u32::MAX as u64;
 
 /// The sets that rules refer to by name. One that has mistakes is there and empty.
 #[derive(Default)]
-pub(super) struct Sets {
+pub(crate) struct Sets {
     prefixes: BTreeMap<String, Arc<PrefixSet>>,
     numbers: BTreeMap<String, Arc<NumberSet>>,
     paths: BTreeMap<String, Arc<[AsPathPattern]>>,
@@ -48,14 +48,14 @@ pub(super) struct Sets {
 
 /// What `[policy]` says.
 #[derive(Default)]
-pub(super) struct Policies<'a> {
-    pub(super) library: RuleLibrary,
+pub(crate) struct Policies<'a> {
+    pub(crate) library: RuleLibrary,
     /// Tests, to be read when neighbors are known.
-    pub(super) tests: Vec<Item<'a>>,
+    pub(crate) tests: Vec<Item<'a>>,
 }
 
 /// Reads `[policy]` but for its tests. `groups` are those that neighbor patterns may name.
-pub(super) fn read<'a>(
+pub(crate) fn read<'a>(
     reader: &mut Reader,
     root: &mut Section<'a>,
     folder: &Path,
@@ -187,7 +187,7 @@ fn read_prefix_file<'a>(
 }
 
 /// Names of sets, rule sets and groups begin with a letter, so that they cannot be taken for values.
-pub(super) fn check_name(reader: &mut Reader, name: &str, span: &Range<usize>) -> bool {
+pub(crate) fn check_name(reader: &mut Reader, name: &str, span: &Range<usize>) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let fits = name.len() <= NAME_MAX && name.starts_with(|c: char| c.is_ascii_alphabetic());
     let fits = fits && name.chars().all(is_allowed);
@@ -199,7 +199,7 @@ pub(super) fn check_name(reader: &mut Reader, name: &str, span: &Range<usize>) -
 }
 
 /// A part of a string's text as a place in the file; the whole string if it was written with escapes.
-pub(super) fn inside(reader: &Reader, item: &Item<'_>, text: &str, part: &Range<usize>) -> Range<usize> {
+pub(crate) fn inside(reader: &Reader, item: &Item<'_>, text: &str, part: &Range<usize>) -> Range<usize> {
     let raw = reader.source.raw(item.span.clone());
     let plain = raw.len() == text.len() + 2 && raw.get(1..raw.len() - 1) == Some(text);
     if plain {
@@ -225,7 +225,7 @@ fn prefix_entry(reader: &mut Reader, item: &Item<'_>) -> Option<PrefixEntry> {
 }
 
 /// `64500` or `"64500-64510"`
-pub(super) fn as_range(reader: &mut Reader, item: &Item<'_>) -> Option<std::ops::RangeInclusive<u32>> {
+pub(crate) fn as_range(reader: &mut Reader, item: &Item<'_>) -> Option<std::ops::RangeInclusive<u32>> {
     const EXPECTED: &str = "an AS number or a range, such as \"64512-65534\"";
     let DeValue::String(text) = item.value else {
         let number = reader.integer(item, 0..=AS_MAX, "or a range, such as \"64512-65534\"")? as u32;
@@ -257,7 +257,7 @@ fn as_path(reader: &mut Reader, item: &Item<'_>) -> Option<AsPathPattern> {
 }
 
 /// What a community is expected to look like.
-pub(super) const COMMUNITY: &str =
+pub(crate) const COMMUNITY: &str =
     "a community, such as \"64500:100\", \"rt:64500:1\", \"64500:1:2\" or \"no-export\"";
 
 fn community(reader: &mut Reader, item: &Item<'_>) -> Option<CommunityPattern> {
@@ -265,7 +265,7 @@ fn community(reader: &mut Reader, item: &Item<'_>) -> Option<CommunityPattern> {
 }
 
 /// A community or a pattern of communities, as `T` wants it.
-pub(super) fn community_value<T>(reader: &mut Reader, item: &Item<'_>, expected: &str) -> Option<T>
+pub(crate) fn community_value<T>(reader: &mut Reader, item: &Item<'_>, expected: &str) -> Option<T>
 where
     T: std::str::FromStr<Err = thalweg_bgp::policy::CommunityError>,
 {
@@ -284,7 +284,7 @@ where
 
 impl Sets {
     /// A set of prefixes: by name, or entries that stand here.
-    pub(super) fn prefixes(&self, reader: &mut Reader, item: &Item<'_>) -> Option<Arc<PrefixSet>> {
+    pub(crate) fn prefixes(&self, reader: &mut Reader, item: &Item<'_>) -> Option<Arc<PrefixSet>> {
         if let DeValue::String(text) = item.value
             && is_name(text)
         {
@@ -296,7 +296,7 @@ impl Sets {
     }
 
     /// AS numbers: ranges and names of sets.
-    pub(super) fn numbers(&self, reader: &mut Reader, item: &Item<'_>) -> Option<Arc<NumberSet>> {
+    pub(crate) fn numbers(&self, reader: &mut Reader, item: &Item<'_>) -> Option<Arc<NumberSet>> {
         if let DeValue::String(text) = item.value
             && is_name(text)
         {
@@ -316,7 +316,7 @@ impl Sets {
     }
 
     /// AS-path patterns and names of sets of them.
-    pub(super) fn paths(&self, reader: &mut Reader, item: &Item<'_>) -> Option<Arc<[AsPathPattern]>> {
+    pub(crate) fn paths(&self, reader: &mut Reader, item: &Item<'_>) -> Option<Arc<[AsPathPattern]>> {
         let mut patterns = Vec::new();
         for entry in reader.filled_list(item) {
             match entry.value {
@@ -332,7 +332,7 @@ impl Sets {
     }
 
     /// Communities, patterns of them and names of sets.
-    pub(super) fn communities(&self, reader: &mut Reader, item: &Item<'_>) -> Option<Arc<CommunitySet>> {
+    pub(crate) fn communities(&self, reader: &mut Reader, item: &Item<'_>) -> Option<Arc<CommunitySet>> {
         let mut patterns = Vec::new();
         for entry in reader.filled_list(item) {
             match entry.value {
@@ -375,7 +375,7 @@ fn named<T: Clone>(
 }
 
 /// Says that nothing has this name.
-pub(super) fn unknown<'n>(
+pub(crate) fn unknown<'n>(
     reader: &mut Reader,
     item: &Item<'_>,
     name: &str,

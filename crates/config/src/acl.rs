@@ -24,11 +24,11 @@ use std::ops::Range;
 use thalweg_dataplane::acl::{AccessList, AclSet, Action, Fragment, IcmpKind, Rule, TcpFlags};
 use thalweg_wire::application::ip_protocol;
 
-use super::diagnostic::{ErrorKind, nearest, one_of};
-use super::nat::port_range;
-use super::ports::Ports;
-use super::qos::{check_families, parse_name, read_dscp, read_list, read_prefix, read_protocol};
-use super::reader::{At, Item, Reader, Section, integer_of};
+use crate::diagnostic::{ErrorKind, nearest, one_of};
+use crate::nat::port_range;
+use crate::ports::Ports;
+use crate::qos::{check_families, parse_name, read_dscp, read_list, read_prefix, read_protocol};
+use crate::reader::{At, Item, Reader, Section, integer_of};
 
 const ACTIONS: [(&str, Action); 3] =
     [("permit", Action::Permit), ("deny", Action::Deny), ("reject", Action::Reject)];
@@ -82,7 +82,7 @@ pub struct AclConfig {
 }
 
 /// Reads `[[acl]]` and tells the ports which lists they named.
-pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &mut Ports) -> Vec<AclConfig> {
+pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &mut Ports) -> Vec<AclConfig> {
     let mut lists: Vec<(AclConfig, Range<usize>)> = Vec::new();
     if let Some(item) = root.take("acl") {
         for entry in reader.list(&item) {

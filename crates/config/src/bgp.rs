@@ -42,14 +42,14 @@ use thalweg_exec::THREADS_MAX;
 use thalweg_exec::control::SchedulingKind;
 use toml::de::DeValue;
 
-use super::bgp_settings::{Chain, Settings, remote_as};
-use super::bgp_types::{BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, OnStop};
-use super::diagnostic::ErrorKind;
-use super::policy::{Policies, check_name, unknown};
-use super::policy_rules::{Group, Groups};
-use super::ports::Ports;
-use super::reader::{At, Item, Reader, Section};
-use super::{policy, policy_test, values};
+use crate::bgp_settings::{Chain, Settings, remote_as};
+use crate::bgp_types::{BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, OnStop};
+use crate::diagnostic::ErrorKind;
+use crate::policy::{Policies, check_name, unknown};
+use crate::policy_rules::{Group, Groups};
+use crate::ports::Ports;
+use crate::reader::{At, Item, Reader, Section};
+use crate::{policy, policy_test, values};
 
 /// A neighbor's number has 16 bits and the last is our own.
 const NEIGHBORS_MAX: usize = 60_000;
@@ -85,7 +85,7 @@ struct Common {
 }
 
 /// Reads everything about BGP and the policies; `None` without `[bgp]`.
-pub(super) fn read(
+pub(crate) fn read(
     reader: &mut Reader,
     root: &mut Section<'_>,
     ports: &Ports,
@@ -205,7 +205,7 @@ fn read_next_hop_check(reader: &mut Reader, section: &mut Section<'_>, install: 
 }
 
 /// A path; relative ones begin at the configuration.
-pub(super) fn path(reader: &mut Reader, item: &Item<'_>, folder: &Path) -> Option<PathBuf> {
+pub(crate) fn path(reader: &mut Reader, item: &Item<'_>, folder: &Path) -> Option<PathBuf> {
     let text = reader.string(item, "a path")?;
     if text.is_empty() || text.contains('\0') {
         reader.error(ErrorKind::BadValue, &item.span, format!("bad path for `{}`", item.key), "a path");
@@ -351,7 +351,7 @@ fn read_damping(reader: &mut Reader, item: &Item<'_>) -> Option<DampingConfig> {
     Some(damping)
 }
 
-pub(super) fn prefix(text: &str) -> Result<IpPrefix, &'static str> {
+pub(crate) fn prefix(text: &str) -> Result<IpPrefix, &'static str> {
     text.parse().map_err(|_| "a prefix without bits set beyond its length, such as \"192.0.2.0/24\"")
 }
 

@@ -22,30 +22,30 @@ use std::path::Path;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::diagnostic::ErrorKind;
-use super::ports::{Ports, is_link_local};
-use super::reader::{At, Reader, Section};
-use super::route_file::{self, RouteFileContext};
-use super::types::{NextHop, PortIndex, RouteSources, RouteTarget, RoutingConfig, TargetIndex};
-use super::values;
+use crate::diagnostic::ErrorKind;
+use crate::ports::{Ports, is_link_local};
+use crate::reader::{At, Reader, Section};
+use crate::route_file::{self, RouteFileContext};
+use crate::types::{NextHop, PortIndex, RouteSources, RouteTarget, RoutingConfig, TargetIndex};
+use crate::values;
 
 /// Routes in all files at most: eight times the Internet's table of 2026, and 200 MB of memory.
-pub(super) const ROUTES_MAX: usize = 1 << 23;
+pub(crate) const ROUTES_MAX: usize = 1 << 23;
 /// Next hops of one ECMP route at most.
 const ECMP_MAX: usize = 64;
 
 /// The table under construction: routes in order of precedence, the best last.
 #[derive(Default)]
-pub(super) struct RouteTable {
-    pub(super) v4: Vec<(Ipv4Net, TargetIndex)>,
-    pub(super) v6: Vec<(Ipv6Net, TargetIndex)>,
+pub(crate) struct RouteTable {
+    pub(crate) v4: Vec<(Ipv4Net, TargetIndex)>,
+    pub(crate) v6: Vec<(Ipv6Net, TargetIndex)>,
     targets: Vec<RouteTarget>,
     index: HashMap<RouteTarget, TargetIndex>,
 }
 
 impl RouteTable {
     /// The number of a target, the same for equal ones.
-    pub(super) fn target(&mut self, target: RouteTarget) -> TargetIndex {
+    pub(crate) fn target(&mut self, target: RouteTarget) -> TargetIndex {
         if let Some(index) = self.index.get(&target) {
             return *index;
         }
@@ -63,7 +63,7 @@ impl RouteTable {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
 
@@ -96,7 +96,7 @@ fn keep_last<N: Copy, K: Ord>(routes: &mut Vec<(N, TargetIndex)>, key: impl Fn(&
 }
 
 /// Reads everything about routes, files included.
-pub(super) fn read(
+pub(crate) fn read(
     reader: &mut Reader,
     root: &mut Section<'_>,
     ports: &Ports,

@@ -10,7 +10,7 @@
 //!    with each other.
 //!
 //! A [`Diagnostic`] therefore always has a place in the file: line, column, the line itself and a mark
-//! under what is wrong. The result, [`RouterConfig`], is plain data that later parts of the node can use
+//! under what is wrong. The result, [`RouterConfig`], is plain data that the router can use
 //! without checking anything again.
 
 mod acl;

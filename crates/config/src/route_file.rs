@@ -22,10 +22,10 @@ use std::path::Path;
 use flate2::bufread::MultiGzDecoder;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::diagnostic::{Diagnostic, ErrorKind, Severity, nearest};
-use super::ports::Ports;
-use super::routing::{ROUTES_MAX, RouteTable};
-use super::types::{NextHop, PortIndex, RouteTarget, TargetIndex};
+use crate::diagnostic::{Diagnostic, ErrorKind, Severity, nearest};
+use crate::ports::Ports;
+use crate::routing::{ROUTES_MAX, RouteTable};
+use crate::types::{NextHop, PortIndex, RouteTarget, TargetIndex};
 
 /// Mistakes reported for one file; after that it is read no further.
 const FINDINGS_MAX: usize = 20;
@@ -36,16 +36,16 @@ const BUFFER_BYTES: usize = 256 * 1024;
 const TARGETS_MAX: usize = 1 << 16;
 
 /// What a route file may refer to.
-pub(super) struct RouteFileContext<'a> {
-    pub(super) ports: &'a Ports,
+pub(crate) struct RouteFileContext<'a> {
+    pub(crate) ports: &'a Ports,
     /// Targets of lines that name none, by family.
-    pub(super) default_v4: Vec<TargetIndex>,
-    pub(super) default_v6: Vec<TargetIndex>,
+    pub(crate) default_v4: Vec<TargetIndex>,
+    pub(crate) default_v6: Vec<TargetIndex>,
 }
 
 /// Adds the routes of a file to the table and answers everything that is wrong with it. A finding with
 /// line 0 is about the file itself. Findings do not name the file; the caller knows how it was named.
-pub(super) fn load(path: &Path, context: &RouteFileContext<'_>, table: &mut RouteTable) -> Vec<Diagnostic> {
+pub(crate) fn load(path: &Path, context: &RouteFileContext<'_>, table: &mut RouteTable) -> Vec<Diagnostic> {
     let opened = File::open(path).and_then(|file| {
         let mut plain = BufReader::with_capacity(BUFFER_BYTES, file);
         let is_gzip = plain.fill_buf()?.starts_with(&[0x1f, 0x8b]);

@@ -1,13 +1,13 @@
 //! Every mistake a configuration can have, and what is said about it: text in, text out.
 //!
-//! Each `config-errors/NAME.toml` is refused with exactly the text of `NAME.expected`; each
-//! `config-warnings/NAME.toml` is accepted with exactly those warnings. `THALWEG_BLESS=1` rewrites the
+//! Each `errors/NAME.toml` is refused with exactly the text of `NAME.expected`; each
+//! `warnings/NAME.toml` is accepted with exactly those warnings. `THALWEG_BLESS=1` rewrites the
 //! expectations; read the difference before committing it.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use thalweg_node::config::{ErrorKind, RouterConfig};
+use thalweg_config::{ErrorKind, RouterConfig};
 
 fn cases(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
@@ -35,7 +35,7 @@ fn compare(case: &Path, actual: &str, failures: &mut Vec<String>) {
 }
 
 /// Reads a case as if its folder were the current one, so that the text names no machine.
-fn read(case: &Path) -> Result<RouterConfig, thalweg_node::config::ConfigErrors> {
+fn read(case: &Path) -> Result<RouterConfig, thalweg_config::ConfigErrors> {
     let text = std::fs::read_to_string(case).expect("the case");
     let name = case.file_name().expect("a name").to_string_lossy().into_owned();
     let folder = case.parent().expect("a folder");
@@ -50,7 +50,7 @@ fn without_folder(case: &Path, text: String) -> String {
 fn every_mistake_is_reported_where_it_stands() {
     let mut failures = Vec::new();
     let mut kinds = HashSet::new();
-    for case in cases("config-errors") {
+    for case in cases("errors") {
         match read(&case) {
             Ok(_) => failures.push(format!("{} was accepted", case.display())),
             Err(errors) => {
@@ -87,7 +87,7 @@ fn every_mistake_is_reported_where_it_stands() {
 #[test]
 fn what_is_allowed_but_unusual_warns() {
     let mut failures = Vec::new();
-    for case in cases("config-warnings") {
+    for case in cases("warnings") {
         match read(&case) {
             Ok(config) => {
                 let text: String = config.warnings.iter().map(|w| format!("{w}\n")).collect();

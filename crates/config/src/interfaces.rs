@@ -2,15 +2,15 @@
 
 use std::ops::Range;
 
-use super::diagnostic::ErrorKind;
-use super::reader::{At, Item, Reader};
+use crate::diagnostic::ErrorKind;
+use crate::reader::{At, Item, Reader};
 
 /// The longest name that Linux gives an interface (IFNAMSIZ, less the byte that ends it).
 const INTERFACE_NAME_MAX: usize = 15;
 
 /// What a port has under a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Use {
+pub(crate) enum Use {
     /// The interface that it opens.
     Interface,
     /// The interface of the system that stands for it.
@@ -28,11 +28,11 @@ impl Use {
 
 /// The names that are taken.
 #[derive(Default)]
-pub(super) struct InterfaceNames(Vec<(Use, String, At<String>)>);
+pub(crate) struct InterfaceNames(Vec<(Use, String, At<String>)>);
 
 impl InterfaceNames {
     /// Gives a port a name, or says whose it is.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         reader: &mut Reader,
         what: Use,
@@ -59,7 +59,7 @@ impl InterfaceNames {
     }
 
     /// Reads the name of the mirror that is wanted, if one is.
-    pub(super) fn mirror(&mut self, reader: &mut Reader, item: &Item<'_>, port: &str) -> Option<String> {
+    pub(crate) fn mirror(&mut self, reader: &mut Reader, item: &Item<'_>, port: &str) -> Option<String> {
         let name = match item.value {
             toml::de::DeValue::Boolean(false) => return None,
             toml::de::DeValue::Boolean(true) => format!("tw-{port}"),
@@ -78,7 +78,7 @@ impl InterfaceNames {
 }
 
 /// The name of an interface.
-pub(super) fn interface_name(text: &str) -> Result<String, &'static str> {
+pub(crate) fn interface_name(text: &str) -> Result<String, &'static str> {
     let allowed = |c: char| c.is_ascii_graphic() && c != '/' && c != ':';
     let fits = (1..=INTERFACE_NAME_MAX).contains(&text.len()) && text != "." && text != "..";
     if fits && text.chars().all(allowed) {

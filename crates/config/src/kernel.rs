@@ -9,17 +9,17 @@
 //! repair_s = 60           # between two looks for drift
 //! ```
 
-use super::bgp_types::Install;
-use super::diagnostic::ErrorKind;
-use super::ports::Ports;
-use super::reader::{Reader, Section};
-use super::types::KernelSync;
+use crate::bgp_types::Install;
+use crate::diagnostic::ErrorKind;
+use crate::ports::Ports;
+use crate::reader::{Reader, Section};
+use crate::types::KernelSync;
 
 const METRIC_MAX: u64 = u32::MAX as u64;
 const REPAIR_MAX_S: u64 = 86_400;
 
 /// Reads the section. `install` is where BGP's routes go, if there is BGP.
-pub(super) fn read(
+pub(crate) fn read(
     reader: &mut Reader,
     root: &mut Section<'_>,
     ports: &Ports,

@@ -7,13 +7,13 @@
 
 use std::path::{Path, PathBuf};
 
-use super::bgp::path;
-use super::reader::{Reader, Section};
+use crate::bgp::path;
+use crate::reader::{Reader, Section};
 
 const SOCKET_DEFAULT: &str = "/run/thalweg.sock";
 
 /// Reads the section: the path of the socket.
-pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, folder: &Path) -> PathBuf {
+pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>, folder: &Path) -> PathBuf {
     let default = PathBuf::from(SOCKET_DEFAULT);
     let Some(item) = root.take("control") else { return default };
     let Some(mut section) = reader.section(&item, "[control]".to_owned()) else { return default };

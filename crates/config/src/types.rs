@@ -13,7 +13,7 @@ use serde::Serialize;
 use thalweg_exec::Priority;
 use thalweg_flow::MeterOptions;
 
-use super::{AclConfig, BgpConfig, ClassQueue, Diagnostic, PortEgress};
+use crate::{AclConfig, BgpConfig, ClassQueue, Diagnostic, PortEgress};
 pub use thalweg_dataplane::nat::{
     BlockAllocation, Filtering, HostLimits, NatLogging, NatTimeouts, PortSelection, SubscriberConfig,
 };
@@ -159,12 +159,12 @@ pub struct PortConfig {
 impl PortConfig {
     /// What stands at the number of a port that a reload took away: other ports keep their numbers. It has no name, so
     /// nothing in a configuration can refer to it.
-    pub(super) fn vacant() -> Self {
+    pub(crate) fn vacant() -> Self {
         Self::named(String::new())
     }
 
     /// A port of which nothing but its name is known.
-    pub(super) fn named(name: String) -> Self {
+    pub(crate) fn named(name: String) -> Self {
         Self {
             trace_name: name.clone(),
             mac: [0; 6],
@@ -188,7 +188,7 @@ impl PortConfig {
 }
 
 /// The largest IP packet of a port that does not say.
-pub(super) const MTU_DEFAULT: u16 = 1500;
+pub(crate) const MTU_DEFAULT: u16 = 1500;
 
 /// How the forwarding table and the kernel's are kept in step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! `nat_events` of `[flows]`: what collectors are told of address translation.
 
-use super::diagnostic::ErrorKind;
-use super::reader::{Reader, Section};
-use super::types::{BlockAllocation, Filtering, NatConfig, NatLogging};
+use crate::diagnostic::ErrorKind;
+use crate::reader::{Reader, Section};
+use crate::types::{BlockAllocation, Filtering, NatConfig, NatLogging};
 
 /// Reads the key, and checks it against what is translated and who would be told.
-pub(super) fn read(
+pub(crate) fn read(
     reader: &mut Reader,
     section: &mut Section<'_>,
     nat: Option<&NatConfig>,

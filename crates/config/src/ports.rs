@@ -40,14 +40,14 @@ use std::ops::Range;
 
 use ipnet::IpNet;
 
-use super::diagnostic::{ErrorKind, nearest, one_of};
-use super::interfaces::{InterfaceNames, Use, interface_name};
-use super::reader::{At, Item, Reader, Section};
-use super::types::{
+use crate::diagnostic::{ErrorKind, nearest, one_of};
+use crate::interfaces::{InterfaceNames, Use, interface_name};
+use crate::reader::{At, Item, Reader, Section};
+use crate::types::{
     Driver, InterfaceConfig, MTU_DEFAULT, NatConfig, NextHop, PORTS_MAX, PortConfig, PortIndex,
     ReversePathMode, RouteTarget, RoutingConfig, StaticNeighbor, SubInterface, XdpPlace,
 };
-use super::{dpdk, values};
+use crate::{dpdk, values};
 
 /// RFC 791 wants every link to carry 68 bytes, RFC 8200 section 5 wants 1280 for IPv6.
 const MTU_MIN: u64 = 68;
@@ -58,13 +58,13 @@ const QUEUES_MAX: u64 = 64;
 
 /// The ports, with the places that later sections compare themselves with.
 #[derive(Default)]
-pub(super) struct Ports {
-    pub(super) configs: Vec<PortConfig>,
+pub(crate) struct Ports {
+    pub(crate) configs: Vec<PortConfig>,
     /// Own addresses of all ports, with their ports.
-    pub(super) addresses: Vec<(PortIndex, At<IpNet>)>,
-    pub(super) neighbors: Vec<StaticNeighbor>,
+    pub(crate) addresses: Vec<(PortIndex, At<IpNet>)>,
+    pub(crate) neighbors: Vec<StaticNeighbor>,
     /// Access lists that ports name, for incoming packets or (false) outgoing ones.
-    pub(super) acl_names: Vec<(PortIndex, bool, At<String>)>,
+    pub(crate) acl_names: Vec<(PortIndex, bool, At<String>)>,
     /// Ports that say how their sources are checked.
     with_urpf: Vec<PortIndex>,
     /// Ports that name a parent.
@@ -100,7 +100,7 @@ struct Parent {
 impl Ports {
     /// Reads `[ports]`. A port with mistakes keeps its name and place, so that what refers to it does not
     /// fail as well. Ports of these `places` have the numbers of their places, and others come behind.
-    pub(super) fn read(
+    pub(crate) fn read(
         reader: &mut Reader,
         root: &mut Section<'_>,
         learned: &[LearnedAddress],
@@ -274,7 +274,7 @@ impl Ports {
 
     /// Ports that NAT translates and that do not say otherwise have their sources checked where a packet would make a
     /// session: those with an IPv4 network of their own, and without a default route.
-    pub(super) fn check_sources_for(&mut self, nat: &NatConfig, routing: &RoutingConfig) {
+    pub(crate) fn check_sources_for(&mut self, nat: &NatConfig, routing: &RoutingConfig) {
         let targets = routing.v4.iter().filter(|(net, _)| net.prefix_len() == 0).map(|(_, target)| *target);
         let defaults: Vec<PortIndex> = targets
             .filter_map(|target| routing.targets.get(target as usize))
@@ -379,7 +379,7 @@ impl Ports {
     }
 
     /// The port a name stands for.
-    pub(super) fn named(&self, reader: &mut Reader, item: &Item<'_>) -> Option<PortIndex> {
+    pub(crate) fn named(&self, reader: &mut Reader, item: &Item<'_>) -> Option<PortIndex> {
         let name = reader.string(item, &self.expected_name())?;
         self.find(reader, name, &item.span)
     }
@@ -411,7 +411,7 @@ impl Ports {
     }
 
     /// The port that an address is connected to: the longest connected prefix that holds it.
-    pub(super) fn connected(&self, address: IpAddr) -> Option<PortIndex> {
+    pub(crate) fn connected(&self, address: IpAddr) -> Option<PortIndex> {
         self.addresses
             .iter()
             .filter(|(_, net)| !is_link_local(net.value.addr()) && net.value.contains(&address))
@@ -420,17 +420,17 @@ impl Ports {
     }
 
     /// The port whose own address this is.
-    pub(super) fn owner(&self, address: IpAddr) -> Option<PortIndex> {
+    pub(crate) fn owner(&self, address: IpAddr) -> Option<PortIndex> {
         self.addresses.iter().find(|(_, net)| net.value.addr() == address).map(|(port, _)| *port)
     }
 
     /// Whether `address` can be a neighbor on `port`.
-    pub(super) fn is_on(&self, address: IpAddr, port: PortIndex) -> bool {
+    pub(crate) fn is_on(&self, address: IpAddr, port: PortIndex) -> bool {
         is_link_local(address) || self.connected(address) == Some(port)
     }
 
     /// Whether frames to this next hop have a MAC address to go to.
-    pub(super) fn has_mac(&self, next_hop: NextHop) -> bool {
+    pub(crate) fn has_mac(&self, next_hop: NextHop) -> bool {
         let port = self.configs.get(usize::from(next_hop.port));
         // A live port asks.
         let asks = port.is_some_and(|config| config.interface.is_some());
@@ -441,7 +441,7 @@ impl Ports {
 
     /// Finds the way to a gateway: through `port` if it is named, else through the connected prefix.
     /// Answers what was wrong and what was expected.
-    pub(super) fn next_hop(
+    pub(crate) fn next_hop(
         &self,
         gateway: IpAddr,
         port: Option<PortIndex>,
@@ -468,7 +468,7 @@ impl Ports {
     }
 
     /// A gateway on a port's link that no network of the port holds, as with an address of /32.
-    pub(super) fn next_hop_on_link(
+    pub(crate) fn next_hop_on_link(
         &self,
         gateway: IpAddr,
         port: PortIndex,
@@ -489,7 +489,7 @@ impl Ports {
     }
 
     /// What is wrong with an address as that of another router or host, and what was expected.
-    pub(super) fn check_neighbor(&self, address: IpAddr) -> Result<(), (String, String)> {
+    pub(crate) fn check_neighbor(&self, address: IpAddr) -> Result<(), (String, String)> {
         if let Some(owner) = self.owner(address) {
             let message = format!("next hop {address} is the router itself");
             return Err((message, format!("a neighbor's address, not that of port {}", self.name(owner))));
@@ -504,7 +504,7 @@ impl Ports {
     }
 
     /// What is wrong with a host's address that is none: the connected network whose own or broadcast address it is.
-    pub(super) fn nobodys(&self, address: IpAddr) -> Option<String> {
+    pub(crate) fn nobodys(&self, address: IpAddr) -> Option<String> {
         let IpAddr::V4(address) = address else { return None };
         self.addresses.iter().find_map(|(port, net)| match net.value {
             IpNet::V4(net)
@@ -521,7 +521,7 @@ impl Ports {
         })
     }
 
-    pub(super) fn name(&self, port: PortIndex) -> &str {
+    pub(crate) fn name(&self, port: PortIndex) -> &str {
         self.configs.get(usize::from(port)).map_or("?", |config| config.name.as_str())
     }
 
@@ -672,7 +672,7 @@ fn read_device(
 }
 
 /// Reads `[[neighbors]]` into the ports.
-pub(super) fn read_static_neighbors(reader: &mut Reader, root: &mut Section<'_>, ports: &mut Ports) {
+pub(crate) fn read_static_neighbors(reader: &mut Reader, root: &mut Section<'_>, ports: &mut Ports) {
     let mut neighbors: Vec<(StaticNeighbor, Range<usize>)> = Vec::new();
     let Some(item) = root.take_renamed("neighbors", "neighbours") else { return };
     for entry in reader.list(&item) {
@@ -756,7 +756,7 @@ fn overlap(a: &IpNet, b: &IpNet) -> bool {
 }
 
 /// Whether the address is good on its own link only.
-pub(super) fn is_link_local(address: IpAddr) -> bool {
+pub(crate) fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.segments()[0] & 0xffc0 == 0xfe80,

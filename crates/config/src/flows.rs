@@ -26,13 +26,13 @@ use std::path::Path;
 use thalweg_flow::application::Labeling;
 use thalweg_flow::{KeyFields, MeterOptions, Sampling};
 
-use super::bgp::path;
-use super::diagnostic::ErrorKind;
-use super::nat_events;
-use super::ports::Ports;
-use super::quantity;
-use super::reader::{Reader, Section};
-use super::types::{FlowsConfig, NatConfig, PortConfig};
+use crate::bgp::path;
+use crate::diagnostic::ErrorKind;
+use crate::nat_events;
+use crate::ports::Ports;
+use crate::quantity;
+use crate::reader::{Reader, Section};
+use crate::types::{FlowsConfig, NatConfig, PortConfig};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// As IPFIX has it in `flowIdleTimeout`.
@@ -49,7 +49,7 @@ const SCHEMES: [&str; 5] = ["ipfix", "ipfix+tcp", "ipfix+tls", "v9", "v5"];
 const KAFKA: &str = "kafka";
 
 /// Reads the section.
-pub(super) fn read(
+pub(crate) fn read(
     reader: &mut Reader,
     root: &mut Section<'_>,
     ports: &Ports,

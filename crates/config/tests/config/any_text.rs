@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use thalweg_node::config::RouterConfig;
+use thalweg_config::RouterConfig;
 
 /// Every configuration in the repository.
 fn seeds() -> Vec<String> {
@@ -15,7 +15,7 @@ fn seeds() -> Vec<String> {
             .filter(|path| path.extension().is_some_and(|e| e == "toml"))
             .collect::<Vec<_>>()
     };
-    let mut paths = toml(here.join("tests/config-errors"));
+    let mut paths = toml(here.join("tests/errors"));
     for name in ["small-office", "article", "full-table", "route-server", "transit"] {
         paths.extend(toml(here.join("../../examples").join(name)));
     }

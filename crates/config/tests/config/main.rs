@@ -1,0 +1,5 @@
+//! Configurations as text, and what reading them comes to.
+
+mod any_text;
+mod findings;
+mod values;
