@@ -1,34 +1,94 @@
 //! `[[acl]]`: access lists, which ports name in `acl_in` and `acl_out`.
-//!
-//! ```toml
-//! [[acl]]
-//! name = "from-internet"       # required
-//! default = "deny"             # for packets that meet no rule: permit, deny or reject; default deny
-//!
-//! [[acl.rules]]                # the first rule that a packet meets decides; all keys of a rule must be met
-//! action = "permit"            # required: permit, deny (silently) or reject (the sender is told)
-//! name = "web"                 # in reports; default: its number
-//! source = "10.0.0.0/8"        # a prefix or a list of them; destination too
-//! destination = ["203.0.113.0/28", "2001:db8::/48"]
-//! protocol = "tcp"             # or a number, or a list
-//! destination_ports = "80-443" # TCP and UDP; source_ports too; a port, a range or a list
-//! dscp = ["ef", 46]
-//! established = true           # TCP with ACK or RST; or:
-//! tcp_flags = "syn,!ack"       # flags that are set, and (with !) that are not; or a list
-//! icmp = ["echo", "3/4", 11]   # types by name or number, with a code if that matters; wants a protocol
-//! fragment = "later"           # none, first or later, or a list
-//! ```
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
+use ipnet::IpNet;
 use thalweg_dataplane::acl::{AccessList, AclSet, Action, Fragment, IcmpKind, Rule, TcpFlags};
 use thalweg_wire::application::ip_protocol;
 
 use crate::diagnostic::{ErrorKind, nearest, one_of};
-use crate::nat::port_range;
+use crate::items::{
+    DSCP_LIST, PORT_LIST, PREFIX_LIST, PROTOCOL_LIST, check_families, parse_name, port_range, read_dscp,
+    read_prefix, read_protocol,
+};
+use crate::key::{Key, Sub, Table};
 use crate::ports::Ports;
-use crate::qos::{check_families, parse_name, read_dscp, read_list, read_prefix, read_protocol};
-use crate::reader::{At, Item, Reader, Section, integer_of};
+use crate::reader::{At, Item, Reader, integer_of};
+use crate::section::Section;
+use crate::types::AclConfig;
+
+pub(crate) static ACL: Key<Sub> = Key::sections("acl", &TABLE)
+    .help("access lists, which ports name; how they behave is on [their own page](acl.md)");
+static TABLE: Table = Table::new("acl", "[[acl]]", &[&NAME, &DEFAULT, &RULES]);
+
+static NAME: Key<String> = Key::text("name", "a name", parse_name)
+    .required("\"from-internet\"")
+    .help("what ports and reports call it");
+static DEFAULT: Key<Action> = Key::word("default", &ACTIONS)
+    .default(Action::Deny)
+    .help("for packets that meet no rule: `\"permit\"`, `\"deny\"` or `\"reject\"`");
+static RULES: Key<Sub> = Key::sections("rules", &RULE_TABLE).help("the first rule that is met decides");
+
+static RULE_TABLE: Table = Table::new(
+    "acl.rules",
+    "[[acl.rules]]",
+    &[
+        &ACTION,
+        &RULE_NAME,
+        &SOURCE,
+        &DESTINATION,
+        &PROTOCOL,
+        &SOURCE_PORTS,
+        &DESTINATION_PORTS,
+        &DSCP,
+        &ESTABLISHED,
+        &TCP_FLAGS_KEY,
+        &ICMP,
+        &FRAGMENT,
+    ],
+);
+
+static ACTION: Key<Action> = Key::word("action", &ACTIONS)
+    .required("\"permit\"")
+    .help("`\"permit\"`, `\"deny\"` silently, or `\"reject\"`, which tells the sender");
+static RULE_NAME: Key<String> =
+    Key::text("name", "a name", parse_name).otherwise("its number").help("in reports");
+static SOURCE: Key<Vec<IpNet>> = Key::by("source", PREFIX_LIST, |reader, item| reader.all(item, read_prefix))
+    .otherwise("any")
+    .help("prefixes of either family");
+static DESTINATION: Key<Vec<IpNet>> =
+    Key::by("destination", PREFIX_LIST, |reader, item| reader.all(item, read_prefix))
+        .otherwise("any")
+        .help("prefixes of either family");
+static PROTOCOL: Key<Vec<u8>> =
+    Key::by("protocol", PROTOCOL_LIST, |reader, item| reader.all(item, read_protocol))
+        .otherwise("any")
+        .help("transport: `\"udp\"`, or a number");
+static SOURCE_PORTS: Key<Vec<RangeInclusive<u16>>> =
+    Key::by("source_ports", PORT_LIST, |reader, item| reader.all(item, port_range))
+        .otherwise("any")
+        .help("of TCP and UDP, numbers or ranges: `\"8080-8090\"`");
+static DESTINATION_PORTS: Key<Vec<RangeInclusive<u16>>> =
+    Key::by("destination_ports", PORT_LIST, |reader, item| reader.all(item, port_range))
+        .otherwise("any")
+        .help("of TCP and UDP, numbers or ranges: `\"8080-8090\"`");
+static DSCP: Key<Vec<u8>> = Key::by("dscp", DSCP_LIST, |reader, item| reader.all(item, read_dscp))
+    .otherwise("any")
+    .help("names or numbers: `[\"ef\", 46]`");
+static ESTABLISHED: Key<bool> = Key::flag("established").help("`true`: TCP with ACK or RST");
+static TCP_FLAGS_KEY: Key<Vec<TcpFlags>> =
+    Key::by("tcp_flags", "flags or a list", |reader, item| reader.all(item, read_tcp_flags))
+        .otherwise("any")
+        .help("flags that are set, with `!` those that are not: `\"syn,!ack\"`");
+static ICMP: Key<()> = Key::raw("icmp", "a type or a list").otherwise("any").help(
+    "types by name or number, with a code if that matters: `[\"echo\", \"3/4\", 11]`; wants `protocol` to be `icmp` or \
+     `icmpv6`",
+);
+static FRAGMENT: Key<Vec<Fragment>> = Key::by("fragment", "a word or a list", |reader, item| {
+    reader.all(item, |reader, entry| reader.word(entry, &FRAGMENTS))
+})
+.otherwise("any")
+.help("place in a fragmented datagram: `\"none\"`, `\"first\"` or `\"later\"`");
 
 const ACTIONS: [(&str, Action); 3] =
     [("permit", Action::Permit), ("deny", Action::Deny), ("reject", Action::Reject)];
@@ -70,24 +130,11 @@ const ICMPV6_NAMES: [(&str, u8); 11] = [
     ("redirect", 137),
 ];
 
-/// One access list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AclConfig {
-    /// Its name.
-    pub name: String,
-    /// What it says.
-    pub list: AccessList,
-    /// Names of its rules, as many as there are: their own or their numbers, from 1.
-    pub rule_names: Vec<String>,
-}
-
 /// Reads `[[acl]]` and tells the ports which lists they named.
 pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &mut Ports) -> Vec<AclConfig> {
     let mut lists: Vec<(AclConfig, Range<usize>)> = Vec::new();
-    if let Some(item) = root.take("acl") {
-        for entry in reader.list(&item) {
-            read_acl(reader, &entry, &mut lists);
-        }
+    for section in root.sections(reader, &ACL) {
+        read_acl(reader, section, &mut lists);
     }
     let lists: Vec<AclConfig> = lists.into_iter().map(|(list, _)| list).collect();
     for (port, inbound, At { value: name, span }) in std::mem::take(&mut ports.acl_names) {
@@ -106,18 +153,16 @@ pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &mut Port
     lists
 }
 
-fn read_acl(reader: &mut Reader, entry: &Item<'_>, lists: &mut Vec<(AclConfig, Range<usize>)>) {
-    let Some(mut section) = reader.section(entry, "[[acl]]".to_owned()) else { return };
-    let name = section.require("name", "\"from-internet\"").and_then(|item| reader.parse(&item, parse_name));
+fn read_acl(reader: &mut Reader, mut section: Section<'_>, lists: &mut Vec<(AclConfig, Range<usize>)>) {
+    let name = section.read(reader, &NAME);
     if let Some(name) = &name {
         section.title = format!("access list `{}`", name.value);
     }
-    let default = section.take("default").and_then(|item| reader.word(&item, &ACTIONS));
-    let mut list = AccessList { rules: Vec::new(), default: default.unwrap_or(Action::Deny) };
+    let mut list = AccessList { rules: Vec::new(), default: Action::Deny };
+    section.set(reader, &DEFAULT, &mut list.default);
     let mut rule_names = Vec::new();
-    if let Some(item) = section.take("rules") {
-        read_rules(reader, &item, &mut list, &mut rule_names);
-    }
+    let rules = section.sections(reader, &RULES);
+    read_rules(reader, rules, &mut list, &mut rule_names);
     section.finish(reader);
     let Some(At { value: name, span }) = name else { return };
     if let Some((_, first)) = lists.iter().find(|(list, _)| list.name == name) {
@@ -132,24 +177,30 @@ fn read_acl(reader: &mut Reader, entry: &Item<'_>, lists: &mut Vec<(AclConfig, R
     }
 }
 
-fn read_rules(reader: &mut Reader, item: &Item<'_>, list: &mut AccessList, names: &mut Vec<String>) {
+fn read_rules(
+    reader: &mut Reader,
+    sections: Vec<Section<'_>>,
+    list: &mut AccessList,
+    names: &mut Vec<String>,
+) {
     let mut last_for_all: Option<Range<usize>> = None;
-    for entry in reader.list(item) {
+    for section in sections {
+        let span = section.span.clone();
         if list.rules.len() >= AclSet::RULES_MAX {
             let expected = format!("at most {}", AclSet::RULES_MAX);
-            reader.error(ErrorKind::TooMany, &entry.span, "too many rules", expected);
+            reader.error(ErrorKind::TooMany, &span, "too many rules", expected);
             return;
         }
         let number = list.rules.len() + 1;
-        let Some((rule, name, is_for_all)) = read_rule(reader, &entry, number) else { continue };
+        let Some((rule, name, is_for_all)) = read_rule(reader, section, number) else { continue };
         if let Some(before) = last_for_all.take() {
             let message = "no packet gets as far as this rule";
             let expected =
                 format!("a rule before that of {}, which every packet meets", reader.line(&before));
-            reader.warning(ErrorKind::Conflict, &entry.span, message, expected);
+            reader.warning(ErrorKind::Conflict, &span, message, expected);
         }
         if is_for_all {
-            last_for_all = Some(entry.span.clone());
+            last_for_all = Some(span);
         }
         list.rules.push(rule);
         names.push(name);
@@ -158,47 +209,43 @@ fn read_rules(reader: &mut Reader, item: &Item<'_>, list: &mut AccessList, names
 
 /// A rule, its name and whether every packet meets it. A rule with mistakes is read to its end, so that all of
 /// them are reported.
-fn read_rule(reader: &mut Reader, entry: &Item<'_>, number: usize) -> Option<(Rule, String, bool)> {
-    let mut section = reader.section(entry, "[[acl.rules]]".to_owned())?;
-    let action = section.require("action", "\"permit\"").and_then(|item| reader.word(&item, &ACTIONS));
-    let name = section.take("name").and_then(|item| reader.parse(&item, parse_name));
+fn read_rule(reader: &mut Reader, mut section: Section<'_>, number: usize) -> Option<(Rule, String, bool)> {
+    let action = section.read(reader, &ACTION).map(|at| at.value);
+    let name = section.get(reader, &RULE_NAME);
     let is_for_all = section.is_exhausted();
-    let range = |reader: &mut Reader, item: &Item<'_>| {
-        port_range(reader, item).map(|at| at.value.first..=at.value.last)
-    };
-    let mut rule = Rule {
-        sources: read_list(reader, &mut section, "source", read_prefix),
-        destinations: read_list(reader, &mut section, "destination", read_prefix),
-        protocols: read_list(reader, &mut section, "protocol", read_protocol),
-        source_ports: read_list(reader, &mut section, "source_ports", range),
-        destination_ports: read_list(reader, &mut section, "destination_ports", range),
-        dscp: read_list(reader, &mut section, "dscp", read_dscp),
-        tcp_flags: read_list(reader, &mut section, "tcp_flags", read_tcp_flags),
-        fragments: read_list(reader, &mut section, "fragment", |r, item| r.word(item, &FRAGMENTS)),
-        ..Rule::all(action.unwrap_or(Action::Deny))
-    };
-    if let Some(item) = section.take("established") {
-        read_established(reader, &item, &mut rule);
+    let mut rule = Rule::all(action.unwrap_or(Action::Deny));
+    section.set(reader, &SOURCE, &mut rule.sources);
+    section.set(reader, &DESTINATION, &mut rule.destinations);
+    section.set(reader, &PROTOCOL, &mut rule.protocols);
+    section.set(reader, &SOURCE_PORTS, &mut rule.source_ports);
+    section.set(reader, &DESTINATION_PORTS, &mut rule.destination_ports);
+    section.set(reader, &DSCP, &mut rule.dscp);
+    section.set(reader, &TCP_FLAGS_KEY, &mut rule.tcp_flags);
+    section.set(reader, &FRAGMENT, &mut rule.fragments);
+    if let Some(At { value, span }) = section.read(reader, &ESTABLISHED) {
+        read_established(reader, value, &span, &mut rule);
     }
     let protocol = rule.protocols.clone();
-    rule.icmp = read_list(reader, &mut section, "icmp", |r, item| read_icmp(r, item, &protocol));
+    if let Some(item) = section.take(&ICMP) {
+        let entries = reader.filled_list(&item);
+        rule.icmp = entries.iter().filter_map(|entry| read_icmp(reader, entry, &protocol)).collect();
+    }
     let span = section.span.clone();
     section.finish(reader);
     check_rule(reader, &rule, &span);
     action?;
-    Some((rule, name.map_or_else(|| number.to_string(), |at| at.value), is_for_all))
+    Some((rule, name.unwrap_or_else(|| number.to_string()), is_for_all))
 }
 
-fn read_established(reader: &mut Reader, item: &Item<'_>, rule: &mut Rule) {
-    let Some(established) = reader.boolean(item) else { return };
+fn read_established(reader: &mut Reader, established: bool, span: &Range<usize>, rule: &mut Rule) {
     if !established {
         let message = "`established = false` says nothing";
-        reader.error(ErrorKind::BadValue, &item.span, message, "true, or `tcp_flags = \"syn,!ack\"`");
+        reader.error(ErrorKind::BadValue, span, message, "true, or `tcp_flags = \"syn,!ack\"`");
     } else if rule.tcp_flags.is_empty() {
         rule.tcp_flags = TcpFlags::ESTABLISHED.to_vec();
     } else {
         let message = "`established` and `tcp_flags` are two ways to say one thing";
-        reader.error(ErrorKind::Conflict, &item.span, message, "either of them alone");
+        reader.error(ErrorKind::Conflict, span, message, "either of them alone");
     }
 }
 

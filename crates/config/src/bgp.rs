@@ -1,32 +1,7 @@
-//! `[bgp]`, `[[bgp.group]]` and `[[bgp.neighbor]]`.
-//!
-//! ```toml
-//! [bgp]
-//! as = 65000                           # required
-//! router_id = "198.18.0.1"             # default: the first IPv4 address of a port, or of `listen`
-//! listen = ["0.0.0.0:179", "[::]:179"] # this is the default; [] accepts no connections
-//! scheduling = "sharded"               # or "serial", "per-peer", "dynamic"
-//! threads = 2                          # default: one for each core
-//! install = "fib"                      # or "none", "kernel"
-//! selection_deferral_s = 240           # after a graceful restart of ours: how long to wait for neighbors' tables
-//! on_stop = "remove-routes"            # or "keep-routes": stopping begins a graceful restart
-//! next_hop_check = "auto"              # or "off", "kernel": whose routes say which next hops can be reached
-//! networks = ["192.0.2.0/24"]          # originated here
-//!
-//! [[bgp.group]]
-//! name = "customers"
-//! import = "customers-in"              # any shared key: see `bgp_settings`
-//! dynamic = ["198.18.0.0/15"]          # neighbors may call from any address in these
-//! as = "any"                           # and have any AS
-//!
-//! [[bgp.neighbor]]
-//! address = "198.18.1.1"
-//! as = 64600
-//! group = "customers"
-//! ```
+//! `[bgp]`. Its groups and neighbors are in `bgp_neighbors.rs`, the keys that all share in `bgp_settings.rs`.
 
-use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,37 +17,212 @@ use thalweg_exec::THREADS_MAX;
 use thalweg_exec::control::SchedulingKind;
 use toml::de::DeValue;
 
-use crate::bgp_settings::{Chain, Settings, remote_as};
+use crate::bgp_neighbors::{GROUP, NEIGHBOR, RawBgpNeighbor, RawGroup, read_groups, read_neighbors};
+use crate::bgp_settings::{Chain, SHARED, Settings};
 use crate::bgp_types::{BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, OnStop};
 use crate::diagnostic::ErrorKind;
-use crate::policy::{Policies, check_name, unknown};
+use crate::key::{Differs, Key, Sub, Table, U32};
+use crate::policy::Policies;
 use crate::policy_rules::{Group, Groups};
+use crate::policy_sets::unknown;
 use crate::ports::Ports;
-use crate::reader::{At, Item, Reader, Section};
+use crate::reader::{Item, Reader};
+use crate::section::Section;
 use crate::{policy, policy_test, values};
 
-/// A neighbor's number has 16 bits and the last is our own.
-const NEIGHBORS_MAX: usize = 60_000;
-const DYNAMIC_DEFAULT: usize = 1000;
-const TIME_MAX_S: u64 = 7 * 86_400;
+pub(crate) static BGP: Key<Sub> =
+    Key::section("bgp", &TABLE).help("BGP; a reload neither begins nor ends it");
+static TABLE: Table = Table {
+    name: "bgp",
+    title: "[bgp]",
+    rows: &[
+        &AS,
+        &ROUTER_ID,
+        &LISTEN,
+        &SCHEDULING,
+        &THREADS,
+        &INSTALL,
+        &SELECTION_DEFERRAL_S,
+        &ON_STOP,
+        &NEXT_HOP_CHECK,
+        &NETWORKS,
+        &CONFEDERATION,
+        &CLUSTER_ID,
+        &ALWAYS_COMPARE_MED,
+        &MED_MISSING_AS_WORST,
+        &COMPARE_MED_IN_CONFEDERATION,
+        &DAMPING,
+        &KERNEL,
+        &MRT,
+        &SEED,
+        &GROUP,
+        &NEIGHBOR,
+    ],
+    shared: Some(&SHARED),
+};
+
+static AS: Key<u32> = Key::number("as", 1..=U32)
+    .required("65000")
+    .restart(Differs::Bgp(|old, new| old.local_as != new.local_as))
+    .help("our AS; inside a confederation our member AS");
+static ROUTER_ID: Key<Ipv4Addr> = Key::text("router_id", "an IPv4 address", values::address_v4)
+    .otherwise("the first IPv4 address of a port, or of `listen`")
+    .restart(Differs::Bgp(|old, new| old.router_id != new.router_id))
+    .help("BGP identifier, written as an IPv4 address");
+static LISTEN: Key<Vec<SocketAddr>> = Key::by("listen", "an address or a list", listen)
+    .otherwise("all addresses")
+    .restart(Differs::Bgp(|old, new| old.listen != new.listen))
+    .help("where neighbors may connect to, with a port where it is not 179; `[]`: nowhere");
+static SCHEDULING: Key<SchedulingKind> = Key::word("scheduling", &SchedulingKind::NAMES)
+    .default(SchedulingKind::Sharded)
+    .restart(Differs::Bgp(|old, new| old.scheduling != new.scheduling))
+    .help("how work is spread over threads: [bgp.md](bgp.md)");
+static THREADS: Key<usize> = Key::number("threads", 1..=THREADS_MAX as u64)
+    .unit("threads")
+    .otherwise("one for each core")
+    .restart(Differs::Bgp(|old, new| old.threads != new.threads))
+    .help("how many");
+static INSTALL: Key<Install> = Key::word("install", &Install::NAMES)
+    .otherwise("`\"fib\"`; `\"none\"` without ports")
+    .restart(Differs::Bgp(|old, new| old.install != new.install))
+    .help("where best routes go");
 /// Enough for a full table from a slow neighbor, and less than neighbors keep stale routes (six minutes).
-const SELECTION_DEFERRAL_S: u32 = 240;
+static SELECTION_DEFERRAL_S: Key<u32> =
+    Key::number("selection_deferral_s", 1..=TIME_MAX_S).unit("seconds").default(240).help(
+        "after a graceful restart of this router: time to wait for neighbors' tables before routes are selected",
+    );
+static ON_STOP: Key<OnStop> = Key::word("on_stop", &OnStop::NAMES).default(OnStop::RemoveRoutes).help(
+    "what SIGTERM and `thalweg stop` do with routes: `\"remove-routes\"`, or `\"keep-routes\"`, which begins a graceful \
+     restart",
+);
+static NEXT_HOP_CHECK: Key<Option<NextHopCheck>> = Key::word(
+    "next_hop_check",
+    &[("auto", None), ("off", Some(NextHopCheck::Off)), ("kernel", Some(NextHopCheck::Kernel))],
+)
+.default(None)
+.restart(Differs::Bgp(|old, new| old.next_hop_check != new.next_hop_check))
+.help(
+    "whose routes say which next hops can be reached and which is nearer: `\"kernel\"`, `\"off\"` (all can, none is) or \
+     `\"auto\"`: `\"kernel\"` with `install = \"kernel\"`, else `\"off\"`; see [below](#which-next-hops-can-be-reached)",
+);
+static NETWORKS: Key<Vec<IpPrefix>> =
+    Key::by("networks", "a prefix or a list", networks).help("prefixes that originate here");
+static CLUSTER_ID: Key<Ipv4Addr> = Key::text("cluster_id", "an IPv4 address", values::address_v4)
+    .otherwise("`router_id`")
+    .help("our cluster as a route reflector (RFC 4456)");
+static ALWAYS_COMPARE_MED: Key<bool> = Key::flag("always_compare_med")
+    .default(false)
+    .restart(Differs::Bgp(|old, new| old.decision.always_compare_med != new.decision.always_compare_med))
+    .help("MED is compared whatever the neighboring AS");
+static MED_MISSING_AS_WORST: Key<bool> = Key::flag("med_missing_as_worst")
+    .default(false)
+    .restart(Differs::Bgp(|old, new| old.decision.med_missing_as_worst != new.decision.med_missing_as_worst))
+    .help("a path without MED is worse than any with one");
+static COMPARE_MED_IN_CONFEDERATION: Key<bool> = Key::flag("compare_med_in_confederation")
+    .default(false)
+    .restart(Differs::Bgp(|old, new| {
+        old.decision.compare_med_in_confederation != new.decision.compare_med_in_confederation
+    }))
+    .help("MED is compared among members' paths too");
 
-/// A group as it is read.
-struct RawGroup {
-    name: At<Arc<str>>,
-    settings: Settings,
-    ranges: Vec<At<IpPrefix>>,
-    max: usize,
-}
+static CONFEDERATION: Key<Sub> = Key::section("confederation", &CONFEDERATION_TABLE)
+    .restart(Differs::Bgp(|old, new| old.confederation != new.confederation))
+    .help("`{ id = 64500, members = [65001, 65002] }` (RFC 5065)");
+static CONFEDERATION_TABLE: Table = Table::new("bgp.confederation", "`confederation`", &[&ID, &MEMBERS]);
+static ID: Key<u32> = Key::number("id", 1..=U32).required("64500").help("the AS that others see");
+static MEMBERS: Key<Vec<u32>> =
+    Key::by("members", "a list of AS numbers", |reader, item| reader.all(item, as_number))
+        .required("[65001, 65002]")
+        .help("the member ASes");
 
-/// A neighbor as it is read, its group's and the daemon's settings applied.
-struct RawBgpNeighbor {
-    name: Option<At<Arc<str>>>,
-    address: At<IpAddr>,
-    group: Option<Arc<str>>,
-    settings: Settings,
-}
+static DAMPING: Key<Option<DampingConfig>> = Key::by("damping", "true, false, or a table", damping)
+    .default_toml("false")
+    .keys(&DAMPING_TABLE)
+    .restart(Differs::Bgp(|old, new| old.damping != new.damping))
+    .help("route flap damping (RFC 2439 with the parameters of RFC 7196)");
+static DAMPING_TABLE: Table = Table::new(
+    "bgp.damping",
+    "`damping`",
+    &[
+        &WITHDRAWAL_PENALTY,
+        &ATTRIBUTE_CHANGE_PENALTY,
+        &SUPPRESS_THRESHOLD,
+        &REUSE_THRESHOLD,
+        &PENALTY_MAX,
+        &HALF_LIFE_S,
+        &MAX_SUPPRESS_S,
+    ],
+);
+static WITHDRAWAL_PENALTY: Key<f32> =
+    Key::number("withdrawal_penalty", PENALTY).default(1000.0).help("what a withdrawal costs");
+static ATTRIBUTE_CHANGE_PENALTY: Key<f32> =
+    Key::number("attribute_change_penalty", PENALTY).default(500.0).help("what a change of attributes costs");
+static SUPPRESS_THRESHOLD: Key<f32> =
+    Key::number("suppress_threshold", PENALTY).default(6000.0).help("a route above it is not used");
+static REUSE_THRESHOLD: Key<f32> =
+    Key::number("reuse_threshold", PENALTY).default(750.0).help("a route below it is used again");
+static PENALTY_MAX: Key<f32> =
+    Key::number("penalty_max", PENALTY).default(50_000.0).help("the most that counts");
+static HALF_LIFE_S: Key<u32> = Key::number("half_life_s", 1..=TIME_MAX_S)
+    .unit("seconds")
+    .default(900)
+    .help("time in which a penalty halves");
+static MAX_SUPPRESS_S: Key<u32> = Key::number("max_suppress_s", 1..=TIME_MAX_S)
+    .unit("seconds")
+    .default(3600)
+    .help("time after which a route is used again in any case");
+
+static KERNEL: Key<Sub> =
+    Key::section("kernel", &KERNEL_TABLE).help("how routes go into the kernel, where they do");
+static KERNEL_TABLE: Table =
+    Table::new("bgp.kernel", "[bgp.kernel]", &[&KERNEL_TABLE_NUMBER, &METRIC, &REPAIR_S]);
+static KERNEL_TABLE_NUMBER: Key<u32> = Key::number("table", 1..=U32)
+    .default(254)
+    .restart(Differs::Bgp(|old, new| old.kernel.table != new.kernel.table))
+    .help("the kernel's table; 254 is the main one");
+static METRIC: Key<u32> = Key::number("metric", 1..=U32)
+    .default(116)
+    .restart(Differs::Bgp(|old, new| old.kernel.metric != new.kernel.metric))
+    .help("metric of our routes");
+static REPAIR_S: Key<u32> = Key::number("repair_s", 1..=TIME_MAX_S)
+    .unit("seconds")
+    .default(60)
+    .restart(Differs::Bgp(|old, new| old.kernel.repair_s != new.kernel.repair_s))
+    .help("time between scans for routes that others removed or changed");
+
+static MRT: Key<Sub> = Key::section("mrt", &MRT_TABLE).help("MRT files to write: [mrt.md](mrt.md)");
+static MRT_TABLE: Table =
+    Table::new("bgp.mrt", "[bgp.mrt]", &[&DUMP, &INTERVAL_S, &UPDATES, &ROTATE_S, &COMPRESS]);
+static DUMP: Key<PathBuf> = Key::by("dump", "a path", Reader::path)
+    .restart(Differs::Bgp(|old, new| old.mrt.dump != new.mrt.dump))
+    .help("path of RIB dumps, with `%Y %m %d %H %M %S %s` for the time");
+static INTERVAL_S: Key<u32> = Key::number("interval_s", 1..=TIME_MAX_S)
+    .unit("seconds")
+    .default(7200)
+    .restart(Differs::Bgp(|old, new| old.mrt.dump_interval_s != new.mrt.dump_interval_s))
+    .help("time between dumps, which begin when the time since the epoch is a multiple of it");
+static UPDATES: Key<PathBuf> = Key::by("updates", "a path", Reader::path)
+    .restart(Differs::Bgp(|old, new| old.mrt.updates != new.mrt.updates))
+    .help("path of the stream of UPDATEs received and of sessions that came up and went down");
+static ROTATE_S: Key<u32> = Key::number("rotate_s", 1..=TIME_MAX_S)
+    .unit("seconds")
+    .default(900)
+    .restart(Differs::Bgp(|old, new| old.mrt.rotate_s != new.mrt.rotate_s))
+    .help("time after which that begins a new file");
+static COMPRESS: Key<bool> = Key::flag("compress")
+    .default(true)
+    .restart(Differs::Bgp(|old, new| old.mrt.compress != new.mrt.compress))
+    .help("files are packed by gzip");
+
+static SEED: Key<Sub> = Key::section("seed", &SEED_TABLE).help("a table that the RIB has from the beginning");
+static SEED_TABLE: Table = Table::new("bgp.seed", "[bgp.seed]", &[&SEED_MRT]);
+static SEED_MRT: Key<PathBuf> = Key::by("mrt", "a path", Reader::path)
+    .required("\"rib.mrt.gz\"")
+    .restart(Differs::Bgp(|old, new| old.seed_mrt != new.seed_mrt))
+    .help("an MRT file, packed or not");
+
+const TIME_MAX_S: u64 = 7 * 86_400;
+const PENALTY: std::ops::RangeInclusive<u64> = 1..=1_000_000;
 
 /// What every neighbor has.
 struct Common {
@@ -91,54 +241,49 @@ pub(crate) fn read(
     ports: &Ports,
     folder: &Path,
 ) -> Option<BgpConfig> {
-    let section = root.take("bgp").and_then(|item| reader.section(&item, "[bgp]".to_owned()));
-    let Some(mut section) = section else {
-        let mut policies = policy::read(reader, root, folder, &Groups::default());
-        policy_test::run(reader, &mut policies, &[]);
+    let Some(mut section) = root.section(reader, &BGP) else {
+        let policies = policy::read(reader, root, folder, &Groups::default());
+        policy_test::run(reader, &policies.library, &policies.tests, &[]);
         return None;
     };
     let title = section.span.clone();
-    let asn =
-        section.require("as", "65000").and_then(|item| reader.integer(&item, 1..=u64::from(u32::MAX), ""));
-    let listen = read_listen(reader, &mut section);
+    let asn = section.get(reader, &AS);
+    let listen = section.get(reader, &LISTEN).unwrap_or_else(|| {
+        let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        any.map(|address| SocketAddr::new(address, BGP_PORT)).into()
+    });
     let router_id = read_router_id(reader, &mut section, ports, &listen);
-    let kinds = SchedulingKind::ALL.map(|kind| (kind.name(), kind));
-    let scheduling = section.take("scheduling").and_then(|item| reader.word(&item, &kinds));
-    let threads =
-        section.take("threads").and_then(|item| reader.integer(&item, 1..=THREADS_MAX as u64, "threads"));
-    let installs = [Install::None, Install::Fib, Install::Kernel].map(|install| (install.name(), install));
-    let install = section.take("install").and_then(|item| reader.word(&item, &installs));
+    let scheduling = section.get(reader, &SCHEDULING);
+    let threads = section.get(reader, &THREADS);
     // Without ports there is no data plane to install into.
-    let install = install.unwrap_or(if ports.configs.is_empty() { Install::None } else { Install::Fib });
+    let has_ports = !ports.configs.is_empty();
+    let install =
+        section.get(reader, &INSTALL).unwrap_or(if has_ports { Install::Fib } else { Install::None });
     let forwards_itself =
         install == Install::Fib || ports.configs.iter().any(|port| port.interface.is_some());
-    let selection_deferral_s = section
-        .take("selection_deferral_s")
-        .and_then(|item| reader.integer(&item, 1..=TIME_MAX_S, "seconds"))
-        .map_or(SELECTION_DEFERRAL_S, |seconds| seconds as u32);
-    let stops = [OnStop::RemoveRoutes, OnStop::KeepRoutes].map(|each| (each.name(), each));
-    let on_stop = section.take("on_stop").and_then(|item| reader.word(&item, &stops)).unwrap_or_default();
+    let selection_deferral_s = section.get(reader, &SELECTION_DEFERRAL_S).unwrap_or_default();
+    let on_stop = section.get(reader, &ON_STOP).unwrap_or_default();
     let next_hop_check = read_next_hop_check(reader, &mut section, install);
     let confederation = read_confederation(reader, &mut section);
-    let cluster_id = section.take("cluster_id").and_then(|item| reader.parse(&item, values::address_v4));
+    let cluster_id = section.get(reader, &CLUSTER_ID);
     let decision = read_decision(reader, &mut section);
-    let damping = section.take("damping").and_then(|item| read_damping(reader, &item));
-    let networks = read_networks(reader, &mut section);
+    let damping = section.get(reader, &DAMPING).flatten();
+    let networks = section.get(reader, &NETWORKS).unwrap_or_default();
     let kernel = read_kernel(reader, &mut section);
-    let mrt = read_mrt(reader, &mut section, folder);
-    let seed_mrt = read_seed(reader, &mut section, folder);
+    let mrt = read_mrt(reader, &mut section);
+    let seed_mrt = read_seed(reader, &mut section);
     let outer = Settings::read(reader, &mut section);
     let groups = read_groups(reader, &mut section, &outer);
     let neighbors = read_neighbors(reader, &mut section, &outer, &groups, ports);
     section.finish(reader);
 
-    let mut policies = policy::read(reader, root, folder, &pattern_groups(&groups, &neighbors));
+    let policies = policy::read(reader, root, folder, &pattern_groups(&groups, &neighbors));
     // With a mistake in them, others stand in so that the rest is checked as well.
     let common = Common {
-        local_as: asn.map_or(0, |asn| asn as u32),
+        local_as: asn.unwrap_or_default(),
         router_id: router_id.unwrap_or(Ipv4Addr::UNSPECIFIED),
         confederation,
-        cluster_id: cluster_id.map(|at| at.value),
+        cluster_id,
         forwards_itself,
     };
     let all = groups.iter().map(|raw| &raw.settings).chain(neighbors.iter().map(|raw| &raw.settings));
@@ -148,13 +293,13 @@ pub(crate) fn read(
     let groups_done = groups.iter().map(|raw| finish_group(reader, raw, &common)).collect();
     let chains = groups.iter().map(|raw| &raw.settings).chain(neighbors.iter().map(|raw| &raw.settings));
     let compiled = compile(reader, &policies, chains.chain([&outer]), &title);
-    let tests_passed = policy_test::run(reader, &mut policies, &configs);
+    let tests_passed = policy_test::run(reader, &policies.library, &policies.tests, &configs);
     Some(BgpConfig {
         local_as: common.local_as,
         router_id: common.router_id,
         listen,
         scheduling: scheduling.unwrap_or(SchedulingKind::Sharded),
-        threads: threads.map(|threads| threads as usize),
+        threads,
         install,
         selection_deferral_s,
         on_stop,
@@ -199,33 +344,18 @@ fn check_preserved<'s>(
 /// A router that installs its routes nowhere passes them on to others: whether *they* reach the next hops is nothing
 /// it could know.
 fn read_next_hop_check(reader: &mut Reader, section: &mut Section<'_>, install: Install) -> NextHopCheck {
-    let kinds = [("auto", None), ("off", Some(NextHopCheck::Off)), ("kernel", Some(NextHopCheck::Kernel))];
-    let chosen = section.take("next_hop_check").and_then(|item| reader.word(&item, &kinds)).flatten();
+    let chosen = section.get(reader, &NEXT_HOP_CHECK).flatten();
     chosen.unwrap_or(if install == Install::Kernel { NextHopCheck::Kernel } else { NextHopCheck::Off })
 }
 
-/// A path; relative ones begin at the configuration.
-pub(crate) fn path(reader: &mut Reader, item: &Item<'_>, folder: &Path) -> Option<PathBuf> {
-    let text = reader.string(item, "a path")?;
-    if text.is_empty() || text.contains('\0') {
-        reader.error(ErrorKind::BadValue, &item.span, format!("bad path for `{}`", item.key), "a path");
-        return None;
-    }
-    Some(folder.join(text))
-}
-
-fn read_listen(reader: &mut Reader, section: &mut Section<'_>) -> Vec<SocketAddr> {
-    let Some(item) = section.take("listen") else {
-        let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), std::net::Ipv6Addr::UNSPECIFIED.into()];
-        return any.map(|address| SocketAddr::new(address, BGP_PORT)).into();
-    };
+fn listen(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<SocketAddr>> {
     let parse = |text: &str| {
         let with_port = text.parse::<SocketAddr>().ok().filter(|address| address.port() != 0);
         let address = with_port.or_else(|| Some(SocketAddr::new(text.parse().ok()?, BGP_PORT)));
         address.ok_or("an address, with a port where it is not 179: \"192.0.2.1\" or \"[2001:db8::1]:1790\"")
     };
     let mut listen: Vec<SocketAddr> = Vec::new();
-    for entry in reader.list(&item) {
+    for entry in reader.list(item) {
         let Some(at) = reader.parse(&entry, parse) else { continue };
         if listen.contains(&at.value) {
             reader.error(
@@ -238,7 +368,7 @@ fn read_listen(reader: &mut Reader, section: &mut Section<'_>) -> Vec<SocketAddr
             listen.push(at.value);
         }
     }
-    listen
+    Some(listen)
 }
 
 fn read_router_id(
@@ -248,19 +378,19 @@ fn read_router_id(
     listen: &[SocketAddr],
 ) -> Option<Ipv4Addr> {
     let good = |address: &Ipv4Addr| !address.is_unspecified();
-    if let Some(item) = section.take("router_id") {
-        let at = reader.parse(&item, values::address_v4)?;
-        if !good(&at.value) {
+    if let Some(item) = section.take(&ROUTER_ID) {
+        let id = ROUTER_ID.value(reader, &item)?;
+        if !good(&id) {
             let message = "0.0.0.0 is nobody's BGP identifier";
             reader.error(
                 ErrorKind::BadValue,
-                &at.span,
+                &item.span,
                 message,
                 "another one, such as \"198.18.0.1\" (RFC 6286)",
             );
             return None;
         }
-        return Some(at.value);
+        return Some(id);
     }
     let v4 = |address: IpAddr| match address {
         IpAddr::V4(address) => Some(address).filter(good),
@@ -276,64 +406,39 @@ fn read_router_id(
     derived
 }
 
-fn read_confederation(reader: &mut Reader, section: &mut Section<'_>) -> Option<Arc<Confederation>> {
-    let item = section.take("confederation")?;
-    let mut section = reader.section(&item, "`confederation`".to_owned())?;
-    let numbers = 1..=u64::from(u32::MAX);
-    let id = section.require("id", "64500").and_then(|item| reader.integer(&item, numbers.clone(), ""));
-    let members = section.require("members", "[65001, 65002]").map(|item| {
-        let entries = reader.filled_list(&item);
-        entries
-            .iter()
-            .filter_map(|entry| reader.integer(entry, numbers.clone(), ""))
-            .map(|n| n as u32)
-            .collect()
-    });
+fn read_confederation(reader: &mut Reader, bgp: &mut Section<'_>) -> Option<Arc<Confederation>> {
+    let mut section = bgp.section(reader, &CONFEDERATION)?;
+    let (id, members) = (section.get(reader, &ID), section.get(reader, &MEMBERS));
     section.finish(reader);
-    Some(Arc::new(Confederation { id: id? as u32, members: members? }))
+    Some(Arc::new(Confederation { id: id?, members: members?.into_iter().collect() }))
+}
+
+fn as_number(reader: &mut Reader, item: &Item<'_>) -> Option<u32> {
+    reader.integer(item, 1..=U32, "").map(|number| number as u32)
 }
 
 fn read_decision(reader: &mut Reader, section: &mut Section<'_>) -> DecisionConfig {
     let mut decision = DecisionConfig::default();
-    let rows: [(&'static str, &mut bool); 3] = [
-        ("always_compare_med", &mut decision.always_compare_med),
-        ("med_missing_as_worst", &mut decision.med_missing_as_worst),
-        ("compare_med_in_confederation", &mut decision.compare_med_in_confederation),
-    ];
-    for (key, value) in rows {
-        if let Some(item) = section.take(key) {
-            *value = reader.boolean(&item).unwrap_or(*value);
-        }
-    }
+    section.set(reader, &ALWAYS_COMPARE_MED, &mut decision.always_compare_med);
+    section.set(reader, &MED_MISSING_AS_WORST, &mut decision.med_missing_as_worst);
+    section.set(reader, &COMPARE_MED_IN_CONFEDERATION, &mut decision.compare_med_in_confederation);
     decision
 }
 
 /// `true`, `false` or a table.
-fn read_damping(reader: &mut Reader, item: &Item<'_>) -> Option<DampingConfig> {
+fn damping(reader: &mut Reader, item: &Item<'_>) -> Option<Option<DampingConfig>> {
     let mut damping = DampingConfig::default();
     if let DeValue::Boolean(on) = item.value {
-        return on.then_some(damping);
+        return Some(on.then_some(damping));
     }
-    let mut section = reader.section(item, "`damping`".to_owned())?;
-    let rows: [(&'static str, &mut f32); 5] = [
-        ("withdrawal_penalty", &mut damping.withdrawal_penalty),
-        ("attribute_change_penalty", &mut damping.attribute_change_penalty),
-        ("suppress_threshold", &mut damping.suppress_threshold),
-        ("reuse_threshold", &mut damping.reuse_threshold),
-        ("penalty_max", &mut damping.penalty_max),
-    ];
-    for (key, value) in rows {
-        if let Some(item) = section.take(key) {
-            *value = reader.integer(&item, 1..=1_000_000, "").map_or(*value, |n| n as f32);
-        }
-    }
-    for (key, value) in
-        [("half_life_s", &mut damping.half_life_s), ("max_suppress_s", &mut damping.max_suppress_s)]
-    {
-        if let Some(item) = section.take(key) {
-            *value = reader.integer(&item, 1..=TIME_MAX_S, "seconds").map_or(*value, |n| n as u32);
-        }
-    }
+    let mut section = reader.section(item, &DAMPING_TABLE)?;
+    section.set(reader, &WITHDRAWAL_PENALTY, &mut damping.withdrawal_penalty);
+    section.set(reader, &ATTRIBUTE_CHANGE_PENALTY, &mut damping.attribute_change_penalty);
+    section.set(reader, &SUPPRESS_THRESHOLD, &mut damping.suppress_threshold);
+    section.set(reader, &REUSE_THRESHOLD, &mut damping.reuse_threshold);
+    section.set(reader, &PENALTY_MAX, &mut damping.penalty_max);
+    section.set(reader, &HALF_LIFE_S, &mut damping.half_life_s);
+    section.set(reader, &MAX_SUPPRESS_S, &mut damping.max_suppress_s);
     if damping.reuse_threshold >= damping.suppress_threshold {
         let message = "`reuse_threshold` is not below `suppress_threshold`";
         reader.error(
@@ -348,19 +453,14 @@ fn read_damping(reader: &mut Reader, item: &Item<'_>) -> Option<DampingConfig> {
         reader.error(ErrorKind::Conflict, &item.span, message, "a penalty that can cross the threshold");
     }
     section.finish(reader);
-    Some(damping)
+    Some(Some(damping))
 }
 
-pub(crate) fn prefix(text: &str) -> Result<IpPrefix, &'static str> {
-    text.parse().map_err(|_| "a prefix without bits set beyond its length, such as \"192.0.2.0/24\"")
-}
-
-fn read_networks(reader: &mut Reader, section: &mut Section<'_>) -> Vec<IpPrefix> {
-    let Some(item) = section.take("networks") else { return Vec::new() };
+fn networks(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<IpPrefix>> {
     let mut seen = std::collections::HashSet::new();
     let mut networks = Vec::new();
-    for entry in reader.list(&item) {
-        let Some(at) = reader.parse(&entry, prefix) else { continue };
+    for entry in reader.list(item) {
+        let Some(at) = reader.parse(&entry, values::bgp_prefix) else { continue };
         if is_martian(at.value) {
             let message = format!("network {} is no prefix that may be announced", at.value);
             let expected = "a prefix of hosts: not loopback, multicast, link-local, reserved or 0.0.0.0/8";
@@ -372,237 +472,42 @@ fn read_networks(reader: &mut Reader, section: &mut Section<'_>) -> Vec<IpPrefix
             reader.error(ErrorKind::Duplicate, &at.span, message, "each prefix once");
         }
     }
-    networks
+    Some(networks)
 }
 
-fn read_kernel(reader: &mut Reader, section: &mut Section<'_>) -> KernelConfig {
+fn read_kernel(reader: &mut Reader, bgp: &mut Section<'_>) -> KernelConfig {
     let mut kernel = KernelConfig::default();
-    let Some(item) = section.take("kernel") else { return kernel };
-    let Some(mut section) = reader.section(&item, "[bgp.kernel]".to_owned()) else { return kernel };
-    let most = u64::from(u32::MAX);
-    for (key, value, range, unit) in [
-        ("table", &mut kernel.table, 1..=most, ""),
-        ("metric", &mut kernel.metric, 1..=most, ""),
-        ("repair_s", &mut kernel.repair_s, 1..=TIME_MAX_S, "seconds"),
-    ] {
-        if let Some(item) = section.take(key) {
-            *value = reader.integer(&item, range, unit).map_or(*value, |n| n as u32);
-        }
-    }
+    let mut section = bgp.section_or_empty(reader, &KERNEL);
+    section.set(reader, &KERNEL_TABLE_NUMBER, &mut kernel.table);
+    section.set(reader, &METRIC, &mut kernel.metric);
+    section.set(reader, &REPAIR_S, &mut kernel.repair_s);
     section.finish(reader);
     kernel
 }
 
-fn read_mrt(reader: &mut Reader, section: &mut Section<'_>, folder: &Path) -> MrtConfig {
-    let mut mrt = MrtConfig { dump_interval_s: 7200, rotate_s: 900, compress: true, ..MrtConfig::default() };
-    let Some(item) = section.take("mrt") else { return mrt };
-    let Some(mut section) = reader.section(&item, "[bgp.mrt]".to_owned()) else { return mrt };
-    mrt.dump = section.take("dump").and_then(|item| path(reader, &item, folder));
-    mrt.updates = section.take("updates").and_then(|item| path(reader, &item, folder));
-    for (key, value) in [("interval_s", &mut mrt.dump_interval_s), ("rotate_s", &mut mrt.rotate_s)] {
-        if let Some(item) = section.take(key) {
-            *value = reader.integer(&item, 1..=TIME_MAX_S, "seconds").map_or(*value, |n| n as u32);
-        }
-    }
-    if let Some(item) = section.take("compress") {
-        mrt.compress = reader.boolean(&item).unwrap_or(mrt.compress);
-    }
+fn read_mrt(reader: &mut Reader, bgp: &mut Section<'_>) -> MrtConfig {
+    let mut mrt = MrtConfig::default();
+    let mut section = bgp.section_or_empty(reader, &MRT);
+    mrt.dump = section.get(reader, &DUMP);
+    mrt.updates = section.get(reader, &UPDATES);
+    section.set(reader, &INTERVAL_S, &mut mrt.dump_interval_s);
+    section.set(reader, &ROTATE_S, &mut mrt.rotate_s);
+    section.set(reader, &COMPRESS, &mut mrt.compress);
     section.finish(reader);
     mrt
 }
 
-fn read_seed(reader: &mut Reader, section: &mut Section<'_>, folder: &Path) -> Option<PathBuf> {
-    let item = section.take("seed")?;
-    let mut section = reader.section(&item, "[bgp.seed]".to_owned())?;
-    let file = section.require("mrt", "\"rib.mrt.gz\"");
+fn read_seed(reader: &mut Reader, bgp: &mut Section<'_>) -> Option<PathBuf> {
+    let mut section = bgp.section(reader, &SEED)?;
+    let file = section.read(reader, &SEED_MRT);
     section.finish(reader);
     let file = file?;
-    let path = path(reader, &file, folder)?;
-    if !path.is_file() {
-        let message = format!("cannot read {}: no such file", path.display());
+    if !file.value.is_file() {
+        let message = format!("cannot read {}: no such file", file.value.display());
         let finding = reader.error(ErrorKind::File, &file.span, message, "an MRT file");
         finding.help = Some("paths are relative to the configuration".to_owned());
     }
-    Some(path)
-}
-
-fn read_groups(reader: &mut Reader, section: &mut Section<'_>, outer: &Settings) -> Vec<RawGroup> {
-    let mut groups: Vec<RawGroup> = Vec::new();
-    let Some(item) = section.take("group") else { return groups };
-    for entry in reader.list(&item) {
-        let Some(mut section) = reader.section(&entry, "[[bgp.group]]".to_owned()) else { continue };
-        let name = section.require("name", "\"customers\"");
-        let asn = section.take("as").and_then(|item| remote_as(reader, &item));
-        let dynamic = section.take("dynamic");
-        let ranges: Vec<At<IpPrefix>> = match &dynamic {
-            Some(item) => {
-                let entries = reader.filled_list(item);
-                entries.iter().filter_map(|entry| reader.parse(entry, prefix)).collect()
-            }
-            None => Vec::new(),
-        };
-        let most = NEIGHBORS_MAX as u64;
-        let max = section.take("dynamic_max").and_then(|item| reader.integer(&item, 1..=most, "neighbors"));
-        let mut settings = Settings::read(reader, &mut section);
-        settings.remote_as = asn;
-        let span = section.span.clone();
-        section.finish(reader);
-        let Some(item) = name else { continue };
-        let Some(name) = reader.string(&item, "a name") else { continue };
-        check_name(reader, name, &item.span);
-        if let Some(first) = groups.iter().find(|group| &*group.name.value == name) {
-            let expected = format!("another name than on {}", reader.line(&first.name.span));
-            reader.error(
-                ErrorKind::Duplicate,
-                &item.span,
-                format!("two groups are called `{name}`"),
-                expected,
-            );
-            continue;
-        }
-        if dynamic.is_some() && settings.remote_as.is_none() {
-            let message = format!("dynamic group `{name}` lacks `as`");
-            reader.error(ErrorKind::MissingKey, &span, message, "`as = 64600`, a list of ranges or \"any\"");
-        }
-        check_ranges(reader, &groups, &ranges);
-        groups.push(RawGroup {
-            name: At { value: name.into(), span: item.span.clone() },
-            settings: settings.or(outer),
-            ranges,
-            max: max.map_or(DYNAMIC_DEFAULT, |max| max as usize),
-        });
-    }
-    groups
-}
-
-/// Which group a caller belongs to must not be a matter of order.
-fn check_ranges(reader: &mut Reader, groups: &[RawGroup], ranges: &[At<IpPrefix>]) {
-    for (index, at) in ranges.iter().enumerate() {
-        let others = groups.iter().flat_map(|group| &group.ranges).chain(&ranges[..index]);
-        if let Some(other) = others.into_iter().find(|other| overlap(other.value, at.value)) {
-            let message = format!("dynamic neighbors of {} are also those of {}", at.value, other.value);
-            let expected =
-                format!("a prefix that shares no address with that of {}", reader.line(&other.span));
-            reader.error(ErrorKind::Overlap, &at.span, message, expected);
-        }
-    }
-}
-
-fn overlap(a: IpPrefix, b: IpPrefix) -> bool {
-    match (a, b) {
-        (IpPrefix::V4(a), IpPrefix::V4(b)) => a.covers(b) || b.covers(a),
-        (IpPrefix::V6(a), IpPrefix::V6(b)) => a.covers(b) || b.covers(a),
-        _ => false,
-    }
-}
-
-fn read_neighbors(
-    reader: &mut Reader,
-    section: &mut Section<'_>,
-    outer: &Settings,
-    groups: &[RawGroup],
-    ports: &Ports,
-) -> Vec<RawBgpNeighbor> {
-    let mut neighbors: Vec<RawBgpNeighbor> = Vec::new();
-    let mut addresses: HashMap<IpAddr, Range<usize>> = HashMap::new();
-    let mut names: HashMap<Arc<str>, Range<usize>> = HashMap::new();
-    let Some(item) = section.take("neighbor") else { return neighbors };
-    let entries = reader.list(&item);
-    if entries.len() > NEIGHBORS_MAX {
-        let expected = format!("at most {NEIGHBORS_MAX}");
-        reader.error(ErrorKind::TooMany, &item.span, "too many neighbors", expected);
-        return neighbors;
-    }
-    for entry in entries {
-        let Some(mut section) = reader.section(&entry, "[[bgp.neighbor]]".to_owned()) else { continue };
-        let address = section
-            .require("address", "\"198.18.1.1\"")
-            .and_then(|item| reader.parse(&item, unicast_address));
-        let asn = section.take("as").and_then(|item| remote_as(reader, &item));
-        let name = section.take("name").and_then(|item| {
-            let name = reader.string(&item, "a name")?;
-            check_name(reader, name, &item.span)
-                .then(|| At::<Arc<str>> { value: name.into(), span: item.span.clone() })
-        });
-        let group = section.take("group").and_then(|item| find_group(reader, &item, groups));
-        let mut settings = Settings::read(reader, &mut section);
-        settings.remote_as = asn;
-        let settings = settings.or(group.map_or(outer, |group| &group.settings));
-        let span = section.span.clone();
-        section.finish(reader);
-        let Some(address) = address else { continue };
-        if let Some(first) = addresses.insert(address.value, address.span.clone()) {
-            let message = format!("neighbor {} is given twice", address.value);
-            let expected = format!("each address once; see {}", reader.line(&first));
-            reader.error(ErrorKind::Duplicate, &address.span, message, expected);
-            continue;
-        }
-        check_way(reader, ports, &address);
-        if let Some(port) = ports.owner(address.value) {
-            let message =
-                format!("neighbor {} is this router itself (port {})", address.value, ports.name(port));
-            reader.error(ErrorKind::Conflict, &address.span, message, "the address of another router");
-        }
-        if let Some(name) = &name
-            && let Some(first) = names.insert(name.value.clone(), name.span.clone())
-        {
-            let message = format!("two neighbors are called `{}`", name.value);
-            let expected = format!("another name than on {}", reader.line(&first));
-            reader.error(ErrorKind::Duplicate, &name.span, message, expected);
-        }
-        if settings.remote_as.is_none() {
-            let message = format!("neighbor {} has no AS, nor has its group", address.value);
-            reader.error(ErrorKind::MissingKey, &span, message, "`as = 64600`");
-        }
-        neighbors.push(RawBgpNeighbor {
-            name,
-            address,
-            group: group.map(|g| g.name.value.clone()),
-            settings,
-        });
-    }
-    neighbors
-}
-
-/// BGP's connections are made by the system, which reaches what is behind a port by the port's mirror alone.
-fn check_way(reader: &mut Reader, ports: &Ports, address: &At<IpAddr>) {
-    if let Some(why) = ports.nobodys(address.value) {
-        let message = format!("neighbor {why}");
-        reader.error(ErrorKind::BadValue, &address.span, message, "the address of another router");
-        return;
-    }
-    let port = ports.connected(address.value).and_then(|port| ports.configs.get(usize::from(port)));
-    let Some((port, interface)) = port.and_then(|port| Some((port, port.interface.as_ref()?))) else {
-        return;
-    };
-    if interface.mirror.is_none() {
-        let message = format!(
-            "neighbor {} is on port {}, which has no mirror: no session will come up",
-            address.value, port.name
-        );
-        let expected = format!("`mirror = true` in [ports.{}]", port.name);
-        let finding = reader.warning(ErrorKind::MissingKey, &address.span, message, expected);
-        finding.help =
-            Some("BGP's connections are made by the system, and a mirror is its way to a port".to_owned());
-    }
-}
-
-/// Loopback addresses are for laboratories.
-fn unicast_address(text: &str) -> Result<IpAddr, &'static str> {
-    const EXPECTED: &str = "the address of one router, such as \"198.18.1.1\"";
-    let address: IpAddr = text.parse().map_err(|_| EXPECTED)?;
-    let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
-    if address.is_unspecified() || address.is_multicast() || broadcast { Err(EXPECTED) } else { Ok(address) }
-}
-
-fn find_group<'g>(reader: &mut Reader, item: &Item<'_>, groups: &'g [RawGroup]) -> Option<&'g RawGroup> {
-    let name = reader.string(item, "the name of a group")?;
-    let found = groups.iter().find(|group| &*group.name.value == name);
-    if found.is_none() {
-        let names = groups.iter().map(|group| &*group.name.value);
-        unknown(reader, item, name, "group", "[[bgp.group]]", names);
-    }
-    found
+    Some(file.value)
 }
 
 fn pattern_groups(groups: &[RawGroup], neighbors: &[RawBgpNeighbor]) -> Groups {
@@ -679,7 +584,7 @@ fn finish_group(reader: &mut Reader, raw: &RawGroup, common: &Common) -> GroupCo
     let dynamic = raw.ranges.first().map(|first| {
         let mut template = base(first.value.address(), &raw.settings, common);
         template.group = Some(raw.name.value.clone());
-        if raw.settings.families().is_none() {
+        if !raw.settings.has_families() {
             let has = |v4: bool| raw.ranges.iter().any(|at| matches!(at.value, IpPrefix::V4(_)) == v4);
             template.capabilities.families = [has(true), has(false)];
         }

@@ -1,4 +1,4 @@
-//! What `[bgp]` comes to, and what a reload has to do to get from one such configuration to another.
+//! What `[bgp]` comes to.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,7 +9,7 @@ use thalweg_base::IpPrefix;
 use thalweg_bgp::peer::PeerKind;
 use thalweg_bgp::policy::{Policy, RuleLibrary};
 use thalweg_bgp::rib::{DampingConfig, DecisionConfig};
-use thalweg_bgp::session::config::{Confederation, ConfigDifference, DynamicRange, NeighborConfig};
+use thalweg_bgp::session::config::{Confederation, DynamicRange, NeighborConfig};
 use thalweg_exec::control::SchedulingKind;
 
 /// Everything about BGP, checked, with defaults and groups applied.
@@ -75,13 +75,13 @@ pub enum Install {
 }
 
 impl Install {
+    /// All, as they are written.
+    pub const NAMES: [(&'static str, Self); 3] =
+        [("none", Self::None), ("fib", Self::Fib), ("kernel", Self::Kernel)];
+
     /// Its name in the configuration.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Fib => "fib",
-            Self::Kernel => "kernel",
-        }
+        Self::NAMES.iter().find(|(_, each)| *each == self).map_or("?", |(name, _)| name)
     }
 }
 
@@ -96,6 +96,10 @@ pub enum OnStop {
 }
 
 impl OnStop {
+    /// All, as they are written.
+    pub const NAMES: [(&'static str, Self); 2] =
+        [("remove-routes", Self::RemoveRoutes), ("keep-routes", Self::KeepRoutes)];
+
     /// By whether routes stay.
     pub fn of(keep_routes: bool) -> Self {
         if keep_routes { Self::KeepRoutes } else { Self::RemoveRoutes }
@@ -103,10 +107,7 @@ impl OnStop {
 
     /// Its name in the configuration.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::RemoveRoutes => "remove-routes",
-            Self::KeepRoutes => "keep-routes",
-        }
+        Self::NAMES.iter().find(|(_, each)| *each == self).map_or("?", |(name, _)| name)
     }
 }
 
@@ -190,152 +191,4 @@ impl BgpConfig {
             None => self.accept.clone(),
         }
     }
-}
-
-/// What is different between two configurations.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BgpDiff {
-    /// Neighbors that were not there before.
-    pub added: Vec<Arc<NeighborConfig>>,
-    /// Neighbors that are gone, as they were.
-    pub removed: Vec<Arc<NeighborConfig>>,
-    /// Neighbors whose session has to begin anew.
-    pub reset: Vec<Arc<NeighborConfig>>,
-    /// Neighbors that keep their session: the new settings are taken over as they are.
-    pub quiet: Vec<Arc<NeighborConfig>>,
-    /// Neighbors that keep their session, and whose routes have to be filtered again.
-    pub refiltered: Vec<Refiltered>,
-    /// Groups with dynamic neighbors that are new or changed.
-    pub groups_changed: Vec<Arc<str>>,
-    /// Groups with dynamic neighbors that are gone.
-    pub groups_removed: Vec<Arc<str>>,
-    /// Prefixes to originate.
-    pub networks_added: Vec<IpPrefix>,
-    /// Prefixes to withdraw.
-    pub networks_removed: Vec<IpPrefix>,
-    /// Things that change only with a restart, in words.
-    pub restart: Vec<String>,
-}
-
-/// A neighbor whose routes have to be filtered again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refiltered {
-    /// Its new settings.
-    pub neighbor: Arc<NeighborConfig>,
-    /// What it sends: ask it again (route refresh).
-    pub import: bool,
-    /// What it is sent: export anew.
-    pub export: bool,
-}
-
-impl BgpDiff {
-    /// Whether there is nothing to do.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-/// What has to be done to get from one configuration to another. Neighbors are the same if their addresses are.
-pub fn diff(old: &BgpConfig, new: &BgpConfig) -> BgpDiff {
-    let mut diff = BgpDiff { restart: restarts(old, new), ..BgpDiff::default() };
-    let before: BTreeMap<_, _> = old.neighbors.iter().map(|n| (n.address, n)).collect();
-    let after: BTreeMap<_, _> = new.neighbors.iter().map(|n| (n.address, n)).collect();
-    diff.removed = old.neighbors.iter().filter(|n| !after.contains_key(&n.address)).cloned().collect();
-    for neighbor in &new.neighbors {
-        match before.get(&neighbor.address) {
-            None => diff.added.push(neighbor.clone()),
-            Some(was) => compare(&mut diff, old, new, was, neighbor),
-        }
-    }
-    for group in &new.groups {
-        let was = old.groups.iter().find(|was| was.name == group.name).and_then(|was| was.dynamic.as_ref());
-        let same_policies = group.dynamic.as_ref().zip(was).is_some_and(|(range, was)| {
-            policies_changed(old, new, &was.template, &range.template) == (false, false)
-        });
-        if group.dynamic.is_some() && (was != group.dynamic.as_ref() || !same_policies) {
-            diff.groups_changed.push(group.name.clone());
-        }
-    }
-    let still =
-        |name: &Arc<str>| new.groups.iter().any(|group| group.name == *name && group.dynamic.is_some());
-    let gone = old.groups.iter().filter(|group| group.dynamic.is_some() && !still(&group.name));
-    diff.groups_removed = gone.map(|group| group.name.clone()).collect();
-    let only_in = |a: &[IpPrefix], b: &[IpPrefix]| a.iter().filter(|p| !b.contains(p)).copied().collect();
-    diff.networks_added = only_in(&new.networks, &old.networks);
-    diff.networks_removed = only_in(&old.networks, &new.networks);
-    diff
-}
-
-fn compare(
-    diff: &mut BgpDiff,
-    old: &BgpConfig,
-    new: &BgpConfig,
-    was: &Arc<NeighborConfig>,
-    neighbor: &Arc<NeighborConfig>,
-) {
-    let difference = neighbor.difference(was);
-    if difference == ConfigDifference::Session {
-        diff.reset.push(neighbor.clone());
-        return;
-    }
-    let (import, export) = policies_changed(old, new, was, neighbor);
-    // Rules by another name that come to the same are no difference.
-    let unnamed = |c: &NeighborConfig| {
-        let (mut import, mut export) = (c.import.clone(), c.export.clone());
-        (import.rules, export.rules) = (None, None);
-        (import, export)
-    };
-    let ((import_was, export_was), (import_is, export_is)) = (unnamed(was), unnamed(neighbor));
-    let import = import || import_was != import_is;
-    let export = export || export_was != export_is;
-    if import || export {
-        diff.refiltered.push(Refiltered { neighbor: neighbor.clone(), import, export });
-    } else if difference != ConfigDifference::None {
-        diff.quiet.push(neighbor.clone());
-    }
-}
-
-/// Whether import and export policy do something else than before.
-fn policies_changed(
-    old: &BgpConfig,
-    new: &BgpConfig,
-    was: &NeighborConfig,
-    neighbor: &NeighborConfig,
-) -> (bool, bool) {
-    // The kind matters only where no rules are configured; a change of AS resets the session anyway.
-    let kind = |config: &NeighborConfig| match config.remote_as {
-        thalweg_bgp::session::config::RemoteAs::One(asn) => config.kind(asn),
-        _ => PeerKind::External,
-    };
-    let policy = |config: &BgpConfig, rules: &Option<Vec<Arc<str>>>, neighbor: &NeighborConfig| {
-        config.policy(rules.as_deref(), kind(neighbor))
-    };
-    (
-        policy(old, &was.import.rules, was) != policy(new, &neighbor.import.rules, neighbor),
-        policy(old, &was.export.rules, was) != policy(new, &neighbor.export.rules, neighbor),
-    )
-}
-
-/// What a running daemon cannot change.
-fn restarts(old: &BgpConfig, new: &BgpConfig) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut fixed = |name: &str, differs: bool| {
-        if differs {
-            words.push(format!("{name} changed: it takes effect with a restart"));
-        }
-    };
-    fixed("as", old.local_as != new.local_as);
-    fixed("router_id", old.router_id != new.router_id);
-    fixed("listen", old.listen != new.listen);
-    fixed("scheduling", old.scheduling != new.scheduling);
-    fixed("threads", old.threads != new.threads);
-    fixed("install", old.install != new.install);
-    fixed("next_hop_check", old.next_hop_check != new.next_hop_check);
-    fixed("[bgp.kernel]", old.kernel != new.kernel);
-    fixed("confederation", old.confederation != new.confederation);
-    fixed("the decision process", old.decision != new.decision);
-    fixed("damping", old.damping != new.damping);
-    fixed("[bgp.mrt]", old.mrt != new.mrt);
-    fixed("[bgp.seed]", old.seed_mrt != new.seed_mrt);
-    words
 }

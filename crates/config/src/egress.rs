@@ -1,167 +1,100 @@
 //! `[[qos.egress]]`, the rate of a port, and `[qos.classes.queue]`, the queue that a class has at every port.
 //!
-//! ```toml
-//! [[qos.egress]]                  # one for each port that is to be shaped or treated specially
-//! port = "wan"                    # required
-//! rate = "100 Mbit/s"             # what leaves at most, `overhead` included; default: as fast as it goes
-//! burst = "12500 B"               # what leaves at once after a pause; default: what leaves in 1 ms
-//! overhead = 24                   # bytes a frame takes on the line besides its own; default 24, Ethernet's
-//! strict_share_percent = 90       # of what leaves while weighted classes wait, strict ones get at most this
-//! class_rates = { voice = "30 Mbit/s" }   # a class's own bound at this port, in place of its `rate`
-//!
-//! [qos.classes.queue]
-//! rate = "30 Mbit/s"              # the class's own bound at every port, idle or not; default: none
-//! burst = "4 KiB"                 # what it may send at once after a pause; default: what it sends in 1 ms
-//! limit = "256 KiB"               # bytes that wait at most; default: by the rate, see docs/qos.md
-//! limit_packets = 4096            # packets that wait at most
-//! aqm = "codel"                   # RFC 8289, or "none"; default: codel, for strict classes none
-//! target_us = 5000                # wait that is tolerated for long; default 5000, more on slow ports
-//! interval_ms = 100               # for that long: about the longest round trip of senders
-//! ecn = true                      # mark packets that can carry it instead of dropping them (RFC 3168)
-//! ```
-//!
 //! What is not said here is decided where the port is known: `crates/node/src/egress.rs`.
 
 use std::ops::Range;
 
-use thalweg_dataplane::egress::{Aqm, BURST_BYTES_MAX, STRICT_SHARE_PERCENT_DEFAULT};
+use thalweg_dataplane::egress::{BURST_BYTES_MAX, STRICT_SHARE_PERCENT_DEFAULT};
+use thalweg_dataplane::schedule::Service;
 
 use crate::diagnostic::{ErrorKind, nearest, one_of};
+use crate::items::{RATE, SIZE, read_rate, read_size};
+use crate::key::{Key, Sub, Table};
 use crate::ports::Ports;
-use crate::qos::{read_rate, read_size};
-use crate::reader::{At, Item, Reader, Section};
-use crate::types::{Class, ClassIndex, PortIndex, Service};
+use crate::reader::{At, Item, Reader};
+use crate::section::Section;
+use crate::types::{
+    Class, ClassIndex, ClassQueue, CodelConfig, INTERVAL_MS_DEFAULT, INTERVAL_MS_MAX, LIMIT_PACKETS_DEFAULT,
+    OVERHEAD_ETHERNET, PortEgress, PortIndex,
+};
 
-/// Preamble and start delimiter, frame check sequence, and the gap between frames (IEEE 802.3).
-const OVERHEAD_ETHERNET: u16 = 24;
+pub(crate) static QUEUE: Key<Sub> = Key::section("queue", &QUEUE_TABLE)
+    .otherwise("by the class's service")
+    .help("its queue at every live port");
+static QUEUE_TABLE: Table = Table::new(
+    "qos.classes.queue",
+    "[qos.classes.queue]",
+    &[&QUEUE_RATE, &QUEUE_BURST, &LIMIT, &LIMIT_PACKETS, &AQM, &TARGET_US, &INTERVAL_MS, &ECN],
+);
+
+static QUEUE_RATE: Key<u64> = Key::by("rate", RATE, read_rate)
+    .help("the most the class sends at each port, also when the port is idle: `\"30 Mbit/s\"`");
+static QUEUE_BURST: Key<u32> = Key::by("burst", SIZE, read_burst)
+    .otherwise("what it sends in 1 ms, at least two full frames")
+    .help("bytes it may send at once after a pause");
+static LIMIT: Key<u32> = Key::by("limit", SIZE, read_limit)
+    .otherwise("what leaves in 250 ms, at most 4 MiB; for strict classes 20 ms, 1 MiB")
+    .help("bytes that wait at most: `\"256 KiB\"`");
+static LIMIT_PACKETS: Key<u32> = Key::number("limit_packets", 1..=LIMIT_PACKETS_MAX)
+    .unit("packets")
+    .default(LIMIT_PACKETS_DEFAULT)
+    .help("packets that wait at most");
+static AQM: Key<bool> = Key::word("aqm", &[("codel", true), ("none", false)])
+    .otherwise("`\"codel\"`; for strict classes `\"none\"`")
+    .help("`\"codel\"` (RFC 8289) or `\"none\"`");
+static TARGET_US: Key<u32> = Key::number("target_us", 1..=1_000_000)
+    .unit("microseconds")
+    .otherwise("`5000`, more where two full frames take longer")
+    .help("the wait that CoDel tolerates for long, below `interval_ms`");
+static INTERVAL_MS: Key<u32> = Key::number("interval_ms", 1..=INTERVAL_MS_MAX)
+    .unit("milliseconds")
+    .default(INTERVAL_MS_DEFAULT)
+    .help("for how long it must have been longer");
+static ECN: Key<bool> = Key::flag("ecn")
+    .default(true)
+    .help("packets that can carry a mark are marked instead of dropped (RFC 3168)");
+
+pub(crate) static EGRESS: Key<Sub> = Key::sections("egress", &EGRESS_TABLE)
+    .help("one for each live port that is to be shaped or treated specially");
+static EGRESS_TABLE: Table = Table::new(
+    "qos.egress",
+    "[[qos.egress]]",
+    &[&PORT, &RATE_OF_PORT, &BURST_OF_PORT, &OVERHEAD, &STRICT_SHARE_PERCENT, &CLASS_RATES],
+);
+
+static PORT: Key<()> = Key::raw("port", "a port").required("\"wan\"").help("the port");
+static RATE_OF_PORT: Key<u64> = Key::by("rate", RATE, read_rate)
+    .otherwise("as much as the port takes")
+    .help("the most that leaves there: `\"100 Mbit/s\"`");
+static BURST_OF_PORT: Key<u32> = Key::by("burst", SIZE, read_burst)
+    .otherwise("what leaves in 1 ms, at least two full frames")
+    .help("bytes that leave at once after a pause; needs `rate`");
+static OVERHEAD: Key<u16> = Key::number("overhead", 0..=OVERHEAD_MAX)
+    .unit("bytes for each frame")
+    .default(OVERHEAD_ETHERNET)
+    .help("bytes a frame takes on the line besides its own");
+static STRICT_SHARE_PERCENT: Key<u8> = Key::number("strict_share_percent", 1..=100)
+    .unit("percent")
+    .default(STRICT_SHARE_PERCENT_DEFAULT)
+    .help("while weighted classes wait, strict ones together get at most this");
+static CLASS_RATES: Key<()> = Key::raw("class_rates", "a table of rates by class")
+    .help("a class's own bound at this port, in place of its queue's `rate`: `{ voice = \"30 Mbit/s\" }`");
+
 /// What a line adds beyond this (ATM cells, tunnels) is a share of the packet, which no constant is.
 const OVERHEAD_MAX: u64 = 256;
-/// Packets that wait at most in a class unless told otherwise: sixteen batches, so that what arrives while
-/// the port's thread is kept from its core for some milliseconds finds room.
-const LIMIT_PACKETS_DEFAULT: u32 = 4096;
 const LIMIT_PACKETS_MAX: u64 = 1 << 20;
 const LIMIT_BYTES_MAX: u64 = 1 << 30;
 /// Below this a full Ethernet frame never finds room.
 const FULL_FRAME_BYTES: u64 = 1514;
-const INTERVAL_MS_DEFAULT: u32 = 100;
-const INTERVAL_MS_MAX: u64 = 4_000;
-const TARGET_US_MAX: u64 = 1_000_000;
-/// RFC 8289 section 4.3.
-const TARGET_US_DEFAULT: u32 = 5_000;
-
-/// What `[[qos.egress]]` says of a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PortEgress {
-    /// The port.
-    pub port: PortIndex,
-    /// Bits per second that leave at most; `None`: unshaped.
-    pub rate_bps: Option<u64>,
-    /// Bytes at once after a pause, where given.
-    pub burst_bytes: Option<u32>,
-    /// Bytes a frame takes on the line besides its own.
-    pub overhead_bytes: u16,
-    /// Bound on strict classes while weighted ones wait, 1 to 100.
-    pub strict_share_percent: u8,
-    /// Bounds of single classes at this port, in place of their own.
-    pub class_rates: Vec<(ClassIndex, u64)>,
-}
-
-impl PortEgress {
-    /// A port of which nothing is said.
-    pub fn unshaped(port: PortIndex) -> Self {
-        Self {
-            port,
-            rate_bps: None,
-            burst_bytes: None,
-            overhead_bytes: OVERHEAD_ETHERNET,
-            strict_share_percent: STRICT_SHARE_PERCENT_DEFAULT,
-            class_rates: Vec::new(),
-        }
-    }
-}
-
-/// The queue of a class at every port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClassQueue {
-    /// The class's own bound in bits per second.
-    pub rate_bps: Option<u64>,
-    /// Bytes at once after a pause, where given.
-    pub burst_bytes: Option<u32>,
-    /// Bytes that wait at most, where given.
-    pub limit_bytes: Option<u32>,
-    /// Packets that wait at most.
-    pub limit_packets: u32,
-    /// Active queue management.
-    pub codel: Option<CodelConfig>,
-}
-
-impl ClassQueue {
-    /// The queue of a class of which nothing is said. A strict class has no active queue management: what
-    /// belongs there is sent at a steady rate and does not slow down when told to.
-    pub(crate) fn of(service: Service) -> Self {
-        let codel = match service {
-            Service::Strict { .. } => None,
-            Service::Weighted { .. } => Some(CodelConfig::default()),
-        };
-        Self {
-            rate_bps: None,
-            burst_bytes: None,
-            limit_bytes: None,
-            limit_packets: LIMIT_PACKETS_DEFAULT,
-            codel,
-        }
-    }
-}
-
-/// CoDel's parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CodelConfig {
-    /// The wait that is tolerated for long, where given.
-    pub target_us: Option<u32>,
-    /// For how long it must have been longer.
-    pub interval_ms: u32,
-    /// Whether packets that can carry a mark are marked instead of dropped.
-    pub ecn: bool,
-}
-
-impl Default for CodelConfig {
-    fn default() -> Self {
-        Self { target_us: None, interval_ms: INTERVAL_MS_DEFAULT, ecn: true }
-    }
-}
-
-impl CodelConfig {
-    /// Where a full frame takes `frame_us`. Unless told otherwise, the target is RFC 8289's, or on slow ports
-    /// what two frames take, as one alone may take longer than that; and the interval is at least twice the target.
-    pub fn on(&self, frame_us: u64) -> Aqm {
-        let slowest = INTERVAL_MS_MAX * 1_000 / 2;
-        let slow = (2 * frame_us.min(slowest)).min(slowest) as u32;
-        let target_us = self.target_us.unwrap_or(TARGET_US_DEFAULT.max(slow));
-        let interval_ms = match self.target_us {
-            Some(_) => self.interval_ms,
-            None => self.interval_ms.max((2 * target_us).div_ceil(1_000)),
-        };
-        Aqm { target_us, interval_ms, ecn: self.ecn }
-    }
-}
-
 /// Reads `[qos.classes.queue]`.
 pub(crate) fn read_queue(reader: &mut Reader, class: &mut Section<'_>, service: Service) -> ClassQueue {
     let mut queue = ClassQueue::of(service);
-    let Some(item) = class.take("queue") else { return queue };
-    let Some(mut section) = reader.section(&item, "[qos.classes.queue]".to_owned()) else { return queue };
-    queue.rate_bps = section.take("rate").and_then(|item| read_rate(reader, &item)).map(|rate| rate.value);
-    queue.burst_bytes = section.take("burst").and_then(|item| read_burst(reader, &item));
-    if let Some(item) = section.take("limit") {
-        queue.limit_bytes = read_limit(reader, &item);
-    }
-    if let Some(item) = section.take("limit_packets") {
-        let packets = reader.integer(&item, 1..=LIMIT_PACKETS_MAX, "packets");
-        queue.limit_packets = packets.map_or(LIMIT_PACKETS_DEFAULT, |packets| packets as u32);
-    }
-    if let Some(item) = section.take("aqm")
-        && let Some(is_managed) = reader.word(&item, &[("codel", true), ("none", false)])
-    {
+    let mut section = class.section_or_empty(reader, &QUEUE);
+    queue.rate_bps = section.get(reader, &QUEUE_RATE);
+    queue.burst_bytes = section.get(reader, &QUEUE_BURST);
+    queue.limit_bytes = section.get(reader, &LIMIT);
+    section.set(reader, &LIMIT_PACKETS, &mut queue.limit_packets);
+    if let Some(is_managed) = section.get(reader, &AQM) {
         queue.codel = is_managed.then(|| queue.codel.unwrap_or_default());
     }
     read_codel(reader, &mut section, &mut queue.codel);
@@ -170,47 +103,37 @@ pub(crate) fn read_queue(reader: &mut Reader, class: &mut Section<'_>, service: 
 }
 
 fn read_codel(reader: &mut Reader, section: &mut Section<'_>, codel: &mut Option<CodelConfig>) {
-    let target = section.take("target_us");
-    let interval = section.take("interval_ms");
-    let ecn = section.take("ecn");
     let Some(codel) = codel else {
         // Each of them would do nothing, which is hardly what was meant.
-        for item in [target, interval, ecn].into_iter().flatten() {
+        let keys = [section.take(&TARGET_US), section.take(&INTERVAL_MS), section.take(&ECN)];
+        for item in keys.into_iter().flatten() {
             let message =
                 format!("`{}` belongs to active queue management, which this class has not", item.key);
             reader.error(ErrorKind::Conflict, &item.span, message, "`aqm = \"codel\"` beside it");
         }
         return;
     };
-    if let Some(item) = &interval {
-        let interval = reader.integer(item, 1..=INTERVAL_MS_MAX, "milliseconds");
-        codel.interval_ms = interval.map_or(INTERVAL_MS_DEFAULT, |ms| ms as u32);
+    let target = section.read(reader, &TARGET_US);
+    section.set(reader, &INTERVAL_MS, &mut codel.interval_ms);
+    section.set(reader, &ECN, &mut codel.ecn);
+    if let Some(At { span, .. }) = target.as_ref().filter(|at| at.value >= codel.interval_ms * 1_000) {
+        let message = "the target is not below the interval";
+        let expected = "a twentieth to a tenth of `interval_ms` (RFC 8289 section 4.3)";
+        reader.error(ErrorKind::Conflict, span, message, expected);
     }
-    if let Some(item) = &target {
-        let target = reader.integer(item, 1..=TARGET_US_MAX, "microseconds");
-        codel.target_us = target.map(|us| us as u32);
-        if codel.target_us.is_some_and(|us| us >= codel.interval_ms * 1_000) {
-            let message = "the target is not below the interval";
-            let expected = "a twentieth to a tenth of `interval_ms` (RFC 8289 section 4.3)";
-            reader.error(ErrorKind::Conflict, &item.span, message, expected);
-        }
-    }
-    if let Some(ecn) = ecn.and_then(|item| reader.boolean(&item)) {
-        codel.ecn = ecn;
-    }
+    codel.target_us = target.map(|at| at.value);
 }
 
 /// Reads `[[qos.egress]]`.
 pub(crate) fn read_ports(
     reader: &mut Reader,
-    list: &Item<'_>,
+    sections: Vec<Section<'_>>,
     ports: &Ports,
     classes: &[Class],
 ) -> Vec<PortEgress> {
     let mut egress: Vec<(PortEgress, Range<usize>)> = Vec::new();
-    for entry in reader.list(list) {
-        let Some(mut section) = reader.section(&entry, "[[qos.egress]]".to_owned()) else { continue };
-        let port = section.require("port", "\"wan\"");
+    for mut section in sections {
+        let port = section.take(&PORT);
         let index = port.as_ref().and_then(|item| ports.named(reader, item));
         let settings = read_settings(reader, &mut section, classes);
         section.finish(reader);
@@ -227,34 +150,26 @@ pub(crate) fn read_ports(
 
 fn read_settings(reader: &mut Reader, section: &mut Section<'_>, classes: &[Class]) -> PortEgress {
     let mut egress = PortEgress::unshaped(PortIndex::MAX);
-    let rate = section.take("rate").and_then(|item| read_rate(reader, &item));
+    let rate = section.read(reader, &RATE_OF_PORT);
     egress.rate_bps = rate.as_ref().map(|rate| rate.value);
-    if let Some(item) = section.take("burst") {
-        egress.burst_bytes = read_burst(reader, &item);
+    if let Some(item) = section.take(&BURST_OF_PORT) {
+        egress.burst_bytes = BURST_OF_PORT.value(reader, &item);
         if rate.is_none() {
             let message = "a port without a rate has no burst";
             reader.error(ErrorKind::Conflict, &item.span, message, "`rate = \"100 Mbit/s\"` beside it");
         }
     }
-    if let Some(item) = section.take("overhead") {
-        let bytes = reader.integer(&item, 0..=OVERHEAD_MAX, "bytes for each frame");
-        egress.overhead_bytes = bytes.map_or(OVERHEAD_ETHERNET, |bytes| bytes as u16);
-    }
-    if let Some(item) = section.take("strict_share_percent") {
-        let percent = reader.integer(&item, 1..=100, "percent");
-        egress.strict_share_percent = percent.map_or(STRICT_SHARE_PERCENT_DEFAULT, |percent| percent as u8);
-    }
-    if let Some(item) = section.take("class_rates")
-        && let Some(rates) = reader.section(&item, "class_rates".to_owned())
-    {
-        for (name_span, item) in rates.into_names() {
-            let class = class_named(reader, classes, item.key, &name_span);
-            let class_rate = read_rate(reader, &item);
-            if let (Some(port), Some(class)) = (&rate, &class_rate) {
-                warn_of_idle_bound(reader, port, class);
-            }
-            egress.class_rates.extend(class.zip(class_rate.map(|rate| rate.value)));
+    section.set(reader, &OVERHEAD, &mut egress.overhead_bytes);
+    section.set(reader, &STRICT_SHARE_PERCENT, &mut egress.strict_share_percent);
+    let rates = section.take(&CLASS_RATES);
+    let rates = rates.and_then(|item| reader.names(&item)).unwrap_or_default();
+    for (name_span, item) in rates {
+        let class = class_named(reader, classes, item.key, &name_span);
+        let class_rate = read_rate(reader, &item);
+        if let (Some(port), Some(value)) = (&rate, class_rate) {
+            warn_of_idle_bound(reader, port, &At { value, span: item.span });
         }
+        egress.class_rates.extend(class.zip(class_rate));
     }
     egress
 }
@@ -286,23 +201,23 @@ fn class_named(
 
 fn read_burst(reader: &mut Reader, item: &Item<'_>) -> Option<u32> {
     let size = read_size(reader, item)?;
-    if size.value == 0 || size.value > u64::from(BURST_BYTES_MAX) {
+    if size == 0 || size > u64::from(BURST_BYTES_MAX) {
         let message = format!("`{}` is out of range", item.key);
         reader.error(ErrorKind::BadValue, &item.span, message, "1 B to 1 GiB");
         return None;
     }
-    Some(size.value as u32)
+    Some(size as u32)
 }
 
 fn read_limit(reader: &mut Reader, item: &Item<'_>) -> Option<u32> {
     let size = read_size(reader, item)?;
-    if size.value == 0 || size.value > LIMIT_BYTES_MAX {
+    if size == 0 || size > LIMIT_BYTES_MAX {
         reader.error(ErrorKind::BadValue, &item.span, "`limit` is out of range", "1 B to 1 GiB");
         return None;
     }
-    if size.value < FULL_FRAME_BYTES {
+    if size < FULL_FRAME_BYTES {
         let message = "a full frame does not fit into this queue and is always dropped";
         reader.warning(ErrorKind::BadValue, &item.span, message, "at least 1514 bytes");
     }
-    Some(size.value as u32)
+    Some(size as u32)
 }

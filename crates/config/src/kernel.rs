@@ -1,22 +1,50 @@
 //! `[kernel]`: whether the forwarding table and the kernel's are kept in step.
-//!
-//! ```toml
-//! [kernel]
-//! routes = "both"         # "import": others' routes by mirrors and ports; "export": ours for the system; "off". Default:
-//!                         # "both" where a port has a mirror (and BGP's routes do not go into the kernel anyway), else "off"
-//! neighbors = "off"      # "import": those set for good in the kernel; "export": the router's for mirrors; "both"
-//! metric = 116            # of routes that go into the kernel
-//! repair_s = 60           # between two looks for drift
-//! ```
 
 use crate::bgp_types::Install;
 use crate::diagnostic::ErrorKind;
+use crate::key::{Differs, Key, Sub, Table, U32};
 use crate::ports::Ports;
-use crate::reader::{Reader, Section};
+use crate::reader::Reader;
+use crate::section::Section;
 use crate::types::KernelSync;
 
-const METRIC_MAX: u64 = u32::MAX as u64;
-const REPAIR_MAX_S: u64 = 86_400;
+pub(crate) static KERNEL: Key<Sub> =
+    Key::section("kernel", &TABLE).help("live: [in step with the kernel](live.md#in-step-with-the-kernel)");
+static TABLE: Table = Table::new("kernel", "[kernel]", &[&ROUTES, &NEIGHBORS, &METRIC, &REPAIR_S]);
+
+/// Whether the kernel's are taken over, and whether ours are put there.
+const WAYS: [(&str, (bool, bool)); 4] =
+    [("off", (false, false)), ("import", (true, false)), ("export", (false, true)), ("both", (true, true))];
+
+static ROUTES: Key<(bool, bool)> = Key::word("routes", &WAYS)
+    .otherwise("`\"both\"` where a port has a `mirror` (unless BGP has `install = \"kernel\"`), else `\"off\"`")
+    .restart(Differs::Router(|old, new| {
+        (old.kernel.import, old.kernel.export) != (new.kernel.import, new.kernel.export)
+    }))
+    .help(
+        "`\"import\"`: routes of others in the kernel that lead to ports are used; `\"export\"`: the router's are put \
+         into the kernel; `\"both\"`; `\"off\"`",
+    );
+static NEIGHBORS: Key<(bool, bool)> = Key::word("neighbors", &WAYS)
+    .former("neighbours")
+    .default((false, false))
+    .restart(Differs::Router(|old, new| {
+        let ways = |sync: &KernelSync| (sync.import_neighbors, sync.export_neighbors);
+        ways(&old.kernel) != ways(&new.kernel)
+    }))
+    .help(
+        "`\"import\"`: neighbors that somebody set for good in the kernel are the router's; `\"export\"`: the router's \
+         are put into the kernel's tables of mirrors; `\"both\"`; `\"off\"`",
+    );
+static METRIC: Key<u32> = Key::number("metric", 1..=U32)
+    .default(116)
+    .restart(Differs::Router(|old, new| old.kernel.metric != new.kernel.metric))
+    .help("of the routes put into the kernel");
+static REPAIR_S: Key<u32> = Key::number("repair_s", 1..=86_400)
+    .unit("seconds")
+    .default(60)
+    .restart(Differs::Router(|old, new| old.kernel.repair_s != new.kernel.repair_s))
+    .help("time between two looks for drift");
 
 /// Reads the section. `install` is where BGP's routes go, if there is BGP.
 pub(crate) fn read(
@@ -32,31 +60,17 @@ pub(crate) fn read(
     // Without routes, programs of the system would reach no farther than the networks of mirrors.
     let is_needed = has_port(true) && install != Some(Install::Kernel);
     (sync.import, sync.export) = (is_needed, is_needed);
-    let Some(item) = root.take("kernel") else { return sync };
-    let Some(mut section) = reader.section(&item, "[kernel]".to_owned()) else { return sync };
-    const WAYS: [(&str, (bool, bool)); 4] = [
-        ("off", (false, false)),
-        ("import", (true, false)),
-        ("export", (false, true)),
-        ("both", (true, true)),
-    ];
-    let routes = section.take("routes");
-    if let Some(routes) = &routes {
-        (sync.import, sync.export) = reader.word(routes, &WAYS).unwrap_or_default();
+    let mut section = root.section_or_empty(reader, &KERNEL);
+    let routes = section.take(&ROUTES);
+    if let Some(item) = &routes {
+        (sync.import, sync.export) = ROUTES.value(reader, item).unwrap_or_default();
     }
-    let neighbors = section.take_renamed("neighbors", "neighbours");
-    if let Some(neighbors) = &neighbors {
-        (sync.import_neighbors, sync.export_neighbors) = reader.word(neighbors, &WAYS).unwrap_or_default();
+    let neighbors = section.take(&NEIGHBORS);
+    if let Some(item) = &neighbors {
+        (sync.import_neighbors, sync.export_neighbors) = NEIGHBORS.value(reader, item).unwrap_or_default();
     }
-    let numbers = [
-        ("metric", &mut sync.metric, 1..=METRIC_MAX, ""),
-        ("repair_s", &mut sync.repair_s, 1..=REPAIR_MAX_S, "seconds"),
-    ];
-    for (key, value, range, unit) in numbers {
-        if let Some(item) = section.take(key) {
-            *value = reader.integer(&item, range, unit).map_or(*value, |number| number as u32);
-        }
-    }
+    section.set(reader, &METRIC, &mut sync.metric);
+    section.set(reader, &REPAIR_S, &mut sync.repair_s);
     section.finish(reader);
     let routes = routes.filter(|_| sync.import || sync.export);
     let neighbors = neighbors.filter(|_| sync.import_neighbors || sync.export_neighbors);

@@ -15,6 +15,7 @@
 
 mod acl;
 mod bgp;
+mod bgp_neighbors;
 mod bgp_settings;
 mod bgp_types;
 mod control;
@@ -23,20 +24,27 @@ mod dpdk;
 mod egress;
 mod flows;
 mod interfaces;
+mod items;
 mod kernel;
+mod key;
 mod mask;
 mod nat;
 mod nat_events;
 mod nat_subscribers;
 mod policy;
 mod policy_rules;
+mod policy_sets;
 mod policy_test;
 mod ports;
 mod qos;
 pub mod quantity;
 mod reader;
+mod registry;
+mod reload;
 mod route_file;
 mod routing;
+mod section;
+mod text_file;
 mod types;
 mod values;
 mod workers;
@@ -46,28 +54,25 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 use diagnostic::SourceText;
-use reader::{Reader, Section};
+use reader::Reader;
+use registry::ROOT;
+use section::Section;
+use text_file::read_text;
 
-pub use acl::AclConfig;
-pub use bgp_types::{
-    BgpConfig, BgpDiff, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, OnStop, Refiltered, diff,
-};
+pub use bgp_types::{BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, OnStop};
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
-pub use egress::{ClassQueue, CodelConfig, PortEgress};
+pub use key::{KeyInfo, SectionInfo, ValueInfo};
 pub use mask::masked;
 pub use ports::LearnedAddress;
+pub use registry::keys;
+pub use reload::{BgpDiff, Refiltered, diff, needs_restart, port_needs_restart};
 pub use types::{
-    BlockAllocation, Class, ClassIndex, DpdkConfig, Driver, Filtering, FlowsConfig, ForwardProtocol,
-    HostLimits, InterfaceConfig, KeepConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatLogging,
-    NatRefusal, NatTimeouts, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange,
-    PortSelection, QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig,
-    RoutingConfig, Service, StaticNeighbor, SubInterface, SubscriberConfig, TargetIndex, ValidateConfig,
-    WorkersConfig, XdpPlace,
+    AclConfig, Class, ClassIndex, ClassQueue, CodelConfig, DpdkConfig, Driver, FlowsConfig, InterfaceConfig,
+    KeepConfig, KernelSync, MacAddress, NextHop, PORTS_MAX, PortConfig, PortEgress, PortIndex, QosConfig,
+    RouteSources, RouteTarget, RouterConfig, RoutingConfig, StaticNeighbor, SubInterface, TargetIndex,
+    ValidateConfig, WorkersConfig, XdpPlace,
 };
-pub use values::DSCP_NAMES;
-
-/// A configuration is written by hand; more than this is another file.
-const FILE_MAX_BYTES: u64 = 16 << 20;
+pub use values::{DSCP_NAMES, ports_text};
 
 impl RouterConfig {
     /// Reads and checks a configuration file and the route files it names.
@@ -133,7 +138,7 @@ impl ConfigSource {
     ) -> Result<RouterConfig, ConfigErrors> {
         let Self { file, text, folder } = self;
         let folder = folder.as_path();
-        let mut reader = Reader::new(SourceText::new(file, text));
+        let mut reader = Reader::new(SourceText::new(file, text), folder);
         let (document, errors) = DeTable::parse_recoverable(text);
         for error in &errors {
             let span = error.span().unwrap_or(0..0);
@@ -144,21 +149,21 @@ impl ConfigSource {
             // What the parser made of the rest is a guess; findings in a guess would mislead.
             return Err(ConfigErrors { diagnostics: reader.finish().0 });
         }
-        let mut root = Section::new(document.get_ref(), "the configuration".to_owned(), 0..0);
+        let mut root = Section::new(document.get_ref(), &ROOT, ROOT.title.to_owned(), 0..0);
         let mut ports = ports::Ports::read(&mut reader, &mut root, learned, places);
         ports::read_static_neighbors(&mut reader, &mut root, &mut ports);
         let routing = routing::read(&mut reader, &mut root, &ports, folder);
-        let nat = nat::read(&mut reader, &mut root, &ports);
+        let nat = nat::read(&mut reader, &mut root, &ports, &routing);
         if let Some(nat) = &nat {
             ports.check_sources_for(nat, &routing);
         }
         let acls = acl::read(&mut reader, &mut root, &mut ports);
         let qos = qos::read(&mut reader, &mut root, &ports);
         let validate = qos::read_validate(&mut reader, &mut root);
-        let control_socket = control::read(&mut reader, &mut root, folder);
+        let control_socket = control::read(&mut reader, &mut root);
         let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
         let dpdk = dpdk::read(&mut reader, &mut root, &ports);
-        let flows = flows::read(&mut reader, &mut root, &ports, nat.as_ref(), folder);
+        let flows = flows::read(&mut reader, &mut root, &ports, nat.as_ref());
         let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));
         let workers = workers::read(&mut reader, &mut root);
         root.finish(&mut reader);
@@ -184,23 +189,6 @@ impl ConfigSource {
             text: text.as_str().into(),
         })
     }
-}
-
-/// The file as text, or why not.
-fn read_text(path: &Path) -> Result<String, String> {
-    use std::io::Read;
-    let name = path.display();
-    let file = std::fs::File::open(path).map_err(|error| format!("cannot read {name}: {error}"))?;
-    let mut bytes = Vec::new();
-    file.take(FILE_MAX_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| format!("cannot read {name}: {error}"))?;
-    if bytes.len() as u64 > FILE_MAX_BYTES {
-        return Err(format!("{name} is larger than 16 MiB: no configuration"));
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        format!("{name} is not text: byte {} is not UTF-8", error.utf8_error().valid_up_to())
-    })
 }
 
 /// The parser says "what, expected this, that"; a finding keeps the two apart.

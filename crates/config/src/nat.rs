@@ -1,121 +1,204 @@
-//! `[nat]`: address and port translation for IPv4.
-//!
-//! ```toml
-//! [nat]
-//! outside = "wan"                  # required: port towards the public network
-//! inside = ["lan", "voice"]        # required: ports whose sources are translated
-//! addresses = ["203.0.113.2"]      # public addresses; default: the IPv4 addresses of the outside port, those that a
-//!                                  # DHCP client gives its mirror among them
-//! ports = "1024-65535"             # public ports for sessions; this is the default
-//! shards = 64                      # a power of two up to 256, at most ports / 2; default 64
-//! sessions_max = 65536             # size of the session table; default 65536
-//! port_selection = "preserve"      # or "hash"; RFC 4787 section 4.2
-//! filtering = "endpoint-independent"  # or "address-dependent"; RFC 4787 section 5
-//! hairpin = true                   # inside hosts reach each other through public addresses
-//! inbound_refresh = false          # packets from outside keep a session alive too (RFC 4787 REQ-6)
-//! host_sessions_max = 4096         # sessions of one inside host; default: a 16th of sessions_max, 64 to 4096; 0: no limit
-//! host_sessions_per_second = 1000  # new ones; default: a quarter of the default above, 100 to 1000; 0: no limit
-//! drop_half_open = true            # half-open TCP sessions live shorter, and make room, when the table fills up
-//! refusal = "host-unreachable"     # or "prohibited", "silent": what a host is told that gets no session
-//!
-//! [nat.timeouts]                   # seconds of idleness; these are the defaults
-//! udp_s = 300
-//! tcp_established_s = 7440
-//! tcp_transitory_s = 240
-//! tcp_aborted_s = 10               # connections that were refused or reset beyond doubt
-//! icmp_s = 60
-//! other_s = 600                    # protocols without ports
-//!
-//! [[nat.forwards]]
-//! protocol = "tcp"                 # or "udp"; required
-//! port = 8080                      # public port, or a range "8080-8090"; required
-//! address = "203.0.113.2"          # public address; default: the first one
-//! to = "192.168.1.10:80"           # inside host and its port, the first of a range; required
-//! ```
-//!
-//! `[nat.subscribers]` is in `nat_subscribers.rs`.
+//! `[nat]`: address and port translation for IPv4. `[nat.subscribers]` is in `nat_subscribers.rs`.
 
-use std::net::{IpAddr, Ipv4Addr};
-use std::ops::Range;
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::ops::{Range, RangeInclusive};
+
+use ipnet::Ipv4Net;
+use thalweg_dataplane::nat::{
+    Filtering, HostLimits, NatConfig, NatProtocol, NatRefusal, NatTimeouts, PortForward, PortSelection,
+};
 
 use crate::diagnostic::ErrorKind;
-use crate::nat_subscribers;
+use crate::items::port_range;
+use crate::key::{Key, Sub, Table};
+use crate::nat_subscribers::{self, SUBSCRIBERS};
 use crate::ports::Ports;
-use crate::reader::{At, Item, Reader, Section, integer_of};
-use crate::types::{
-    Filtering, ForwardProtocol, HostLimits, NatConfig, NatRefusal, NatTimeouts, PortForward, PortIndex,
-    PortRange, PortSelection,
-};
-use crate::values;
+use crate::reader::{At, Item, Reader};
+use crate::section::Section;
+use crate::types::{PortIndex, RouteTarget, RoutingConfig};
+use crate::values::{self, ports_text};
+
+pub(crate) static NAT: Key<Sub> = Key::section("nat", &TABLE).help(
+    "translation between inside and outside IPv4 networks; how it behaves is on [its own page](nat.md)",
+);
+static TABLE: Table = Table::new(
+    "nat",
+    "[nat]",
+    &[
+        &OUTSIDE,
+        &INSIDE,
+        &ADDRESSES,
+        &PORTS,
+        &SHARDS,
+        &SESSIONS_MAX,
+        &PORT_SELECTION,
+        &FILTERING,
+        &HAIRPIN,
+        &INBOUND_REFRESH,
+        &HOST_SESSIONS_MAX,
+        &HOST_SESSIONS_PER_SECOND,
+        &DROP_HALF_OPEN,
+        &REFUSAL,
+        &TIMEOUTS,
+        &SUBSCRIBERS,
+        &FORWARDS,
+    ],
+);
+
+static OUTSIDE: Key<()> =
+    Key::raw("outside", "a port").required("\"wan\"").help("the port towards the public network");
+static INSIDE: Key<()> = Key::raw("inside", "a port or a list")
+    .required("[\"lan\"]")
+    .help("the ports whose sources are translated: `[\"office\", \"voice\"]`");
+static ADDRESSES: Key<()> = Key::raw("addresses", "an address or a list of at most 256")
+    .otherwise("the IPv4 addresses of the outside port, those that a DHCP client gives its mirror among them")
+    .help("public addresses");
+static PORTS: Key<RangeInclusive<u16>> = Key::by("ports", "a port or a range", port_range)
+    .default_toml("\"1024-65535\"")
+    .help("public ports for sessions");
+static SHARDS: Key<u16> = Key::number("shards", 1..=256)
+    .otherwise("`64`, or less where ports or blocks are fewer")
+    .help(
+        "pieces that sessions are cut into: a power of two, at most half as many as there are ports, with blocks at most \
+         as many as an address has",
+    );
+static SESSIONS_MAX: Key<u32> =
+    Key::number("sessions_max", 1..=SESSIONS_MOST).default(65_536).help("size of the session table");
+static PORT_SELECTION: Key<PortSelection> = Key::word("port_selection", &PortSelection::NAMES)
+    .default(PortSelection::Preserve)
+    .help("`\"preserve\"`: the inside port if it is free; `\"hash\"`: any of the shard's (RFC 4787 section 4.2)");
+static FILTERING: Key<Filtering> =
+    Key::word("filtering", &Filtering::NAMES).default(Filtering::EndpointIndependent).help(
+        "who may use a session from outside: `\"endpoint-independent\"`: anyone; `\"address-dependent\"`: addresses the \
+         inside host has sent to (RFC 4787 section 5)",
+    );
+static HAIRPIN: Key<bool> =
+    Key::flag("hairpin").default(true).help("inside hosts reach each other through public addresses");
+static INBOUND_REFRESH: Key<bool> = Key::flag("inbound_refresh")
+    .default(false)
+    .help("packets from outside keep a UDP or ICMP session alive too (RFC 4787 REQ-6)");
+static HOST_SESSIONS_MAX: Key<u32> = Key::number("host_sessions_max", 0..=SESSIONS_MOST)
+    .otherwise("a sixteenth of `sessions_max`, at least 64, at most 4096")
+    .help(
+        "sessions that one inside host may have, [about](nat.md#what-one-host-may-take); `0`: no limit. With \
+         `[nat.subscribers]` its `sessions_max` holds instead",
+    );
+static HOST_SESSIONS_PER_SECOND: Key<u32> = Key::number("host_sessions_per_second", 0..=1_000_000)
+    .otherwise("a sixty-fourth of `sessions_max`, at least 100, at most 1000")
+    .help("new sessions that one inside host may make in a second, about; `0`: no limit");
+static DROP_HALF_OPEN: Key<bool> = Key::flag("drop_half_open")
+    .default(true)
+    .help("when the table fills up, half-open TCP sessions live for 30 s at most and make room for others");
+static REFUSAL: Key<NatRefusal> =
+    Key::word("refusal", &NatRefusal::NAMES).default(NatRefusal::HostUnreachable).help(
+        "what a host is told, on live interfaces, whose packet needs a session and gets none: `\"host-unreachable\"` \
+         (ICMP 3/1, RFC 6888 REQ-11b), `\"prohibited\"` (3/13, RFC 5508 REQ-8), `\"silent\"`",
+    );
+
+static TIMEOUTS: Key<Sub> =
+    Key::section("timeouts", &TIMEOUTS_TABLE).help("seconds of idleness after which sessions end");
+static TIMEOUTS_TABLE: Table = Table::new(
+    "nat.timeouts",
+    "[nat.timeouts]",
+    &[&UDP_S, &TCP_ESTABLISHED_S, &TCP_TRANSITORY_S, &TCP_ABORTED_S, &ICMP_S, &OTHER_S],
+);
+
+static UDP_S: Key<u32> =
+    Key::number("udp_s", TIMEOUT_S).unit("seconds").default(300).help("UDP (RFC 4787 section 4.3)");
+static TCP_ESTABLISHED_S: Key<u32> = Key::number("tcp_established_s", TIMEOUT_S)
+    .unit("seconds")
+    .default(7440)
+    .help("established TCP (RFC 5382 section 5)");
+static TCP_TRANSITORY_S: Key<u32> = Key::number("tcp_transitory_s", TIMEOUT_S)
+    .unit("seconds")
+    .default(240)
+    .help("TCP being opened or closed (RFC 5382 section 5)");
+static TCP_ABORTED_S: Key<u32> = Key::number("tcp_aborted_s", TIMEOUT_S).unit("seconds").default(10).help(
+    "TCP that was refused or reset, [beyond doubt](nat.md#what-one-host-may-take); at most `tcp_transitory_s`",
+);
+static ICMP_S: Key<u32> =
+    Key::number("icmp_s", TIMEOUT_S).unit("seconds").default(60).help("ICMP queries (RFC 5508 section 3.2)");
+static OTHER_S: Key<u32> = Key::number("other_s", TIMEOUT_S)
+    .unit("seconds")
+    .default(600)
+    .help("protocols without ports: GRE, ESP, SCTP and all others");
+
+static FORWARDS: Key<Sub> =
+    Key::sections("forwards", &FORWARDS_TABLE).help("public ports that lead to inside hosts for good");
+static FORWARDS_TABLE: Table = Table::new(
+    "nat.forwards",
+    "[[nat.forwards]]",
+    &[&FORWARD_PROTOCOL, &FORWARD_PORT, &FORWARD_ADDRESS, &FORWARD_TO],
+);
+
+static FORWARD_PROTOCOL: Key<NatProtocol> =
+    Key::word("protocol", &[("tcp", NatProtocol::Tcp), ("udp", NatProtocol::Udp)])
+        .required("\"tcp\"")
+        .help("transport protocol");
+static FORWARD_PORT: Key<RangeInclusive<u16>> = Key::by("port", "a port or a range", port_range)
+    .required("8080")
+    .help("public port, or a range `\"8080-8090\"`");
+static FORWARD_ADDRESS: Key<Ipv4Addr> = Key::text("address", "an IPv4 address", values::address_v4)
+    .otherwise("the first one")
+    .help("public address");
+static FORWARD_TO: Key<SocketAddrV4> = Key::text("to", "an IPv4 address and port", values::socket_v4)
+    .required("\"192.168.1.10:80\"")
+    .help("inside host and its port, the first of a range: `\"192.168.1.10:80\"`");
 
 const SHARDS_DEFAULT: u16 = 64;
-const SHARDS_MAX: u64 = 256;
 const ADDRESSES_MAX: usize = 256;
-const SESSIONS_DEFAULT: u32 = 65_536;
-const SESSIONS_MAX: u64 = 1 << 24;
-const HOST_RATE_MAX: u64 = 1_000_000;
-const PORTS_DEFAULT: PortRange = PortRange { first: 1024, last: 65535 };
-/// A week: longer timeouts are mistakes.
-const TIMEOUT_MAX_S: u64 = 7 * 24 * 3600;
+const SESSIONS_MOST: u64 = 1 << 24;
+/// To a week: longer timeouts are mistakes.
+const TIMEOUT_S: RangeInclusive<u64> = 1..=7 * 24 * 3600;
 
 /// Reads `[nat]`; `None` if it is not there or has no use because of mistakes.
-pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -> Option<NatConfig> {
-    let item = root.take("nat")?;
-    let mut section = reader.section(&item, "[nat]".to_owned())?;
-    let outside = section.require("outside", "\"wan\"").and_then(|item| ports.named(reader, &item));
+pub(crate) fn read(
+    reader: &mut Reader,
+    root: &mut Section<'_>,
+    ports: &Ports,
+    routing: &RoutingConfig,
+) -> Option<NatConfig> {
+    let mut section = root.section(reader, &NAT)?;
+    let outside = section.take(&OUTSIDE).and_then(|item| ports.named(reader, &item));
     let inside = read_inside(reader, &mut section, ports, outside);
     let addresses = read_addresses(reader, &mut section, ports, outside, &inside);
-    let range = section.take("ports").and_then(|item| port_range(reader, &item));
-    let range = range.unwrap_or(At { value: PORTS_DEFAULT, span: section.span.clone() });
+    let span = section.span.clone();
+    let range = section.read(reader, &PORTS);
+    let range = range.or_else(|| Some(At { value: PORTS.default_value(reader)?, span }))?;
     let subscribers = nat_subscribers::read(reader, &mut section, &range, addresses.len());
-    let shards = read_shards(reader, &mut section, &range, subscribers.as_ref());
-    let sessions_max = read_sessions_max(reader, &mut section, range.value, addresses.len());
-    let hosts = read_hosts(reader, &mut section, sessions_max);
-    let selections = [("preserve", PortSelection::Preserve), ("hash", PortSelection::Hash)];
-    let filterings = [
-        ("endpoint-independent", Filtering::EndpointIndependent),
-        ("address-dependent", Filtering::AddressDependent),
-    ];
-    let port_selection = section.take("port_selection").and_then(|item| reader.word(&item, &selections));
-    let filtering = section.take("filtering").and_then(|item| reader.word(&item, &filterings));
-    let hairpin = section.take("hairpin").and_then(|item| reader.boolean(&item)).unwrap_or(true);
-    let inbound_refresh =
-        section.take("inbound_refresh").and_then(|item| reader.boolean(&item)).unwrap_or(false);
-    let refusals = [
-        ("host-unreachable", NatRefusal::HostUnreachable),
-        ("prohibited", NatRefusal::Prohibited),
-        ("silent", NatRefusal::Silent),
-    ];
-    let refusal = section.take("refusal").and_then(|item| reader.word(&item, &refusals)).unwrap_or_default();
-    let timeouts = read_timeouts(reader, &mut section);
-    let forwards = read_forwards(reader, &mut section, ports, outside, &addresses);
+    let mut nat = NatConfig { inside_ports: inside, ..NatConfig::default() };
+    nat.shards = read_shards(reader, &mut section, &range, subscribers.as_ref());
+    nat.sessions_max = read_sessions_max(reader, &mut section, &range.value, addresses.len());
+    nat.hosts = read_hosts(reader, &mut section, nat.sessions_max);
+    section.set(reader, &PORT_SELECTION, &mut nat.port_selection);
+    section.set(reader, &FILTERING, &mut nat.filtering);
+    section.set(reader, &HAIRPIN, &mut nat.hairpin);
+    section.set(reader, &INBOUND_REFRESH, &mut nat.inbound_refresh);
+    section.set(reader, &REFUSAL, &mut nat.refusal);
+    read_timeouts(reader, &mut section, &mut nat.timeouts);
+    nat.forwards = read_forwards(reader, &mut section, ports, outside, &addresses);
     section.finish(reader);
-    Some(NatConfig {
-        outside: outside?,
-        inside,
-        addresses,
-        ports: range.value,
-        shards,
-        sessions_max,
-        port_selection: port_selection.unwrap_or_default(),
-        filtering: filtering.unwrap_or_default(),
-        hairpin,
-        inbound_refresh,
-        timeouts,
-        forwards,
-        subscribers: subscribers.map(|subscribers| subscribers.config),
-        hosts,
-        refusal,
-    })
+    nat.outside_port = outside?;
+    nat.untranslated = inside_networks(&nat.inside_ports, routing);
+    (nat.public_addresses, nat.port_range) = (addresses, range.value);
+    nat.subscribers = subscribers.map(|subscribers| subscribers.config);
+    Some(nat)
 }
 
-/// A port or a range of ports.
-pub(crate) fn port_range(reader: &mut Reader, item: &Item<'_>) -> Option<At<PortRange>> {
-    if integer_of(item.value).is_some() {
-        let port = reader.integer(item, 1..=65535, "")? as u16;
-        return Some(At { value: PortRange { first: port, last: port }, span: item.span.clone() });
+/// Networks that packets from inside reach untranslated: those whose every path leads to an inside port. In order, and
+/// none in another.
+fn inside_networks(inside: &[PortIndex], routing: &RoutingConfig) -> Vec<Ipv4Net> {
+    fn is_inside(target: &RouteTarget, inside: &[PortIndex]) -> bool {
+        match target {
+            RouteTarget::Forward(hops) => hops.iter().all(|hop| inside.contains(&hop.port)),
+            RouteTarget::Local(port) => inside.contains(port),
+            RouteTarget::Blackhole | RouteTarget::Unreachable => false,
+            RouteTarget::Ranked(tiers) => tiers.iter().all(|tier| is_inside(tier, inside)),
+        }
     }
-    reader.parse(item, values::port_range)
+    let targets: Vec<bool> = routing.targets.iter().map(|target| is_inside(target, inside)).collect();
+    let routes = routing.v4.iter().filter(|(_, target)| targets.get(*target as usize) == Some(&true));
+    Ipv4Net::aggregate(&routes.map(|(net, _)| *net).collect())
 }
 
 fn read_inside(
@@ -125,7 +208,7 @@ fn read_inside(
     outside: Option<PortIndex>,
 ) -> Vec<PortIndex> {
     let mut inside = Vec::new();
-    let Some(item) = section.require("inside", "[\"lan\"]") else { return inside };
+    let Some(item) = section.take(&INSIDE) else { return inside };
     for entry in reader.filled_list(&item) {
         let Some(port) = ports.named(reader, &entry) else { continue };
         if Some(port) == outside {
@@ -149,7 +232,7 @@ fn read_addresses(
     inside: &[PortIndex],
 ) -> Vec<Ipv4Addr> {
     let mut addresses = Vec::new();
-    let Some(item) = section.take("addresses") else {
+    let Some(item) = section.take(&ADDRESSES) else {
         addresses.extend(outside.iter().flat_map(|port| own_v4(ports, *port)));
         let pending = outside.filter(|_| addresses.is_empty()).and_then(|port| mirror_of(ports, port));
         if let Some((port, mirror)) = pending {
@@ -224,173 +307,185 @@ fn own_v4(ports: &Ports, port: PortIndex) -> impl Iterator<Item = Ipv4Addr> {
 fn read_shards(
     reader: &mut Reader,
     section: &mut Section<'_>,
-    range: &At<PortRange>,
+    range: &At<RangeInclusive<u16>>,
     subscribers: Option<&nat_subscribers::Read>,
 ) -> u16 {
-    let pairs = range.value.count() / 2;
+    let pairs = values::count(&range.value) / 2;
     if pairs == 0 {
         let message = "one public port is too few".to_owned();
         reader.error(ErrorKind::BadValue, &range.span, message, "at least two ports");
     }
-    let Some(item) = section.take("shards") else {
+    let Some(At { value: shards, span }) = section.read(reader, &SHARDS) else {
         let default = SHARDS_DEFAULT.min(1 << pairs.clamp(1, 256).ilog2());
         return subscribers.map_or(default, |subscribers| subscribers.shards_default());
     };
-    let Some(shards) = reader.integer(&item, 1..=SHARDS_MAX, "") else { return SHARDS_DEFAULT };
     if !shards.is_power_of_two() {
         let message = format!("{shards} shards cannot be told apart by bits of a hash");
-        reader.error(ErrorKind::BadValue, &item.span, message, "a power of two from 1 to 256");
-    } else if shards > u64::from(pairs.max(1)) {
-        let message = format!("{shards} shards cannot share {} public ports", range.value.count());
-        reader.error(ErrorKind::Conflict, &item.span, message, "at most one shard for every two ports");
-    } else if let Some(subscribers) = subscribers.filter(|s| shards > u64::from(s.blocks.max(1))) {
+        reader.error(ErrorKind::BadValue, &span, message, "a power of two from 1 to 256");
+    } else if u32::from(shards) > pairs.max(1) {
+        let message = format!("{shards} shards cannot share {} public ports", values::count(&range.value));
+        reader.error(ErrorKind::Conflict, &span, message, "at most one shard for every two ports");
+    } else if let Some(subscribers) = subscribers.filter(|s| u32::from(shards) > s.blocks.max(1)) {
         let message = format!("{shards} shards cannot share {} blocks of ports", subscribers.blocks);
-        reader.error(ErrorKind::Conflict, &item.span, message, "at most one shard for every block");
+        reader.error(ErrorKind::Conflict, &span, message, "at most one shard for every block");
     }
-    shards as u16
+    shards
 }
 
 fn read_sessions_max(
     reader: &mut Reader,
     section: &mut Section<'_>,
-    range: PortRange,
+    range: &RangeInclusive<u16>,
     addresses: usize,
 ) -> u32 {
-    let Some(item) = section.take("sessions_max") else { return SESSIONS_DEFAULT };
-    let Some(sessions) = reader.integer(&item, 1..=SESSIONS_MAX, "") else { return SESSIONS_DEFAULT };
+    let Some(At { value: sessions, span }) = section.read(reader, &SESSIONS_MAX) else {
+        return SESSIONS_MAX.default_value(reader).unwrap_or_default();
+    };
     // TCP, UDP and ICMP have port spaces of their own.
-    let mappings = 3 * u64::from(range.count()) * addresses as u64;
-    if sessions > mappings && addresses > 0 {
+    let mappings = 3 * u64::from(values::count(range)) * addresses as u64;
+    if u64::from(sessions) > mappings && addresses > 0 {
         let message = format!("{sessions} sessions are more than {mappings} public ports can carry");
         let expected = "at most addresses x ports x 3 protocols";
-        reader.warning(ErrorKind::TooMany, &item.span, message, expected);
+        reader.warning(ErrorKind::TooMany, &span, message, expected);
     }
-    sessions as u32
+    sessions
 }
 
 /// What one inside host may take.
 fn read_hosts(reader: &mut Reader, section: &mut Section<'_>, sessions_max: u32) -> HostLimits {
-    let fair = HostLimits::fair(sessions_max);
-    let mut limit = |key: &'static str, most: u64, default: Option<u32>| {
-        let value = section.take(key).and_then(|item| reader.integer(&item, 0..=most, ""));
-        value.map_or(default, |n| (n > 0).then_some(n as u32))
-    };
-    let sessions_max = limit("host_sessions_max", SESSIONS_MAX, fair.sessions_max);
-    let new_per_second = limit("host_sessions_per_second", HOST_RATE_MAX, fair.new_per_second);
-    let half_open = section.take("drop_half_open").and_then(|item| reader.boolean(&item));
-    let drops_half_open = half_open.unwrap_or(fair.drops_half_open);
-    HostLimits { sessions_max, new_per_second, drops_half_open }
+    let mut limits = HostLimits::fair(sessions_max);
+    for (key, limit) in [
+        (&HOST_SESSIONS_MAX, &mut limits.sessions_max),
+        (&HOST_SESSIONS_PER_SECOND, &mut limits.new_per_second),
+    ] {
+        *limit = section.get(reader, key).map_or(*limit, |most| (most > 0).then_some(most));
+    }
+    section.set(reader, &DROP_HALF_OPEN, &mut limits.drops_half_open);
+    limits
 }
 
-fn read_timeouts(reader: &mut Reader, section: &mut Section<'_>) -> NatTimeouts {
-    let mut timeouts = NatTimeouts::default();
-    let Some(item) = section.take("timeouts") else { return timeouts };
-    let Some(mut section) = reader.section(&item, "[nat.timeouts]".to_owned()) else { return timeouts };
-    let rows: [(&'static str, &mut u32, u32, &str); 6] = [
-        ("udp_s", &mut timeouts.udp_s, 120, "RFC 4787 section 4.3"),
-        ("tcp_established_s", &mut timeouts.tcp_established_s, 7440, "RFC 5382 section 5"),
-        ("tcp_transitory_s", &mut timeouts.tcp_transitory_s, 240, "RFC 5382 section 5"),
-        ("tcp_aborted_s", &mut timeouts.tcp_aborted_s, 1, ""),
-        ("icmp_s", &mut timeouts.icmp_s, 60, "RFC 5508 section 3.2"),
-        ("other_s", &mut timeouts.bare_s, 30, "keepalives of tunnels"),
+fn read_timeouts(reader: &mut Reader, nat: &mut Section<'_>, timeouts: &mut NatTimeouts) {
+    let mut section = nat.section_or_empty(reader, &TIMEOUTS);
+    let rows: [(&'static Key<u32>, &mut u32, u32, &str); 6] = [
+        (&UDP_S, &mut timeouts.udp_s, 120, "RFC 4787 section 4.3"),
+        (&TCP_ESTABLISHED_S, &mut timeouts.tcp_established_s, 7440, "RFC 5382 section 5"),
+        (&TCP_TRANSITORY_S, &mut timeouts.tcp_transitory_s, 240, "RFC 5382 section 5"),
+        (&TCP_ABORTED_S, &mut timeouts.tcp_aborted_s, 1, ""),
+        (&ICMP_S, &mut timeouts.icmp_s, 60, "RFC 5508 section 3.2"),
+        (&OTHER_S, &mut timeouts.bare_s, 30, "keepalives of tunnels"),
     ];
-    for (key, value, least, source) in rows {
-        let Some(item) = section.take(key) else { continue };
-        let Some(seconds) = reader.integer(&item, 1..=TIMEOUT_MAX_S, "seconds") else { continue };
-        *value = seconds as u32;
-        if *value < least {
-            let message = format!("{key} is shorter than hosts rely on");
+    for (key, timeout, least, source) in rows {
+        let given = section.read(reader, key);
+        *timeout = given.as_ref().map(|at| at.value).or(key.default_value(reader)).unwrap_or(*timeout);
+        if let Some(At { span, .. }) = given.filter(|at| at.value < least) {
+            let message = format!("{} is shorter than hosts rely on", key.name());
             let expected = format!("at least {least} ({source})");
-            reader.warning(ErrorKind::BadValue, &item.span, message, expected);
+            reader.warning(ErrorKind::BadValue, &span, message, expected);
         }
     }
     section.finish(reader);
-    timeouts
 }
 
 fn read_forwards(
     reader: &mut Reader,
-    section: &mut Section<'_>,
+    nat: &mut Section<'_>,
     ports: &Ports,
     outside: Option<PortIndex>,
     addresses: &[Ipv4Addr],
 ) -> Vec<PortForward> {
     let mut forwards: Vec<(PortForward, Range<usize>)> = Vec::new();
-    let Some(item) = section.take("forwards") else { return Vec::new() };
-    let protocols = [("tcp", ForwardProtocol::Tcp), ("udp", ForwardProtocol::Udp)];
-    for entry in reader.list(&item) {
-        let Some(mut section) = reader.section(&entry, "[[nat.forwards]]".to_owned()) else { continue };
-        let protocol = section.require("protocol", "\"tcp\"").and_then(|item| reader.word(&item, &protocols));
-        let range = section.require("port", "8080").and_then(|item| port_range(reader, &item));
-        let address = match section.take("address") {
+    for mut section in nat.sections(reader, &FORWARDS) {
+        let protocol = section.read(reader, &FORWARD_PROTOCOL).map(|at| at.value);
+        let range = section.read(reader, &FORWARD_PORT);
+        let address = match section.take(&FORWARD_ADDRESS) {
             Some(item) => read_forward_address(reader, &item, addresses),
-            None => addresses.first().copied(),
+            None => (!addresses.is_empty()).then_some(0),
         };
-        let to = section
-            .require("to", "\"192.168.1.10:80\"")
-            .and_then(|item| reader.parse(&item, values::socket_v4));
+        let to = section.read(reader, &FORWARD_TO);
         section.finish(reader);
-        let (Some(protocol), Some(range), Some(address), Some(to)) = (protocol, range, address, to) else {
+        let (Some(protocol), Some(range), Some(public_address), Some(to)) = (protocol, range, address, to)
+        else {
             continue;
         };
-        let forward = PortForward { protocol, address, ports: range.value, to: to.value };
-        if u32::from(to.value.port()) + range.value.count() > 65_536 {
-            let message =
-                format!("{} ports from {} on end beyond 65535", range.value.count(), to.value.port());
-            let expected = format!("a first port of at most {}", 65_536 - range.value.count());
+        let count = values::count(&range.value);
+        if u32::from(to.value.port()) + count > 65_536 {
+            let message = format!("{count} ports from {} on end beyond 65535", to.value.port());
+            let expected = format!("a first port of at most {}", 65_536 - count);
             reader.error(ErrorKind::BadValue, &to.span, message, expected);
             continue;
         }
-        let inside = IpAddr::V4(*to.value.ip());
-        let leads_out = outside.is_some() && ports.connected(inside) == outside;
-        if !values::is_unicast(inside) || leads_out || addresses.contains(to.value.ip()) {
-            let message = format!("port forward to {inside}, which is not inside");
-            reader.error(ErrorKind::Conflict, &to.span, message, "an inside host");
-            continue;
+        let forward = PortForward {
+            protocol,
+            public_address,
+            public_port: *range.value.start(),
+            inside_address: *to.value.ip(),
+            inside_port: to.value.port(),
+            count: count as u16,
+        };
+        if leads_inside(reader, ports, outside, addresses, &to)
+            && is_new(reader, &forwards, &forward, (&range, &to))
+        {
+            forwards.push((forward, range.span));
         }
-        if let Some(port) = ports.owner(inside) {
-            let message =
-                format!("port forward to {inside}, the router's own address on port {}", ports.name(port));
-            reader.error(ErrorKind::Conflict, &to.span, message, "an inside host");
-            continue;
-        }
-        if let Some(why) = ports.nobodys(inside) {
-            reader.error(ErrorKind::BadValue, &to.span, format!("port forward: {why}"), "an inside host");
-            continue;
-        }
-        if let Some((other, first)) = forwards.iter().find(|(other, _)| clash_outside(other, &forward)) {
-            let message = format!("public port {} is forwarded twice", forward.ports);
-            let expected = format!("ports other than {} of {}", other.ports, reader.line(first));
-            reader.error(ErrorKind::Overlap, &range.span, message, expected);
-            continue;
-        }
-        if let Some((_, first)) = forwards.iter().find(|(other, _)| clash_inside(other, &forward)) {
-            let message = format!("two port forwards lead to {}", to.value);
-            let expected = format!("an inside port other than that of {}", reader.line(first));
-            let finding = reader.error(ErrorKind::Overlap, &to.span, message, expected);
-            finding.help = Some("an inside host's port has one public port (RFC 4787 REQ-1)".to_owned());
-            continue;
-        }
-        forwards.push((forward, range.span));
     }
     forwards.into_iter().map(|(forward, _)| forward).collect()
 }
 
-fn read_forward_address(reader: &mut Reader, item: &Item<'_>, addresses: &[Ipv4Addr]) -> Option<Ipv4Addr> {
-    let at = reader.parse(item, values::address_v4)?;
-    if !addresses.contains(&at.value) {
-        let message = format!("{} is none of the public addresses", at.value);
-        reader.error(ErrorKind::UnknownName, &at.span, message, "one of [nat] addresses");
-        return None;
+/// Whether a port forward leads to an inside host; why not is reported.
+fn leads_inside(
+    reader: &mut Reader,
+    ports: &Ports,
+    outside: Option<PortIndex>,
+    addresses: &[Ipv4Addr],
+    to: &At<SocketAddrV4>,
+) -> bool {
+    let inside = IpAddr::V4(*to.value.ip());
+    let leads_out = outside.is_some() && ports.connected(inside) == outside;
+    let (kind, message) = if !values::is_unicast(inside) || leads_out || addresses.contains(to.value.ip()) {
+        (ErrorKind::Conflict, format!("port forward to {inside}, which is not inside"))
+    } else if let Some(port) = ports.owner(inside) {
+        let port = ports.name(port);
+        (ErrorKind::Conflict, format!("port forward to {inside}, the router's own address on port {port}"))
+    } else if let Some(why) = ports.nobodys(inside) {
+        (ErrorKind::BadValue, format!("port forward: {why}"))
+    } else {
+        return true;
+    };
+    reader.error(kind, &to.span, message, "an inside host");
+    false
+}
+
+/// Whether a port forward shares its ports with none before it; with which is reported.
+fn is_new(
+    reader: &mut Reader,
+    forwards: &[(PortForward, Range<usize>)],
+    forward: &PortForward,
+    (range, to): (&At<RangeInclusive<u16>>, &At<SocketAddrV4>),
+) -> bool {
+    if let Some((other, first)) = forwards.iter().find(|(other, _)| other.shares_public_port(forward)) {
+        let message = format!("public port {} is forwarded twice", ports_text(&range.value));
+        let other = ports_text(&other.public_ports());
+        let expected = format!("ports other than {other} of {}", reader.line(first));
+        reader.error(ErrorKind::Overlap, &range.span, message, expected);
+        return false;
     }
-    Some(at.value)
+    if let Some((_, first)) = forwards.iter().find(|(other, _)| other.shares_inside_port(forward)) {
+        let message = format!("two port forwards lead to {}", to.value);
+        let expected = format!("an inside port other than that of {}", reader.line(first));
+        let finding = reader.error(ErrorKind::Overlap, &to.span, message, expected);
+        finding.help = Some("an inside host's port has one public port (RFC 4787 REQ-1)".to_owned());
+        return false;
+    }
+    true
 }
 
-fn clash_outside(a: &PortForward, b: &PortForward) -> bool {
-    a.protocol == b.protocol && a.address == b.address && a.ports.overlaps(b.ports)
-}
-
-/// With endpoint-independent mapping, replies of an inside port can leave by one public port only.
-fn clash_inside(a: &PortForward, b: &PortForward) -> bool {
-    a.protocol == b.protocol && a.to.ip() == b.to.ip() && a.inside_ports().overlaps(b.inside_ports())
+/// The place of a public address among all.
+fn read_forward_address(reader: &mut Reader, item: &Item<'_>, addresses: &[Ipv4Addr]) -> Option<usize> {
+    let address = FORWARD_ADDRESS.value(reader, item)?;
+    let place = addresses.iter().position(|known| *known == address);
+    if place.is_none() {
+        let message = format!("{address} is none of the public addresses");
+        reader.error(ErrorKind::UnknownName, &item.span, message, "one of [nat] addresses");
+    }
+    place
 }

@@ -1,24 +1,51 @@
 //! `[nat.subscribers]`: blocks of public ports and limits for each inside address.
-//!
-//! ```toml
-//! [nat.subscribers]
-//! blocks = "dynamic"               # or "deterministic": the n-th inside address has the n-th block (RFC 7422)
-//! inside = ["100.64.0.0/22"]       # whose blocks are deterministic, in order; required there
-//! block_size = 512                 # ports of a block: a power of two from 16 to 16384; default 512
-//! ports_max = 2048                 # public ports of each protocol; default: four blocks, deterministic: one
-//! sessions_max = 6144              # sessions of all protocols; default: three times ports_max
-//! hold_s = 120                     # before a dynamic block goes to another (RFC 6888 REQ-8)
-//! ```
+
+use std::ops::RangeInclusive;
 
 use ipnet::{IpNet, Ipv4Net};
+use thalweg_dataplane::nat::{BlockAllocation, SubscriberConfig};
 
 use crate::diagnostic::ErrorKind;
-use crate::reader::{At, Reader, Section};
-use crate::types::{BlockAllocation, PortRange, SubscriberConfig};
-use crate::values;
+use crate::key::{Key, Sub, Table};
+use crate::reader::{At, Item, Reader};
+use crate::section::Section;
+use crate::values::{self, ports_text};
 
+pub(crate) static SUBSCRIBERS: Key<Sub> = Key::section("subscribers", &TABLE)
+    .help("each inside address has blocks of public ports of its own, and limits");
+static TABLE: Table = Table::new(
+    "nat.subscribers",
+    "[nat.subscribers]",
+    &[&BLOCKS, &INSIDE, &BLOCK_SIZE, &PORTS_MAX, &SESSIONS_MAX, &HOLD_S],
+);
+
+static BLOCKS: Key<bool> =
+    Key::word("blocks", &[("dynamic", false), ("deterministic", true)]).default(false).help(
+        "`\"dynamic\"`: any free block, when needed; `\"deterministic\"`: the n-th inside address has the n-th block \
+         (RFC 7422)",
+    );
+static INSIDE: Key<()> = Key::raw("inside", "a prefix or a list")
+    .otherwise("required with deterministic blocks")
+    .example("[\"100.64.0.0/22\"]")
+    .help("whose blocks are deterministic: prefixes, in order; other addresses get none");
+static BLOCK_SIZE: Key<u16> = Key::number("block_size", BLOCK_SIZES)
+    .unit("ports")
+    .default(512)
+    .help("ports of a block: a power of two");
+static PORTS_MAX: Key<u32> = Key::number("ports_max", 1..=u16::MAX as u64)
+    .otherwise("four blocks; deterministic: one")
+    .help("public ports of each protocol that an address may have; dynamic blocks: as many as that takes");
+static SESSIONS_MAX: Key<u32> = Key::number("sessions_max", 1..=3 * u16::MAX as u64)
+    .otherwise("three times `ports_max`")
+    .help("sessions of all protocols that an address may have");
+static HOLD_S: Key<u32> = Key::number("hold_s", 0..=24 * 3600)
+    .unit("seconds")
+    .default(120)
+    .help("time before a dynamic block goes to another address (RFC 6888 REQ-8)");
+
+const BLOCK_SIZES: RangeInclusive<u64> =
+    SubscriberConfig::BLOCK_SIZE_MIN as u64..=SubscriberConfig::BLOCK_SIZE_MAX as u64;
 const BLOCKS_DEFAULT: u32 = 4;
-const HOLD_MAX_S: u64 = 24 * 3600;
 /// Shards that dynamic blocks are shared out to have at least so many of each address, unless told otherwise: a
 /// subscriber keeps to one shard, and shards fill unevenly.
 const BLOCKS_PER_SHARD: u32 = 8;
@@ -45,21 +72,18 @@ impl Read {
 pub(crate) fn read(
     reader: &mut Reader,
     nat: &mut Section<'_>,
-    ports: &At<PortRange>,
+    ports: &At<RangeInclusive<u16>>,
     addresses: usize,
 ) -> Option<Read> {
-    let item = nat.take("subscribers")?;
-    let mut section = reader.section(&item, "[nat.subscribers]".to_owned())?;
-    let words = [("dynamic", false), ("deterministic", true)];
-    let is_deterministic =
-        section.take("blocks").and_then(|item| reader.word(&item, &words)).unwrap_or(false);
-    let defaults = SubscriberConfig::default();
-    let block_size = read_block_size(reader, &mut section, defaults.block_size);
-    let size = u32::from(block_size);
-    let blocks = ((u32::from(ports.value.last) + 1) / size)
-        .saturating_sub(u32::from(ports.value.first).div_ceil(size));
+    let mut section = nat.section(reader, &SUBSCRIBERS)?;
+    let mut config = SubscriberConfig::default();
+    let is_deterministic = section.get(reader, &BLOCKS).unwrap_or_default();
+    config.block_size = read_block_size(reader, &mut section, config.block_size);
+    let size = u32::from(config.block_size);
+    let (first, last) = (u32::from(*ports.value.start()), u32::from(*ports.value.end()));
+    let blocks = ((last + 1) / size).saturating_sub(first.div_ceil(size));
     if blocks == 0 {
-        let message = format!("public ports {} hold no block of {block_size}", ports.value);
+        let message = format!("public ports {} hold no block of {size}", ports_text(&ports.value));
         reader.error(
             ErrorKind::Conflict,
             &ports.span,
@@ -67,10 +91,12 @@ pub(crate) fn read(
             "a range with a whole block, or smaller blocks",
         );
     }
-    let allocation = if is_deterministic {
-        BlockAllocation::Deterministic(read_networks(reader, &mut section, blocks, addresses))
+    let inside = if is_deterministic { section.require(&INSIDE) } else { section.take(&INSIDE) };
+    config.allocation = if is_deterministic {
+        let networks = inside.map(|item| networks(reader, &item, blocks, addresses));
+        BlockAllocation::Deterministic(networks.unwrap_or_default())
     } else {
-        if let Some(item) = section.take("inside") {
+        if let Some(item) = inside {
             let message = "dynamic blocks are for whoever comes".to_owned();
             reader.error(
                 ErrorKind::Conflict,
@@ -81,45 +107,29 @@ pub(crate) fn read(
         }
         BlockAllocation::Dynamic
     };
-    let few = if is_deterministic { size } else { BLOCKS_DEFAULT * size };
-    let mut number = |key: &'static str, range, unit: &str, default: u32| {
-        let item = section.take(key)?;
-        let value = reader.integer(&item, range, unit).map_or(default, |value| value as u32);
-        Some(value)
-    };
-    let ports_max = number("ports_max", 1..=u64::from(u16::MAX), "", few).unwrap_or(few);
-    let sessions_max = number("sessions_max", 1..=3 * u64::from(u16::MAX), "", 3 * ports_max);
-    let hold_s = number("hold_s", 0..=HOLD_MAX_S, "seconds", defaults.hold_s).unwrap_or(defaults.hold_s);
+    config.ports_max = if is_deterministic { size } else { BLOCKS_DEFAULT * size };
+    section.set(reader, &PORTS_MAX, &mut config.ports_max);
+    config.sessions_max = 3 * config.ports_max;
+    section.set(reader, &SESSIONS_MAX, &mut config.sessions_max);
+    section.set(reader, &HOLD_S, &mut config.hold_s);
     section.finish(reader);
-    let sessions_max = sessions_max.unwrap_or(3 * ports_max);
-    Some(Read {
-        config: SubscriberConfig { allocation, block_size, ports_max, sessions_max, hold_s },
-        blocks,
-    })
+    Some(Read { config, blocks })
 }
 
 fn read_block_size(reader: &mut Reader, section: &mut Section<'_>, default: u16) -> u16 {
-    let sizes = u64::from(SubscriberConfig::BLOCK_SIZE_MIN)..=u64::from(SubscriberConfig::BLOCK_SIZE_MAX);
-    let Some(item) = section.take("block_size") else { return default };
-    let Some(size) = reader.integer(&item, sizes.clone(), "ports") else { return default };
+    let Some(At { value: size, span }) = section.read(reader, &BLOCK_SIZE) else { return default };
     if !size.is_power_of_two() {
         let message = format!("blocks of {size} ports cannot be told apart by bits of a port");
-        let expected = format!("a power of two from {} to {}", sizes.start(), sizes.end());
-        reader.error(ErrorKind::BadValue, &item.span, message, expected);
+        let expected = format!("a power of two from {} to {}", BLOCK_SIZES.start(), BLOCK_SIZES.end());
+        reader.error(ErrorKind::BadValue, &span, message, expected);
         return default;
     }
-    size as u16
+    size
 }
 
-fn read_networks(
-    reader: &mut Reader,
-    section: &mut Section<'_>,
-    blocks: u32,
-    addresses: usize,
-) -> Vec<Ipv4Net> {
+fn networks(reader: &mut Reader, item: &Item<'_>, blocks: u32, addresses: usize) -> Vec<Ipv4Net> {
     let mut networks: Vec<Ipv4Net> = Vec::new();
-    let Some(item) = section.require("inside", "[\"100.64.0.0/22\"]") else { return networks };
-    for entry in reader.filled_list(&item) {
+    for entry in reader.filled_list(item) {
         let Some(at) = reader.parse(&entry, values::prefix) else { continue };
         let IpNet::V4(net) = at.value else {
             let message = format!("{} is not translated", at.value);

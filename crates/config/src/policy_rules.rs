@@ -1,17 +1,4 @@
 //! `[[policy.rules.NAME]]`: a rule set is the rules of that name, in the order of the file.
-//!
-//! ```toml
-//! [[policy.rules.customers-in]]
-//! name = "blackholes"                  # for logs; default none
-//! match = { community = "blackhole", prefix_length = "32" }   # all of these; default: every route
-//! unless = { prefix = "bogons" }       # and not all of these
-//! set = { local_pref = 200, communities_add = ["no-export"] }
-//! call = "sanity"                      # asks another rule set; if it decides, that is it
-//! action = "accept"                    # or "reject", or "next": the next rule is asked
-//!
-//! [[policy.rules.customers-in]]
-//! default = "reject"                   # alone and last: what becomes of routes that no rule decided
-//! ```
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -21,16 +8,153 @@ use thalweg_base::IpPrefix;
 use thalweg_bgp::peer::{PeerKind, Role};
 use thalweg_bgp::policy::{
     ACCEPT, Action, Amount, Between, Community, CommunityList, CommunitySet, Condition, NumberSet,
-    PREPEND_MAX, PeerPattern, Policy, PolicyError, PrependAs, REJECT, RULES_MAX, Rule, RuleLibrary, RuleSet,
-    Verdict,
+    PREPEND_MAX, PeerPattern, Policy, PolicyError, PrefixSet, PrependAs, REJECT, RULES_MAX, Rule,
+    RuleLibrary, RuleSet, Verdict,
 };
 use thalweg_wire::bgp::{Family, Origin};
 use toml::de::DeValue;
 
 use crate::diagnostic::ErrorKind;
-use crate::policy::{COMMUNITY, Sets, check_name, community_value, unknown};
-use crate::reader::{Item, Reader, Section, integer_of};
+use crate::key::{Key, Sub, Table, U32};
+use crate::policy_sets::{COMMUNITY, Sets, check_name, community_value, unknown};
+use crate::reader::{Item, Reader, integer_of};
+use crate::section::Section;
 use crate::values;
+
+pub(crate) static RULES: Key<Sub> =
+    Key::named_sections("rules", &RULE_TABLE).help("`[[policy.rules.NAME]]`: the rules of a set in order");
+static RULE_TABLE: Table = Table::new(
+    "policy.rules.NAME",
+    "[[policy.rules.NAME]]",
+    &[&NAME, &MATCH, &UNLESS, &SET, &CALL, &ACTION, &DEFAULT],
+);
+
+static NAME: Key<()> = Key::raw("name", "a name").help("for logs");
+static MATCH: Key<Sub> = Key::section("match", &CONDITION_TABLE)
+    .otherwise("every route")
+    .help("all of these conditions: see [policy](policy.md#conditions)");
+static UNLESS: Key<Sub> = Key::section("unless", &CONDITION_TABLE).help("and not all of these");
+static SET: Key<Sub> = Key::section("set", &CHANGE_TABLE).help("changes: see [policy](policy.md#changes)");
+static CALL: Key<()> = Key::raw("call", "a name").help("another rule set; if it decides, that is it");
+static ACTION: Key<Option<Verdict>> =
+    Key::word("action", &[(ACCEPT, Some(Verdict::Accept)), (REJECT, Some(Verdict::Reject)), ("next", None)])
+        .otherwise("required without `call`")
+        .example("\"accept\"")
+        .help("what becomes of routes that meet the conditions; `\"next\"`: the next rule is asked");
+static DEFAULT: Key<Verdict> = Key::word("default", &[(ACCEPT, Verdict::Accept), (REJECT, Verdict::Reject)])
+    .otherwise("the caller goes on")
+    .help("alone in the last entry: what becomes of routes that no rule decided");
+
+static CONDITION_TABLE: Table = Table::new(
+    "policy.rules.NAME.match",
+    "`match` or `unless` of a rule",
+    &[
+        &FAMILY,
+        &ORIGIN,
+        &PREFIX_LENGTH,
+        &PATH_LENGTH,
+        &MED,
+        &LOCAL_PREF,
+        &WEIGHT,
+        &COMMUNITY_COUNT,
+        &NEIGHBOR,
+        &SOURCE,
+        &ORIGIN_AS,
+        &NEIGHBOR_AS,
+        &ANY_AS,
+        &OTC,
+        &PREFIX,
+        &NEXT_HOP,
+        &COMMUNITY_ANY,
+        &COMMUNITY_ALL,
+        &COMMUNITY_NONE,
+        &AS_PATH,
+    ],
+);
+
+const RANGE: &str = "a number or a range";
+const NUMBERS: &str = "an AS set, a number, a range or a list";
+const COMMUNITIES: &str = "a community set, a community, a pattern or a list";
+
+static FAMILY: Key<Family> = Key::word("family", &FAMILIES).help("whose routes: `\"ipv4\"` or `\"ipv6\"`");
+static ORIGIN: Key<Vec<Origin>> = Key::by("origin", "a word or a list", |reader, item| {
+    reader.all(item, |reader, entry| reader.word(entry, &ORIGINS))
+})
+.help("`\"igp\"`, `\"egp\"` or `\"incomplete\"`");
+static PREFIX_LENGTH: Key<Between> =
+    Key::by("prefix_length", RANGE, |reader, item| between(reader, item, 128)).help("length of the prefix");
+static PATH_LENGTH: Key<Between> =
+    Key::by("path_length", RANGE, |reader, item| between(reader, item, 65_535)).help("length of the AS path");
+static MED: Key<Between> =
+    Key::by("med", RANGE, |reader, item| between(reader, item, u32::MAX)).help("MULTI_EXIT_DISC");
+static LOCAL_PREF: Key<Between> =
+    Key::by("local_pref", RANGE, |reader, item| between(reader, item, u32::MAX)).help("LOCAL_PREF");
+static WEIGHT: Key<Between> =
+    Key::by("weight", RANGE, |reader, item| between(reader, item, u32::MAX)).help("the local weight");
+static COMMUNITY_COUNT: Key<Between> =
+    Key::by("community_count", RANGE, |reader, item| between(reader, item, 65_535))
+        .help("number of communities");
+static NEIGHBOR: Key<()> = Key::raw("neighbor", "a pattern or a list").help("whose rules are asked");
+static SOURCE: Key<()> = Key::raw("source", "a pattern or a list").help("who sent the route");
+static ORIGIN_AS: Key<()> = Key::raw("origin_as", NUMBERS).help("the last AS of the path");
+static NEIGHBOR_AS: Key<()> = Key::raw("neighbor_as", NUMBERS).help("the first AS of the path");
+static ANY_AS: Key<()> = Key::raw("any_as", NUMBERS).help("any AS of the path");
+static OTC: Key<()> = Key::raw("otc", "true, false, or an AS set, a number, a range or a list")
+    .help("ONLY_TO_CUSTOMER (RFC 9234): whether it is there, or which AS it names");
+static PREFIX: Key<()> = Key::raw("prefix", "a prefix set, an entry or a list").help("the prefix");
+static NEXT_HOP: Key<()> = Key::raw("next_hop", "a prefix set, an entry or a list").help("the next hop");
+static COMMUNITY_ANY: Key<()> = Key::raw("community", COMMUNITIES).help("one of these at least");
+static COMMUNITY_ALL: Key<()> = Key::raw("community_all", COMMUNITIES).help("all of these");
+static COMMUNITY_NONE: Key<()> = Key::raw("community_none", COMMUNITIES).help("none of these");
+static AS_PATH: Key<()> = Key::raw("as_path", "an AS-path set, a pattern or a list").help("the AS path");
+
+static CHANGE_TABLE: Table = Table::new(
+    "policy.rules.NAME.set",
+    "`set` of a rule",
+    &[
+        &REMOVE_PRIVATE_AS,
+        &PREPEND,
+        &COMMUNITIES_SET,
+        &COMMUNITIES_REMOVE,
+        &COMMUNITIES_REPLACE,
+        &COMMUNITIES_ADD,
+        &SET_LOCAL_PREF,
+        &SET_MED,
+        &SET_WEIGHT,
+        &DISCARD,
+        &SET_ORIGIN,
+        &SET_NEXT_HOP,
+    ],
+);
+
+static REMOVE_PRIVATE_AS: Key<()> = Key::raw("remove_private_as", "true, or `\"replace\"`")
+    .help("take private AS numbers out of the path, or put ours in their place");
+static PREPEND: Key<()> =
+    Key::raw("prepend", "a number, or a table").keys(&PREPEND_TABLE).help("put AS numbers before the path");
+static COMMUNITIES_SET: Key<Arc<CommunityList>> =
+    Key::by("communities_set", "a list", communities).help("these communities in place of all");
+static COMMUNITIES_REMOVE: Key<()> = Key::raw("communities_remove", COMMUNITIES).help("without these");
+static COMMUNITIES_REPLACE: Key<()> = Key::raw("communities_replace", "a table of lists by pattern")
+    .help("others in place of those that match");
+static COMMUNITIES_ADD: Key<Arc<CommunityList>> =
+    Key::by("communities_add", "a list", communities).help("these too");
+static SET_LOCAL_PREF: Key<Amount> =
+    Key::by("local_pref", "a number, or a change such as `\"+10\"`", amount).help("LOCAL_PREF");
+static SET_MED: Key<()> =
+    Key::raw("med", "a number, a change such as `\"+10\"`, or `\"remove\"`").help("MULTI_EXIT_DISC");
+static SET_WEIGHT: Key<u32> = Key::number("weight", 0..=U32).help("the local weight");
+static DISCARD: Key<bool> = Key::flag("discard").help("discard what the route attracts");
+static SET_ORIGIN: Key<Origin> = Key::word("origin", &ORIGINS).help("ORIGIN");
+static SET_NEXT_HOP: Key<Action> =
+    Key::by("next_hop", "`\"self\"`, `\"unchanged\"`, `\"peer\"`, or an address or a list", next_hop)
+        .help("the next hop");
+
+static PREPEND_TABLE: Table =
+    Table::new("policy.rules.NAME.set.prepend", "`prepend`", &[&PREPEND_AS, &COUNT]);
+static PREPEND_AS: Key<()> =
+    Key::raw("as", "an AS number, `\"own\"` or `\"last\"`").otherwise("`\"own\"`").help("which AS");
+static COUNT: Key<u8> =
+    Key::number("count", 1..=PREPEND_MAX as u64).unit("times").default(1).help("how often");
 
 /// What neighbor patterns can name.
 #[derive(Default)]
@@ -74,9 +198,9 @@ const KINDS: [(&str, PeerKind); 4] = [
 /// Reads all rule sets. Calls are checked: they name a rule set, and none calls itself.
 pub(crate) fn read(reader: &mut Reader, item: &Item<'_>, sets: &Sets, groups: &Groups) -> RuleLibrary {
     let mut library = RuleLibrary::default();
-    let Some(section) = reader.section(item, "[policy.rules]".to_owned()) else { return library };
+    let Some(names) = reader.names(item) else { return library };
     let mut calls = Vec::new();
-    for (span, item) in section.into_names() {
+    for (span, item) in names {
         let name: Arc<str> = item.key.into();
         check_name(reader, &name, &span);
         if [ACCEPT, REJECT].contains(&&*name) {
@@ -92,7 +216,7 @@ pub(crate) fn read(reader: &mut Reader, item: &Item<'_>, sets: &Sets, groups: &G
         }
         for entry in entries {
             let title = format!("[[policy.rules.{name}]]");
-            let Some(mut section) = reader.section(&entry, title) else { continue };
+            let Some(mut section) = reader.section_called(&entry, &RULE_TABLE, title) else { continue };
             if set.default.is_some() {
                 let message = "a rule after the default is never asked";
                 reader.error(
@@ -102,12 +226,12 @@ pub(crate) fn read(reader: &mut Reader, item: &Item<'_>, sets: &Sets, groups: &G
                     "`default` in the last entry",
                 );
             }
-            if let Some(item) = section.take("default") {
-                set.default = reader.word(&item, &[(ACCEPT, Verdict::Accept), (REJECT, Verdict::Reject)]);
+            if let Some(item) = section.take(&DEFAULT) {
+                set.default = DEFAULT.value(reader, &item);
                 section.finish(reader);
                 continue;
             }
-            let called = section.take("call");
+            let called = section.take(&CALL);
             let rule = read_rule(reader, section, called.as_ref(), sets, groups);
             calls.extend(called.map(|item| (name.clone(), item)));
             set.rules.push(rule);
@@ -147,30 +271,31 @@ fn read_rule(
     groups: &Groups,
 ) -> Rule {
     let mut rule = Rule::default();
-    if let Some(item) = section.take("name") {
+    if let Some(item) = section.take(&NAME) {
         rule.name = reader.string(&item, "a name for logs").unwrap_or("").into();
     }
-    for (key, list) in [("match", &mut rule.conditions), ("unless", &mut rule.unless)] {
+    for (key, list) in [(&MATCH, &mut rule.conditions), (&UNLESS, &mut rule.unless)] {
         let Some(item) = section.take(key) else { continue };
-        let Some(section) = reader.section(&item, format!("`{key}` of a rule")) else { continue };
+        let key = key.name();
+        let title = format!("`{key}` of a rule");
+        let Some(section) = reader.section_called(&item, &CONDITION_TABLE, title) else { continue };
         if section.is_empty() {
             let message = format!("`{key}` is empty");
             reader.error(ErrorKind::BadValue, &item.span, message, format!("a condition, or no `{key}`"));
         }
         *list = conditions(reader, section, sets, groups);
     }
-    if let Some(item) = section.take("set")
-        && let Some(section) = reader.section(&item, "`set` of a rule".to_owned())
+    if let Some(item) = section.take(&SET)
+        && let Some(section) = reader.section(&item, &CHANGE_TABLE)
     {
         rule.actions = actions(reader, section, sets);
     }
     rule.call = called.and_then(|item| reader.string(item, "the name of a rule set")).map(Into::into);
     let action = match called {
-        Some(_) => section.take("action"),
-        None => section.require("action", "\"accept\""),
+        Some(_) => section.take(&ACTION),
+        None => section.require(&ACTION),
     };
-    let words = [(ACCEPT, Some(Verdict::Accept)), (REJECT, Some(Verdict::Reject)), ("next", None)];
-    rule.verdict = action.and_then(|item| reader.word(&item, &words)).flatten();
+    rule.verdict = action.and_then(|item| ACTION.value(reader, &item)).flatten();
     section.finish(reader);
     rule
 }
@@ -179,71 +304,54 @@ fn conditions(reader: &mut Reader, mut section: Section<'_>, sets: &Sets, groups
     let mut list = Vec::new();
     let mut add = |condition: Option<Condition>| list.extend(condition);
     // What costs least comes first, what costs most last.
-    if let Some(item) = section.take("family") {
-        add(reader.word(&item, &FAMILIES).map(Condition::Family));
-    }
-    if let Some(item) = section.take("origin") {
-        let origins =
-            reader.filled_list(&item).iter().filter_map(|entry| reader.word(entry, &ORIGINS)).collect();
-        add(Some(Condition::Origin(origins)));
-    }
-    type Keyed<T> = (&'static str, fn(T) -> Condition);
-    type Ranged = (&'static str, u32, fn(Between) -> Condition);
-    let ranged: [Ranged; 6] = [
-        ("prefix_length", 128, Condition::PrefixLength),
-        ("path_length", 65_535, Condition::PathLength),
-        ("med", u32::MAX, Condition::Med),
-        ("local_pref", u32::MAX, Condition::LocalPref),
-        ("weight", u32::MAX, Condition::Weight),
-        ("community_count", 65_535, Condition::CommunityCount),
+    add(section.get(reader, &FAMILY).map(Condition::Family));
+    add(section.get(reader, &ORIGIN).map(|origins| Condition::Origin(origins.into_iter().collect())));
+    type Keyed<V, T> = (&'static Key<V>, fn(T) -> Condition);
+    let ranged: [Keyed<Between, Between>; 6] = [
+        (&PREFIX_LENGTH, Condition::PrefixLength),
+        (&PATH_LENGTH, Condition::PathLength),
+        (&MED, Condition::Med),
+        (&LOCAL_PREF, Condition::LocalPref),
+        (&WEIGHT, Condition::Weight),
+        (&COMMUNITY_COUNT, Condition::CommunityCount),
     ];
-    for (key, max, condition) in ranged {
-        if let Some(item) = section.take(key) {
-            add(between(reader, &item, max).map(condition));
-        }
+    for (key, condition) in ranged {
+        add(section.get(reader, key).map(condition));
     }
-    let neighbors: [Keyed<Arc<[PeerPattern]>>; 2] =
-        [("neighbor", Condition::Neighbor), ("source", Condition::Source)];
+    let neighbors: [Keyed<(), Arc<[PeerPattern]>>; 2] =
+        [(&NEIGHBOR, Condition::Neighbor), (&SOURCE, Condition::Source)];
     for (key, condition) in neighbors {
-        if let Some(item) = section.take(key) {
-            add(peers(reader, &item, sets, groups).map(condition));
-        }
+        let item = section.take(key);
+        add(item.and_then(|item| peers(reader, &item, sets, groups)).map(condition));
     }
-    let numbers: [Keyed<Arc<NumberSet>>; 3] = [
-        ("origin_as", Condition::OriginAs),
-        ("neighbor_as", Condition::NeighborAs),
-        ("any_as", Condition::AnyAs),
+    let numbers: [Keyed<(), Arc<NumberSet>>; 3] = [
+        (&ORIGIN_AS, Condition::OriginAs),
+        (&NEIGHBOR_AS, Condition::NeighborAs),
+        (&ANY_AS, Condition::AnyAs),
     ];
     for (key, condition) in numbers {
-        if let Some(item) = section.take(key) {
-            add(sets.numbers(reader, &item).map(condition));
-        }
+        add(section.take(key).and_then(|item| sets.numbers(reader, &item)).map(condition));
     }
-    if let Some(item) = section.take("otc") {
+    if let Some(item) = section.take(&OTC) {
         add(match item.value {
             DeValue::Boolean(there) => Some(Condition::OnlyToCustomer(*there)),
             _ => sets.numbers(reader, &item).map(Condition::OnlyToCustomerAs),
         });
     }
-    if let Some(item) = section.take("prefix") {
-        add(sets.prefixes(reader, &item).map(Condition::Prefix));
+    let prefixes: [Keyed<(), Arc<PrefixSet>>; 2] =
+        [(&PREFIX, Condition::Prefix), (&NEXT_HOP, Condition::NextHop)];
+    for (key, condition) in prefixes {
+        add(section.take(key).and_then(|item| sets.prefixes(reader, &item)).map(condition));
     }
-    if let Some(item) = section.take("next_hop") {
-        add(sets.prefixes(reader, &item).map(Condition::NextHop));
-    }
-    let communities: [Keyed<Arc<CommunitySet>>; 3] = [
-        ("community", Condition::CommunityAny),
-        ("community_all", Condition::CommunityAll),
-        ("community_none", Condition::CommunityNone),
+    let communities: [Keyed<(), Arc<CommunitySet>>; 3] = [
+        (&COMMUNITY_ANY, Condition::CommunityAny),
+        (&COMMUNITY_ALL, Condition::CommunityAll),
+        (&COMMUNITY_NONE, Condition::CommunityNone),
     ];
     for (key, condition) in communities {
-        if let Some(item) = section.take(key) {
-            add(sets.communities(reader, &item).map(condition));
-        }
+        add(section.take(key).and_then(|item| sets.communities(reader, &item)).map(condition));
     }
-    if let Some(item) = section.take("as_path") {
-        add(sets.paths(reader, &item).map(Condition::AsPath));
-    }
+    add(section.take(&AS_PATH).and_then(|item| sets.paths(reader, &item)).map(Condition::AsPath));
     section.finish(reader);
     list
 }
@@ -316,56 +424,39 @@ fn word_in<T: Clone>(reader: &mut Reader, item: &Item<'_>, word: &str, words: &[
 /// In the order in which they happen.
 fn actions(reader: &mut Reader, mut section: Section<'_>, sets: &Sets) -> Vec<Action> {
     let mut list = Vec::new();
-    if let Some(item) = section.take("remove_private_as") {
+    if let Some(item) = section.take(&REMOVE_PRIVATE_AS) {
         list.extend(match item.value {
             DeValue::Boolean(true) => Some(Action::RemovePrivateAs),
             DeValue::String(text) if text == "replace" => Some(Action::ReplacePrivateAs),
             _ => reader.wrong_type(&item, "true or \"replace\""),
         });
     }
-    if let Some(item) = section.take("prepend") {
+    if let Some(item) = section.take(&PREPEND) {
         list.extend(prepend(reader, &item));
     }
-    if let Some(item) = section.take("communities_set") {
-        list.push(Action::CommunitiesSet(community_list(reader, &item)));
-    }
-    if let Some(item) = section.take("communities_remove") {
+    list.extend(section.get(reader, &COMMUNITIES_SET).map(Action::CommunitiesSet));
+    if let Some(item) = section.take(&COMMUNITIES_REMOVE) {
         list.extend(sets.communities(reader, &item).map(Action::CommunitiesRemove));
     }
-    if let Some(item) = section.take("communities_replace")
-        && let Some(section) = reader.section(&item, "`communities_replace`".to_owned())
-    {
-        for (span, to) in section.into_names() {
-            let from = DeValue::String(to.key.into());
-            let set = sets.communities(reader, &Item { key: to.key, value: &from, span });
-            let to = community_list(reader, &to);
-            list.extend(set.map(|set| Action::CommunitiesReplace(set, to)));
-        }
+    let replaced = section.take(&COMMUNITIES_REPLACE).and_then(|item| reader.names(&item));
+    for (span, to) in replaced.unwrap_or_default() {
+        let from = DeValue::String(to.key.into());
+        let set = sets.communities(reader, &Item { key: to.key, value: &from, span });
+        let to = community_list(reader, &to);
+        list.extend(set.map(|set| Action::CommunitiesReplace(set, to)));
     }
-    if let Some(item) = section.take("communities_add") {
-        list.push(Action::CommunitiesAdd(community_list(reader, &item)));
-    }
-    if let Some(item) = section.take("local_pref") {
-        list.extend(amount(reader, &item).map(Action::LocalPref));
-    }
-    if let Some(item) = section.take("med") {
+    list.extend(section.get(reader, &COMMUNITIES_ADD).map(Action::CommunitiesAdd));
+    list.extend(section.get(reader, &SET_LOCAL_PREF).map(Action::LocalPref));
+    if let Some(item) = section.take(&SET_MED) {
         match item.value {
             DeValue::String(text) if text == "remove" => list.push(Action::MedRemove),
             _ => list.extend(amount(reader, &item).map(Action::Med)),
         }
     }
-    if let Some(item) = section.take("weight") {
-        list.extend(reader.integer(&item, 0..=u64::from(u32::MAX), "").map(|n| Action::Weight(n as u32)));
-    }
-    if let Some(item) = section.take("discard") {
-        list.extend(reader.boolean(&item).map(Action::Discard));
-    }
-    if let Some(item) = section.take("origin") {
-        list.extend(reader.word(&item, &ORIGINS).map(Action::Origin));
-    }
-    if let Some(item) = section.take("next_hop") {
-        list.extend(next_hop(reader, &item));
-    }
+    list.extend(section.get(reader, &SET_WEIGHT).map(Action::Weight));
+    list.extend(section.get(reader, &DISCARD).map(Action::Discard));
+    list.extend(section.get(reader, &SET_ORIGIN).map(Action::Origin));
+    list.extend(section.get(reader, &SET_NEXT_HOP));
     section.finish(reader);
     list
 }
@@ -396,17 +487,16 @@ fn amount(reader: &mut Reader, item: &Item<'_>) -> Option<Amount> {
 
 /// `3`: our AS three times; `{ as = 64500, count = 2 }`
 fn prepend(reader: &mut Reader, item: &Item<'_>) -> Option<Action> {
-    let counts = 1..=u64::from(PREPEND_MAX);
     if integer_of(item.value).is_some() {
-        let count = reader.integer(item, counts, "times")? as u8;
+        let count = COUNT.value(reader, item)?;
         return Some(Action::Prepend { asn: PrependAs::Own, count });
     }
-    let mut section = reader.section(item, "`prepend`".to_owned())?;
-    let count = match section.take("count") {
-        Some(item) => reader.integer(&item, counts, "times"),
-        None => Some(1),
+    let mut section = reader.section(item, &PREPEND_TABLE)?;
+    let count = match section.take(&COUNT) {
+        Some(item) => COUNT.value(reader, &item),
+        None => COUNT.default_value(reader),
     };
-    let asn = match section.take("as") {
+    let asn = match section.take(&PREPEND_AS) {
         None => Some(PrependAs::Own),
         Some(item) if matches!(item.value, DeValue::String(_)) => {
             reader.word(&item, &[("own", PrependAs::Own), ("last", PrependAs::Last)])
@@ -416,7 +506,7 @@ fn prepend(reader: &mut Reader, item: &Item<'_>) -> Option<Action> {
             .map(|n| PrependAs::Given(n as u32)),
     };
     section.finish(reader);
-    Some(Action::Prepend { asn: asn?, count: count? as u8 })
+    Some(Action::Prepend { asn: asn?, count: count? })
 }
 
 fn next_hop(reader: &mut Reader, item: &Item<'_>) -> Option<Action> {
@@ -443,6 +533,10 @@ fn next_hop(reader: &mut Reader, item: &Item<'_>) -> Option<Action> {
         }
     }
     Some(Action::NextHop { v4, v6 })
+}
+
+fn communities(reader: &mut Reader, item: &Item<'_>) -> Option<Arc<CommunityList>> {
+    Some(community_list(reader, item))
 }
 
 /// Communities, none of them a pattern.

@@ -1,15 +1,5 @@
 //! `[[policy.test]]`: routes and what rules must do with them. They are run whenever a configuration is read, so
 //! that neither a start nor a reload takes rules that do something else.
-//!
-//! ```toml
-//! [[policy.test]]
-//! name = "customers get 200"
-//! rules = "customers-in"               # or several, as in `import`
-//! neighbor = "198.18.1.1"              # whose policy it is: address or name; default: some external one
-//! source = "198.18.1.2"                # at export: who sent it; default: nobody
-//! route = { prefix = "198.18.4.0/24", as_path = "64600 64601 {64602,64603}", communities = ["64500:1"] }
-//! expect = { action = "accept", local_pref = 200, communities = ["64500:1", "64500:100"] }
-//! ```
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
@@ -18,16 +8,98 @@ use std::sync::Arc;
 use thalweg_base::IpPrefix;
 use thalweg_bgp::attrs::{Attrs, AttrsBuilder, Interner, NextHop, SegmentKind, flag};
 use thalweg_bgp::peer::{PeerId, PeerInfo};
-use thalweg_bgp::policy::{ACCEPT, Community, Outcome, Policy, REJECT, RouteContext, Verdict};
+use thalweg_bgp::policy::{ACCEPT, Community, Outcome, Policy, REJECT, RouteContext, RuleLibrary, Verdict};
 use thalweg_bgp::session::config::{NeighborConfig, RemoteAs};
 use thalweg_wire::bgp::{Origin, attribute};
 use toml::de::DeValue;
 
 use crate::diagnostic::ErrorKind;
-use crate::policy::{COMMUNITY, Policies, community_value, unknown};
+use crate::key::{Key, Sub, Table, U32, Value};
 use crate::policy_rules::ORIGINS;
-use crate::reader::{At, Item, Reader, Section};
+use crate::policy_sets::{COMMUNITY, community_value, unknown};
+use crate::reader::{At, Item, Reader};
+use crate::section::Section;
 use crate::values;
+
+pub(crate) static TEST: Key<Sub> = Key::sections("test", &TABLE)
+    .help("routes, and what rules must do with them, asked whenever the file is read");
+static TABLE: Table =
+    Table::new("policy.test", "[[policy.test]]", &[&NAME, &RULES, &NEIGHBOR, &SOURCE, &ROUTE, &EXPECT]);
+
+static NAME: Key<()> = Key::raw("name", "a name").help("for messages");
+static RULES: Key<()> =
+    Key::raw("rules", "a name or a list").required("\"customers-in\"").help("rule sets in order");
+static NEIGHBOR: Key<()> = Key::raw("neighbor", "an address or a name")
+    .otherwise("some external neighbor")
+    .help("whose policy it is");
+static SOURCE: Key<()> =
+    Key::raw("source", "an address or a name").otherwise("nobody").help("at export: who sent the route");
+static ROUTE: Key<Sub> = Key::section("route", &ROUTE_TABLE)
+    .required("{ prefix = \"192.0.2.0/24\" }")
+    .help("the route that rules are asked about");
+static EXPECT: Key<Sub> = Key::section("expect", &EXPECT_TABLE)
+    .required("{ action = \"accept\" }")
+    .help("what they must do with it");
+
+static ROUTE_TABLE: Table = Table::new(
+    "policy.test.route",
+    "`route` of a test",
+    &[
+        &ROUTE_PREFIX,
+        &ROUTE_AS_PATH,
+        &ROUTE_NEXT_HOP,
+        &ROUTE_ORIGIN,
+        &ROUTE_MED,
+        &ROUTE_LOCAL_PREF,
+        &ROUTE_OTC,
+        &ROUTE_COMMUNITIES,
+    ],
+);
+
+static ROUTE_PREFIX: Key<IpPrefix> =
+    Key::text("prefix", "a prefix", |text| text.parse().map_err(|_| "a prefix, such as \"192.0.2.0/24\""))
+        .required("\"192.0.2.0/24\"")
+        .help("the prefix");
+static ROUTE_AS_PATH: Key<Vec<u8>> =
+    Key::by("as_path", "AS numbers", as_path).help("`\"64600 64601 {64602,64603}\"`");
+static ROUTE_NEXT_HOP: Key<IpAddr> =
+    Key::text("next_hop", "an address", values::address).help("the next hop");
+static ROUTE_ORIGIN: Key<Origin> = Key::word("origin", &ORIGINS).help("ORIGIN");
+static ROUTE_MED: Key<u32> = Key::number("med", 0..=U32).help("MULTI_EXIT_DISC");
+static ROUTE_LOCAL_PREF: Key<u32> = Key::number("local_pref", 0..=U32).help("LOCAL_PREF");
+static ROUTE_OTC: Key<u32> = Key::number("otc", 0..=U32).help("ONLY_TO_CUSTOMER");
+static ROUTE_COMMUNITIES: Key<()> = Key::raw("communities", "a community or a list").help("its communities");
+
+static EXPECT_TABLE: Table = Table::new(
+    "policy.test.expect",
+    "`expect` of a test",
+    &[
+        &ACTION,
+        &LOCAL_PREF,
+        &MED,
+        &WEIGHT,
+        &PATH_LENGTH,
+        &DISCARD,
+        &ORIGIN,
+        &NEXT_HOP,
+        &AS_PATH,
+        &COMMUNITIES,
+    ],
+);
+
+static ACTION: Key<Verdict> = Key::word("action", &[(ACCEPT, Verdict::Accept), (REJECT, Verdict::Reject)])
+    .required("\"accept\"")
+    .help("what becomes of the route");
+static LOCAL_PREF: Key<u32> = Key::number("local_pref", 0..=U32).help("of an accepted route LOCAL_PREF");
+static MED: Key<()> = Key::raw("med", "0 to 4294967295, or `\"none\"`").help("MULTI_EXIT_DISC");
+static WEIGHT: Key<u32> = Key::number("weight", 0..=U32).help("the local weight");
+static PATH_LENGTH: Key<u32> = Key::number("path_length", 0..=U32).help("length of the AS path");
+static DISCARD: Key<bool> = Key::flag("discard").help("whether what it attracts is discarded");
+static ORIGIN: Key<Origin> = Key::word("origin", &ORIGINS).help("ORIGIN");
+static NEXT_HOP: Key<IpAddr> = Key::text("next_hop", "an address", values::address).help("the next hop");
+static AS_PATH: Key<Vec<u8>> = Key::by("as_path", "AS numbers", as_path).help("the AS path");
+static COMMUNITIES: Key<()> =
+    Key::raw("communities", "a community or a list").help("all communities, in any order");
 
 /// The neighbor of a test that names none (addresses and AS numbers for documentation).
 const PEER_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -38,14 +110,15 @@ const LOCAL_AS: u32 = 64_511;
 /// Runs all tests; how many succeeded. Failures are errors of the configuration.
 pub(crate) fn run(
     reader: &mut Reader,
-    policies: &mut Policies<'_>,
+    library: &RuleLibrary,
+    tests: &[Item<'_>],
     neighbors: &[Arc<NeighborConfig>],
 ) -> usize {
     let interner = Interner::new(0);
     let mut passed = 0;
-    for item in std::mem::take(&mut policies.tests) {
-        let Some(section) = reader.section(&item, "[[policy.test]]".to_owned()) else { continue };
-        if test(reader, section, policies, neighbors, &interner).is_some() {
+    for item in tests {
+        let Some(section) = reader.section(item, &TABLE) else { continue };
+        if test(reader, section, library, neighbors, &interner).is_some() {
             passed += 1;
         }
     }
@@ -56,24 +129,18 @@ pub(crate) fn run(
 fn test(
     reader: &mut Reader,
     mut section: Section<'_>,
-    policies: &Policies<'_>,
+    library: &RuleLibrary,
     neighbors: &[Arc<NeighborConfig>],
     interner: &Interner,
 ) -> Option<()> {
     let name =
-        section.take("name").and_then(|item| reader.string(&item, "a name")).unwrap_or("without a name");
-    let policy = section.require("rules", "\"customers-in\"").and_then(|item| rules(reader, &item, policies));
-    let peer = section.take("neighbor").map(|item| neighbor(reader, &item, neighbors));
-    let source = section.take("source").map(|item| neighbor(reader, &item, neighbors));
+        section.take(&NAME).and_then(|item| reader.string(&item, "a name")).unwrap_or("without a name");
+    let policy = section.take(&RULES).and_then(|item| rules(reader, &item, library));
+    let peer = section.take(&NEIGHBOR).map(|item| neighbor(reader, &item, neighbors));
+    let source = section.take(&SOURCE).map(|item| neighbor(reader, &item, neighbors));
     let own = own(neighbors);
-    let route = section.require("route", "{ prefix = \"192.0.2.0/24\" }").and_then(|item| {
-        let section = reader.section(&item, "`route` of a test".to_owned())?;
-        route(reader, section)
-    });
-    let expect = section.require("expect", "{ action = \"accept\" }").and_then(|item| {
-        let section = reader.section(&item, "`expect` of a test".to_owned())?;
-        expectation(reader, section)
-    });
+    let route = section.section(reader, &ROUTE).and_then(|section| route(reader, section));
+    let expect = section.section(reader, &EXPECT).and_then(|section| expectation(reader, section));
     section.finish(reader);
     let (peer, source) = (peer.unwrap_or(Some(own))?, source.map_or(Some(None), |source| source.map(Some))?);
     let (policy, (prefix, mut builder), expect) = (policy?, route?, expect?);
@@ -113,9 +180,9 @@ fn test(
     good.then_some(())
 }
 
-fn rules(reader: &mut Reader, item: &Item<'_>, policies: &Policies<'_>) -> Option<Policy> {
+fn rules(reader: &mut Reader, item: &Item<'_>, library: &RuleLibrary) -> Option<Policy> {
     let mut names: Vec<Arc<str>> = Vec::new();
-    let sets = &policies.library.sets;
+    let sets = &library.sets;
     for entry in reader.filled_list(item) {
         let name = reader.string(&entry, "the name of a rule set")?;
         if !sets.contains_key(name) && ![ACCEPT, REJECT].contains(&name) {
@@ -125,7 +192,7 @@ fn rules(reader: &mut Reader, item: &Item<'_>, policies: &Policies<'_>) -> Optio
         names.push(name.into());
     }
     // What else can be wrong is reported where rules call each other.
-    Policy::compile(&policies.library, &names).ok()
+    Policy::compile(library, &names).ok()
 }
 
 /// Some external neighbor.
@@ -170,31 +237,21 @@ fn neighbor(reader: &mut Reader, item: &Item<'_>, neighbors: &[Arc<NeighborConfi
 }
 
 fn route(reader: &mut Reader, mut section: Section<'_>) -> Option<(IpPrefix, AttrsBuilder)> {
-    let prefix = section.require("prefix", "\"192.0.2.0/24\"").and_then(|item| {
-        reader.parse(&item, |text| text.parse::<IpPrefix>().map_err(|_| "a prefix, such as \"192.0.2.0/24\""))
-    });
+    let prefix = section.get(reader, &ROUTE_PREFIX);
     let mut builder = AttrsBuilder::default();
     builder.next_hop = NextHop::V4(PEER_ADDRESS);
-    let path = section.take("as_path").map(|item| as_path(reader, &item));
-    let mut wide =
-        builder.set(attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &path.unwrap_or(Some(Vec::new()))?);
-    if let Some(item) = section.take("next_hop") {
-        builder.next_hop = match reader.parse(&item, values::address)?.value {
-            IpAddr::V4(address) => NextHop::V4(address),
-            IpAddr::V6(global) => NextHop::V6 { global, link_local: None },
-        };
-    }
-    if let Some(item) = section.take("origin") {
-        builder.origin = reader.word(&item, &ORIGINS)?;
-    }
-    let mut number = |key| {
-        let item = section.take(key)?;
-        Some(reader.integer(&item, 0..=u64::from(u32::MAX), "").map(|number| number as u32))
+    let path = given(reader, &mut section, &ROUTE_AS_PATH)?.unwrap_or_default();
+    let mut wide = builder.set(attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &path);
+    builder.next_hop = match given(reader, &mut section, &ROUTE_NEXT_HOP)? {
+        Some(IpAddr::V6(global)) => NextHop::V6 { global, link_local: None },
+        Some(IpAddr::V4(address)) => NextHop::V4(address),
+        None => builder.next_hop,
     };
-    builder.med = number("med").transpose_or()?;
-    builder.local_pref = number("local_pref").transpose_or()?;
-    let otc = number("otc").transpose_or()?;
-    if let Some(item) = section.take("communities") {
+    builder.origin = given(reader, &mut section, &ROUTE_ORIGIN)?.unwrap_or(builder.origin);
+    builder.med = given(reader, &mut section, &ROUTE_MED)?;
+    builder.local_pref = given(reader, &mut section, &ROUTE_LOCAL_PREF)?;
+    let otc = given(reader, &mut section, &ROUTE_OTC)?;
+    if let Some(item) = section.take(&ROUTE_COMMUNITIES) {
         wide = wide.and(set_communities(reader, &item, &mut builder));
     }
     if let Some(asn) = otc {
@@ -207,21 +264,18 @@ fn route(reader: &mut Reader, mut section: Section<'_>) -> Option<(IpPrefix, Att
         reader.error(ErrorKind::TooMany, &span, error.to_string(), "a shorter attribute");
         return None;
     }
-    Some((prefix?.value, builder))
+    Some((prefix?, builder))
 }
 
-/// "Not given" is fine, "given and wrong" is not.
-trait TransposeOr<T> {
-    fn transpose_or(self) -> Option<Option<T>>;
-}
-
-impl<T> TransposeOr<T> for Option<Option<T>> {
-    fn transpose_or(self) -> Option<Option<T>> {
-        match self {
-            None => Some(None),
-            Some(None) => None,
-            Some(value) => Some(value),
-        }
+/// A value that may be missing: "not given" is fine, "given and wrong" is not.
+fn given<T: Value>(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    key: &'static Key<T>,
+) -> Option<Option<T>> {
+    match section.take(key) {
+        Some(item) => key.value(reader, &item).map(Some),
+        None => Some(None),
     }
 }
 
@@ -291,43 +345,44 @@ struct Expectation {
 }
 
 fn expectation(reader: &mut Reader, mut section: Section<'_>) -> Option<Expectation> {
-    let verdict = section.require("action", "\"accept\"").and_then(|item| {
-        let value = reader.word(&item, &[(ACCEPT, Verdict::Accept), (REJECT, Verdict::Reject)])?;
-        Some(At { value, span: item.span })
-    });
+    let verdict = section.read(reader, &ACTION);
     let mut values = Vec::new();
-    for key in ["local_pref", "med", "weight", "path_length"] {
-        let Some(item) = section.take(key) else { continue };
+    let mut add = |key: &'static str, text: Option<At<String>>| {
+        values.extend(text.map(|text| (text.span, key, text.value)));
+    };
+    add("local_pref", text_of(reader, &mut section, &LOCAL_PREF, u32::to_string));
+    if let Some(item) = section.take(&MED) {
         let text = match item.value {
-            DeValue::String(text) if text == "none" && key == "med" => Some("none".to_owned()),
-            _ => reader.integer(&item, 0..=u64::from(u32::MAX), "").map(|number| number.to_string()),
+            DeValue::String(text) if text == "none" => Some("none".to_owned()),
+            _ => reader.integer(&item, 0..=U32, "").map(|number| number.to_string()),
         };
-        values.extend(text.map(|text| (item.span, key, text)));
+        add("med", text.map(|value| At { value, span: item.span }));
     }
-    if let Some(item) = section.take("discard") {
-        let text = reader.boolean(&item).map(|discard| discard.to_string());
-        values.extend(text.map(|text| (item.span, "discard", text)));
-    }
-    if let Some(item) = section.take("origin") {
-        let text = reader.word(&item, &ORIGINS).map(origin_text);
-        values.extend(text.map(|text| (item.span, "origin", text.to_owned())));
-    }
-    if let Some(item) = section.take("next_hop") {
-        let at = reader.parse(&item, values::address);
-        values.extend(at.map(|at| (at.span, "next_hop", at.value.to_string())));
-    }
-    if let Some(item) = section.take("as_path") {
-        let path = as_path(reader, &item);
-        let text = path.map(|value| thalweg_bgp::attrs::AsPath::new(&value).to_string());
-        values.extend(text.map(|text| (item.span, "as_path", quoted(&text))));
-    }
-    if let Some(item) = section.take("communities") {
+    add("weight", text_of(reader, &mut section, &WEIGHT, u32::to_string));
+    add("path_length", text_of(reader, &mut section, &PATH_LENGTH, u32::to_string));
+    add("discard", text_of(reader, &mut section, &DISCARD, bool::to_string));
+    add("origin", text_of(reader, &mut section, &ORIGIN, |origin| origin_text(*origin).to_owned()));
+    add("next_hop", text_of(reader, &mut section, &NEXT_HOP, IpAddr::to_string));
+    let path_text = |value: &Vec<u8>| quoted(&thalweg_bgp::attrs::AsPath::new(value).to_string());
+    add("as_path", text_of(reader, &mut section, &AS_PATH, path_text));
+    if let Some(item) = section.take(&COMMUNITIES) {
         let entries = reader.list(&item);
         let list = entries.iter().filter_map(|entry| community_value(reader, entry, COMMUNITY)).collect();
-        values.push((item.span, "communities", communities_text(list)));
+        add("communities", Some(At { value: communities_text(list), span: item.span }));
     }
     section.finish(reader);
     Some(Expectation { verdict: verdict?, values })
+}
+
+/// A value that is expected, as text.
+fn text_of<T: Value>(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    key: &'static Key<T>,
+    text: impl FnOnce(&T) -> String,
+) -> Option<At<String>> {
+    let At { value, span } = section.read(reader, key)?;
+    Some(At { value: text(&value), span })
 }
 
 fn quoted(text: &str) -> String {

@@ -1,60 +1,119 @@
 //! `[ports.NAME]` and `[[neighbors]]`.
-//!
-//! ```toml
-//! [ports.wan]                         # the name: letters, digits, `-`, `_` and `.`; it names output files
-//! mac = "02:00:00:00:00:01"           # required: source MAC address of what leaves here
-//! addresses = ["203.0.113.2/30"]      # own addresses, each with the prefix connected here; default none
-//! mtu = 1500                          # largest IP packet in bytes, 68 to 65535 (1280 with IPv6); default 1500
-//! trace_name = "eth3"                 # name in text traces and pcapng interfaces; default: the port's name
-//! default_mac = "02:00:00:00:ff:01"   # where frames to neighbors that are not listed go; default: they are asked
-//!                                     # for (live), or dropped (replay)
-//! interface = "eth0"                  # what `thalweg run` opens; `mac` may then be left out for the interface's own
-//! driver = "auto"                     # af_xdp, af_packet, tap (makes the interface), auto: the best that works; dpdk
-//! device = "net_null0"                # with driver dpdk, in place of `interface`: see the module dpdk
-//! mirror = "tw-wan"                   # a TAP interface with the port's addresses, for ping, ssh, other daemons;
-//!                                     # true: `tw-` and the port's name; default: none
-//! router_advertisements = false       # tell IPv6 hosts that a router is here
-//! xdp_mode = "generic"                # or "native"; the best that works if left out
-//! offload = false                     # let the kernel forward flows that have been decided on
-//! queues = 4                          # receive queues that are worked on apart, 1 to 64; default: as many as workers
-//! acl_in = "from-internet"            # the access list for what comes in; default: none
-//! acl_out = "to-internet"             # the access list for what leaves; default: none
-//! urpf = "strict"                     # reverse path check (RFC 3704), or "loose", "loose-allow-default",
-//!                                     # "new-sessions" (the default of NAT's inside ports), "off"
-//!
-//! [ports."wan.100"]                   # a VLAN sub-interface: a port on another's wire
-//! parent = "wan"                      # the port whose wire it is; `mac` and `mtu` default to that port's
-//! vlan = 100                          # 1 to 4094
-//! addresses = ["198.51.100.2/30"]
-//! mirror = true                       # this and `router_advertisements` as above, where the parent has an interface
-//!
-//! [[neighbors]]
-//! port = "wan"                        # required
-//! address = "203.0.113.1"             # required, within a connected prefix of the port
-//! mac = "02:00:00:00:00:99"           # required
-//! ```
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Range;
 
 use ipnet::IpNet;
+use thalweg_dataplane::nat::NatConfig;
+use thalweg_dataplane::reverse_path::ReversePathMode;
 
 use crate::diagnostic::{ErrorKind, nearest, one_of};
-use crate::interfaces::{InterfaceNames, Use, interface_name};
-use crate::reader::{At, Item, Reader, Section};
+use crate::interfaces::{self, InterfaceNames, MIRROR, read_interface};
+use crate::key::{Differs, Key, Sub, Table};
+use crate::reader::{At, Item, Reader};
+use crate::section::Section;
 use crate::types::{
-    Driver, InterfaceConfig, MTU_DEFAULT, NatConfig, NextHop, PORTS_MAX, PortConfig, PortIndex,
-    ReversePathMode, RouteTarget, RoutingConfig, StaticNeighbor, SubInterface, XdpPlace,
+    InterfaceConfig, MTU_DEFAULT, MacAddress, NextHop, PORTS_MAX, PortConfig, PortIndex, RouteTarget,
+    RoutingConfig, StaticNeighbor, SubInterface,
 };
-use crate::{dpdk, values};
+use crate::values;
+
+pub(crate) static PORTS: Key<Sub> = Key::named_sections("ports", &PORT_TABLE)
+    .otherwise("required, unless the router only speaks BGP")
+    .help("the ports of the router");
+pub(crate) static PORT_TABLE: Table = Table::new(
+    "ports.NAME",
+    "[ports.NAME]",
+    &[
+        &MAC,
+        &ADDRESSES,
+        &MTU,
+        &TRACE_NAME,
+        &DEFAULT_MAC,
+        &interfaces::INTERFACE,
+        &interfaces::DRIVER,
+        &interfaces::DEVICE,
+        &MIRROR,
+        &interfaces::ROUTER_ADVERTISEMENTS,
+        &interfaces::OFFLOAD,
+        &interfaces::XDP_MODE,
+        &interfaces::QUEUES,
+        &ACL_IN,
+        &ACL_OUT,
+        &URPF,
+        &PARENT,
+        &VLAN,
+    ],
+);
+
+static MAC: Key<MacAddress> = Key::text("mac", "a MAC address", values::mac)
+    .otherwise("required; with `interface` or `parent` that one's")
+    .example("\"02:00:00:00:00:01\"")
+    .restart(Differs::Port(|old, new| {
+        old.mac != new.mac || interfaces::differ(old, new, |interface| interface.own_mac)
+    }))
+    .help("source MAC address of what leaves here: `\"02:00:00:00:00:01\"`");
+static ADDRESSES: Key<()> = Key::raw("addresses", "an address with prefix length, or a list")
+    .otherwise("none, and [those that programs give the mirror](live.md#mirrors)")
+    .help(
+        "the router's own addresses, each with the prefix that is connected here: `[\"203.0.113.2/30\", \
+         \"2001:db8:1::2/64\"]`. `\"198.51.100.7/32\"` has no network: its gateway is a route with \
+         [`onlink`](#routing-and-routes)",
+    );
+static MTU: Key<()> = Key::raw("mtu", "68 to 65535 bytes, with IPv6 from 1280")
+    .otherwise("1500; the parent's")
+    .help("largest IP packet that may leave");
+static TRACE_NAME: Key<String> = Key::text("trace_name", "a name", parse_trace_name)
+    .otherwise("the port's name")
+    .help("its name in text traces and as a pcapng interface");
+static DEFAULT_MAC: Key<MacAddress> = Key::text("default_mac", "a MAC address", values::mac)
+    .otherwise("live they are asked for, in replays dropped as `neighbor-unresolved`")
+    .help("where frames to neighbors that are not listed go");
+static ACL_IN: Key<String> =
+    Key::by("acl_in", "a name", acl_name).help("the [access list](#acl) for what comes in");
+static ACL_OUT: Key<String> =
+    Key::by("acl_out", "a name", acl_name).help("the [access list](#acl) for what leaves");
+static URPF: Key<ReversePathMode> = Key::word("urpf", &MODES)
+    .otherwise(
+        "`\"new-sessions\"` on `[nat] inside` ports that have an IPv4 network and no default route, else `\"off\"`",
+    )
+    .help("[source check](acl.md#source-checks)");
+static PARENT: Key<String> = Key::by("parent", "a port", |reader, item| {
+    reader.string(item, "the name of a port").map(str::to_owned)
+})
+.example("\"wan\"")
+.help(
+    "with `vlan`, the port is a [VLAN sub-interface](acl.md#vlan-sub-interfaces) of this one: `mac` and `mtu` default to \
+     the parent's; `interface` and `driver` are the parent's, `mirror` and `router_advertisements` its own",
+);
+static VLAN: Key<u16> = Key::number("vlan", 1..=4094).example("100").help("the VLAN on the parent's wire");
+
+const MODES: [(&str, ReversePathMode); 5] = [
+    ("new-sessions", ReversePathMode::NewSessions),
+    ("strict", ReversePathMode::Strict),
+    ("loose", ReversePathMode::Loose),
+    ("loose-allow-default", ReversePathMode::LooseAllowDefault),
+    ("off", ReversePathMode::Off),
+];
+
+pub(crate) static NEIGHBORS: Key<Sub> = Key::sections("neighbors", &NEIGHBOR_TABLE)
+    .former("neighbours")
+    .help("MAC addresses of directly connected neighbors");
+static NEIGHBOR_TABLE: Table =
+    Table::new("neighbors", "[[neighbors]]", &[&NEIGHBOR_PORT, &NEIGHBOR_ADDRESS, &NEIGHBOR_MAC]);
+
+static NEIGHBOR_PORT: Key<()> = Key::raw("port", "a port").required("\"wan\"").help("where it is");
+static NEIGHBOR_ADDRESS: Key<IpAddr> = Key::text("address", "an address", values::address)
+    .required("\"192.0.2.1\"")
+    .help("within a connected prefix of the port, or IPv6 link-local");
+static NEIGHBOR_MAC: Key<MacAddress> =
+    Key::text("mac", "a MAC address", values::mac).required("\"02:00:00:00:00:99\"").help("its MAC address");
 
 /// RFC 791 wants every link to carry 68 bytes, RFC 8200 section 5 wants 1280 for IPv6.
 const MTU_MIN: u64 = 68;
 const MTU_MIN_IPV6: u64 = 1280;
 const NAME_MAX: usize = 64;
-/// As many as the drivers serve apart.
-const QUEUES_MAX: u64 = 64;
 
 /// The ports, with the places that later sections compare themselves with.
 #[derive(Default)]
@@ -126,7 +185,7 @@ impl Ports {
         places: &[String],
     ) -> Self {
         let mut ports = Ports::default();
-        let Some(item) = root.take("ports") else {
+        let Some(item) = root.take(&PORTS) else {
             // A router that speaks BGP and forwards nothing: a route server, a reflector, a collector.
             if root.has("bgp") {
                 return ports;
@@ -135,10 +194,9 @@ impl Ports {
             reader.error(ErrorKind::MissingKey, &(0..0), "the router has no ports", expected);
             return ports;
         };
-        let Some(section) = reader.section(&item, "[ports]".to_owned()) else { return ports };
+        let Some(mut names) = reader.names(&item) else { return ports };
         let place_of: HashMap<&str, usize> = places.iter().map(String::as_str).zip(0..).collect();
         let place = |item: &Item<'_>| place_of.get(item.key).copied().unwrap_or(places.len());
-        let mut names = section.into_names();
         names.sort_by_key(|(_, item)| place(item));
         if names.is_empty() {
             reader.error(
@@ -180,22 +238,20 @@ impl Ports {
         let name = item.key.to_owned();
         let mut config = PortConfig::named(name);
         check_name(reader, &config.name, name_span);
-        let Some(mut section) = reader.section(item, format!("[ports.{}]", config.name)) else {
-            return config;
-        };
+        let title = format!("[ports.{}]", config.name);
+        let Some(mut section) = reader.section_called(item, &PORT_TABLE, title) else { return config };
         let index = self.configs.len() as PortIndex;
         config.interface = read_interface(reader, &mut section, &config.name, &mut self.interface_names);
-        let example = "\"02:00:00:00:00:01\"";
-        let is_sub_interface = section.has("parent");
+        let is_sub_interface = section.has(PARENT.name());
         let has_own = is_sub_interface || config.interface.is_some();
-        let mac = if has_own { section.take("mac") } else { section.require("mac", example) };
-        if let Some(mac) = &mac {
-            config.mac = reader.parse(mac, values::mac).map_or([0; 6], |at| at.value);
+        let mac = if has_own { section.take(&MAC) } else { section.require(&MAC) };
+        if let Some(item) = &mac {
+            config.mac = MAC.value(reader, item).unwrap_or_default();
             if let Some(interface) = &mut config.interface {
                 interface.own_mac = false;
             }
         }
-        if let Some(addresses) = section.take("addresses") {
+        if let Some(addresses) = section.take(&ADDRESSES) {
             for entry in reader.list(&addresses) {
                 if let Some(net) = reader.parse(&entry, values::interface_address) {
                     config.addresses.push(net.value);
@@ -203,21 +259,15 @@ impl Ports {
                 }
             }
         }
-        let mtu = section.take("mtu");
+        let mtu = section.take(&MTU);
         if let Some(mtu) = &mtu {
             let has_ipv6 = config.addresses.iter().any(|net| matches!(net, IpNet::V6(_)));
             let least = if has_ipv6 { MTU_MIN_IPV6 } else { MTU_MIN };
             let unit = if has_ipv6 { "bytes (IPv6 needs 1280)" } else { "bytes" };
             config.mtu = reader.integer(mtu, least..=65535, unit).map_or(MTU_DEFAULT, |mtu| mtu as u16);
         }
-        if let Some(trace_name) = section.take("trace_name")
-            && let Some(name) = reader.parse(&trace_name, parse_trace_name)
-        {
-            config.trace_name = name.value;
-        }
-        if let Some(mac) = section.take("default_mac") {
-            config.default_mac = reader.parse(&mac, values::mac).map(|at| at.value);
-        }
+        section.set(reader, &TRACE_NAME, &mut config.trace_name);
+        config.default_mac = section.get(reader, &DEFAULT_MAC);
         self.read_parent(reader, &mut section, index, mac.is_some(), mtu.map(|item| item.span));
         self.read_filters(reader, &mut section, index, &mut config);
         section.finish(reader);
@@ -232,15 +282,17 @@ impl Ports {
         has_mac: bool,
         mtu: Option<Range<usize>>,
     ) {
-        let both = section.has("parent") || section.has("vlan");
-        let mut take = |key, example| if both { section.require(key, example) } else { section.take(key) };
-        let (parent, vlan) = (take("parent", "\"wan\""), take("vlan", "100"));
+        let both = section.has(PARENT.name()) || section.has(VLAN.name());
+        let (parent, vlan) = match both {
+            true => (section.require(&PARENT), section.require(&VLAN)),
+            false => (section.take(&PARENT), section.take(&VLAN)),
+        };
         let (Some(parent), Some(vlan)) = (parent, vlan) else { return };
-        let name = reader.string(&parent, "the name of a port");
-        let vlan_id = reader.integer(&vlan, 1..=4094, "");
+        let name = PARENT.value(reader, &parent);
+        let vlan_id = VLAN.value(reader, &vlan);
         if let (Some(name), Some(id)) = (name, vlan_id) {
-            let name = At { value: name.to_owned(), span: parent.span };
-            let vlan = At { value: id as u16, span: vlan.span };
+            let name = At { value: name, span: parent.span };
+            let vlan = At { value: id, span: vlan.span };
             self.parents.push(Parent { port, name, vlan, has_mac, mtu });
         }
     }
@@ -252,22 +304,12 @@ impl Ports {
         port: PortIndex,
         config: &mut PortConfig,
     ) {
-        for (key, inbound) in [("acl_in", true), ("acl_out", false)] {
-            if let Some(item) = section.take(key)
-                && let Some(name) = reader.string(&item, "the name of an access list")
-            {
-                self.acl_names.push((port, inbound, At { value: name.to_owned(), span: item.span }));
-            }
+        for (key, inbound) in [(&ACL_IN, true), (&ACL_OUT, false)] {
+            let name = section.read(reader, key);
+            self.acl_names.extend(name.map(|name| (port, inbound, name)));
         }
-        const MODES: [(&str, ReversePathMode); 5] = [
-            ("new-sessions", ReversePathMode::NewSessions),
-            ("strict", ReversePathMode::Strict),
-            ("loose", ReversePathMode::Loose),
-            ("loose-allow-default", ReversePathMode::LooseAllowDefault),
-            ("off", ReversePathMode::Off),
-        ];
-        if let Some(item) = section.take("urpf") {
-            config.urpf = reader.word(&item, &MODES).unwrap_or_default();
+        if let Some(item) = section.take(&URPF) {
+            config.urpf = URPF.value(reader, &item).unwrap_or_default();
             self.with_urpf.push(port);
         }
     }
@@ -284,7 +326,7 @@ impl Ports {
             })
             .collect();
         for &port in
-            nat.inside.iter().filter(|port| !self.with_urpf.contains(port) && !defaults.contains(port))
+            nat.inside_ports.iter().filter(|port| !self.with_urpf.contains(port) && !defaults.contains(port))
         {
             if let Some(config) = self.configs.get_mut(usize::from(port))
                 && config.addresses.iter().any(|net| net.addr().is_ipv4())
@@ -544,146 +586,13 @@ impl Ports {
     }
 }
 
-/// Reads what a live port needs; `None` where no interface is named.
-fn read_interface(
-    reader: &mut Reader,
-    section: &mut Section<'_>,
-    port: &str,
-    names: &mut InterfaceNames,
-) -> Option<InterfaceConfig> {
-    let item = section.take("interface");
-    let driver = section.take("driver");
-    let device = section.take("device");
-    let mirror = section.take("mirror");
-    let advertise = section.take("router_advertisements");
-    let offload = section.take("offload");
-    let xdp_mode = section.take("xdp_mode");
-    let queues = section.take("queues");
-    if section.has("parent") {
-        for key in [&item, &driver, &device, &offload, &xdp_mode, &queues].into_iter().flatten() {
-            let message = format!("`{}` is the parent's affair", key.key);
-            reader.error(ErrorKind::Conflict, &key.span, message, "no such key where there is a `parent`");
-        }
-        return Some(InterfaceConfig {
-            // The parent's, once it is known.
-            name: String::new(),
-            driver: Driver::default(),
-            device: None,
-            own_mac: true,
-            mirror: mirror.and_then(|item| names.mirror(reader, &item, port)),
-            offload: false,
-            queues: None,
-            xdp_mode: None,
-            router_advertisements: advertise.and_then(|item| reader.boolean(&item)).unwrap_or(false),
-        });
-    }
-    let driver_key = driver.as_ref().map(|item| item.span.clone());
-    let driver = driver.map(|item| (reader.word(&item, &Driver::NAMES).unwrap_or_default(), item));
-    let is_dpdk = driver.as_ref().is_some_and(|(driver, _)| *driver == Driver::Dpdk);
-    let device = read_device(reader, is_dpdk, driver_key, &item, device);
-    let item = item.filter(|_| !is_dpdk);
-    if item.is_none() && !is_dpdk {
-        let driver = driver.map(|(_, item)| item);
-        for key in [driver, mirror, advertise, offload, xdp_mode, queues].into_iter().flatten() {
-            let message = format!("`{}` says something about an interface, and the port has none", key.key);
-            reader.error(ErrorKind::MissingKey, &key.span, message, "a key `interface` beside it");
-        }
-        return None;
-    }
-    let name = match (item, &device) {
-        (Some(item), _) => {
-            let name = reader.parse(&item, interface_name)?;
-            names.take(reader, Use::Interface, port, &name.value, &name.span);
-            name.value
-        }
-        // A device with a mistake still is one, and the port needs no `mac`.
-        (None, device) => dpdk::name_of(device.as_deref().unwrap_or_default()).to_owned(),
-    };
-    let driver = driver.map(|(driver, _)| driver).unwrap_or_default();
-    let mirror = mirror.and_then(|item| names.mirror(reader, &item, port));
-    let router_advertisements = advertise.and_then(|item| reader.boolean(&item)).unwrap_or(false);
-    let needs_xdp = |reader: &mut Reader, item: &Item<'_>, what: &str| {
-        if !matches!(driver, Driver::AfXdp | Driver::Auto) {
-            let message = format!("{what}, and the driver is {}", driver.name());
-            reader.error(ErrorKind::Conflict, &item.span, message, "driver `af_xdp` or `auto`");
-        }
-    };
-    let offload = offload.is_some_and(|item| {
-        let wanted = reader.boolean(&item).unwrap_or(false);
-        if wanted {
-            needs_xdp(reader, &item, "flows are offloaded by XDP");
-        }
-        wanted
-    });
-    let xdp_mode = xdp_mode.and_then(|item| {
-        needs_xdp(reader, &item, "`xdp_mode` says where an XDP program runs");
-        reader.word(&item, &XdpPlace::NAMES)
-    });
-    let queues = queues.and_then(|item| {
-        let wanted = reader.integer(&item, 1..=QUEUES_MAX, "")?;
-        if wanted > 1 && matches!(driver, Driver::Tap | Driver::Dpdk) {
-            let message = format!("a port of driver {} has one queue", driver.name());
-            reader.error(ErrorKind::Conflict, &item.span, message, "no key `queues`, or another driver");
-        }
-        Some(wanted as u16)
-    });
-    Some(InterfaceConfig {
-        name,
-        driver,
-        device,
-        own_mac: true,
-        mirror,
-        router_advertisements,
-        offload,
-        xdp_mode,
-        queues,
-    })
-}
-
-/// Reads the device of a port that DPDK drives, and says where there is one too many or too few.
-fn read_device(
-    reader: &mut Reader,
-    is_dpdk: bool,
-    driver: Option<Range<usize>>,
-    interface: &Option<Item<'_>>,
-    device: Option<Item<'_>>,
-) -> Option<String> {
-    match (is_dpdk, device, driver) {
-        (true, Some(device), _) => {
-            if let Some(interface) = interface {
-                let message = "DPDK drives devices, not interfaces";
-                reader.error(ErrorKind::Conflict, &interface.span, message, "no `interface` beside `device`");
-            }
-            reader.parse(&device, dpdk::device).map(|at| at.value)
-        }
-        (true, None, driver) => {
-            let message = "DPDK has to be told which device";
-            let expected = "a key `device` beside it, as `device = \"net_af_packet0,iface=eth0\"`";
-            reader.error(ErrorKind::MissingKey, &driver.unwrap_or_default(), message, expected);
-            None
-        }
-        (false, Some(device), _) => {
-            let message = "`device` is one of DPDK's";
-            reader.error(ErrorKind::Conflict, &device.span, message, "driver = \"dpdk\", or `interface`");
-            None
-        }
-        (false, None, _) => None,
-    }
-}
-
 /// Reads `[[neighbors]]` into the ports.
 pub(crate) fn read_static_neighbors(reader: &mut Reader, root: &mut Section<'_>, ports: &mut Ports) {
     let mut neighbors: Vec<(StaticNeighbor, Range<usize>)> = Vec::new();
-    let Some(item) = root.take_renamed("neighbors", "neighbours") else { return };
-    for entry in reader.list(&item) {
-        let Some(mut section) = reader.section(&entry, "[[neighbors]]".to_owned()) else { continue };
-        let port = section.require("port", "\"wan\"").and_then(|item| ports.named(reader, &item));
-        let address =
-            section.require("address", "\"192.0.2.1\"").and_then(|item| reader.parse(&item, values::address));
-        let mac = section
-            .require("mac", "\"02:00:00:00:00:99\"")
-            .and_then(|item| reader.parse(&item, values::mac))
-            .map(|at| at.value);
+    for mut section in root.sections(reader, &NEIGHBORS) {
+        let port = section.take(&NEIGHBOR_PORT).and_then(|item| ports.named(reader, &item));
+        let address = section.read(reader, &NEIGHBOR_ADDRESS);
+        let mac = section.read(reader, &NEIGHBOR_MAC).map(|at| at.value);
         section.finish(reader);
         let (Some(port), Some(At { value: address, span }), Some(mac)) = (port, address, mac) else {
             continue;
@@ -701,6 +610,10 @@ pub(crate) fn read_static_neighbors(reader: &mut Reader, root: &mut Section<'_>,
         neighbors.push((StaticNeighbor { port, address, mac }, span));
     }
     ports.neighbors = neighbors.into_iter().map(|(neighbor, _)| neighbor).collect();
+}
+
+fn acl_name(reader: &mut Reader, item: &Item<'_>) -> Option<String> {
+    reader.string(item, "the name of an access list").map(str::to_owned)
 }
 
 fn check_name(reader: &mut Reader, name: &str, span: &Range<usize>) {

@@ -1,13 +1,9 @@
-//! Walking a parsed TOML document without losing places.
-//!
-//! A section reader [takes](Section::take) the keys it knows; [`Section::finish`] then reports the rest
-//! as unknown and the required ones that were not there as missing. One misspelt required key is one
-//! finding, not two: a missing key that an unknown one nearly spells is not reported again.
+//! Reading values of a parsed TOML document without losing places: what is wrong is reported where it stands.
 
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
 use crate::diagnostic::{Diagnostic, ErrorKind, Severity, SourceText, nearest, one_of};
 
@@ -18,11 +14,13 @@ const FINDINGS_MAX: usize = 100;
 pub(crate) struct Reader {
     pub(crate) source: SourceText,
     pub(crate) findings: Vec<(usize, Diagnostic)>,
+    /// What paths are relative to.
+    folder: PathBuf,
 }
 
 impl Reader {
-    pub(crate) fn new(source: SourceText) -> Self {
-        Self { source, findings: Vec::new() }
+    pub(crate) fn new(source: SourceText, folder: &Path) -> Self {
+        Self { source, findings: Vec::new(), folder: folder.to_owned() }
     }
 
     /// Records an error and hands it out for advice to be added.
@@ -99,6 +97,17 @@ impl Reader {
             DeValue::String(text) => Some(text),
             _ => self.wrong_type(item, expected),
         }
+    }
+
+    /// A path; a relative one begins at the configuration.
+    pub(crate) fn path(&mut self, item: &Item<'_>) -> Option<PathBuf> {
+        let text = self.string(item, "a path")?;
+        if text.is_empty() || text.contains('\0') {
+            let message = format!("bad path for `{}`", item.key);
+            self.error(ErrorKind::BadValue, &item.span, message, "a path");
+            return None;
+        }
+        Some(self.folder.join(text))
     }
 
     /// True or false.
@@ -178,12 +187,14 @@ impl Reader {
         entries
     }
 
-    /// The table in an item.
-    pub(crate) fn section<'a>(&mut self, item: &Item<'a>, title: String) -> Option<Section<'a>> {
-        match item.value {
-            DeValue::Table(table) => Some(Section::new(table, title, item.span.clone())),
-            _ => self.wrong_type(item, "a table"),
-        }
+    /// The values of a list that must have one; a value that is no list counts as a list of one.
+    pub(crate) fn all<T>(
+        &mut self,
+        item: &Item<'_>,
+        read: fn(&mut Reader, &Item<'_>) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        let entries = self.filled_list(item);
+        Some(entries.iter().filter_map(|entry| read(self, entry)).collect())
     }
 
     pub(crate) fn wrong_type<T>(&mut self, item: &Item<'_>, expected: &str) -> Option<T> {
@@ -223,108 +234,4 @@ pub(crate) struct Item<'a> {
     pub(crate) key: &'a str,
     pub(crate) value: &'a DeValue<'a>,
     pub(crate) span: Range<usize>,
-}
-
-struct Entry<'a> {
-    key_span: Range<usize>,
-    item: Item<'a>,
-    taken: bool,
-}
-
-/// A table whose keys are being taken.
-pub(crate) struct Section<'a> {
-    /// How findings name it: `[ports.wan]`.
-    pub(crate) title: String,
-    /// Where it begins: its header, or the braces of an inline table.
-    pub(crate) span: Range<usize>,
-    entries: Vec<Entry<'a>>,
-    known: Vec<&'static str>,
-    missing: Vec<(&'static str, &'static str)>,
-}
-
-impl<'a> Section<'a> {
-    pub(crate) fn new(table: &'a DeTable<'a>, title: String, span: Range<usize>) -> Self {
-        let mut entries: Vec<Entry<'a>> = table
-            .iter()
-            .map(|(key, value): (&'a Spanned<_>, &'a Spanned<DeValue<'a>>)| Entry {
-                key_span: key.span(),
-                item: Item { key: key.get_ref(), value: value.get_ref(), span: value.span() },
-                taken: false,
-            })
-            .collect();
-        // The parser keeps keys sorted by name; ports and findings want the order of the file.
-        entries.sort_by_key(|entry| entry.key_span.start);
-        Self { title, span, entries, known: Vec::new(), missing: Vec::new() }
-    }
-
-    /// Every entry in file order: for tables whose keys are names. The span is the key's.
-    pub(crate) fn into_names(self) -> Vec<(Range<usize>, Item<'a>)> {
-        self.entries.into_iter().map(|entry| (entry.key_span, entry.item)).collect()
-    }
-
-    /// Whether nothing stands in it.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// Whether everything in it has been taken.
-    pub(crate) fn is_exhausted(&self) -> bool {
-        self.entries.iter().all(|entry| entry.taken)
-    }
-
-    /// Whether a key is there, taken or not.
-    pub(crate) fn has(&self, key: &str) -> bool {
-        self.entries.iter().any(|entry| entry.item.key == key)
-    }
-
-    /// The value of a key, if it is there.
-    pub(crate) fn take(&mut self, key: &'static str) -> Option<Item<'a>> {
-        self.known.push(key);
-        let entry = self.entries.iter_mut().find(|entry| entry.item.key == key)?;
-        entry.taken = true;
-        Some(entry.item.clone())
-    }
-
-    /// The value of a key that had another name, which is still read.
-    pub(crate) fn take_renamed(&mut self, key: &'static str, before: &str) -> Option<Item<'a>> {
-        self.take(key).or_else(|| {
-            let entry = self.entries.iter_mut().find(|entry| entry.item.key == before)?;
-            entry.taken = true;
-            Some(entry.item.clone())
-        })
-    }
-
-    /// The value of a key that must be there; `example` shows what to write.
-    pub(crate) fn require(&mut self, key: &'static str, example: &'static str) -> Option<Item<'a>> {
-        let item = self.take(key);
-        if item.is_none() {
-            self.missing.push((key, example));
-        }
-        item
-    }
-
-    /// Reports keys that nobody took and keys that were missed.
-    pub(crate) fn finish(self, reader: &mut Reader) {
-        let mut explained = Vec::new();
-        for entry in self.entries.iter().filter(|entry| !entry.taken) {
-            let name = entry.item.key;
-            let free = self.known.iter().copied().filter(|k| self.missing.iter().any(|(m, _)| m == k));
-            let suggestion = nearest(name, free).or_else(|| nearest(name, self.known.iter().copied()));
-            explained.extend(suggestion);
-            let message = format!("unknown key `{name}` in {}", self.title);
-            let finding = reader.error(
-                ErrorKind::UnknownKey,
-                &entry.key_span,
-                message,
-                one_of(self.known.iter().copied()),
-            );
-            finding.help = suggestion.map(|s| format!("did you mean `{s}`?"));
-        }
-        for (key, example) in &self.missing {
-            if !explained.contains(key) {
-                let message = format!("{} lacks `{key}`", self.title);
-                reader.error(ErrorKind::MissingKey, &self.span, message, format!("`{key} = {example}`"));
-            }
-        }
-    }
 }

@@ -1,19 +1,4 @@
 //! `[routing]` and `[[routes]]`, and the whole table of routes.
-//!
-//! ```toml
-//! [routing]
-//! files = ["routes.txt.gz"]            # route files, relative to this file; see `route_file`
-//! default_next_hops = ["203.0.113.1"]  # for lines with only a prefix: the i-th of a family takes the i-th
-//!                                      # address of that family, beginning again after the last
-//!
-//! [[routes]]
-//! prefix = "0.0.0.0/0"                 # required, without bits set beyond its length
-//! via = "203.0.113.1"                  # next hop, or several for ECMP: ["203.0.113.1", "203.0.113.5"]
-//! port = "lan"                         # alone: on-link; with `via`: where the next hop is
-//! onlink = true                        # the next hop is on the link of `port`, though none of its networks holds it
-//! action = "blackhole"                 # or "unreachable"; instead of `via` and `port`
-//! metric = 10                          # of several routes for one prefix the lowest that works counts; 0 if not given
-//! ```
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -23,11 +8,47 @@ use std::path::Path;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::diagnostic::ErrorKind;
+use crate::key::{Key, Sub, Table, U32};
 use crate::ports::{Ports, is_link_local};
-use crate::reader::{At, Reader, Section};
+use crate::reader::{At, Reader};
 use crate::route_file::{self, RouteFileContext};
+use crate::section::Section;
 use crate::types::{NextHop, PortIndex, RouteSources, RouteTarget, RoutingConfig, TargetIndex};
 use crate::values;
+
+pub(crate) static ROUTING: Key<Sub> =
+    Key::section("routing", &ROUTING_TABLE).help("route files, for tables that are too large for this one");
+static ROUTING_TABLE: Table = Table::new("routing", "[routing]", &[&FILES, &DEFAULT_NEXT_HOPS]);
+
+static FILES: Key<()> = Key::raw("files", "a path or a list").help("route files, relative to this one");
+static DEFAULT_NEXT_HOPS: Key<()> = Key::raw("default_next_hops", "an address or a list").help(
+    "next hops for lines with only a prefix: the i-th line of a family takes the i-th address of that family, beginning \
+     again after the last",
+);
+
+pub(crate) static ROUTES: Key<Sub> = Key::sections("routes", &ROUTE_TABLE).help("static routes");
+static ROUTE_TABLE: Table =
+    Table::new("routes", "[[routes]]", &[&PREFIX, &VIA, &PORT, &ONLINK, &ACTION, &METRIC]);
+
+static PREFIX: Key<IpNet> = Key::text("prefix", "a prefix", values::prefix)
+    .required("\"0.0.0.0/0\"")
+    .help("`\"0.0.0.0/0\"`, without bits set beyond its length");
+static VIA: Key<()> = Key::raw("via", "an address or a list of at most 64")
+    .help("next hop, or several for ECMP by flow hash: `[\"203.0.113.1\", \"203.0.113.5\"]`");
+static PORT: Key<()> = Key::raw("port", "a port")
+    .otherwise("where the next hop is connected")
+    .help("alone: on-link; with `via`: the port the next hop is on");
+static ONLINK: Key<bool> = Key::flag("onlink").default(false).help(
+    "with `via` and `port`: the next hop is on the port's link though none of its networks holds it. For hosts of providers \
+     that give an address as a /32: the router asks for the gateway by ARP all the same, and answers whoever asks for its \
+     own address there",
+);
+static ACTION: Key<bool> = Key::word("action", &[("blackhole", true), ("unreachable", false)])
+    .help("instead of `via` and `port`: discard packets silently, or as unreachable");
+static METRIC: Key<u32> = Key::number("metric", 0..=U32).default(0).help(
+    "a prefix may have several routes with different metrics: the lowest whose link is up and whose next hop answers counts, \
+     and takes back what it had when it works again",
+);
 
 /// Routes in all files at most: eight times the Internet's table of 2026, and 200 MB of memory.
 pub(crate) const ROUTES_MAX: usize = 1 << 23;
@@ -104,9 +125,7 @@ pub(crate) fn read(
 ) -> RoutingConfig {
     let mut table = RouteTable::default();
     let mut sources = RouteSources::default();
-    if let Some(item) = root.take("routing")
-        && let Some(section) = reader.section(&item, "[routing]".to_owned())
-    {
+    if let Some(section) = root.section(reader, &ROUTING) {
         read_files(reader, section, ports, folder, &mut table);
     }
     sources.files = table.len();
@@ -132,9 +151,9 @@ fn read_files(
     folder: &Path,
     table: &mut RouteTable,
 ) {
-    let files = section.take("files");
+    let files = section.take(&FILES);
     let mut context = RouteFileContext { ports, default_v4: Vec::new(), default_v6: Vec::new() };
-    if let Some(item) = section.take("default_next_hops") {
+    if let Some(item) = section.take(&DEFAULT_NEXT_HOPS) {
         for entry in reader.filled_list(&item) {
             let Some(at) = reader.parse(&entry, values::address) else { continue };
             match ports.next_hop(at.value, None) {
@@ -170,16 +189,13 @@ fn read_files(
 }
 
 fn read_routes(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports, table: &mut RouteTable) {
-    let Some(item) = root.take("routes") else { return };
     let mut all: BTreeMap<IpNet, BTreeMap<u32, (RouteTarget, Range<usize>)>> = BTreeMap::new();
-    for entry in reader.list(&item) {
-        let Some(mut section) = reader.section(&entry, "[[routes]]".to_owned()) else { continue };
-        let prefix =
-            section.require("prefix", "\"0.0.0.0/0\"").and_then(|item| reader.parse(&item, values::prefix));
+    for mut section in root.sections(reader, &ROUTES) {
+        let prefix = section.read(reader, &PREFIX);
         let target = read_target(reader, &mut section, ports, prefix.as_ref().map(|at| at.value));
-        let metric = match section.take("metric") {
-            Some(item) => reader.integer(&item, 0..=u64::from(u32::MAX), "").map(|metric| metric as u32),
-            None => Some(0),
+        let metric = match section.take(&METRIC) {
+            Some(item) => METRIC.value(reader, &item),
+            None => METRIC.default_value(reader),
         };
         section.finish(reader);
         let (Some(prefix), Some(target), Some(metric)) = (prefix, target, metric) else { continue };
@@ -216,11 +232,11 @@ fn read_target(
     ports: &Ports,
     prefix: Option<IpNet>,
 ) -> Option<RouteTarget> {
-    let via = section.take("via");
-    let port = section.take("port");
-    let action = section.take("action");
-    let onlink = section.take("onlink");
-    let is_onlink = onlink.as_ref().and_then(|item| reader.boolean(item)).unwrap_or(false);
+    let via = section.take(&VIA);
+    let port = section.take(&PORT);
+    let action = section.take(&ACTION);
+    let onlink = section.take(&ONLINK);
+    let is_onlink = onlink.as_ref().and_then(|item| ONLINK.value(reader, item)).unwrap_or(false);
     if let Some(onlink) = onlink.filter(|_| is_onlink && (via.is_none() || port.is_none())) {
         let message = "`onlink` says that a next hop is on a port's link, and one of the two is missing";
         reader.error(ErrorKind::MissingKey, &onlink.span, message, "`via` and `port` beside it");
@@ -231,8 +247,8 @@ fn read_target(
             let message = format!("a route has `action` or `{}`, not both", other.key);
             reader.error(ErrorKind::Conflict, &other.span, message, "either of them alone");
         }
-        let words = [("blackhole", RouteTarget::Blackhole), ("unreachable", RouteTarget::Unreachable)];
-        return reader.word(&action, &words);
+        let is_silent = ACTION.value(reader, &action)?;
+        return Some(if is_silent { RouteTarget::Blackhole } else { RouteTarget::Unreachable });
     }
     let port = match port {
         Some(item) => Some(ports.named(reader, &item)?),

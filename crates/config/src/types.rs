@@ -4,20 +4,24 @@
 //! `port_in` and `port_out`, and the place of a class is what it carries in `class`. Nothing here can be
 //! inconsistent: an index points at something, a port range is not empty, a rate is not zero.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
+use thalweg_dataplane::acl::AccessList;
+use thalweg_dataplane::classify::Match;
+use thalweg_dataplane::egress::{Aqm, STRICT_SHARE_PERCENT_DEFAULT};
+use thalweg_dataplane::nat::{NatConfig, NatLogging};
+use thalweg_dataplane::police::PolicerConfig;
+use thalweg_dataplane::reverse_path::ReversePathMode;
+use thalweg_dataplane::schedule::Service;
 use thalweg_exec::Priority;
 use thalweg_flow::MeterOptions;
 
-use crate::{AclConfig, BgpConfig, ClassQueue, Diagnostic, PortEgress};
-pub use thalweg_dataplane::nat::{
-    BlockAllocation, Filtering, HostLimits, NatLogging, NatTimeouts, PortSelection, SubscriberConfig,
-};
-pub use thalweg_dataplane::reverse_path::ReversePathMode;
+use crate::bgp_types::BgpConfig;
+use crate::diagnostic::Diagnostic;
 
 /// Place of a port in [`RouterConfig::ports`].
 pub type PortIndex = u16;
@@ -289,6 +293,21 @@ impl XdpPlace {
 }
 
 impl InterfaceConfig {
+    /// An interface of which nothing else is said.
+    pub(crate) fn named(name: String, driver: Driver) -> Self {
+        Self {
+            name,
+            driver,
+            device: None,
+            own_mac: true,
+            mirror: None,
+            router_advertisements: false,
+            offload: false,
+            queues: None,
+            xdp_mode: None,
+        }
+    }
+
     /// The interface of the system's that the port works by. Not every device of DPDK's has one.
     pub fn in_system(&self) -> Option<&str> {
         /// Drivers of DPDK's that take an interface over, and how they are told which.
@@ -422,123 +441,6 @@ pub struct NextHop {
     pub gateway: Option<IpAddr>,
 }
 
-/// Network address and port translation between inside and outside ports.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NatConfig {
-    /// The port towards the public network.
-    pub outside: PortIndex,
-    /// The ports whose sources are translated; never empty, never the outside port.
-    pub inside: Vec<PortIndex>,
-    /// Public addresses; 1 to 256.
-    pub addresses: Vec<Ipv4Addr>,
-    /// Public ports for sessions.
-    pub ports: PortRange,
-    /// Shards that sessions are cut into; a power of two up to 256, each with at least two public ports.
-    pub shards: u16,
-    /// Sessions in the table at most.
-    pub sessions_max: u32,
-    /// How a public port is chosen.
-    pub port_selection: PortSelection,
-    /// Who may use a session from outside.
-    pub filtering: Filtering,
-    /// Whether inside hosts reach each other through a public address.
-    pub hairpin: bool,
-    /// Whether packets from outside keep a UDP or ICMP session alive too.
-    pub inbound_refresh: bool,
-    /// How long idle sessions live.
-    pub timeouts: NatTimeouts,
-    /// Port forwards; public ranges never overlap.
-    pub forwards: Vec<PortForward>,
-    /// Blocks of ports and limits for each inside address, if they are asked for.
-    pub subscribers: Option<SubscriberConfig>,
-    /// Limits of each inside host.
-    pub hosts: HostLimits,
-    /// What a host is told whose session cannot be made.
-    pub refusal: NatRefusal,
-}
-
-/// What a host is told about a packet that would need a session and gets none: a limit is reached or something is
-/// used up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NatRefusal {
-    /// ICMP "host unreachable" (RFC 6888 REQ-11b).
-    #[default]
-    HostUnreachable,
-    /// ICMP "communication administratively prohibited" (RFC 5508 REQ-8).
-    Prohibited,
-    /// Nothing.
-    Silent,
-}
-
-/// An inclusive range of port numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PortRange {
-    /// First port.
-    pub first: u16,
-    /// Last port, at least `first`.
-    pub last: u16,
-}
-
-impl PortRange {
-    /// Every port.
-    pub const ALL: PortRange = PortRange { first: 0, last: u16::MAX };
-
-    /// How many ports the range holds, at least 1.
-    pub fn count(self) -> u32 {
-        u32::from(self.last) - u32::from(self.first) + 1
-    }
-
-    /// Whether it holds `port`.
-    pub fn contains(self, port: u16) -> bool {
-        (self.first..=self.last).contains(&port)
-    }
-
-    /// Whether the two share a port.
-    pub fn overlaps(self, other: PortRange) -> bool {
-        self.first <= other.last && other.first <= self.last
-    }
-}
-
-impl std::fmt::Display for PortRange {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.first == self.last {
-            write!(f, "{}", self.first)
-        } else {
-            write!(f, "{}-{}", self.first, self.last)
-        }
-    }
-}
-
-/// A static port forward: public ports that always lead to one inside host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortForward {
-    /// Transport protocol.
-    pub protocol: ForwardProtocol,
-    /// The public address it listens on.
-    pub address: Ipv4Addr,
-    /// The public ports.
-    pub ports: PortRange,
-    /// The inside host, and the port that the first public port leads to; the others follow in order.
-    pub to: SocketAddrV4,
-}
-
-impl PortForward {
-    /// The inside ports that the public ports lead to.
-    pub fn inside_ports(&self) -> PortRange {
-        let first = self.to.port();
-        PortRange { first, last: first.saturating_add(self.ports.last - self.ports.first) }
-    }
-}
-
-/// Transport protocol of a port forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ForwardProtocol {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-}
-
 /// Traffic classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QosConfig {
@@ -560,96 +462,126 @@ pub struct Class {
     /// A packet belongs to the class if it meets any of these; empty only for `default`.
     pub matches: Vec<Match>,
     /// Its policer.
-    pub policer: Option<Policer>,
+    pub policer: Option<PolicerConfig>,
     /// Its queue at every live port.
     pub queue: ClassQueue,
 }
 
-/// How a class is served.
+/// Preamble and start delimiter, frame check sequence, and the gap between frames (IEEE 802.3).
+pub(crate) const OVERHEAD_ETHERNET: u16 = 24;
+/// Packets that wait at most in a class unless told otherwise: sixteen batches, so that what arrives while
+/// the port's thread is kept from its core for some milliseconds finds room.
+pub(crate) const LIMIT_PACKETS_DEFAULT: u32 = 4096;
+pub(crate) const INTERVAL_MS_DEFAULT: u32 = 100;
+pub(crate) const INTERVAL_MS_MAX: u64 = 4_000;
+/// RFC 8289 section 4.3.
+const TARGET_US_DEFAULT: u32 = 5_000;
+
+/// What `[[qos.egress]]` says of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortEgress {
+    /// The port.
+    pub port: PortIndex,
+    /// Bits per second that leave at most; `None`: unshaped.
+    pub rate_bps: Option<u64>,
+    /// Bytes at once after a pause, where given.
+    pub burst_bytes: Option<u32>,
+    /// Bytes a frame takes on the line besides its own.
+    pub overhead_bytes: u16,
+    /// Bound on strict classes while weighted ones wait, 1 to 100.
+    pub strict_share_percent: u8,
+    /// Bounds of single classes at this port, in place of their own.
+    pub class_rates: Vec<(ClassIndex, u64)>,
+}
+
+impl PortEgress {
+    /// A port of which nothing is said.
+    pub fn unshaped(port: PortIndex) -> Self {
+        Self {
+            port,
+            rate_bps: None,
+            burst_bytes: None,
+            overhead_bytes: OVERHEAD_ETHERNET,
+            strict_share_percent: STRICT_SHARE_PERCENT_DEFAULT,
+            class_rates: Vec::new(),
+        }
+    }
+}
+
+/// The queue of a class at every port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Service {
-    /// Before all classes of higher level and all weighted ones; level 0 is first.
-    Strict {
-        /// Priority level, 0 first.
-        level: u8,
-    },
-    /// A share of what strict classes leave, in proportion to the weight.
-    Weighted {
-        /// Share, at least 1.
-        weight: u16,
-    },
+pub struct ClassQueue {
+    /// The class's own bound in bits per second.
+    pub rate_bps: Option<u64>,
+    /// Bytes at once after a pause, where given.
+    pub burst_bytes: Option<u32>,
+    /// Bytes that wait at most, where given.
+    pub limit_bytes: Option<u32>,
+    /// Packets that wait at most.
+    pub limit_packets: u32,
+    /// Active queue management.
+    pub codel: Option<CodelConfig>,
 }
 
-/// Conditions that must all hold. An empty list holds for every packet; a list holds if one entry does.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Match {
-    /// DSCP values, 0 to 63.
-    pub dscp: Vec<u8>,
-    /// Application codes of `thalweg_wire::application`.
-    pub applications: Vec<u8>,
-    /// IP protocol numbers.
-    pub protocols: Vec<u8>,
-    /// Transport source ports.
-    pub source_ports: Vec<PortRange>,
-    /// Transport destination ports.
-    pub destination_ports: Vec<PortRange>,
-    /// Source prefixes.
-    pub sources: Vec<IpNet>,
-    /// Destination prefixes.
-    pub destinations: Vec<IpNet>,
-    /// Ports of arrival.
-    pub ports_in: Vec<PortIndex>,
+impl ClassQueue {
+    /// The queue of a class of which nothing is said. A strict class has no active queue management: what
+    /// belongs there is sent at a steady rate and does not slow down when told to.
+    pub(crate) fn of(service: Service) -> Self {
+        let codel = match service {
+            Service::Strict(_) => None,
+            Service::Weight(_) => Some(CodelConfig::default()),
+        };
+        Self {
+            rate_bps: None,
+            burst_bytes: None,
+            limit_bytes: None,
+            limit_packets: LIMIT_PACKETS_DEFAULT,
+            codel,
+        }
+    }
 }
 
-/// A three-color policer.
+/// CoDel's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policer {
-    /// Its token buckets.
-    pub meter: Meter,
-    /// Whether the packet's own color (from its assured-forwarding DSCP) counts.
-    pub color_aware: bool,
-    /// DSCP that yellow packets get.
-    pub yellow_dscp: Option<u8>,
-    /// What happens to red packets.
-    pub red: RedAction,
+pub struct CodelConfig {
+    /// The wait that is tolerated for long, where given.
+    pub target_us: Option<u32>,
+    /// For how long it must have been longer.
+    pub interval_ms: u32,
+    /// Whether packets that can carry a mark are marked instead of dropped.
+    pub ecn: bool,
 }
 
-/// Token buckets. Rates in bits per second of IP packets, bursts in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meter {
-    /// Two-rate three-color marker, RFC 2698. `pir_bps` is at least `cir_bps`; nothing is zero.
-    TwoRate {
-        /// Committed information rate.
-        cir_bps: u64,
-        /// Committed burst size.
-        cbs_bytes: u64,
-        /// Peak information rate.
-        pir_bps: u64,
-        /// Peak burst size.
-        pbs_bytes: u64,
-    },
-    /// Single-rate three-color marker, RFC 2697. The rate and at least one burst are not zero.
-    SingleRate {
-        /// Committed information rate.
-        cir_bps: u64,
-        /// Committed burst size.
-        cbs_bytes: u64,
-        /// Excess burst size.
-        ebs_bytes: u64,
-    },
+impl Default for CodelConfig {
+    fn default() -> Self {
+        Self { target_us: None, interval_ms: INTERVAL_MS_DEFAULT, ecn: true }
+    }
 }
 
-/// What happens to red packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RedAction {
-    /// They are dropped as `policed`.
-    #[default]
-    Drop,
-    /// They go on with this DSCP.
-    Remark {
-        /// New DSCP.
-        dscp: u8,
-    },
+impl CodelConfig {
+    /// Where a full frame takes `frame_us`. Unless told otherwise, the target is RFC 8289's, or on slow ports
+    /// what two frames take, as one alone may take longer than that; and the interval is at least twice the target.
+    pub fn on(&self, frame_us: u64) -> Aqm {
+        let slowest = INTERVAL_MS_MAX * 1_000 / 2;
+        let slow = (2 * frame_us.min(slowest)).min(slowest) as u32;
+        let target_us = self.target_us.unwrap_or(TARGET_US_DEFAULT.max(slow));
+        let interval_ms = match self.target_us {
+            Some(_) => self.interval_ms,
+            None => self.interval_ms.max((2 * target_us).div_ceil(1_000)),
+        };
+        Aqm { target_us, interval_ms, ecn: self.ecn }
+    }
+}
+
+/// One access list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AclConfig {
+    /// Its name.
+    pub name: String,
+    /// What it says.
+    pub list: AccessList,
+    /// Names of its rules, as many as there are: their own or their numbers, from 1.
+    pub rule_names: Vec<String>,
 }
 
 /// Which checks packets have to pass.

@@ -3,10 +3,12 @@
 //! Every parser answers an error with what it expected, phrased to follow "expected".
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
+use thalweg_base::IpPrefix;
 
-use crate::types::{MacAddress, PortRange};
+use crate::types::MacAddress;
 
 /// What a parser expected.
 type Expected = &'static str;
@@ -71,13 +73,33 @@ pub(crate) fn prefix(text: &str) -> Result<IpNet, Expected> {
     if net.trunc() == net { Ok(net) } else { Err("a prefix without bits set beyond its length") }
 }
 
+/// A prefix as BGP has it.
+pub(crate) fn bgp_prefix(text: &str) -> Result<IpPrefix, Expected> {
+    text.parse().map_err(|_| "a prefix without bits set beyond its length, such as \"192.0.2.0/24\"")
+}
+
 /// `80` or `8080-8090`.
-pub(crate) fn port_range(text: &str) -> Result<PortRange, Expected> {
+pub(crate) fn port_range(text: &str) -> Result<RangeInclusive<u16>, Expected> {
     const EXPECTED: Expected = "a port from 1 to 65535 or a range, such as \"8080-8090\"";
     let port = |part: &str| part.trim().parse::<u16>().ok().filter(|p| *p != 0).ok_or(EXPECTED);
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let range = PortRange { first: port(first)?, last: port(last)? };
-    if range.first <= range.last { Ok(range) } else { Err("a range whose first port is not after its last") }
+    let range = port(first)?..=port(last)?;
+    if range.start() <= range.end() {
+        Ok(range)
+    } else {
+        Err("a range whose first port is not after its last")
+    }
+}
+
+/// A range of ports as it is written.
+pub fn ports_text(ports: &RangeInclusive<u16>) -> String {
+    let (first, last) = (ports.start(), ports.end());
+    if first == last { first.to_string() } else { format!("{first}-{last}") }
+}
+
+/// How many ports a range holds.
+pub(crate) fn count(ports: &RangeInclusive<u16>) -> u32 {
+    (u32::from(*ports.end()) + 1).saturating_sub(u32::from(*ports.start()))
 }
 
 /// `2 Mbit/s` in bits per second; thousands are 1000.
@@ -208,7 +230,7 @@ mod tests {
         }
         assert_eq!(size("64 KiB"), Ok(65536));
         assert_eq!(size("0.5 KiB"), Ok(512));
-        assert_eq!(port_range("1024-65535"), Ok(PortRange { first: 1024, last: 65535 }));
+        assert_eq!(port_range("1024-65535"), Ok(1024..=65535));
         for bad in ["", "0", "5-4", "1-65536", "-5", "a"] {
             assert!(port_range(bad).is_err(), "{bad}");
         }

@@ -15,7 +15,7 @@ use thalweg_base::{Batch, Packet, PacketFlags};
 use thalweg_wire::application::{by_port, ip_protocol};
 
 /// What a packet must be like; parts left empty match anything.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Match {
     /// Any of these code points.
     pub dscp: Vec<u8>,

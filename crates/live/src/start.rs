@@ -219,7 +219,7 @@ impl LiveRouter {
             server: self.server.clone(),
             injector,
             mirrors,
-            outside: config.nat.as_ref().map(|nat| nat.outside),
+            outside: config.nat.as_ref().map(|nat| nat.outside_port),
             nat: self.nat(),
             refusal: refusal(config),
             counters: self.counters.clone(),
@@ -436,10 +436,10 @@ pub(crate) fn tell_tables(tables: &dyn Tables, ports: &[(u16, &PortConfig, LinkC
 
 /// Addresses that NAT gives out on a port, its own left out.
 pub(crate) fn translated(config: &RouterConfig, port: u16) -> Vec<Ipv4Addr> {
-    let Some(nat) = config.nat.as_ref().filter(|nat| nat.outside == port) else { return Vec::new() };
+    let Some(nat) = config.nat.as_ref().filter(|nat| nat.outside_port == port) else { return Vec::new() };
     let own = &config.ports[usize::from(port)].addresses;
     let is_other = |address: &Ipv4Addr| own.iter().all(|net| net.addr() != IpAddr::V4(*address));
-    nat.addresses.iter().copied().filter(is_other).collect()
+    nat.public_addresses.iter().copied().filter(is_other).collect()
 }
 
 pub(crate) fn identity(config: &RouterConfig, port: &PortConfig, change: &LinkChange) -> PortIdentity {

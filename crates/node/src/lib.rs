@@ -26,4 +26,4 @@ pub mod speaker;
 pub mod trace;
 mod words;
 
-pub use build::{BuildError, Routes, egress_tags, inside_networks, sub_interfaces};
+pub use build::{BuildError, Routes, egress_tags, sub_interfaces};

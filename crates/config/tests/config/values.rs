@@ -5,10 +5,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use thalweg_config::{
-    BlockAllocation, ConfigSource, Driver, Filtering, ForwardProtocol, LearnedAddress, Meter, NatRefusal,
-    NatTimeouts, NextHop, NextHopCheck, PortRange, PortSelection, RedAction, RouteTarget, RouterConfig,
-    Service, SubscriberConfig,
+    ConfigSource, Driver, LearnedAddress, NextHop, NextHopCheck, RouteTarget, RouterConfig,
 };
+use thalweg_dataplane::nat::{
+    BlockAllocation, Filtering, NatProtocol, NatRefusal, NatTimeouts, PortSelection, SubscriberConfig,
+};
+use thalweg_dataplane::police::{ColorAction, Meter};
+use thalweg_dataplane::schedule::Service;
 
 const PORTS: &str = r#"
 [ports.wan]
@@ -125,8 +128,8 @@ fn routes_of_all_sources_are_merged_by_precedence() {
 #[test]
 fn nat_defaults_and_forwards() {
     let nat = accepted("[nat]\noutside = \"wan\"\ninside = \"lan\"\n", Path::new("")).nat.expect("nat");
-    assert_eq!(nat.addresses, [Ipv4Addr::new(203, 0, 113, 2)]);
-    assert_eq!(nat.ports, PortRange { first: 1024, last: 65535 });
+    assert_eq!(nat.public_addresses, [Ipv4Addr::new(203, 0, 113, 2)]);
+    assert_eq!(nat.port_range, 1024..=65535);
     assert_eq!((nat.shards, nat.sessions_max, nat.hairpin), (64, 65_536, true));
     assert_eq!(nat.port_selection, PortSelection::Preserve);
     assert_eq!(nat.filtering, Filtering::EndpointIndependent);
@@ -153,9 +156,9 @@ fn nat_defaults_and_forwards() {
     assert_eq!(nat.shards, 2, "two ports a shard at least");
     assert_eq!(nat.filtering, Filtering::AddressDependent);
     assert_eq!(nat.timeouts.tcp_established_s, 8000);
-    assert_eq!(nat.forwards[0].protocol, ForwardProtocol::Udp);
-    assert_eq!(nat.forwards[0].ports.count(), 2);
-    assert_eq!(nat.forwards[0].address, Ipv4Addr::new(203, 0, 113, 2));
+    assert_eq!(nat.forwards[0].protocol, NatProtocol::Udp);
+    assert_eq!(nat.forwards[0].public_ports(), 8080..=8081);
+    assert_eq!(nat.public_addresses[nat.forwards[0].public_address], Ipv4Addr::new(203, 0, 113, 2));
 }
 
 #[test]
@@ -190,7 +193,7 @@ fn nat_subscribers() {
 fn classes_keep_their_order_and_default_is_always_there() {
     let config = accepted("", Path::new(""));
     assert_eq!(config.qos.classes.len(), 1);
-    assert_eq!(config.qos.classes[0].service, Service::Weighted { weight: 1 });
+    assert_eq!(config.qos.classes[0].service, Service::Weight(1));
     let config = accepted(
         r#"
         [[qos.classes]]
@@ -228,21 +231,21 @@ fn classes_keep_their_order_and_default_is_always_there() {
     assert_eq!(names, ["voice", "default", "bulk"]);
     assert_eq!(config.qos.default_class, 1);
     let voice = &config.qos.classes[0];
-    assert_eq!(voice.service, Service::Strict { level: 0 });
+    assert_eq!(voice.service, Service::Strict(0));
     assert_eq!(voice.matches[0].dscp, [46, 44]);
     assert_eq!(voice.matches[0].applications, [1]);
     assert_eq!(voice.matches[1].protocols, [17, 132]);
-    assert_eq!(voice.matches[1].destination_ports[1], PortRange { first: 5060, last: 5060 });
+    assert_eq!(voice.matches[1].destination_ports[1], 5060..=5060);
     assert_eq!(voice.matches[1].ports_in, [1]);
     let policer = voice.policer.expect("a policer");
     let meter =
         Meter::TwoRate { cir_bps: 2_000_000, cbs_bytes: 65_536, pir_bps: 4_000_000, pbs_bytes: 128_000 };
     assert_eq!(policer.meter, meter);
-    assert_eq!((policer.color_aware, policer.yellow_dscp), (true, Some(12)));
-    assert_eq!(policer.red, RedAction::Remark { dscp: 14 });
+    assert_eq!((policer.color_aware, policer.yellow), (true, ColorAction::Remark(12)));
+    assert_eq!(policer.red, ColorAction::Remark(14));
     let bulk = config.qos.classes[2].policer.expect("a policer");
     let meter = Meter::SingleRate { cir_bps: 1_000_000_000, cbs_bytes: 1 << 20, ebs_bytes: 0 };
-    assert_eq!((bulk.meter, bulk.red), (meter, RedAction::Drop));
+    assert_eq!((bulk.meter, bulk.red), (meter, ColorAction::Drop));
 }
 
 #[test]
@@ -382,11 +385,11 @@ fn addresses_of_mirrors_are_the_ports() {
     };
     let nat = |config: &RouterConfig| config.nat.clone().expect("there is NAT");
     let before = source.config(&[]).expect("it is valid");
-    assert!(nat(&before).addresses.is_empty() && nat(&before).forwards.is_empty());
+    assert!(nat(&before).public_addresses.is_empty() && nat(&before).forwards.is_empty());
     assert_eq!(before.warnings.len(), 1, "{:?}", before.warnings);
     let after = source.config(&[learned("198.51.100.9", 24)]).expect("it is valid");
     let own: Ipv4Addr = "198.51.100.9".parse().expect("an address");
-    assert_eq!((nat(&after).addresses, nat(&after).forwards.len()), (vec![own], 1));
+    assert_eq!((nat(&after).public_addresses, nat(&after).forwards.len()), (vec![own], 1));
     assert_eq!((after.ports[1].addresses.len(), after.ports[1].learned.len()), (1, 1));
     assert_eq!(target(&after, "198.51.100.9/32"), &RouteTarget::Local(1));
     assert_eq!(

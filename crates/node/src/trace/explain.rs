@@ -4,14 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType};
 use thalweg_dataplane::ip_packet::IpPacket;
-use thalweg_dataplane::police::Color;
+use thalweg_dataplane::police::{Color, ColorAction};
 use thalweg_dataplane::reverse_path::ReversePathMode;
 use thalweg_text::units::{counted, exact_bit_rate};
 
 use super::{PacketSpec, SpecError, Surroundings, TraceStep, TraceView};
 use crate::egress::{egress_config, has_queues};
 use crate::plan::{RouterPlan, Traced, TracedStage};
-use thalweg_config::{PortConfig, PortIndex, RedAction, RouterConfig, Service};
+use thalweg_config::{PortConfig, PortIndex, RouterConfig};
 
 const ETHERNET: usize = 14;
 
@@ -187,21 +187,19 @@ impl Explanation<'_> {
     fn class(&mut self) {
         let Some(class) = self.traced.class else { return };
         let Some(config) = self.config.qos.classes.get(usize::from(class)) else { return };
-        let service = match config.service {
-            Service::Strict { level } => format!("strict, level {level}"),
-            Service::Weighted { weight } => format!("weight {weight}"),
-        };
-        self.step("class", &config.name, service);
+        self.step("class", &config.name, config.service.to_string());
         let Some(color) = self.traced.color else { return };
         let (name, what) = match color {
             Color::Green => ("green", "within the committed rate".to_owned()),
             Color::Yellow => {
-                let marked = config.policer.and_then(|policer| policer.yellow_dscp);
-                let marked = marked.map_or(String::new(), |dscp| format!("; gets DSCP {dscp}"));
+                let marked = match config.policer.map(|policer| policer.yellow) {
+                    Some(ColorAction::Remark(dscp)) => format!("; gets DSCP {dscp}"),
+                    _ => String::new(),
+                };
                 ("yellow", format!("above the committed rate{marked}"))
             }
             Color::Red => match config.policer.map(|policer| policer.red) {
-                Some(RedAction::Remark { dscp }) => ("red", format!("above both rates; gets DSCP {dscp}")),
+                Some(ColorAction::Remark(dscp)) => ("red", format!("above both rates; gets DSCP {dscp}")),
                 _ => ("red", "above both rates".to_owned()),
             },
         };

@@ -1,8 +1,9 @@
 //! `thalweg check`: sub-interfaces, source checks and access lists.
 
 use serde_json::{Value, json};
-use thalweg_config::{ReversePathMode, RouterConfig};
+use thalweg_config::RouterConfig;
 use thalweg_dataplane::acl::{Fragment, Rule, TcpFlags};
+use thalweg_dataplane::reverse_path::ReversePathMode;
 use thalweg_text::units::count;
 
 use super::{dscp, ip_protocol, join, port_name};
