@@ -30,8 +30,7 @@ use crate::reader::{Item, Reader};
 use crate::section::Section;
 use crate::{policy, policy_test, values};
 
-pub(crate) static BGP: Key<Sub> =
-    Key::section("bgp", &TABLE).help("BGP; a reload neither begins nor ends it");
+pub(crate) static BGP: Key<Sub> = Key::section("bgp", &TABLE).restart(Differs::Process).help("BGP");
 static TABLE: Table = Table {
     name: "bgp",
     title: "[bgp]",

@@ -127,7 +127,7 @@ static MULTIHOP_TTL: Key<u8> = Key::number("multihop_ttl", 2..=255)
     .help("TTL towards an external neighbor that is not on a link of ours")
     .sets(|config, value| config.transport.multihop_ttl = Some(*value));
 static HOLD_TIME_S: Key<u16> = Key::by("hold_time_s", "0 or 3 to 65535 seconds", hold_time)
-    .default(90)
+    .default_toml("90")
     .session()
     .help("hold time we offer: 0 (none) or at least 3")
     .sets(|config, value| config.timers.hold_time_s = *value);

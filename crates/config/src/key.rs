@@ -2,9 +2,9 @@
 //!
 //! A row is a `static` beside the code that reads it. It holds the key's name, the type and range of its value, what
 //! holds where the key is missing, what the key is for, and whether a reload can change it. A [`Table`] lists the rows
-//! of a section, and [`TABLES`](crate::TABLES) lists the tables. From the rows come the findings about types, ranges,
-//! and unknown keys, the tables of `docs/configuration.md`, the output of `thalweg config keys`, and the rule of what
-//! needs a restart.
+//! of a section; a row that begins a section names its table, so all are found from the first (`registry.rs`). From the
+//! rows come the findings about types, ranges, and unknown keys, the tables of `docs/configuration.md`, the output of
+//! `thalweg config keys`, and the rule of what needs a restart (`reload.rs`).
 //!
 //! ```text
 //! static METRIC: Key<u32> =
@@ -20,8 +20,9 @@ use serde::Serialize;
 use thalweg_bgp::session::config::NeighborConfig;
 use toml::de::DeTable;
 
+use crate::bgp_types::BgpConfig;
 use crate::reader::{Item, Reader};
-use crate::{BgpConfig, PortConfig, RouterConfig};
+use crate::types::{PortConfig, RouterConfig};
 
 /// The largest number of 32 bits, as a limit.
 pub(crate) const U32: u64 = u32::MAX as u64;
@@ -382,6 +383,7 @@ impl<T: Value> Row for Key<T> {
             key: facts.name,
             former: facts.former,
             value: self.read.info(facts.unit),
+            section: self.table.map(|table| table.name),
             required: matches!(facts.absent, Absent::Required),
             default,
             otherwise,
@@ -458,6 +460,9 @@ pub struct KeyInfo {
     pub former: Option<&'static str>,
     /// Its type and range.
     pub value: ValueInfo,
+    /// The section that may begin here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub section: Option<&'static str>,
     /// Whether it must be there.
     pub required: bool,
     /// What holds where it is missing, as it would be written.
@@ -498,6 +503,20 @@ pub enum ValueInfo {
     },
 }
 
+impl ValueInfo {
+    /// As [`Display`](std::fmt::Display) has it, with values as code.
+    pub(crate) fn markdown(&self) -> String {
+        match self {
+            Self::Boolean => "`true` or `false`".to_owned(),
+            Self::Word { words } => {
+                let quoted: Vec<String> = words.iter().map(|word| format!("`{word:?}`")).collect();
+                quoted.join(", ")
+            }
+            Self::Integer { .. } | Self::Other { .. } => self.to_string(),
+        }
+    }
+}
+
 impl std::fmt::Display for ValueInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -526,13 +545,25 @@ pub struct SectionInfo {
 }
 
 impl KeyInfo {
-    /// What holds where the key is missing, in words.
+    /// What holds where the key is missing, in Markdown.
     pub fn default_words(&self) -> String {
         match (&self.default, self.otherwise) {
             _ if self.required => "required".to_owned(),
             (Some(default), _) => format!("`{default}`"),
             (None, Some(words)) => words.to_owned(),
-            (None, None) => "none".to_owned(),
+            (None, None) => String::new(),
+        }
+    }
+
+    /// Whether a reload can change it, in words.
+    pub fn reload_words(&self) -> &'static str {
+        match self.reload {
+            "session" => "yes, with new sessions",
+            "restart" => "no",
+            "new-port" => "of new ports",
+            // Its keys say it.
+            _ if self.section.is_some() => "",
+            _ => "yes",
         }
     }
 }

@@ -1,11 +1,15 @@
 //! One configuration file: what it may say, and every way to get it wrong.
 //!
+//! Every key has a row (`key.rs`): its type, range and default, what it is for, and whether a reload can change it. Rows
+//! stand beside the code that reads them, so a new key is a row, a line that reads it into its place, and the code that
+//! uses the value. Places are fields of the data plane's and BGP's own structs wherever these say what was written.
+//!
 //! Reading a configuration has three steps, and each reports everything it finds instead of stopping at
 //! the first mistake:
 //!
 //! 1. **Syntax.** The TOML parser recovers from errors, so several can be reported at once.
-//! 2. **Sections.** Each section reader takes the keys it knows from its table; what is left over is an
-//!    unknown key, with the nearest known one as a suggestion. Values are checked where they stand.
+//! 2. **Sections.** Each section reader takes the keys of its table (`section.rs`); what is left over is an unknown key,
+//!    with the nearest known one as a suggestion. Values are checked where they stand.
 //! 3. **Sense.** Names become indices, next hops find their port, prefixes and port ranges are compared
 //!    with each other.
 //!
@@ -42,6 +46,7 @@ mod reader;
 mod registry;
 mod reload;
 mod route_file;
+mod route_table;
 mod routing;
 mod section;
 mod text_file;

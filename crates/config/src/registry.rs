@@ -48,3 +48,23 @@ fn collect(table: &'static Table, all: &mut Vec<&'static Table>) {
 pub fn keys() -> Vec<SectionInfo> {
     tables().into_iter().map(Table::info).collect()
 }
+
+impl SectionInfo {
+    /// The table of the section as `docs/configuration.md` has it.
+    pub fn markdown(&self) -> String {
+        let tells_reload = self.keys.iter().any(|key| key.reload != "live");
+        let mut header = vec!["key", "meaning", "value", "default"];
+        header.extend(tells_reload.then_some("reload"));
+        let mut text = format!("| {} |\n|{}\n", header.join(" | "), "---|".repeat(header.len()));
+        for key in &self.keys {
+            let name = match key.former {
+                Some(former) => format!("`{}` (formerly `{former}`)", key.key),
+                None => format!("`{}`", key.key),
+            };
+            let mut cells = vec![name, key.help.to_owned(), key.value.markdown(), key.default_words()];
+            cells.extend(tells_reload.then(|| key.reload_words().to_owned()));
+            text += &format!("| {} |\n", cells.join(" | "));
+        }
+        text
+    }
+}

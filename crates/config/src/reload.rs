@@ -19,7 +19,7 @@ use crate::types::{PortConfig, RouterConfig};
 /// [`port_needs_restart`], of BGP [`diff`].
 pub fn needs_restart(before: &RouterConfig, after: &RouterConfig) -> Option<String> {
     let differs = |differs: Differs| matches!(differs, Differs::Router(differs) if differs(before, after));
-    fixed_keys().find(|(_, row, rule)| differs(*rule)).map(|(table, row, _)| {
+    fixed_keys().find(|(.., rule)| differs(*rule)).map(|(table, row, _)| {
         let default = row.info().otherwise.map(|words| format!(" (if not given: {words})"));
         format!("{}{}", place(table, row), default.unwrap_or_default())
     })

@@ -24,7 +24,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::diagnostic::{Diagnostic, ErrorKind, Severity, nearest};
 use crate::ports::Ports;
-use crate::routing::{ROUTES_MAX, RouteTable};
+use crate::route_table::{ROUTES_MAX, RouteTable};
 use crate::types::{NextHop, PortIndex, RouteTarget, TargetIndex};
 
 /// Mistakes reported for one file; after that it is read no further.

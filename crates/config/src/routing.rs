@@ -1,19 +1,20 @@
 //! `[routing]` and `[[routes]]`, and the whole table of routes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::path::Path;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 
 use crate::diagnostic::ErrorKind;
 use crate::key::{Key, Sub, Table, U32};
 use crate::ports::{Ports, is_link_local};
 use crate::reader::{At, Reader};
 use crate::route_file::{self, RouteFileContext};
+use crate::route_table::RouteTable;
 use crate::section::Section;
-use crate::types::{NextHop, PortIndex, RouteSources, RouteTarget, RoutingConfig, TargetIndex};
+use crate::types::{NextHop, PortIndex, RouteSources, RouteTarget, RoutingConfig};
 use crate::values;
 
 pub(crate) static ROUTING: Key<Sub> =
@@ -50,71 +51,8 @@ static METRIC: Key<u32> = Key::number("metric", 0..=U32).default(0).help(
      and takes back what it had when it works again",
 );
 
-/// Routes in all files at most: eight times the Internet's table of 2026, and 200 MB of memory.
-pub(crate) const ROUTES_MAX: usize = 1 << 23;
 /// Next hops of one ECMP route at most.
 const ECMP_MAX: usize = 64;
-
-/// The table under construction: routes in order of precedence, the best last.
-#[derive(Default)]
-pub(crate) struct RouteTable {
-    pub(crate) v4: Vec<(Ipv4Net, TargetIndex)>,
-    pub(crate) v6: Vec<(Ipv6Net, TargetIndex)>,
-    targets: Vec<RouteTarget>,
-    index: HashMap<RouteTarget, TargetIndex>,
-}
-
-impl RouteTable {
-    /// The number of a target, the same for equal ones.
-    pub(crate) fn target(&mut self, target: RouteTarget) -> TargetIndex {
-        if let Some(index) = self.index.get(&target) {
-            return *index;
-        }
-        let index = self.targets.len() as TargetIndex;
-        self.targets.push(target.clone());
-        self.index.insert(target, index);
-        index
-    }
-
-    fn push(&mut self, prefix: IpNet, target: RouteTarget) {
-        let target = self.target(target);
-        match prefix {
-            IpNet::V4(net) => self.v4.push((net, target)),
-            IpNet::V6(net) => self.v6.push((net, target)),
-        }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.v4.len() + self.v6.len()
-    }
-
-    /// Sorts, keeps the last of equal prefixes, and drops targets that nothing leads to any more.
-    fn finish(mut self, mut sources: RouteSources) -> RoutingConfig {
-        let before = self.len();
-        keep_last(&mut self.v4, |net| (u32::from(net.addr()), net.prefix_len()));
-        keep_last(&mut self.v6, |net| (u128::from(net.addr()), net.prefix_len()));
-        sources.replaced = before - self.len();
-        let mut renumbered: Vec<Option<TargetIndex>> = vec![None; self.targets.len()];
-        let mut targets = Vec::new();
-        let all = self.v4.iter_mut().map(|(_, t)| t).chain(self.v6.iter_mut().map(|(_, t)| t));
-        for target in all {
-            let old = *target as usize;
-            *target = *renumbered[old].get_or_insert_with(|| {
-                targets.push(self.targets[old].clone());
-                (targets.len() - 1) as TargetIndex
-            });
-        }
-        RoutingConfig { v4: self.v4, v6: self.v6, targets, sources }
-    }
-}
-
-/// Stable, so the last of equals is the one pushed last.
-fn keep_last<N: Copy, K: Ord>(routes: &mut Vec<(N, TargetIndex)>, key: impl Fn(&N) -> K) {
-    routes.sort_by_key(|(net, _)| key(net));
-    routes.reverse();
-    routes.dedup_by_key(|(net, _)| key(net));
-    routes.reverse();
-}
 
 /// Reads everything about routes, files included.
 pub(crate) fn read(

@@ -2,4 +2,5 @@
 
 mod any_text;
 mod findings;
+mod reference;
 mod values;

@@ -4,7 +4,7 @@
 //! takes long happens then. When no chunk is on its way any more, the new plan takes over: sessions, public ports,
 //! fragments, what policers have saved, and the time.
 //!
-//! NAT keeps its very table where addresses, ports, shards, forwards and size are as before. Where they are not, the
+//! NAT keeps its very table where all that it is made of is as before (`NatConfig::has_table_of`). Where it is not, the
 //! sessions that have a place in the new table move there, and the others are counted.
 
 use std::sync::Arc;
