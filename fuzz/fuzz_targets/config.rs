@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
-use thalweg_node::config::RouterConfig;
+use thalweg_config::RouterConfig;
 
 fuzz_target!(|text: &str| {
     let Err(errors) = RouterConfig::from_text("fuzz.toml", text, Path::new("no/such/folder")) else { return };

@@ -129,6 +129,7 @@ fuzz_target!(|input: &[u8]| {
         public_port: 53,
         inside_address: [192, 168, 0, 1].into(),
         inside_port: 5353,
+        count: 1,
     }];
     let (Ok(labeler), Ok(nat)) = (Labeler::new(&config), NatStage::new(&config)) else {
         panic!("the configuration is valid")

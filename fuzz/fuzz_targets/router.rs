@@ -103,6 +103,7 @@ fn plan() -> RouterPlan {
             public_port: 80,
             inside_address: [10, 0, 0, 10].into(),
             inside_port: 8080,
+            count: 1,
         }],
         ..NatConfig::default()
     };

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use thalweg_base::IpPrefix;
-use thalweg_node::config::RouterConfig;
+use thalweg_config::RouterConfig;
 use thalweg_node::speaker::Speaker;
 use thalweg_ports::kernel::{
     InterfaceAddress, KernelError, KernelEvent, Link, Monitor, NetworkView, PROTOCOL, Watch,

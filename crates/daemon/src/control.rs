@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 use thalweg_base::IpPrefix;
 
-use thalweg_node::config::OnStop;
+use thalweg_config::OnStop;
 use thalweg_node::control::{FibFilter, FibView, Line, NeighborView, PacketStatus, Request, StatusView};
 use thalweg_node::forwarding::Forwarding;
 use thalweg_node::speaker::Speaker;

@@ -9,9 +9,9 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use thalweg_config::{Driver, FlowsConfig, KeepConfig, PortConfig, RouterConfig};
 use thalweg_flow::export::NatEvent;
 use thalweg_flow::{FlowRecord, Meter, MeterTotals, NO_AS, NO_INTERFACE};
-use thalweg_node::config::{Driver, FlowsConfig, KeepConfig, PortConfig, RouterConfig};
 use thalweg_node::forwarding::ForwardingTables;
 use thalweg_node::plan::RecordOutlet;
 use thalweg_node::speaker::{BestPathTo, Speaker};
@@ -306,7 +306,7 @@ mod tests {
         // One is gone, and another comes behind.
         let text = [text[0].clone(), text[3].clone(), port("new", 5, "interface = \"lo\"\n")].concat();
         let places = ["files", "lan", "gone", "more"].map(str::to_owned);
-        let source = thalweg_node::config::ConfigSource::of_text("test.toml", &text, Path::new(""));
+        let source = thalweg_config::ConfigSource::of_text("test.toml", &text, Path::new(""));
         name_ports(&ports, &source.config_in_places(&[], &places).expect("a router"));
         let kept = [number(2, "files"), number(1, "lan"), number(NO_INTERFACE, "gone"), number(3, "more")];
         let expected = kept.into_iter().chain([number(1, "new")]).collect();

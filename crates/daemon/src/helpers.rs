@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use thalweg_node::config::{BgpConfig, Install, NextHopCheck, RouterConfig};
+use thalweg_config::{BgpConfig, Install, NextHopCheck, RouterConfig};
 use thalweg_node::forwarding::{Forwarding, ForwardingTables, Inbox};
 use thalweg_node::speaker::{Restart, RouteReader, SessionTap, Speaker};
 use thalweg_ports::kernel::PROTOCOL;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use thalweg_config::{RouterConfig, masked};
 use thalweg_node::ProcessFacts;
-use thalweg_node::config::{RouterConfig, masked};
 use thalweg_node::control::{ConfigView, StatusView};
 
 /// The router as a process: when it began, and with what.

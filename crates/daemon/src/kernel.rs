@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use thalweg_base::IpPrefix;
-use thalweg_node::config::{BgpConfig, NextHopCheck};
+use thalweg_config::{BgpConfig, NextHopCheck};
 use thalweg_node::control::{FibRouteView, FibView, ForwardingView, KernelView};
 use thalweg_node::fib::{Outlet, OutletConfig};
 use thalweg_node::forwarding::{Forwarding, Inbox, Task, rescan, view_of};

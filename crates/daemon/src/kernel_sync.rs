@@ -27,7 +27,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use thalweg_base::IpPrefix;
-use thalweg_node::config::{KernelSync, RouterConfig};
+use thalweg_config::{KernelSync, RouterConfig};
 use thalweg_node::control::KernelSyncView;
 use thalweg_node::fib::UnderlayTarget;
 use thalweg_node::forwarding::ForwardingTables;

@@ -47,8 +47,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use thalweg_bgp::export::ExportLimits;
+use thalweg_config::{BgpConfig, ConfigSource, Install, OnStop, RouterConfig};
 use thalweg_exec::control::{SchedulingOptions, schedule};
-use thalweg_node::config::{BgpConfig, ConfigSource, Install, OnStop, RouterConfig};
 use thalweg_node::forwarding::{ForwardingTables, Inbox};
 use thalweg_node::speaker::{Speaker, SpeakerOptions};
 

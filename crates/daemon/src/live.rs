@@ -12,14 +12,14 @@ use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::Value;
+use thalweg_config::{Class, PortConfig, RouterConfig, WorkersConfig};
 use thalweg_dataplane::neighbor::NeighborView as Neighbor;
-use thalweg_dataplane::police::ColorCounts;
+use thalweg_dataplane::police::{ColorAction, ColorCounts, Meter};
 use thalweg_exec::{ModelOptions, Priority};
 use thalweg_flow::MeterTotals;
 use thalweg_live::{
     CaptureClient, KernelNeighborCounts, LiveOptions, LiveRouter, NeighborSource, PortStatus, WorkerStatus,
 };
-use thalweg_node::config::{Class, Meter, PortConfig, RedAction, RouterConfig, WorkersConfig};
 use thalweg_node::control::{
     AclRuleView, CaptureRequest, CaptureSummary, CountersView, FlowCacheView, FlowOutletView, NatUse,
     NeighborView, PacketStatus, PolicerView, PortView, QueueView, ReceiveQueueView, Request, UpDown,
@@ -282,7 +282,7 @@ impl LiveSide {
                 Meter::TwoRate { cir_bps, pir_bps, .. } => (cir_bps, Some(pir_bps)),
                 Meter::SingleRate { cir_bps, .. } => (cir_bps, None),
             };
-            let red_action = if policer.red == RedAction::Drop { "drop" } else { "remark" };
+            let red_action = if policer.red == ColorAction::Drop { "drop" } else { "remark" };
             Some(PolicerView {
                 class: class.name.clone(),
                 committed_bps,

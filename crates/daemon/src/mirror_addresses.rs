@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thalweg_node::config::{LearnedAddress, RouterConfig};
+use thalweg_config::{LearnedAddress, RouterConfig};
 use thalweg_ports::kernel::{KernelError, Monitor, Watch, interface_addresses};
 use thalweg_ports::live::link::Links;
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use thalweg_bgp::session::Negotiated;
-use thalweg_node::config::MrtConfig;
+use thalweg_config::MrtConfig;
 use thalweg_node::mrt::RibDump;
 use thalweg_node::speaker::{SessionTap, Speaker};
 use thalweg_ports::{MrtWriteError, MrtWriter, MrtWriterOptions};

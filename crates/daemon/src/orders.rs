@@ -1,6 +1,6 @@
 //! What signals and the control socket order a router to do.
 
-use thalweg_node::config::OnStop;
+use thalweg_config::OnStop;
 
 /// Reads the configuration again and applies it: what changed in words, or why it was refused. With `true` nothing changes: it
 /// says what would.

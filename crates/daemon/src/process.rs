@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use thalweg_node::config::ConfigSource;
+use thalweg_config::ConfigSource;
 
 use crate::control::{Server, serve};
 use crate::error::RunError;

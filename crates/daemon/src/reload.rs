@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use thalweg_node::config::{BgpConfig, ConfigErrors, ConfigSource, LearnedAddress, RouterConfig};
+use thalweg_config::{BgpConfig, ConfigErrors, ConfigSource, LearnedAddress, RouterConfig};
 use thalweg_node::speaker::Speaker;
 
 use crate::identity::Identity;

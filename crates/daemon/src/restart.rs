@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use thalweg_node::config::{BgpConfig, OnStop};
+use thalweg_config::{BgpConfig, OnStop};
 use thalweg_node::speaker::{Restart, RestartNeighbor, Speaker};
 
 /// How often the note is brought up to date, where sessions came up or went.

@@ -8,7 +8,7 @@ use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use thalweg_node::config::OnStop;
+use thalweg_config::OnStop;
 
 use crate::orders::{Reload, Stop};
 

@@ -8,7 +8,8 @@
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
-use thalweg_dataplane::egress::{Aqm, EgressClass, EgressConfig, EgressQueue, EgressService, Next};
+use thalweg_dataplane::egress::{Aqm, EgressClass, EgressConfig, EgressQueue, Next};
+use thalweg_dataplane::schedule::Service;
 
 const BURST: u64 = 64;
 const LEN: u32 = 1_000;
@@ -19,8 +20,8 @@ type Item = [u64; 8];
 
 fn class(number: u8, aqm: Option<Aqm>) -> EgressClass {
     let service = match number {
-        0 | 1 => EgressService::Strict { level: number },
-        _ => EgressService::Weighted { weight: u16::from(number) },
+        0 | 1 => Service::Strict(number),
+        _ => Service::Weight(u16::from(number)),
     };
     EgressClass { name: number.to_string(), service, aqm, ..EgressClass::default() }
 }

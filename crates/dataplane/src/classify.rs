@@ -16,7 +16,7 @@ use thalweg_wire::application::by_port;
 use thalweg_wire::ip_protocol;
 
 /// What a packet must be like; parts left empty match anything.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Match {
     /// Any of these code points.
     pub dscp: Vec<u8>,

@@ -6,6 +6,8 @@
 //! depends on nothing outside it and the stage has no state. Packets of one class never overtake one
 //! another.
 
+use std::fmt;
+
 use thalweg_base::{Chunk, Packet};
 
 /// Bytes a class may send per round and unit of weight: at least the largest common packet, so that each
@@ -17,8 +19,17 @@ const QUANTUM_BYTES: u64 = 1514;
 pub enum Service {
     /// Before all weighted classes; lower levels first.
     Strict(u8),
-    /// A share of what the strict classes leave.
+    /// A share of what the strict classes leave, in proportion to the others' weights; 0 counts as 1.
     Weight(u16),
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Strict(level) => write!(f, "strict, level {level}"),
+            Self::Weight(weight) => write!(f, "weight {weight}"),
+        }
+    }
 }
 
 /// The scheduler: one entry per class.

@@ -58,14 +58,17 @@ impl SchedulingKind {
     /// All of them, serial first.
     pub const ALL: [SchedulingKind; 4] = [Self::Serial, Self::PerPeer, Self::Dynamic, Self::Sharded];
 
+    /// All with their names.
+    pub const NAMES: [(&'static str, SchedulingKind); 4] = [
+        ("serial", Self::Serial),
+        ("per-peer", Self::PerPeer),
+        ("dynamic", Self::Dynamic),
+        ("sharded", Self::Sharded),
+    ];
+
     /// The name on the command line, in the configuration and in reports.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Serial => "serial",
-            Self::PerPeer => "per-peer",
-            Self::Dynamic => "dynamic",
-            Self::Sharded => "sharded",
-        }
+        Self::NAMES.iter().find(|(_, kind)| *kind == self).map_or("?", |(name, _)| name)
     }
 }
 

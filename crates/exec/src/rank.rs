@@ -54,13 +54,13 @@ impl Priority {
     /// All, lowest first.
     pub const ALL: [Priority; 3] = [Priority::Normal, Priority::Nice, Priority::RealTime];
 
+    /// All with their names in configurations.
+    pub const NAMES: [(&'static str, Priority); 3] =
+        [("normal", Priority::Normal), ("nice", Priority::Nice), ("realtime", Priority::RealTime)];
+
     /// The name in configurations.
     pub fn name(self) -> &'static str {
-        match self {
-            Priority::Normal => "normal",
-            Priority::Nice => "nice",
-            Priority::RealTime => "realtime",
-        }
+        Self::NAMES.iter().find(|(_, priority)| *priority == self).map_or("?", |(name, _)| name)
     }
 
     /// The best priority up to this one that threads of this process may have, and why it is not this one. Asked by a

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use thalweg_node::config::PortConfig;
+use thalweg_config::PortConfig;
 use thalweg_ports::kernel::{add_address, remove_address};
 use thalweg_ports::live::tap::{self, TapControl, TapOptions};
 use thalweg_ports::live::{LiveClock, LiveError, LiveSource, PortRx, PortTx, SourceOptions, SourceWaker};

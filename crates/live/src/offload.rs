@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use thalweg_base::{Chunk, Packet};
-use thalweg_node::config::{Driver, PortConfig, RouterConfig};
+use thalweg_config::{Driver, PortConfig, RouterConfig};
 use thalweg_node::egress::has_queues;
 use thalweg_node::forwarding::ForwardingTables;
 use thalweg_ports::kernel::{DriverFeatures, KernelError};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use thalweg_node::config::{Driver, InterfaceConfig, PortConfig, RouterConfig, XdpPlace};
+use thalweg_config::{Driver, InterfaceConfig, PortConfig, RouterConfig, XdpPlace};
 use thalweg_ports::live::dpdk::{self, DpdkOptions};
 use thalweg_ports::live::link::ReadLink;
 use thalweg_ports::live::packet::{self, PacketOptions};

@@ -1,6 +1,6 @@
 //! Which MAC address the router has on a port.
 
-use thalweg_node::config::{Driver, PortConfig};
+use thalweg_config::{Driver, PortConfig};
 use thalweg_wire::MacAddr;
 
 /// See the module.

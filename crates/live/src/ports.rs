@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use thalweg_node::config::{PortConfig, RouterConfig};
+use thalweg_config::{PortConfig, RouterConfig};
 use thalweg_ports::live::link::ReadLink;
 use thalweg_ports::live::reopen::OpenedLater;
 use thalweg_ports::live::tap::TapControl;

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use thalweg_node::config::{Driver, InterfaceConfig, PortConfig};
+use thalweg_config::{Driver, InterfaceConfig, PortConfig};
 use thalweg_ports::kernel::{InterfaceAddress, interface_addresses};
 use thalweg_ports::live::dpdk;
 use thalweg_ports::live::link::Links;

@@ -24,9 +24,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use thalweg_config::{PortConfig, RouterConfig, needs_restart};
 use thalweg_dataplane::egress::EgressConfig;
+use thalweg_dataplane::nat::NatConfig;
 use thalweg_node::BuildError;
-use thalweg_node::config::{PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::live::{PortLink, RouteChange, RouteCounts, RouteDifference};
 use thalweg_node::plan::{Migrated, NextPlan};
@@ -334,31 +335,12 @@ fn compared(
     after: &RouterConfig,
 ) -> Result<(PortDifference, Vec<String>), ReloadError> {
     let difference = PortDifference::between(before, after)?;
-    same_process(before, after)?;
+    if let Some(key) = needs_restart(before, after) {
+        return Err(ReloadError::Restart { key });
+    }
     let mut changes = difference.in_words(before, after);
     changes.extend(differences(before, after, &difference.new));
     Ok((difference, changes))
-}
-
-/// What the process was started with must be the same.
-fn same_process(before: &RouterConfig, after: &RouterConfig) -> Result<(), ReloadError> {
-    let restart = |key: &str| Err(ReloadError::Restart { key: key.to_owned() });
-    if before.kernel != after.kernel {
-        return restart(
-            "[kernel] (`routes` is \"both\" by default where a port has a mirror: say it to keep it)",
-        );
-    }
-    if before.dpdk != after.dpdk {
-        return restart("[dpdk]");
-    }
-    let outlets = |config: &RouterConfig| {
-        let flows = config.flows.clone()?;
-        Some((flows.collectors, flows.balance, flows.observation_domain, flows.store, flows.nat_events))
-    };
-    if outlets(before) != outlets(after) {
-        return restart("[flows] (whether there is any, who gets records, and `nat_events`)");
-    }
-    Ok(())
 }
 
 /// What is different besides routes, in words; of ports, those that stay: others are `opened`, or gone.
@@ -372,8 +354,14 @@ fn differences(before: &RouterConfig, after: &RouterConfig, opened: &[u16]) -> V
     match (&before.nat, &after.nat) {
         (None, Some(_)) => changes.push("NAT starts".to_owned()),
         (Some(_), None) => changes.push("NAT ends".to_owned()),
-        (old, new) if old != new => changes.push("NAT: settings changed".to_owned()),
-        _ => {}
+        (Some(old), Some(new)) => {
+            // What stays untranslated follows from routes, which are told of apart.
+            let old = NatConfig { untranslated: new.untranslated.clone(), ..old.clone() };
+            if old != *new {
+                changes.push("NAT: settings changed".to_owned());
+            }
+        }
+        (None, None) => {}
     }
     if before.acls != after.acls {
         changes.push("access lists changed".to_owned());
@@ -418,7 +406,7 @@ fn host_change(before: &RouterConfig, after: &RouterConfig) -> HostChange {
         ports: ports.filter(|(old, new)| old != new).filter_map(|(_, new)| new).collect(),
         forgotten: old.iter().map(|each| (each.0, each.1)).filter(|each| !is_kept(each.0, each.1)).collect(),
         static_neighbors: new.iter().filter(|each| !old.contains(each)).copied().collect(),
-        outside: after.nat.as_ref().map(|nat| nat.outside),
+        outside: after.nat.as_ref().map(|nat| nat.outside_port),
         refusal: refusal(after),
         class: after.qos.default_class,
     }

@@ -7,11 +7,11 @@ use std::thread::JoinHandle;
 
 use arc_swap::ArcSwap;
 use crossbeam_channel::{Sender, bounded};
+use thalweg_config::RouterConfig;
 use thalweg_dataplane::egress::EgressQueue;
 use thalweg_dataplane::icmp::IcmpError;
-use thalweg_dataplane::nat::NatStage;
+use thalweg_dataplane::nat::{NatRefusal, NatStage};
 use thalweg_exec::ModelOptions;
-use thalweg_node::config::{NatRefusal, RouterConfig};
 use thalweg_node::control::CaptureRequest;
 use thalweg_node::forwarding::ForwardingTables;
 use thalweg_node::plan::{RecordOutlet, RouterPlan};

@@ -13,12 +13,12 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use thalweg_base::NO_PORT;
+use thalweg_config::{PortConfig, RouterConfig};
 use thalweg_dataplane::egress::EgressQueue;
 use thalweg_dataplane::icmp::{IcmpConfig, IcmpWriter};
 use thalweg_dataplane::neighbor::{NeighborConfig, PortIdentity};
 use thalweg_dataplane::vlan::VlanTable;
 use thalweg_exec::{Priority, Rank};
-use thalweg_node::config::{PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::forwarding::ForwardingTables;
 use thalweg_node::live::PortLink;
@@ -222,7 +222,7 @@ impl LiveRouter {
             server: self.server.clone(),
             injector,
             mirrors,
-            outside: config.nat.as_ref().map(|nat| nat.outside),
+            outside: config.nat.as_ref().map(|nat| nat.outside_port),
             nat: self.nat(),
             refusal: refusal(config),
             counters: self.counters.clone(),
@@ -437,10 +437,10 @@ pub(crate) fn tell_tables(tables: &ForwardingTables, ports: &[(u16, &PortConfig,
 
 /// Addresses that NAT gives out on a port, its own left out.
 pub(crate) fn translated(config: &RouterConfig, port: u16) -> Vec<Ipv4Addr> {
-    let Some(nat) = config.nat.as_ref().filter(|nat| nat.outside == port) else { return Vec::new() };
+    let Some(nat) = config.nat.as_ref().filter(|nat| nat.outside_port == port) else { return Vec::new() };
     let own = &config.ports[usize::from(port)].addresses;
     let is_other = |address: &Ipv4Addr| own.iter().all(|net| net.addr() != IpAddr::V4(*address));
-    nat.addresses.iter().copied().filter(is_other).collect()
+    nat.public_addresses.iter().copied().filter(is_other).collect()
 }
 
 pub(crate) fn identity(config: &RouterConfig, port: &PortConfig, change: &LinkChange) -> PortIdentity {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use thalweg_node::config::RouterConfig;
+use thalweg_config::RouterConfig;
 use thalweg_node::egress_tags;
 use thalweg_ports::live::{RxCounters, TxCounters};
 use thalweg_wire::ethernet::{ADDRESS_BYTES, HEADER_BYTES};

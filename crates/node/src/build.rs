@@ -4,7 +4,6 @@
 //! so that sending to one is no special case; the network and broadcast addresses of connected networks
 //! become routes to a drop (RFC 2644: directed broadcasts are not forwarded).
 
-use crate::config::{self, RouteTarget, RouterConfig};
 use crate::plan::{Filters, Nat, RouterParts, RouterPlan};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::collections::{HashMap, HashSet};
@@ -12,15 +11,16 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use thalweg_base::DropReason;
+use thalweg_config::{self as config, RouteTarget, RouterConfig};
 use thalweg_dataplane::acl::{AccessList, AclBindings, AclError, AclSet};
-use thalweg_dataplane::classify::{Classifier, Match};
+use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::ingress::{BroadcastSet, Ingress, PortGuess};
 use thalweg_dataplane::lpm::{Fib4, Fib4Writer, Fib6, Fib6Writer, LpmError};
-use thalweg_dataplane::nat::{self, Labeler, NatStage};
-use thalweg_dataplane::police::{ColorAction, Meter, Police, PolicerConfig};
+use thalweg_dataplane::nat::{Labeler, NatConfig, NatStage};
+use thalweg_dataplane::police::Police;
 use thalweg_dataplane::reverse_path::{ReversePath, SourceCheck};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
-use thalweg_dataplane::schedule::{Scheduler, Service};
+use thalweg_dataplane::schedule::Scheduler;
 use thalweg_dataplane::vlan::{EgressTags, VlanTable};
 use thalweg_wire::MacAddr;
 
@@ -79,7 +79,7 @@ impl RouterPlan {
         router: Router,
         work_queens: Option<u32>,
     ) -> Result<Self, BuildError> {
-        Self::build(config, router, work_queens, nat::NatConfig::HASH_SEED_FIXED)
+        Self::build(config, router, work_queens, NatConfig::HASH_SEED_FIXED)
     }
 
     /// The same for live ports: NAT's hashes are keyed with a seed that strangers do not know, so that they cannot
@@ -94,7 +94,7 @@ impl RouterPlan {
         work_queens: Option<u32>,
         hash_seed: u64,
     ) -> Result<Self, BuildError> {
-        let nat = config.nat.as_ref().map(|nat| Nat::from_config(nat, config, hash_seed)).transpose()?;
+        let nat = config.nat.as_ref().map(|nat| Nat::new(&nat_keyed(nat, hash_seed))).transpose()?;
         let plan = Self::with_nat(config, router, work_queens, nat, hash_seed)?;
         plan.check_sources_of_sessions();
         Ok(plan)
@@ -121,8 +121,10 @@ impl RouterPlan {
             },
             filters: Filters::from_config(config, 0)?,
             classifier: classifier(&config.qos),
-            police: Police::new(&config.qos.classes.iter().map(policer).collect::<Vec<_>>()),
-            scheduler: Scheduler::new(&config.qos.classes.iter().map(service).collect::<Vec<_>>()),
+            police: Police::new(&config.qos.classes.iter().map(|class| class.policer).collect::<Vec<_>>()),
+            scheduler: Scheduler::new(
+                &config.qos.classes.iter().map(|class| class.service).collect::<Vec<_>>(),
+            ),
             nat,
             router,
             ports: config.ports.len(),
@@ -264,7 +266,7 @@ fn port_guess(config: &RouterConfig) -> PortGuess {
     let fallback = config
         .nat
         .as_ref()
-        .map(|n| n.outside)
+        .map(|nat| nat.outside_port)
         .or_else(|| default_route(v4))
         .or_else(|| default_route(v6))
         .unwrap_or(0);
@@ -272,67 +274,27 @@ fn port_guess(config: &RouterConfig) -> PortGuess {
 }
 
 fn classifier(qos: &config::QosConfig) -> Classifier {
-    let ranges = |ranges: &[config::PortRange]| ranges.iter().map(|r| r.first..=r.last).collect();
-    let matches = (0u8..).zip(&qos.classes).flat_map(|(index, class)| {
-        class.matches.iter().map(move |m| {
-            let spec = Match {
-                dscp: m.dscp.clone(),
-                applications: m.applications.clone(),
-                protocols: m.protocols.clone(),
-                source_ports: ranges(&m.source_ports),
-                destination_ports: ranges(&m.destination_ports),
-                sources: m.sources.clone(),
-                destinations: m.destinations.clone(),
-                ports_in: m.ports_in.clone(),
-            };
-            (spec, index)
-        })
-    });
+    let classes = (0u8..).zip(&qos.classes);
+    let matches = classes.flat_map(|(index, class)| class.matches.iter().map(move |m| (m.clone(), index)));
     Classifier::new(matches, qos.default_class)
-}
-
-fn service(class: &config::Class) -> Service {
-    match class.service {
-        config::Service::Strict { level } => Service::Strict(level),
-        config::Service::Weighted { weight } => Service::Weight(weight),
-    }
-}
-
-fn policer(class: &config::Class) -> Option<PolicerConfig> {
-    class.policer.map(|p| PolicerConfig {
-        meter: match p.meter {
-            config::Meter::TwoRate { cir_bps, cbs_bytes, pir_bps, pbs_bytes } => {
-                Meter::TwoRate { cir_bps, cbs_bytes, pir_bps, pbs_bytes }
-            }
-            config::Meter::SingleRate { cir_bps, cbs_bytes, ebs_bytes } => {
-                Meter::SingleRate { cir_bps, cbs_bytes, ebs_bytes }
-            }
-        },
-        color_aware: p.color_aware,
-        yellow: p.yellow_dscp.map_or(ColorAction::Pass, ColorAction::Remark),
-        red: match p.red {
-            config::RedAction::Drop => ColorAction::Drop,
-            config::RedAction::Remark { dscp } => ColorAction::Remark(dscp),
-        },
-    })
 }
 
 impl Nat {
     /// NAT with a table of its own, all memory allocated.
-    pub(crate) fn from_config(
-        nat: &config::NatConfig,
-        config: &RouterConfig,
-        hash_seed: u64,
-    ) -> Result<Self, BuildError> {
-        let settings = nat_settings(nat, config, hash_seed)?;
-        let stage = NatStage::new(&settings).map_err(|refused| BuildError::Nat(refused.to_string()))?;
-        Ok(Self { labeler: labeler(&settings)?, stage: Arc::new(stage) })
+    pub(crate) fn new(config: &NatConfig) -> Result<Self, BuildError> {
+        let stage = NatStage::new(config).map_err(|refused| BuildError::Nat(refused.to_string()))?;
+        Ok(Self { labeler: labeler(config)?, stage: Arc::new(stage) })
     }
+}
+
+/// The NAT of a configuration, its hashes keyed.
+pub(crate) fn nat_keyed(config: &NatConfig, hash_seed: u64) -> NatConfig {
+    NatConfig { hash_seed, ..config.clone() }
 }
 
 /// Public addresses that are the router's own: those that a port has.
 fn router_addresses(config: &RouterConfig) -> Vec<Ipv4Addr> {
-    let public = config.nat.iter().flat_map(|nat| &nat.addresses).copied();
+    let public = config.nat.iter().flat_map(|nat| &nat.public_addresses).copied();
     let is_own = |address: &Ipv4Addr| {
         config.ports.iter().flat_map(|port| &port.addresses).any(|net| net.addr() == IpAddr::V4(*address))
     };
@@ -340,73 +302,8 @@ fn router_addresses(config: &RouterConfig) -> Vec<Ipv4Addr> {
 }
 
 /// What decides which packets NAT touches.
-pub(crate) fn labeler(settings: &nat::NatConfig) -> Result<Labeler, BuildError> {
-    Labeler::new(settings).map_err(|refused| BuildError::Nat(refused.to_string()))
-}
-
-/// What the configuration says of NAT, as the data plane wants it.
-pub(crate) fn nat_settings(
-    nat: &config::NatConfig,
-    config: &RouterConfig,
-    hash_seed: u64,
-) -> Result<nat::NatConfig, BuildError> {
-    let mut forwards = Vec::new();
-    for forward in &nat.forwards {
-        let Some(public_address) = nat.addresses.iter().position(|a| *a == forward.address) else {
-            return Err(BuildError::Nat(format!("{} is not a public address", forward.address)));
-        };
-        for (offset, public_port) in (forward.ports.first..=forward.ports.last).enumerate() {
-            forwards.push(nat::PortForward {
-                protocol: match forward.protocol {
-                    config::ForwardProtocol::Tcp => nat::NatProtocol::Tcp,
-                    config::ForwardProtocol::Udp => nat::NatProtocol::Udp,
-                },
-                public_address,
-                public_port,
-                inside_address: *forward.to.ip(),
-                inside_port: forward.to.port().wrapping_add(offset as u16),
-            });
-        }
-    }
-    Ok(nat::NatConfig {
-        outside_port: nat.outside,
-        inside_ports: nat.inside.clone(),
-        public_addresses: nat.addresses.clone(),
-        untranslated: inside_networks(nat, config),
-        port_range: nat.ports.first..=nat.ports.last,
-        shards: nat.shards,
-        sessions_max: nat.sessions_max,
-        port_selection: nat.port_selection,
-        filtering: nat.filtering,
-        hairpin: nat.hairpin,
-        inbound_refresh: nat.inbound_refresh,
-        timeouts: nat.timeouts,
-        forwards,
-        subscribers: nat.subscribers.clone(),
-        hosts: nat.hosts,
-        hash_seed,
-    })
-}
-
-/// Networks that packets from inside reach untranslated: those whose every path leads to an inside port. In order, and
-/// none in another.
-pub fn inside_networks(nat: &config::NatConfig, config: &RouterConfig) -> Vec<Ipv4Net> {
-    fn is_inside(target: &RouteTarget, nat: &config::NatConfig) -> bool {
-        match target {
-            RouteTarget::Forward(hops) => hops.iter().all(|h| nat.inside.contains(&h.port)),
-            RouteTarget::Local(port) => nat.inside.contains(port),
-            RouteTarget::Blackhole | RouteTarget::Unreachable => false,
-            RouteTarget::Ranked(tiers) => tiers.iter().all(|tier| is_inside(tier, nat)),
-        }
-    }
-    let inside = |target| is_inside(target, nat);
-    let targets: Vec<bool> = config.routing.targets.iter().map(inside).collect();
-    let mut nets: Vec<Ipv4Net> = (config.routing.v4.iter())
-        .filter(|(_, target)| targets.get(*target as usize) == Some(&true))
-        .map(|(net, _)| *net)
-        .collect();
-    nets = Ipv4Net::aggregate(&nets);
-    nets
+pub(crate) fn labeler(config: &NatConfig) -> Result<Labeler, BuildError> {
+    Labeler::new(config).map_err(|refused| BuildError::Nat(refused.to_string()))
 }
 
 /// Fills the table of next hops, each different group once.

@@ -13,9 +13,10 @@
 //! The rate is the class's own bound where it has one, else the port's. Without either, the limits are
 //! the largest: such a queue fills only while the port takes nothing.
 
-use thalweg_dataplane::egress::{BURST_BYTES_MAX, EgressClass, EgressConfig, EgressService};
+use thalweg_dataplane::egress::{BURST_BYTES_MAX, EgressClass, EgressConfig};
+use thalweg_dataplane::schedule::Service;
 
-use crate::config::{Class, PortEgress, PortIndex, RouterConfig, Service};
+use thalweg_config::{Class, PortEgress, PortIndex, RouterConfig};
 
 const BURST_NS: u64 = 1_000_000;
 const LIMIT_WEIGHTED_NS: u64 = 250_000_000;
@@ -63,13 +64,9 @@ fn egress_class(class: &Class, own_bps: Option<u64>, port_bps: Option<u64>, fram
         (Some(own), Some(port)) => Some(own.min(port)),
         (own, port) => own.or(port),
     };
-    let (service, time_ns, most) = match class.service {
-        Service::Strict { level } => {
-            (EgressService::Strict { level }, LIMIT_STRICT_NS, LIMIT_STRICT_BYTES_MAX)
-        }
-        Service::Weighted { weight } => {
-            (EgressService::Weighted { weight }, LIMIT_WEIGHTED_NS, LIMIT_WEIGHTED_BYTES_MAX)
-        }
+    let (time_ns, most) = match class.service {
+        Service::Strict(_) => (LIMIT_STRICT_NS, LIMIT_STRICT_BYTES_MAX),
+        Service::Weight(_) => (LIMIT_WEIGHTED_NS, LIMIT_WEIGHTED_BYTES_MAX),
     };
     // Sixteen frames of 64 KiB are 1 MiB, so the least is never above the most.
     let limit =
@@ -77,7 +74,7 @@ fn egress_class(class: &Class, own_bps: Option<u64>, port_bps: Option<u64>, fram
     let frame_us = felt_bps.map_or(0, |bps| (frame * 8 * 1_000_000) / bps.max(1));
     EgressClass {
         name: class.name.clone(),
-        service,
+        service: class.service,
         rate_bps: own_bps,
         burst_bytes: burst(queue.burst_bytes, own_bps, frame),
         limit_packets: queue.limit_packets,
@@ -198,7 +195,7 @@ strict_share_percent = 100
         assert_eq!((lan.burst_bytes, lan.overhead_bytes, lan.strict_share_percent), (102_400, 38, 100));
         let bulk = EgressClass {
             name: "bulk".to_owned(),
-            service: EgressService::Weighted { weight: 7 },
+            service: Service::Weight(7),
             rate_bps: Some(10_000_000),
             burst_bytes: 3000,
             limit_packets: 50,

@@ -1,7 +1,6 @@
 //! One router: from its configuration to the plan that an execution model runs, and its control plane.
 //!
-//! - [`config`]: the file as plain data, with every error. `build`: from it to look-up tables, next hops, shards,
-//!   classes.
+//! - `build`: from a configuration to look-up tables, next hops, shards and classes.
 //! - [`plan`]: the stages in order, with the scope of each; the next plan of a reload. [`egress`]: the queues of each
 //!   port.
 //! - [`live`]: tables that change while packets pass.
@@ -11,12 +10,11 @@
 //! - [`control`]: requests of `show` and others and their answers, as plain data. [`capture`], [`trace`]: which packets a capture
 //!   wants, what the stages would do with a described packet. `words`: the parser of both descriptions.
 //!
-//! Nothing here opens an interface or a file, except the configuration and its route files. `thalweg-replay` and
-//! `thalweg-live` bring packets; `thalweg-daemon` opens the sockets and follows the kernel.
+//! Nothing here opens an interface or a file. `thalweg-replay` and `thalweg-live` bring packets; `thalweg-daemon` opens the
+//! sockets and follows the kernel.
 
 mod build;
 pub mod capture;
-pub mod config;
 pub mod control;
 pub mod egress;
 pub mod fib;
@@ -30,5 +28,5 @@ pub mod speaker;
 pub mod trace;
 mod words;
 
-pub use build::{BuildError, Routes, egress_tags, inside_networks, sub_interfaces};
+pub use build::{BuildError, Routes, egress_tags, sub_interfaces};
 pub use process_facts::ProcessFacts;

@@ -53,7 +53,7 @@ use thalweg_exec::control::{Control, Exported, Notice, Reading, Registry, Share,
 
 use thalweg_wire::bgp::{Family, cease};
 
-use crate::config::BgpConfig;
+use thalweg_config::BgpConfig;
 
 pub use best_path::BestPathTo;
 pub use lanes::RouteReader;

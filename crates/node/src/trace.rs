@@ -16,10 +16,10 @@ pub use grammar::{PacketSpec, Part};
 
 pub use crate::words::SpecError;
 
-use crate::config::PortIndex;
 use crate::live::PortLink;
 #[cfg(doc)]
 use crate::plan::RouterPlan;
+use thalweg_config::PortIndex;
 use thalweg_wire::MacAddr;
 
 /// What one stage would do.

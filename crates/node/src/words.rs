@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::config::DSCP_NAMES;
+use thalweg_config::DSCP_NAMES;
 
 use thalweg_wire::tcp::FLAG_NAMES;
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, NO_PORT, XorShift64Star, mix64};
+use thalweg_config::RouterConfig;
 use thalweg_exec::{Lane, ModelKind, ModelOptions, RunReport, Sink, Source};
-use thalweg_node::config::RouterConfig;
 use thalweg_node::plan::{RouterPlan, Scratch};
 use thalweg_wire::testing;
 

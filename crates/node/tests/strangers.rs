@@ -15,8 +15,8 @@ use std::thread;
 
 use thalweg_base::IpPrefix;
 use thalweg_bgp::export::ExportLimits;
+use thalweg_config::RouterConfig;
 use thalweg_exec::control::{SchedulingKind, SchedulingOptions, schedule};
-use thalweg_node::config::RouterConfig;
 use thalweg_node::control::{BgpNeighborView, BgpRequest, RibView, RouteView};
 use thalweg_node::speaker::{Speaker, SpeakerOptions};
 use thalweg_wire::bgp::{MessageKind, Notification, cease, community, error, frame, write_attribute};

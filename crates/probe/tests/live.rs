@@ -184,7 +184,10 @@ fn records_have_the_systems_number_of_their_interface() {
 
         let lines = std::fs::read_to_string(&lines).expect("lines");
         let both = format!("\"ingress\":{index},");
-        assert!(lines.lines().all(|line| line.contains(&both) && line.contains("\"ingress_name\":\"v1\"")), "{lines}");
+        assert!(
+            lines.lines().all(|line| line.contains(&both) && line.contains("\"ingress_name\":\"v1\"")),
+            "{lines}"
+        );
     });
 }
 

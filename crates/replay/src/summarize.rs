@@ -7,8 +7,8 @@ use crate::summary::{
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use thalweg_base::DropReason;
+use thalweg_config::{AclConfig, RouterConfig};
 use thalweg_dataplane::account::{ClassCounts, PortCounts};
-use thalweg_node::config::{AclConfig, RouterConfig};
 use thalweg_node::plan::{RouterPlan, Scratch};
 use thalweg_ports::{InputReport, Issue, Place};
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use thalweg_node::config::RouterConfig;
+use thalweg_config::RouterConfig;
 use thalweg_replay::{ModelKind, Output, Prepared, ReplayOptions, ReplaySummary, replay};
 
 fn root() -> PathBuf {

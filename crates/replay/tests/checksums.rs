@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use thalweg_node::config::RouterConfig;
+use thalweg_config::RouterConfig;
 use thalweg_replay::{ModelKind, Output, ReplayOptions, replay};
 
 /// Captures with NAT, IPv6, fragments, tunnels and wrong checksums in them.

@@ -3,7 +3,7 @@
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use thalweg_node::config::RouterConfig;
+use thalweg_config::RouterConfig;
 use thalweg_replay::{ModelKind, ReplayOptions, replay};
 use thalweg_wire::pcap::{FileHeader, RecordHeader};
 use thalweg_wire::testing;

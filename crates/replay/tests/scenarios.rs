@@ -17,7 +17,7 @@ mod show;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use thalweg_node::config::RouterConfig;
+use thalweg_config::RouterConfig;
 use thalweg_replay::{ModelKind, Output, ReplayOptions, ReplaySummary, replay};
 use thalweg_wire::pcap::{FILE_HEADER_LEN, FileHeader, RECORD_HEADER_LEN, RecordHeader};
 

@@ -10,11 +10,11 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 use thalweg_base::DropReason;
-use thalweg_node::config::{
-    BlockAllocation, Class, DSCP_NAMES, Filtering, ForwardProtocol, HostLimits, Match, Meter, NatConfig,
-    NatRefusal, Policer, PortConfig, PortIndex, PortSelection, RedAction, RouteTarget, RouterConfig, Service,
-    SubscriberConfig,
-};
+use thalweg_config::{Class, DSCP_NAMES, PortConfig, PortIndex, RouteTarget, RouterConfig, ports_text};
+use thalweg_dataplane::classify::Match;
+use thalweg_dataplane::nat::{BlockAllocation, HostLimits, NatConfig, PortForward, SubscriberConfig};
+use thalweg_dataplane::police::{ColorAction, Meter, PolicerConfig};
+use thalweg_dataplane::schedule::Service;
 use thalweg_text::units::{count, exact_bit_rate, exact_bytes};
 use thalweg_wire::application;
 
@@ -199,14 +199,14 @@ fn host_limits(limits: HostLimits) -> String {
 fn nat_facts(config: &RouterConfig, nat: &NatConfig) -> Vec<(&'static str, String)> {
     let t = nat.timeouts;
     let mut facts = vec![
-        ("outside", port_name(config, nat.outside).to_owned()),
-        ("inside", join(nat.inside.iter().map(|port| port_name(config, *port)))),
-        ("public addresses", join(nat.addresses.iter())),
-        ("public ports", format!("{} in {} shards", nat.ports, nat.shards)),
+        ("outside", port_name(config, nat.outside_port).to_owned()),
+        ("inside", join(nat.inside_ports.iter().map(|port| port_name(config, *port)))),
+        ("public addresses", join(nat.public_addresses.iter())),
+        ("public ports", format!("{} in {} shards", ports_text(&nat.port_range), nat.shards)),
         ("sessions", format!("at most {}", count(u64::from(nat.sessions_max)))),
         ("of one inside host", host_limits(nat.hosts)),
-        ("port selection", selection(nat.port_selection).to_owned()),
-        ("filtering", filtering(nat.filtering).to_owned()),
+        ("port selection", nat.port_selection.name().to_owned()),
+        ("filtering", nat.filtering.name().to_owned()),
         ("hairpin", if nat.hairpin { "yes" } else { "no" }.to_owned()),
         (
             "timeouts",
@@ -216,12 +216,11 @@ fn nat_facts(config: &RouterConfig, nat: &NatConfig) -> Vec<(&'static str, Strin
             ),
         ),
     ];
-    facts.push(("refusal", refusal(nat.refusal).to_owned()));
+    facts.push(("refusal", nat.refusal.name().to_owned()));
     facts.extend(nat.subscribers.iter().flat_map(subscriber_facts));
-    for forward in &nat.forwards {
-        let protocol = protocol(forward.protocol);
-        facts
-            .push(("forward", format!("{protocol} {} {} -> {}", forward.address, forward.ports, forward.to)));
+    for each in &nat.forwards {
+        let [protocol, address, ports, to] = forward(nat, each);
+        facts.push(("forward", format!("{protocol} {address} {ports} -> {to}")));
     }
     facts
 }
@@ -242,33 +241,11 @@ fn subscriber_facts(subscribers: &SubscriberConfig) -> Vec<(&'static str, String
     vec![("blocks of ports", blocks), ("each inside address", limits)]
 }
 
-fn refusal(refusal: NatRefusal) -> &'static str {
-    match refusal {
-        NatRefusal::HostUnreachable => "host-unreachable",
-        NatRefusal::Prohibited => "prohibited",
-        NatRefusal::Silent => "silent",
-    }
-}
-
-fn selection(selection: PortSelection) -> &'static str {
-    match selection {
-        PortSelection::Preserve => "preserve",
-        PortSelection::Hash => "hash",
-    }
-}
-
-fn filtering(filtering: Filtering) -> &'static str {
-    match filtering {
-        Filtering::EndpointIndependent => "endpoint-independent",
-        Filtering::AddressDependent => "address-dependent",
-    }
-}
-
-fn protocol(protocol: ForwardProtocol) -> &'static str {
-    match protocol {
-        ForwardProtocol::Tcp => "tcp",
-        ForwardProtocol::Udp => "udp",
-    }
+/// Protocol, public address, public ports, and where they lead.
+fn forward(nat: &NatConfig, forward: &PortForward) -> [String; 4] {
+    let address = nat.public_addresses.get(forward.public_address).map(ToString::to_string);
+    let to = format!("{}:{}", forward.inside_address, forward.inside_port);
+    [forward.protocol.name().to_owned(), address.unwrap_or_default(), ports_text(&forward.public_ports()), to]
 }
 
 fn classes(text: &mut String, config: &RouterConfig) {
@@ -276,20 +253,13 @@ fn classes(text: &mut String, config: &RouterConfig) {
         let is_default = index == usize::from(config.qos.default_class);
         vec![
             class.name.clone(),
-            service(class),
+            class.service.to_string(),
             class_matches(config, class, is_default),
             policer(class.policer, "\n"),
         ]
     });
     *text += &table(&["class", "served", "matches", "policer"], &[], rows);
     text.push('\n');
-}
-
-fn service(class: &Class) -> String {
-    match class.service {
-        Service::Strict { level } => format!("strict, level {level}"),
-        Service::Weighted { weight } => format!("weight {weight}"),
-    }
 }
 
 fn class_matches(config: &RouterConfig, class: &Class, is_default: bool) -> String {
@@ -311,15 +281,15 @@ fn match_text(config: &RouterConfig, m: &Match) -> String {
     let application_name = |code: &u8| application::by_code(*code).map_or("?", |a| a.name);
     part("application", join(m.applications.iter().map(application_name)));
     part("protocol", join(m.protocols.iter().map(|number| ip_protocol(*number))));
-    part("source port", join(m.source_ports.iter()));
-    part("destination port", join(m.destination_ports.iter()));
+    part("source port", join(m.source_ports.iter().map(ports_text)));
+    part("destination port", join(m.destination_ports.iter().map(ports_text)));
     part("source", join(m.sources.iter()));
     part("destination", join(m.destinations.iter()));
     part("arriving on", join(m.ports_in.iter().map(|port| port_name(config, *port))));
     parts.join(" and ")
 }
 
-fn policer(policer: Option<Policer>, separator: &str) -> String {
+fn policer(policer: Option<PolicerConfig>, separator: &str) -> String {
     let Some(p) = policer else { return "none".to_owned() };
     let meter = match p.meter {
         Meter::TwoRate { cir_bps, cbs_bytes, pir_bps, pbs_bytes } => format!(
@@ -337,10 +307,12 @@ fn policer(policer: Option<Policer>, separator: &str) -> String {
     if p.color_aware {
         parts.push("color-aware".to_owned());
     }
-    parts.extend(p.yellow_dscp.map(|value| format!("yellow to {}", dscp(value))));
+    if let ColorAction::Remark(value) = p.yellow {
+        parts.push(format!("yellow to {}", dscp(value)));
+    }
     parts.push(match p.red {
-        RedAction::Drop => "red dropped".to_owned(),
-        RedAction::Remark { dscp: value } => format!("red to {}", dscp(value)),
+        ColorAction::Remark(value) => format!("red to {}", dscp(value)),
+        ColorAction::Drop | ColorAction::Pass => "red dropped".to_owned(),
     });
     parts.join(separator)
 }
@@ -400,8 +372,8 @@ fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
         .map(|(index, class)| {
             let is_default = index == usize::from(config.qos.default_class);
             let (strict, weight) = match class.service {
-                Service::Strict { level } => (Some(level), None),
-                Service::Weighted { weight } => (None, Some(weight)),
+                Service::Strict(level) => (Some(level), None),
+                Service::Weight(weight) => (None, Some(weight)),
             };
             json!({
                 "name": class.name, "strict": strict, "weight": weight, "default": is_default,
@@ -434,25 +406,20 @@ fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
 }
 
 fn nat_json(config: &RouterConfig, nat: &NatConfig) -> Value {
-    let forwards: Vec<Value> = nat
-        .forwards
-        .iter()
-        .map(|f| {
-            json!({
-                "protocol": protocol(f.protocol), "address": f.address.to_string(),
-                "ports": f.ports.to_string(), "to": f.to.to_string(),
-            })
-        })
-        .collect();
+    let forwards = nat.forwards.iter().map(|each| {
+        let [protocol, address, ports, to] = forward(nat, each);
+        json!({ "protocol": protocol, "address": address, "ports": ports, "to": to })
+    });
+    let forwards: Vec<Value> = forwards.collect();
     json!({
-        "outside": port_name(config, nat.outside),
-        "inside": nat.inside.iter().map(|port| port_name(config, *port)).collect::<Vec<_>>(),
-        "addresses": nat.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "ports": nat.ports.to_string(),
+        "outside": port_name(config, nat.outside_port),
+        "inside": nat.inside_ports.iter().map(|port| port_name(config, *port)).collect::<Vec<_>>(),
+        "addresses": nat.public_addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "ports": ports_text(&nat.port_range),
         "shards": nat.shards,
         "sessions_max": nat.sessions_max,
-        "port_selection": selection(nat.port_selection),
-        "filtering": filtering(nat.filtering),
+        "port_selection": nat.port_selection.name(),
+        "filtering": nat.filtering.name(),
         "hairpin": nat.hairpin,
         "inbound_refresh": nat.inbound_refresh,
         "timeouts": {
@@ -464,7 +431,7 @@ fn nat_json(config: &RouterConfig, nat: &NatConfig) -> Value {
         "host_sessions_per_second": nat.hosts.new_per_second,
         "drop_half_open": nat.hosts.drops_half_open,
         "forwards": forwards,
-        "refusal": refusal(nat.refusal),
+        "refusal": nat.refusal.name(),
         "subscribers": nat.subscribers.as_ref().map(subscribers_json),
     })
 }

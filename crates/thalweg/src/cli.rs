@@ -4,6 +4,7 @@ mod bgp;
 mod capture;
 mod choices;
 mod clear;
+mod config;
 mod flows;
 mod flows_import;
 mod forwarding;
@@ -32,6 +33,7 @@ use choices::{Choice, MODELS, SCHEDULINGS, one_of};
 pub(crate) use bgp::LabBgpArgs;
 pub(crate) use capture::CaptureArgs;
 pub(crate) use clear::{ClearArgs, ClearNatArgs, ClearThing};
+pub(crate) use config::{ConfigKeysArgs, ConfigThing};
 pub(crate) use flows::{FlowsAction, FlowsArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs};
 pub(crate) use flows_import::FlowsImportArgs;
 pub(crate) use forwarding::{LabForwardingArgs, SubjectArg};
@@ -86,6 +88,9 @@ pub(crate) enum Command {
     /// Reports every mistake with file, line, column and what is expected there, and says of each port that has an interface
     /// which driver it gets on this machine, and why not a better one. Nothing is started.
     Check(CheckArgs),
+    /// What a configuration may say
+    #[command(subcommand)]
+    Config(ConfigThing),
     /// Send captures and text traces through the router, as fast as it goes
     ///
     /// Reads pcap, pcapng and text traces (plain or .gz, .zst, .bz2), takes every packet through the

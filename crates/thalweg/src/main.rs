@@ -6,6 +6,7 @@
 mod capture;
 mod check;
 mod cli;
+mod config_keys;
 mod flows;
 mod flows_import;
 mod lab;
@@ -28,12 +29,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde_json::{Value, json};
+use thalweg_config::{ConfigErrors, ConfigSource, RouterConfig};
 use thalweg_daemon::RunError;
-use thalweg_node::config::{ConfigErrors, ConfigSource, RouterConfig};
 use thalweg_probe::{ProbeError, ProbeSummary};
 use thalweg_replay::{ReplayError, summary::ReplaySummary};
 
-use cli::{Cli, Command, Format};
+use cli::{Cli, Command, ConfigThing, Format};
 
 /// Why a command did not succeed; the place where errors of all rooms meet.
 #[derive(Debug)]
@@ -133,6 +134,7 @@ fn main() -> ExitCode {
     let format = cli.format;
     let result = match cli.command {
         Command::Check(args) => check::run(&args, format),
+        Command::Config(ConfigThing::Keys(args)) => config_keys::run(&args, format),
         Command::Replay(args) => replay::run(&args, format),
         Command::Probe(args) => probe::run(&args, format),
         Command::Run(args) => run::run(&args),

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use thalweg_node::config::RouterConfig;
+use thalweg_config::RouterConfig;
 use thalweg_node::control::Request;
 use thalweg_node::live::{LiveTables, PortLink};
 use thalweg_node::plan::RouterPlan;

@@ -162,6 +162,22 @@ fn every_key_is_in_the_documentation() {
 }
 
 #[test]
+fn keys_of_configurations_are_listed() {
+    let text = out(&thalweg(&["config", "keys", "nat.timeouts"]));
+    assert!(
+        text.contains("[nat.timeouts]") && text.contains("tcp_aborted_s") && !text.contains("hairpin"),
+        "{text}"
+    );
+    let sections = json(&thalweg(&["config", "keys", "--format", "json"]));
+    let sections = sections.as_array().expect("sections");
+    let flows = sections.iter().find(|section| section["section"] == "flows").expect("[flows]");
+    let key = flows["keys"].as_array().and_then(|keys| keys.iter().find(|key| key["key"] == "flows_max"));
+    let key = key.expect("flows_max");
+    assert_eq!((&key["value"]["least"], &key["default"]), (&65_536.into(), &"1048576".into()));
+    assert_eq!(thalweg(&["config", "keys", "nowhere"]).status.code(), Some(2));
+}
+
+#[test]
 fn a_packet_is_traced_through_a_file() {
     let config = "examples/small-office/router.toml";
     let packet = "office ip 192.168.10.10 -> 8.8.8.8 udp 53";

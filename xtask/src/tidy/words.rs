@@ -35,7 +35,7 @@ const ALLOWED: &[&str] = &[
     "_octets\"",
     "\"neighbours\"",
     "[[neighbours]]",
-    "`[kernel] neighbours`",
+    "(formerly `neighbours`)",
     "`colour_aware`",
     "\"colour_aware\"",
     "four-octet",

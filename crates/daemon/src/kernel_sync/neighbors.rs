@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use thalweg_node::config::KernelSync;
+use thalweg_config::KernelSync;
 use thalweg_node::control::NeighborSyncView;
 use thalweg_node::forwarding::ForwardingTables;
 use thalweg_ports::kernel::{KernelError, KernelNeighbors, NeighborChange, NeighborKey, PROTOCOL};

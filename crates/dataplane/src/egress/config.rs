@@ -1,5 +1,7 @@
 //! What an egress port's queues are told: plain data.
 
+use crate::schedule::Service;
+
 /// Classes a port can have: a packet carries its class in a byte.
 pub const CLASSES_MAX: usize = 256;
 /// Strict levels are 0 to 15; a higher number counts as 15.
@@ -41,7 +43,7 @@ pub struct EgressClass {
     /// Its name, by which a new configuration finds its queue.
     pub name: String,
     /// When its turn comes.
-    pub service: EgressService,
+    pub service: Service,
     /// The most the class may send, also when the port has nothing else to do; `None`: no such bound.
     pub rate_bps: Option<u64>,
     /// What it may send at once after a pause.
@@ -52,21 +54,6 @@ pub struct EgressClass {
     pub limit_bytes: u32,
     /// Active queue management; without it the queue fills up to its limit.
     pub aqm: Option<Aqm>,
-}
-
-/// When a class's turn comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EgressService {
-    /// Before all classes of higher level and all weighted ones; classes of one level take equal turns.
-    Strict {
-        /// 0 is first.
-        level: u8,
-    },
-    /// A share of what strict classes leave.
-    Weighted {
-        /// In proportion to the others'; 0 counts as 1.
-        weight: u16,
-    },
 }
 
 /// Controlled delay, RFC 8289.
@@ -93,7 +80,7 @@ impl Default for EgressClass {
     fn default() -> Self {
         Self {
             name: "default".to_owned(),
-            service: EgressService::Weighted { weight: 1 },
+            service: Service::Weight(1),
             rate_bps: None,
             burst_bytes: 0,
             limit_packets: 1000,

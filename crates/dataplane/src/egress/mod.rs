@@ -50,8 +50,7 @@ mod queue;
 
 pub use bucket::BURST_BYTES_MAX;
 pub use config::{
-    Aqm, CLASSES_MAX, EgressClass, EgressConfig, EgressService, STRICT_LEVEL_MAX,
-    STRICT_SHARE_PERCENT_DEFAULT,
+    Aqm, CLASSES_MAX, EgressClass, EgressConfig, STRICT_LEVEL_MAX, STRICT_SHARE_PERCENT_DEFAULT,
 };
 pub use counters::{ClassCounters, SOJOURN_NS_MAX};
 pub use mark::{mark_ce, mark_frame_ce};

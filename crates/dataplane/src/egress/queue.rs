@@ -2,8 +2,9 @@
 
 use super::bucket::Bucket;
 use super::codel::Codel;
-use super::config::{CLASSES_MAX, EgressClass, EgressConfig, EgressService, STRICT_LEVEL_MAX};
+use super::config::{CLASSES_MAX, EgressClass, EgressConfig, STRICT_LEVEL_MAX};
 use super::counters::ClassCounters;
+use crate::schedule::Service;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use thalweg_base::DropReason;
@@ -483,8 +484,8 @@ impl<T> Class<T> {
 
     fn configure(&mut self, config: &EgressClass, now_ns: u64) {
         (self.group, self.weight) = match config.service {
-            EgressService::Strict { level } => (usize::from(level.min(STRICT_LEVEL_MAX)), 1),
-            EgressService::Weighted { weight } => (WEIGHTED, i64::from(weight.max(1))),
+            Service::Strict(level) => (usize::from(level.min(STRICT_LEVEL_MAX)), 1),
+            Service::Weight(weight) => (WEIGHTED, i64::from(weight.max(1))),
         };
         match (&mut self.bucket, config.rate_bps) {
             (Some(bucket), Some(rate)) => bucket.change(rate, config.burst_bytes, now_ns),

@@ -78,6 +78,16 @@ pub enum PortSelection {
     Hash,
 }
 
+impl PortSelection {
+    /// All, as they are written.
+    pub const NAMES: [(&'static str, Self); 2] = [("preserve", Self::Preserve), ("hash", Self::Hash)];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, each)| *each == self).map_or("?", |(name, _)| name)
+    }
+}
+
 /// Which outside senders a session admits (RFC 4787 section 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Filtering {
@@ -88,6 +98,17 @@ pub enum Filtering {
     /// filter per session: it never refuses such an address, and admits another with the probability
     /// `(1 - (63/64)^n)^4` after `n` of them (6e-8 for one, 5e-4 for ten, 9 % for fifty).
     AddressDependent,
+}
+
+impl Filtering {
+    /// All, as they are written.
+    pub const NAMES: [(&'static str, Self); 2] =
+        [("endpoint-independent", Self::EndpointIndependent), ("address-dependent", Self::AddressDependent)];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, each)| *each == self).map_or("?", |(name, _)| name)
+    }
 }
 
 /// How long an idle session lives, in seconds.
@@ -120,19 +141,87 @@ impl Default for NatTimeouts {
     }
 }
 
-/// A public port that leads to an inside endpoint for good.
+/// What a host is told about a packet that would need a session and gets none: a limit is reached or something is
+/// used up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NatRefusal {
+    /// ICMP "host unreachable" (RFC 6888 REQ-11b).
+    #[default]
+    HostUnreachable,
+    /// ICMP "communication administratively prohibited" (RFC 5508 REQ-8).
+    Prohibited,
+    /// Nothing.
+    Silent,
+}
+
+impl NatRefusal {
+    /// All, as they are written.
+    pub const NAMES: [(&'static str, Self); 3] = [
+        ("host-unreachable", Self::HostUnreachable),
+        ("prohibited", Self::Prohibited),
+        ("silent", Self::Silent),
+    ];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, each)| *each == self).map_or("?", |(name, _)| name)
+    }
+}
+
+/// Public ports that lead to inside endpoints for good: the first to the first, the others in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortForward {
     /// TCP or UDP.
     pub protocol: NatProtocol,
     /// Index into [`NatConfig::public_addresses`].
     pub public_address: usize,
-    /// Port on that address; may lie outside the port range of sessions.
+    /// First port on that address; may lie outside the port range of sessions.
     pub public_port: u16,
     /// Who answers.
     pub inside_address: Ipv4Addr,
-    /// And on which port.
+    /// And on which port, to begin with.
     pub inside_port: u16,
+    /// How many ports it is, on either side.
+    pub count: u16,
+}
+
+impl PortForward {
+    /// Its public ports.
+    pub fn public_ports(&self) -> RangeInclusive<u16> {
+        ports_from(self.public_port, self.count)
+    }
+
+    /// The inside ports that they lead to.
+    pub fn inside_ports(&self) -> RangeInclusive<u16> {
+        ports_from(self.inside_port, self.count)
+    }
+
+    /// Each of its ports as a forward of its own.
+    pub(crate) fn each(self) -> impl Iterator<Item = Self> {
+        let pairs = self.public_ports().zip(self.inside_ports());
+        pairs.map(move |(public_port, inside_port)| Self { public_port, inside_port, count: 1, ..self })
+    }
+
+    /// Whether a public port leads to two endpoints by these two.
+    pub fn shares_public_port(&self, other: &Self) -> bool {
+        (self.protocol, self.public_address) == (other.protocol, other.public_address)
+            && overlap(&self.public_ports(), &other.public_ports())
+    }
+
+    /// Whether two public ports lead to one inside endpoint by these two: its replies could leave by one of them only,
+    /// because an inside endpoint has one public port (endpoint-independent mapping).
+    pub fn shares_inside_port(&self, other: &Self) -> bool {
+        (self.protocol, self.inside_address) == (other.protocol, other.inside_address)
+            && overlap(&self.inside_ports(), &other.inside_ports())
+    }
+}
+
+fn ports_from(first: u16, count: u16) -> RangeInclusive<u16> {
+    first..=first.saturating_add(count.saturating_sub(1))
+}
+
+fn overlap(a: &RangeInclusive<u16>, b: &RangeInclusive<u16>) -> bool {
+    a.start() <= b.end() && b.start() <= a.end()
 }
 
 /// Who gets which block of public ports.
@@ -208,7 +297,7 @@ impl HostLimits {
 }
 
 /// NAT44 as configured.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatConfig {
     /// Port that packets for the public addresses arrive on.
     pub outside_port: u16,
@@ -244,6 +333,8 @@ pub struct NatConfig {
     pub subscribers: Option<SubscriberConfig>,
     /// Limits of each inside address.
     pub hosts: HostLimits,
+    /// What a host is told whose session cannot be made.
+    pub refusal: NatRefusal,
     /// Secret that keys every hash, against traffic made to collide. A live router draws it at start;
     /// a replay keeps it fixed, because public ports follow from it.
     pub hash_seed: u64,
@@ -273,6 +364,7 @@ impl Default for NatConfig {
             forwards: Vec::new(),
             subscribers: None,
             hosts: HostLimits::default(),
+            refusal: NatRefusal::default(),
             hash_seed: Self::HASH_SEED_FIXED,
         }
     }
@@ -460,17 +552,35 @@ impl NatConfig {
             if f.public_port == 0 || f.inside_port == 0 {
                 return Err(NatConfigError::ForwardPort);
             }
-            for earlier in self.forwards[..i].iter().filter(|e| e.protocol == f.protocol) {
-                if (earlier.public_address, earlier.public_port) == (f.public_address, f.public_port) {
-                    return Err(NatConfigError::ForwardPublicTwice(f.protocol, address, f.public_port));
+            let (first, inside) = (f.public_port, f.inside_port);
+            for earlier in &self.forwards[..i] {
+                if earlier.shares_public_port(f) {
+                    let port = first.max(earlier.public_port);
+                    return Err(NatConfigError::ForwardPublicTwice(f.protocol, address, port));
                 }
-                if (earlier.inside_address, earlier.inside_port) == (f.inside_address, f.inside_port) {
-                    let (a, p) = (f.inside_address, f.inside_port);
-                    return Err(NatConfigError::ForwardInsideTwice(f.protocol, a, p));
+                if earlier.shares_inside_port(f) {
+                    let port = inside.max(earlier.inside_port);
+                    return Err(NatConfigError::ForwardInsideTwice(f.protocol, f.inside_address, port));
                 }
             }
         }
         Ok(())
+    }
+
+    /// Port forwards, port by port.
+    pub(crate) fn each_forward(&self) -> impl Iterator<Item = PortForward> {
+        self.forwards.iter().flat_map(|forward| forward.each())
+    }
+
+    /// Whether sessions of a table made for `other` are where they would be in one made for this: the table is made of
+    /// these; the rest it is told.
+    pub fn has_table_of(&self, other: &Self) -> bool {
+        let limits = |config: &Self| (config.shards, config.sessions_max, config.port_selection);
+        limits(self) == limits(other)
+            && self.public_addresses == other.public_addresses
+            && self.port_range == other.port_range
+            && self.forwards == other.forwards
+            && self.subscribers == other.subscribers
     }
 
     /// Sessions one shard holds, port forwards not counted.

@@ -74,7 +74,7 @@ impl Layout {
             address_index,
             forward_shard: FixedMap::new(std::iter::empty()),
         };
-        layout.forward_shard = FixedMap::new(config.forwards.iter().map(|f| {
+        layout.forward_shard = FixedMap::new(config.each_forward().map(|f| {
             let key = inside_key(f.protocol, u32::from(f.inside_address), f.inside_port);
             (key, u32::from(layout.port_shard(f.public_port)))
         }));

@@ -43,8 +43,8 @@ pub mod testing;
 mod trial;
 
 pub use config::{
-    BlockAllocation, Filtering, HostLimits, NatConfig, NatConfigError, NatProtocol, NatTimeouts, PortForward,
-    PortSelection, SubscriberConfig,
+    BlockAllocation, Filtering, HostLimits, NatConfig, NatConfigError, NatProtocol, NatRefusal, NatTimeouts,
+    PortForward, PortSelection, SubscriberConfig,
 };
 pub use events::{Happening, NatEvent, NatLogging, TOLD_AGAIN_S};
 pub use hairpin::Judge;

@@ -41,7 +41,7 @@ impl PortPool {
                 }
             }
         }
-        for f in config.forwards.iter().filter(|f| layout.port_shard(f.public_port) == shard) {
+        for f in config.each_forward().filter(|f| layout.port_shard(f.public_port) == shard) {
             let lane = layout.lane(f.protocol, f.public_address, f.public_port & 1);
             pool.take(lane, layout.lane_place(f.public_port));
         }

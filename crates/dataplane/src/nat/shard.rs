@@ -232,7 +232,7 @@ impl NatShard {
     /// Shard number `shard` of a validated configuration.
     pub(crate) fn new(layout: Arc<Layout>, shard: u16, config: &NatConfig) -> Self {
         let forwards: Vec<_> =
-            config.forwards.iter().filter(|f| layout.port_shard(f.public_port) == shard).collect();
+            config.each_forward().filter(|f| layout.port_shard(f.public_port) == shard).collect();
         let sessions_max = config.sessions_per_shard();
         let records = sessions_max as usize + forwards.len();
         let t = &config.timeouts;

@@ -15,9 +15,9 @@ use crate::workload::nat::NatSessions;
 use std::path::Path;
 use std::time::Instant;
 use thalweg_base::{CHUNK_PACKETS_DEFAULT, Chunk, DropReason};
+use thalweg_config::RouterConfig;
 use thalweg_exec::Plan;
 use thalweg_node::Routes;
-use thalweg_node::config::RouterConfig;
 use thalweg_node::plan::{RouterPlan, Scratch};
 
 /// Longer than a UDP session lives.

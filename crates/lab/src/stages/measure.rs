@@ -12,8 +12,8 @@ use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use thalweg_base::{CHUNK_PACKETS_DEFAULT, Chunk};
+use thalweg_config::{ConfigErrors, RouterConfig};
 use thalweg_exec::{Plan, Scope};
-use thalweg_node::config::{ConfigErrors, RouterConfig};
 use thalweg_node::plan::{RouterPlan, Scratch};
 
 /// The file the table is written to.

@@ -20,8 +20,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use thalweg_base::{CHUNK_PACKETS_DEFAULT, Chunk};
+use thalweg_config::{ConfigErrors, RouteTarget, RouterConfig};
 use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
-use thalweg_node::config::{ConfigErrors, RouteTarget, RouterConfig};
 use thalweg_node::plan::RouterPlan;
 
 /// IPv4 routes of the `flood` workload's own table.

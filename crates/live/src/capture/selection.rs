@@ -1,10 +1,10 @@
 //! What a capture wants: a request with its names found.
 
 use thalweg_base::DropReason;
+use thalweg_config::RouterConfig;
 use thalweg_dataplane::rate_limit::Rate;
 use thalweg_exec::{Plan, StageSpec};
 use thalweg_node::capture::PacketFilter;
-use thalweg_node::config::RouterConfig;
 use thalweg_node::control::CaptureRequest;
 use thalweg_node::plan::RouterPlan;
 
@@ -115,7 +115,7 @@ impl Selection {
 
 fn port(name: &str, config: &RouterConfig) -> Result<u16, String> {
     let by_name = config.ports.iter().position(|port| port.name == name && !port.is_vacant());
-    let is_interface = |port: &thalweg_node::config::PortConfig| {
+    let is_interface = |port: &thalweg_config::PortConfig| {
         port.interface.as_ref().is_some_and(|interface| interface.name == name)
     };
     let place = by_name.or_else(|| config.ports.iter().position(is_interface));

@@ -268,7 +268,7 @@ pub(super) mod tests {
     use super::*;
 
     use std::path::Path;
-    use thalweg_node::config::RouterConfig;
+    use thalweg_config::RouterConfig;
     use thalweg_wire::pcapng::{Block, SectionReader};
 
     /// Takes everything, and has enough as soon as it is asked.

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thalweg_base::{Chunk, ChunkBuilder, LinkType};
+use thalweg_config::RouterConfig;
 use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
-use thalweg_node::config::RouterConfig;
 use thalweg_node::control::CaptureRequest;
 use thalweg_node::plan::RouterPlan;
 

@@ -3,7 +3,8 @@ use super::*;
 use std::io;
 use std::sync::Mutex as StdMutex;
 
-use thalweg_dataplane::egress::{EgressClass, EgressConfig, EgressService};
+use thalweg_dataplane::egress::{EgressClass, EgressConfig};
+use thalweg_dataplane::schedule::Service;
 use thalweg_ports::live::TxCounters;
 
 /// A driver with so much room, and what it took.
@@ -67,7 +68,7 @@ impl PortTx for Driver {
 fn config(rate_bps: Option<u64>) -> EgressConfig {
     let class = EgressClass {
         name: "default".to_owned(),
-        service: EgressService::Weighted { weight: 1 },
+        service: Service::Weight(1),
         rate_bps: None,
         burst_bytes: 3000,
         limit_packets: 8,

@@ -3,8 +3,8 @@ use super::*;
 use std::sync::mpsc;
 
 use thalweg_base::{ChunkBuilder, LinkType};
+use thalweg_config::RouterConfig;
 use thalweg_exec::ModelKind;
-use thalweg_node::config::RouterConfig;
 use thalweg_node::plan::RouterPlan;
 
 const CONFIG: &str = r#"

@@ -1,7 +1,7 @@
 //! Ports that come, go and change their interface, VLAN or mirror while the router runs.
 //!
 //! A port keeps its number for as long as the router runs, so nothing that is known of the others has to move: see
-//! [`ConfigSource::config_in_places`](thalweg_node::config::ConfigSource::config_in_places).
+//! [`ConfigSource::config_in_places`](thalweg_config::ConfigSource::config_in_places).
 //!
 //! | step | what | can it fail |
 //! |---|---|---|
@@ -14,11 +14,11 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use thalweg_config::{Driver, PortConfig, RouterConfig, port_needs_restart};
 use thalweg_dataplane::nat::EndedBy;
 use thalweg_dataplane::neighbor::PortIdentity;
 use thalweg_dataplane::vlan::VlanTable;
-use thalweg_node::config::{Driver, PortConfig, RouterConfig};
-use thalweg_node::{inside_networks, sub_interfaces};
+use thalweg_node::sub_interfaces;
 use thalweg_ports::live::SourceWaker;
 
 use super::ReloadError;
@@ -94,7 +94,7 @@ impl PortDifference {
         if is_elsewhere {
             return Ok(false);
         }
-        match key_of_restart(old, new) {
+        match port_needs_restart(old, new) {
             Some(key) => Err(ReloadError::Restart { key: format!("`{key}` of [ports.{}]", new.name) }),
             None => Ok(true),
         }
@@ -160,24 +160,6 @@ fn mirror(port: &PortConfig) -> Option<&str> {
 
 fn exclusive(port: &PortConfig) -> Option<&str> {
     port.interface.as_ref().filter(|_| port.sub_interface.is_none())?.exclusive()
-}
-
-/// What a port was opened with, and has for as long as it has its interface.
-fn key_of_restart(old: &PortConfig, new: &PortConfig) -> Option<&'static str> {
-    let (a, b) = match (&old.interface, &new.interface) {
-        (Some(a), Some(b)) if old.sub_interface.is_none() => (a, b),
-        _ => return (old.mac != new.mac).then_some("mac"),
-    };
-    [
-        ("driver", a.driver != b.driver),
-        ("device", a.device != b.device),
-        ("mac", a.own_mac != b.own_mac || old.mac != new.mac),
-        ("queues", a.queues != b.queues),
-        ("offload", a.offload != b.offload),
-        ("xdp_mode", a.xdp_mode != b.xdp_mode),
-    ]
-    .into_iter()
-    .find_map(|(key, differs)| differs.then_some(key))
 }
 
 /// Some things are made at the start, for all ports that want them.
@@ -448,12 +430,12 @@ impl LiveRouter {
     /// Ends the sessions of inside hosts that were behind a port, and are behind none now.
     fn end_sessions_of_lost_hosts(&self, before: &RouterConfig, after: &RouterConfig) -> u64 {
         let (Some(nat), Some(old), Some(new)) = (self.nat(), &before.nat, &after.nat) else { return 0 };
-        let (had, has) = (inside_networks(old, before), inside_networks(new, after));
+        let (had, has) = (&old.untranslated, &new.untranslated);
         let holds = |nets: &[ipnet::Ipv4Net], host: Ipv4Addr| {
             let next = nets.partition_point(|net| net.network() <= host);
             next.checked_sub(1).is_some_and(|place| nets[place].contains(&host))
         };
-        let is_lost = |host: Ipv4Addr| holds(&had, host) && !holds(&has, host);
+        let is_lost = |host: Ipv4Addr| holds(had, host) && !holds(has, host);
         let ended = nat.end_sessions(
             self.clock.now_ns(),
             EndedBy::Configuration,

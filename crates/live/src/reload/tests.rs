@@ -29,7 +29,7 @@ addresses = ["198.51.101.1/24"]
 /// As a router reads it that has begun with [`PORTS`].
 fn next(ports: &str) -> RouterConfig {
     let places = ["lan", "wan", "wan.7"].map(str::to_owned);
-    let source = thalweg_node::config::ConfigSource::of_text("router.toml", ports, Path::new(""));
+    let source = thalweg_config::ConfigSource::of_text("router.toml", ports, Path::new(""));
     source.config_in_places(&[], &places).unwrap_or_else(|errors| panic!("{errors}"))
 }
 

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 
 use thalweg_base::{IpPrefix, Prefix};
 
-use crate::config::{NextHop, RouteTarget, RouterConfig};
 use crate::fib::{Underlay, UnderlayTarget};
 use crate::live::LiveTables;
+use thalweg_config::{NextHop, RouteTarget, RouterConfig};
 
 /// The link of next hops where a configuration has no ports.
 const NO_LINK: u32 = 0;

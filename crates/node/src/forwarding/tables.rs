@@ -16,11 +16,11 @@ use thalweg_wire::MacAddr;
 use super::ground::{self, Alternatives, alternatives_of, routes_of, underlay_of};
 use super::{Forwarding, Inbox, Task, rescan, view_of};
 use crate::BuildError;
-use crate::config::{NextHopCheck, RouterConfig};
 use crate::control::{FibRouteView, FibView, FibWay, ForwardingView, KernelSyncView};
 use crate::fib::{Outlet, OutletConfig, Underlay, UnderlayRoute, UnderlayTarget, Way};
 use crate::live::{LiveTables, OtherWays, PortLink, RouteChange, RouteDifference};
 use crate::speaker::Speaker;
+use thalweg_config::{NextHopCheck, RouterConfig};
 
 /// How long the thread waits before it looks whether it is still wanted; it is woken for anything else.
 const WAIT: Duration = Duration::from_secs(10);

@@ -36,8 +36,8 @@ use thalweg_dataplane::route::{NextHops, Router};
 use thalweg_wire::MacAddr;
 
 use crate::BuildError;
-use crate::config::RouterConfig;
 use crate::fib::{BaseRoutes, DEFAULTS, FibTables, HopNumber, Install, RouteInstaller, Way};
+use thalweg_config::RouterConfig;
 
 pub use neighbors::PortLink;
 pub(super) use neighbors::{Group, Path};

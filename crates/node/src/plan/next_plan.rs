@@ -4,25 +4,25 @@
 //! takes long happens then. When no chunk is on its way any more, the new plan takes over: sessions, public ports,
 //! fragments, what policers have saved, and the time.
 //!
-//! NAT keeps its very table where addresses, ports, shards, forwards and size are as before. Where they are not, the
+//! NAT keeps its very table where all that it is made of is as before (`NatConfig::has_table_of`). Where it is not, the
 //! sessions that have a place in the new table move there, and the others are counted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use thalweg_dataplane::nat::{NatConfig as NatSettings, NatMigration};
+use thalweg_dataplane::nat::{NatConfig, NatMigration};
 use thalweg_dataplane::route::Router;
 
 use super::{Nat, RecordOutlet, RouterPlan, lock};
 use crate::BuildError;
-use crate::build::{labeler, nat_settings};
-use crate::config::{NatConfig, RouterConfig};
+use crate::build::{labeler, nat_keyed};
+use thalweg_config::RouterConfig;
 
 /// A plan that waits for the end of the one before it.
 pub struct NextPlan {
     plan: RouterPlan,
     /// What NAT's table is told, where it stays.
-    behavior: Option<NatSettings>,
+    behavior: Option<NatConfig>,
     /// By class, the place it had before.
     places: Vec<Option<usize>>,
     /// Access lists that stay as they are: their place, and the place they had.
@@ -48,14 +48,14 @@ impl RouterPlan {
         outlet: Option<Arc<dyn RecordOutlet>>,
     ) -> Result<NextPlan, BuildError> {
         let mut behavior = None;
-        let nat = match (&config.nat, &before.nat, &self.nat) {
-            (Some(new), Some(old), Some(nat)) if has_shape_of(new, old) => {
-                let settings = nat_settings(new, config, self.hash_seed)?;
-                let labeler = labeler(&settings)?;
-                behavior = Some(settings);
+        let new = config.nat.as_ref().map(|nat| nat_keyed(nat, self.hash_seed));
+        let nat = match (new, &before.nat, &self.nat) {
+            (Some(new), Some(old), Some(nat)) if new.has_table_of(old) => {
+                let labeler = labeler(&new)?;
+                behavior = Some(new);
                 Some(Nat { labeler, stage: Arc::clone(&nat.stage) })
             }
-            (Some(new), _, _) => Some(Nat::from_config(new, config, self.hash_seed)?),
+            (Some(new), _, _) => Some(Nat::new(&new)?),
             (None, _, _) => None,
         };
         let mut plan = RouterPlan::with_nat(config, router, None, nat, self.hash_seed)?.for_workers(workers);
@@ -100,21 +100,4 @@ impl NextPlan {
         plan.migrate_flows(before);
         (plan, taken)
     }
-}
-
-/// Whether sessions are where they were, whatever else is different: whom NAT translates between and what sessions do
-/// is told to the table, the rest it is made of.
-fn has_shape_of(new: &NatConfig, old: &NatConfig) -> bool {
-    let shape = NatConfig {
-        outside: new.outside,
-        inside: new.inside.clone(),
-        filtering: new.filtering,
-        hairpin: new.hairpin,
-        inbound_refresh: new.inbound_refresh,
-        timeouts: new.timeouts,
-        hosts: new.hosts,
-        refusal: new.refusal,
-        ..old.clone()
-    };
-    shape == *new
 }

@@ -17,7 +17,7 @@ use super::places::Expecting;
 use super::shards::Work;
 use super::slot::{PeerSlot, PeerState};
 use super::{Speaker, lock};
-use crate::config::{BgpConfig, BgpDiff, OnStop, Refiltered, diff};
+use thalweg_config::{BgpConfig, BgpDiff, OnStop, Refiltered, diff};
 
 impl Speaker {
     /// Announces the configured networks.

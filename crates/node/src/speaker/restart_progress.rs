@@ -11,8 +11,8 @@ use thalweg_bgp::session::Negotiated;
 use thalweg_wire::bgp::Family;
 
 use super::lock;
-use crate::config::BgpConfig;
 use crate::control::RestartView;
+use thalweg_config::BgpConfig;
 
 /// How long a neighbor is waited for that has restarted itself, in milliseconds.
 const RESTARTED_MS: u64 = 10_000;

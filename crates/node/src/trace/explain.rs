@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType};
 use thalweg_dataplane::ip_packet::IpPacket;
-use thalweg_dataplane::police::Color;
+use thalweg_dataplane::police::{Color, ColorAction};
 use thalweg_dataplane::reverse_path::ReversePathMode;
 use thalweg_text::units::{counted, exact_bit_rate};
 use thalweg_wire::ethernet::EthernetRepr;
@@ -12,9 +12,9 @@ use thalweg_wire::ip_protocol::{ICMP, ICMPV6, UDP};
 use thalweg_wire::{EtherType, MacAddr, icmp, ndp};
 
 use super::{PacketSpec, SpecError, Surroundings, TraceStep, TraceView};
-use crate::config::{PortConfig, PortIndex, RedAction, RouterConfig, Service};
 use crate::egress::{egress_config, has_queues};
 use crate::plan::{RouterPlan, Traced, TracedStage};
+use thalweg_config::{PortConfig, PortIndex, RouterConfig};
 
 /// Takes a described packet through a plan and says what each stage does and why. `config` is what the plan was made from.
 /// Errors if the packet's port is none.
@@ -34,7 +34,7 @@ pub fn explain(
 
 /// The port that is named, by itself or by its interface.
 fn port_of(config: &RouterConfig, spec: &PacketSpec) -> Result<PortIndex, SpecError> {
-    let interface = |port: &crate::config::PortConfig| {
+    let interface = |port: &thalweg_config::PortConfig| {
         port.interface.as_ref().is_some_and(|interface| interface.name == spec.port)
     };
     let by_name = config.ports.iter().position(|port| port.name == spec.port && !port.is_vacant());
@@ -180,21 +180,19 @@ impl Explanation<'_> {
     fn class(&mut self) {
         let Some(class) = self.traced.class else { return };
         let Some(config) = self.config.qos.classes.get(usize::from(class)) else { return };
-        let service = match config.service {
-            Service::Strict { level } => format!("strict, level {level}"),
-            Service::Weighted { weight } => format!("weight {weight}"),
-        };
-        self.step("class", &config.name, service);
+        self.step("class", &config.name, config.service.to_string());
         let Some(color) = self.traced.color else { return };
         let (name, what) = match color {
             Color::Green => ("green", "within the committed rate".to_owned()),
             Color::Yellow => {
-                let marked = config.policer.and_then(|policer| policer.yellow_dscp);
-                let marked = marked.map_or(String::new(), |dscp| format!("; gets DSCP {dscp}"));
+                let marked = match config.policer.map(|policer| policer.yellow) {
+                    Some(ColorAction::Remark(dscp)) => format!("; gets DSCP {dscp}"),
+                    _ => String::new(),
+                };
                 ("yellow", format!("above the committed rate{marked}"))
             }
             Color::Red => match config.policer.map(|policer| policer.red) {
-                Some(RedAction::Remark { dscp }) => ("red", format!("above both rates; gets DSCP {dscp}")),
+                Some(ColorAction::Remark(dscp)) => ("red", format!("above both rates; gets DSCP {dscp}")),
                 _ => ("red", "above both rates".to_owned()),
             },
         };

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 use mio::{Poll, Token};
 use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::rib::NextHopView;
+use thalweg_config::{BgpConfig, RouterConfig};
 use thalweg_exec::control::{Control, Notice, Share, Wakers};
-use thalweg_node::config::{BgpConfig, RouterConfig};
 use thalweg_node::control::{BgpNeighborView, BgpRequest, RouteFilter, RouteView, UpdateGroupView};
 use thalweg_node::speaker::{Restart, Speaker, SpeakerOptions, SpeakerWorker, Work};
 

@@ -4,7 +4,7 @@
 use super::case::{Case, Names, plain};
 use super::{build, show};
 use std::path::Path;
-use thalweg_node::config::RouterConfig;
+use thalweg_config::RouterConfig;
 use thalweg_replay::{ModelKind, Output, ReplayOptions, replay};
 use thalweg_wire::pcap::{FILE_HEADER_LEN, FileHeader, RECORD_HEADER_LEN, RecordHeader};
 

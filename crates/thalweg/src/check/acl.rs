@@ -1,8 +1,9 @@
 //! `thalweg check`: sub-interfaces, source checks and access lists.
 
 use serde_json::{Value, json};
+use thalweg_config::RouterConfig;
 use thalweg_dataplane::acl::{Fragment, Rule, TcpFlags};
-use thalweg_node::config::{ReversePathMode, RouterConfig};
+use thalweg_dataplane::reverse_path::ReversePathMode;
 use thalweg_text::units::count;
 
 use super::{dscp, ip_protocol, join, port_name};
@@ -13,7 +14,7 @@ const RULES_SHOWN_MAX: usize = 100;
 
 /// Sub-interfaces and what ports filter, if any does.
 pub(super) fn render_ports(text: &mut String, config: &RouterConfig) {
-    let is_plain = |port: &thalweg_node::config::PortConfig| {
+    let is_plain = |port: &thalweg_config::PortConfig| {
         let filters = port.acl_in.is_some() || port.acl_out.is_some() || port.urpf != ReversePathMode::Off;
         !filters && port.sub_interface.is_none()
     };
@@ -118,7 +119,7 @@ fn flags(flags: &TcpFlags) -> String {
 
 /// The lists as JSON.
 pub(super) fn to_json(config: &RouterConfig) -> Value {
-    let list = |acl: &thalweg_node::config::AclConfig| {
+    let list = |acl: &thalweg_config::AclConfig| {
         let rules = acl.rule_names.iter().zip(&acl.list.rules).map(|(name, rule)| {
             json!({ "name": name, "action": rule.action.name(), "match": rule_text(rule, " and ") })
         });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use thalweg_bgp::policy::Policy;
 use thalweg_bgp::session::config::{NeighborConfig, RemoteAs};
-use thalweg_node::config::BgpConfig;
+use thalweg_config::BgpConfig;
 use thalweg_text::units::count;
 
 use super::join;

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use thalweg_dataplane::egress::{EgressClass, EgressConfig, EgressService};
-use thalweg_node::config::{PortIndex, RouterConfig};
+use thalweg_config::{PortIndex, RouterConfig};
+use thalweg_dataplane::egress::{EgressClass, EgressConfig};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_text::units::{count, exact_bit_rate, exact_bytes};
 
@@ -34,7 +34,7 @@ pub(super) fn render(text: &mut String, config: &RouterConfig) {
         let rows = plan.classes.iter().map(|class| {
             vec![
                 class.name.clone(),
-                service(class),
+                class.service.to_string(),
                 class.rate_bps.map_or_else(|| "none".to_owned(), |bps| shaper(bps, class.burst_bytes)),
                 format!(
                     "{} packets, {}",
@@ -52,13 +52,6 @@ pub(super) fn render(text: &mut String, config: &RouterConfig) {
             writeln!(text, "Queues of {names}: {rate}, {} bytes of overhead a frame", plan.overhead_bytes);
         *text += &table(&["class", "served", "own bound", "holds", "managed"], &[], rows);
         let _ = writeln!(text, "{}\n", share(&plan));
-    }
-}
-
-fn service(class: &EgressClass) -> String {
-    match class.service {
-        EgressService::Strict { level } => format!("strict, level {level}"),
-        EgressService::Weighted { weight } => format!("weight {weight}"),
     }
 }
 

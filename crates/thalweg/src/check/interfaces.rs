@@ -1,9 +1,9 @@
 //! `thalweg check`: what the ports would come to on this machine.
 
 use serde_json::{Value, json};
+use thalweg_config::{Driver, RouterConfig, SubInterface};
 use thalweg_exec::Priority;
 use thalweg_live::{PortPreflight, preflight, start_dpdk};
-use thalweg_node::config::{Driver, RouterConfig, SubInterface};
 use thalweg_wire::MacAddr;
 
 use super::port_name;
@@ -21,8 +21,8 @@ impl Interfaces {
     /// Asks the system about all of them.
     pub(super) fn look(config: &RouterConfig) -> Self {
         // A sub-interface has its parent's.
-        let own = |port: &&thalweg_node::config::PortConfig| port.sub_interface.is_none();
-        let look = |(index, port): (u16, &thalweg_node::config::PortConfig)| {
+        let own = |port: &&thalweg_config::PortConfig| port.sub_interface.is_none();
+        let look = |(index, port): (u16, &thalweg_config::PortConfig)| {
             let port = Some(port).filter(own)?;
             let is_parent = |sub: SubInterface| sub.parent == index;
             let carries_vlans = config.ports.iter().any(|port| port.sub_interface.is_some_and(is_parent));

@@ -1,7 +1,7 @@
 //! What of a dataset is kept: arguments of all commands that write one.
 
 use clap::Args;
-use thalweg_node::config::quantity;
+use thalweg_config::quantity;
 use thalweg_store::Retention;
 
 #[derive(Clone, Copy, Debug, Args)]

@@ -5,11 +5,11 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use thalweg_config::RouterConfig;
 use thalweg_lab::models::replayed::{RunError, Runs};
 use thalweg_lab::models::{self, Grid, ModelsError, Progress, RunOptions};
 use thalweg_lab::report::Origin;
 use thalweg_lab::workload::generate::{self, GenerateError, Generated};
-use thalweg_node::config::RouterConfig;
 use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, Work};
 use thalweg_text::units::count;
 

@@ -4,20 +4,21 @@ mod properties;
 mod scenarios;
 
 use super::*;
+use crate::schedule::Service;
 use thalweg_base::DropReason;
 
 const MS: u64 = 1_000_000;
 
-fn class(name: &str, service: EgressService) -> EgressClass {
+fn class(name: &str, service: Service) -> EgressClass {
     EgressClass { name: name.to_owned(), service, aqm: None, ..EgressClass::default() }
 }
 
 fn strict(level: u8) -> EgressClass {
-    class(&format!("strict {level}"), EgressService::Strict { level })
+    class(&format!("strict {level}"), Service::Strict(level))
 }
 
 fn weighted(weight: u16) -> EgressClass {
-    class(&format!("weight {weight}"), EgressService::Weighted { weight })
+    class(&format!("weight {weight}"), Service::Weight(weight))
 }
 
 fn port(classes: Vec<EgressClass>) -> EgressConfig {

@@ -6,10 +6,7 @@ use std::collections::VecDeque;
 
 /// Classes of any kind, each with a name of its own.
 fn classes(most: usize) -> impl Strategy<Value = Vec<EgressClass>> {
-    let service = prop_oneof![
-        (0u8..3).prop_map(|level| EgressService::Strict { level }),
-        (1u16..20).prop_map(|weight| EgressService::Weighted { weight }),
-    ];
+    let service = prop_oneof![(0u8..3).prop_map(Service::Strict), (1u16..20).prop_map(Service::Weight),];
     let rate = prop_oneof![3 => Just(None), 1 => (1_000_000u64..80_000_000).prop_map(Some)];
     let aqm = prop_oneof![
         Just(None),

@@ -54,6 +54,7 @@ fn sessions_that_fit_go_on_and_others_are_counted() {
             public_port: 99,
             inside_address: *taken.ip(),
             inside_port: taken.port(),
+            count: 1,
         }],
         ..old.clone()
     };

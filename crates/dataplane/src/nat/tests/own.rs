@@ -105,6 +105,7 @@ fn a_port_forward_stays_where_the_configuration_has_put_it() {
         public_port: 8080,
         inside_address: *host(1, 0).ip(),
         inside_port: 80,
+        count: 1,
     };
     let router = Router::new(&NatConfig { forwards: vec![forward], ..config(1) });
     router.nat.reserve(&[port(NatProtocol::Tcp, 8080)], router.now_ns);

@@ -300,6 +300,7 @@ fn small_config() -> impl Strategy<Value = NatConfig> {
                 public_port: 2004,
                 inside_address: *host(1, 0).ip(),
                 inside_port: inside_port(2),
+                count: 1,
             }],
             hash_seed,
             ..config(addresses)

@@ -240,6 +240,7 @@ fn a_port_forward_works_both_ways_and_never_expires() {
             public_port: 80,
             inside_address: *host(9, 0).ip(),
             inside_port: 8081,
+            count: 1,
         }];
         let mut router = Router::new(&config);
         let public = at([198, 51, 100, 77], 80);
@@ -390,6 +391,7 @@ fn wrong_configurations_are_refused_with_their_values() {
         public_port: 80,
         inside_address: *host(1, 0).ip(),
         inside_port: 80,
+        count: 1,
     };
     let with = |change: &dyn Fn(&mut NatConfig)| {
         let mut config = config(1);

@@ -12,8 +12,8 @@ use thalweg_base::DropReason;
 use thalweg_dataplane::route::Adjacency;
 use thalweg_wire::MacAddr;
 
-use crate::config::RouteTarget;
 use crate::fib::{PathSet, Way};
+use thalweg_config::RouteTarget;
 
 /// What sending needs to know of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -186,7 +186,7 @@ fn paths_of(target: &RouteTarget) -> Vec<Path> {
         RouteTarget::Blackhole => vec![Path::Drop(DropReason::Blackhole)],
         RouteTarget::Unreachable => vec![Path::Drop(DropReason::Unreachable)],
         RouteTarget::Forward(hops) => {
-            let path = |hop: &crate::config::NextHop| match hop.gateway {
+            let path = |hop: &thalweg_config::NextHop| match hop.gateway {
                 Some(address) => Path::Neighbor { port: hop.port, address },
                 None => Path::Glean { port: hop.port },
             };

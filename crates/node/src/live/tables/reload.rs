@@ -19,7 +19,7 @@ use thalweg_dataplane::lpm::NextHopId;
 
 use super::{Group, LiveTables, prefix_of_v4, unused_addresses};
 use crate::BuildError;
-use crate::config::{RouteTarget, RouterConfig, TargetIndex};
+use thalweg_config::{RouteTarget, RouterConfig, TargetIndex};
 
 /// Stands for the target of addresses that are no host's.
 const NOBODY: TargetIndex = TargetIndex::MAX;

@@ -2,9 +2,9 @@ use super::*;
 
 use proptest::prelude::*;
 
-use crate::config::RouterConfig;
 use crate::fib::{Install, RouteInstaller, Way};
 use thalweg_base::Prefix;
+use thalweg_config::RouterConfig;
 use thalweg_dataplane::lpm::Lpm;
 use thalweg_dataplane::route::Adjacency;
 use thalweg_wire::MacAddr;

@@ -1,0 +1,24 @@
+//! `[control]`: where the router listens for `show` and its like.
+
+use std::path::PathBuf;
+
+use crate::key::{Differs, Key, Sub, Table};
+use crate::reader::Reader;
+use crate::section::Section;
+
+pub(crate) static CONTROL: Key<Sub> =
+    Key::section("control", &TABLE).help("where the router listens for `show` and its like");
+static TABLE: Table = Table::new("control", "[control]", &[&SOCKET]);
+
+static SOCKET: Key<PathBuf> = Key::by("socket", "a path", Reader::path)
+    .default_toml("\"/run/thalweg.sock\"")
+    .restart(Differs::Process)
+    .help("the control socket, with BGP and without; relative paths begin at the configuration, `--socket` overrides it");
+
+/// Reads the section: the path of the socket.
+pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>) -> PathBuf {
+    let mut section = root.section_or_empty(reader, &CONTROL);
+    let socket = section.get(reader, &SOCKET);
+    section.finish(reader);
+    socket.unwrap_or_default()
+}

@@ -1,0 +1,57 @@
+//! `[dpdk]`: how DPDK is started.
+
+use std::ops::RangeInclusive;
+
+use crate::diagnostic::ErrorKind;
+use crate::key::{Differs, Key, Sub, Table};
+use crate::ports::Ports;
+use crate::reader::{Item, Reader};
+use crate::section::Section;
+use crate::types::{DpdkConfig, Driver};
+
+pub(crate) static DPDK: Key<Sub> =
+    Key::section("dpdk", &TABLE).help("where a port has `driver = \"dpdk\"`: [DPDK](drivers.md#dpdk)");
+static TABLE: Table = Table::new("dpdk", "[dpdk]", &[&EAL, &MBUFS]);
+
+static EAL: Key<Vec<String>> = Key::by("eal", "a list of arguments", arguments)
+    .otherwise("made up: without hugepages and the PCI bus, unless a port names a card")
+    .restart(Differs::Router(|old, new| old.dpdk.eal != new.dpdk.eal))
+    .help("all arguments of DPDK's environment");
+static MBUFS: Key<u32> = Key::number("mbufs", MBUFS_RANGE)
+    .unit("frames")
+    .default(4096)
+    .restart(Differs::Router(|old, new| old.dpdk.mbufs != new.dpdk.mbufs))
+    .help("frames that there is memory for, of each port, each way");
+
+/// Fewer would be all in rings.
+const MBUFS_RANGE: RangeInclusive<u64> = 2048..=4_194_304;
+/// These print a text and end the process.
+const ENDING: [&str; 2] = ["-h", "--help"];
+
+/// Reads the section.
+pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -> DpdkConfig {
+    let mut config = DpdkConfig::default();
+    let mut section = root.section_or_empty(reader, &DPDK);
+    section.set(reader, &EAL, &mut config.eal);
+    section.set(reader, &MBUFS, &mut config.mbufs);
+    let span = section.finish(reader);
+    let is_used = |port: &crate::types::PortConfig| {
+        port.interface.as_ref().is_some_and(|interface| interface.driver == Driver::Dpdk)
+    };
+    if let Some(span) = span.filter(|_| !ports.configs.iter().any(is_used)) {
+        let message = "no port is driven by DPDK, so [dpdk] does nothing";
+        reader.warning(ErrorKind::Conflict, &span, message, "a port with driver = \"dpdk\"");
+    }
+    config
+}
+
+fn arguments(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<String>> {
+    let entries = reader.filled_list(item);
+    let arguments = entries.iter().filter_map(|entry| reader.parse(entry, argument));
+    Some(arguments.map(|argument| argument.value).collect())
+}
+
+fn argument(text: &str) -> Result<String, &'static str> {
+    let is_good = !text.is_empty() && !text.contains('\0') && !ENDING.contains(&text);
+    if is_good { Ok(text.to_owned()) } else { Err("an argument of DPDK's environment, not `-h` or `--help`") }
+}

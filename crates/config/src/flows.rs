@@ -1,0 +1,264 @@
+//! `[flows]`: what passes is metered, and who gets the records.
+
+use std::path::PathBuf;
+
+use thalweg_dataplane::nat::{NatConfig, NatLogging};
+use thalweg_flow::application::Labeling;
+use thalweg_flow::{KeyFields, Sampling};
+
+use crate::diagnostic::ErrorKind;
+use crate::key::{Differs, Key, Sub, Table};
+use crate::nat_events;
+use crate::ports::Ports;
+use crate::quantity;
+use crate::reader::{Item, Reader};
+use crate::section::Section;
+use crate::types::{FlowsConfig, PortConfig, RouterConfig};
+
+pub(crate) static FLOWS: Key<Sub> = Key::section("flows", &TABLE)
+    .restart(Differs::Router(|old, new| old.flows.is_some() != new.flows.is_some()))
+    .help(
+        "[flow metering](flows.md): what passes is counted by flow, and records go to collectors and a store",
+    );
+static TABLE: Table = Table::new(
+    "flows",
+    "[flows]",
+    &[
+        &COLLECTORS,
+        &BALANCE,
+        &OBSERVATION_DOMAIN,
+        &GSO,
+        &STORE,
+        &KEEP,
+        &KEEP_BYTES,
+        &KEEP_FREE,
+        &IDLE_TIMEOUT_S,
+        &ACTIVE_TIMEOUT_S,
+        &FLOWS_MAX,
+        &SAMPLE,
+        &SAMPLING,
+        &NAT_EVENTS,
+        &KEY,
+        &BIFLOW,
+        &APPLICATIONS,
+    ],
+);
+
+static COLLECTORS: Key<Vec<String>> = Key::by("collectors", "one or a list of at most 16", collectors)
+    .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.collectors.clone())))
+    .help(
+        "who gets the records: `\"ipfix://192.0.2.9:4739\"`, also `v9://`, `v5://`, `ipfix+tcp://`, `ipfix+tls://`; \
+         and [`kafka://`](export.md#kafka); [IPFIX with `?options=in-domain`](export.md)",
+    );
+static BALANCE: Key<bool> = Key::flag("balance")
+    .default(false)
+    .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.balance)))
+    .help("each record goes to one of the collectors, chosen by its flow, else to all");
+static OBSERVATION_DOMAIN: Key<u32> = Key::number("observation_domain", 1..=4_294_900_000)
+    .default(1)
+    .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.observation_domain)))
+    .help("of the first collector's session; the others have the next numbers");
+static GSO: Key<bool> = Key::flag("gso")
+    .default(true)
+    .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.gso)))
+    .help(
+        "hand datagrams of one length to the kernel together; `false`: one at a time, so that a [capture on this \
+         host](export.md#captures-on-the-exporter) shows them as sent",
+    );
+static STORE: Key<PathBuf> = Key::by("store", "a path", Reader::path)
+    .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.store.clone())))
+    .help("the folder of a [dataset](flow-store.md) where records are kept; a relative path begins at the configuration");
+static KEEP: Key<u64> = Key::text("keep", "a time", quantity::seconds)
+    .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.age_s)))
+    .help(
+        "hours of the store that ended longer ago are [removed](flow-store.md#what-is-kept): `\"30d\"`; units `s`, `m`, \
+         `h`, `d`, `w`",
+    );
+static KEEP_BYTES: Key<u64> = Key::text("keep_bytes", "a size", quantity::bytes)
+    .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.bytes)))
+    .help(
+        "the oldest records are removed until the store has at most so many bytes: `\"20GB\"`; units `kB`, `MB`, `GB`, \
+         `TB`",
+    );
+static KEEP_FREE: Key<u64> = Key::text("keep_free", "a size", quantity::bytes)
+    .otherwise("5 % of it, at most 1 GB")
+    .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.free)))
+    .help("the oldest records are removed, and none are written, while less is free on the file system: `\"1GB\"`");
+static IDLE_TIMEOUT_S: Key<u64> = Key::number("idle_timeout_s", 1..=TIMEOUT_MAX_S)
+    .unit("seconds")
+    .default(15)
+    .help("a flow without packets for so long ends");
+static ACTIVE_TIMEOUT_S: Key<u64> = Key::number("active_timeout_s", 1..=TIMEOUT_MAX_S)
+    .unit("seconds")
+    .default(60)
+    .help("a flow that goes on is reported so often");
+static FLOWS_MAX: Key<u32> = Key::number("flows_max", 65_536..=268_435_456)
+    .unit("flows")
+    .default(1_048_576)
+    .help("flows in the cache at most");
+static SAMPLE: Key<u32> = Key::number("sample", 1..=1_000_000)
+    .unit("packets")
+    .default(1)
+    .help("one packet in so many is looked at");
+static SAMPLING: Key<bool> = Key::word("sampling", &[("count", false), ("random", true)])
+    .default(false)
+    .help("`\"count\"`: every so-many-th; `\"random\"`: each with the same chance");
+static NAT_EVENTS: Key<Option<NatLogging>> = Key::word(
+    "nat_events",
+    &[
+        ("off", None),
+        ("sessions", Some(NatLogging::Sessions)),
+        ("bindings", Some(NatLogging::Bindings)),
+        ("blocks", Some(NatLogging::Blocks)),
+    ],
+)
+.default(None)
+.restart(Differs::Router(|old, new| differ(old, new, |flows| flows.nat_events)))
+.help("what collectors are told of [NAT](flows.md#nat-events)");
+static KEY: Key<KeyFields> = Key::by(
+    "key",
+    "any of `\"ports\"`, `\"traffic-class\"`, `\"ingress\"`, `\"vlan\"`, `\"mpls\"`",
+    key_fields,
+)
+.default_toml("[\"ports\", \"traffic-class\", \"ingress\", \"vlan\", \"mpls\"]")
+.help("what tells flows apart besides addresses and protocol");
+static BIFLOW: Key<bool> =
+    Key::flag("biflow").default(false).help("both directions in one record (RFC 5103)");
+static APPLICATIONS: Key<Labeling> = Key::word("applications", &Labeling::ALL).default(Labeling::Ports).help(
+    "what names a flow's application: `\"ports\"`; `\"payload\"`, how its first payloads begin, and ports where they \
+     say nothing; `\"none\"`",
+);
+
+/// Whether something of the export differs. That there is metering at all is a matter of the section.
+fn differ<T: PartialEq>(old: &RouterConfig, new: &RouterConfig, of: fn(&FlowsConfig) -> T) -> bool {
+    old.flows.as_ref().zip(new.flows.as_ref()).is_some_and(|(old, new)| of(old) != of(new))
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// As IPFIX has it in `flowIdleTimeout`.
+const TIMEOUT_MAX_S: u64 = 65_535;
+const COLLECTORS_MAX: usize = 16;
+const EXPECTED_QUERY: &str =
+    "nothing behind the port; with ipfix ?options=in-domain, ?names=variable or both with & between";
+/// Who hears which protocol how.
+const SCHEMES: [&str; 5] = ["ipfix", "ipfix+tcp", "ipfix+tls", "v9", "v5"];
+/// A topic in place of a collector.
+const KAFKA: &str = "kafka";
+
+/// Reads the section.
+pub(crate) fn read(
+    reader: &mut Reader,
+    root: &mut Section<'_>,
+    ports: &Ports,
+    nat: Option<&NatConfig>,
+) -> Option<FlowsConfig> {
+    let mut section = root.section(reader, &FLOWS)?;
+    let mut flows = FlowsConfig::default();
+    section.set(reader, &COLLECTORS, &mut flows.collectors);
+    section.set(reader, &BALANCE, &mut flows.balance);
+    section.set(reader, &GSO, &mut flows.gso);
+    flows.store = section.get(reader, &STORE);
+    read_keep(reader, &mut section, &mut flows);
+    read_meter(reader, &mut section, &mut flows);
+    let nat_events = section.read(reader, &NAT_EVENTS);
+    flows.nat_events =
+        nat_events.and_then(|at| nat_events::check(reader, at, nat, !flows.collectors.is_empty()));
+    let warns = flows.collectors.is_empty() && flows.store.is_none();
+    let span = section.finish(reader).unwrap_or_default();
+    if warns {
+        let message = "nobody gets the flow records: they are only shown";
+        reader.warning(ErrorKind::MissingKey, &span, message, "`collectors` or `store`");
+    }
+    let offloads = |port: &PortConfig| port.interface.as_ref().is_some_and(|interface| interface.offload);
+    if ports.configs.iter().any(offloads) {
+        let message = "what the kernel forwards by itself is not metered";
+        reader.error(ErrorKind::Conflict, &span, message, "no port with `offload`, or no [flows]");
+    }
+    Some(flows)
+}
+
+fn collectors(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<String>> {
+    let entries = reader.filled_list(item);
+    let collectors = entries.iter().filter_map(|entry| reader.parse(entry, collector));
+    let collectors: Vec<String> = collectors.map(|collector| collector.value).collect();
+    if collectors.len() > COLLECTORS_MAX {
+        reader.error(ErrorKind::TooMany, &item.span, "too many collectors", "at most 16");
+    }
+    Some(collectors)
+}
+
+fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsConfig) {
+    let mut first = None;
+    let keep = &mut flows.keep;
+    let keys = [(&KEEP, &mut keep.age_s), (&KEEP_BYTES, &mut keep.bytes), (&KEEP_FREE, &mut keep.free)];
+    for (key, value) in keys {
+        if let Some(item) = section.take(key) {
+            *value = key.value(reader, &item);
+            first.get_or_insert((key.name(), item.span));
+        }
+    }
+    if let (None, Some((key, span))) = (&flows.store, first) {
+        let message = format!("`{key}` says what of a store is kept, and there is no store");
+        reader.error(ErrorKind::MissingKey, &span, message, "`store`, the folder where records are kept");
+    }
+}
+
+fn read_meter(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsConfig) {
+    let meter = &mut flows.meter;
+    let timeouts =
+        [(&IDLE_TIMEOUT_S, &mut meter.idle_timeout_ns), (&ACTIVE_TIMEOUT_S, &mut meter.active_timeout_ns)];
+    for (key, timeout_ns) in timeouts {
+        *timeout_ns = section.get(reader, key).map_or(*timeout_ns, |seconds| seconds * SECOND_NS);
+    }
+    section.set(reader, &FLOWS_MAX, &mut meter.flows_max);
+    section.set(reader, &OBSERVATION_DOMAIN, &mut flows.observation_domain);
+    let interval = section.get(reader, &SAMPLE).unwrap_or(1);
+    meter.sampling = match (interval, section.get(reader, &SAMPLING)) {
+        (1, _) => Sampling::All,
+        (interval, Some(true)) => Sampling::Random { interval, seed: 0 },
+        (interval, _) => Sampling::Count { interval },
+    };
+    section.set(reader, &BIFLOW, &mut meter.biflow);
+    section.set(reader, &APPLICATIONS, &mut meter.labeling);
+    section.set(reader, &KEY, &mut meter.key);
+}
+
+fn key_fields(reader: &mut Reader, item: &Item<'_>) -> Option<KeyFields> {
+    let mut fields =
+        KeyFields { ports: false, traffic_class: false, ingress: false, vlan: false, mpls: false };
+    type Place = fn(&mut KeyFields) -> &mut bool;
+    const WORDS: [(&str, Place); 5] = [
+        ("ports", |fields| &mut fields.ports),
+        ("traffic-class", |fields| &mut fields.traffic_class),
+        ("ingress", |fields| &mut fields.ingress),
+        ("vlan", |fields| &mut fields.vlan),
+        ("mpls", |fields| &mut fields.mpls),
+    ];
+    for entry in reader.list(item) {
+        if let Some(place) = reader.word(&entry, &WORDS) {
+            *place(&mut fields) = true;
+        }
+    }
+    Some(fields)
+}
+
+/// `ipfix://host:port` or `kafka://host:port/topic`; what the host is called is found out when it is needed, and so is
+/// what else is said of a topic.
+fn collector(text: &str) -> Result<String, &'static str> {
+    const EXPECTED: &str = "\"ipfix://192.0.2.9:4739\"; also ipfix+tcp://, ipfix+tls://, v9://, v5://; a name or an address, and a port; or \"kafka://192.0.2.9:9092/TOPIC\"";
+    let (scheme, rest) = text.split_once("://").ok_or(EXPECTED)?;
+    if scheme == KAFKA {
+        let (brokers, topic) = rest.split_once('/').ok_or(EXPECTED)?;
+        let has_all = !brokers.is_empty() && !topic.is_empty() && !text.chars().any(char::is_whitespace);
+        return if has_all { Ok(text.to_owned()) } else { Err(EXPECTED) };
+    }
+    let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));
+    let is_choice = |word: &str| ["options=in-domain", "names=variable"].contains(&word);
+    if query.is_some_and(|query| !scheme.starts_with("ipfix") || !query.split('&').all(is_choice)) {
+        return Err(EXPECTED_QUERY);
+    }
+    let (host, port) = place.rsplit_once(':').ok_or(EXPECTED)?;
+    let is_address = !host.is_empty() && !host.chars().any(|c| c.is_whitespace() || c == '/');
+    let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+    if SCHEMES.contains(&scheme) && is_address && is_port { Ok(text.to_owned()) } else { Err(EXPECTED) }
+}

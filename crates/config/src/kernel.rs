@@ -1,0 +1,93 @@
+//! `[kernel]`: whether the forwarding table and the kernel's are kept in step.
+
+use crate::bgp_types::Install;
+use crate::diagnostic::ErrorKind;
+use crate::key::{Differs, Key, Sub, Table, U32};
+use crate::ports::Ports;
+use crate::reader::Reader;
+use crate::section::Section;
+use crate::types::KernelSync;
+
+pub(crate) static KERNEL: Key<Sub> =
+    Key::section("kernel", &TABLE).help("live: [in step with the kernel](kernel-routes.md#kernel-sync)");
+static TABLE: Table = Table::new("kernel", "[kernel]", &[&ROUTES, &NEIGHBORS, &METRIC, &REPAIR_S]);
+
+/// Whether the kernel's are taken over, and whether ours are put there.
+const WAYS: [(&str, (bool, bool)); 4] =
+    [("off", (false, false)), ("import", (true, false)), ("export", (false, true)), ("both", (true, true))];
+
+static ROUTES: Key<(bool, bool)> = Key::word("routes", &WAYS)
+    .otherwise("`\"both\"` where a port has a `mirror` (unless BGP has `install = \"kernel\"`), else `\"off\"`")
+    .restart(Differs::Router(|old, new| {
+        (old.kernel.import, old.kernel.export) != (new.kernel.import, new.kernel.export)
+    }))
+    .help(
+        "`\"import\"`: routes of others in the kernel that lead to ports are used; `\"export\"`: the router's are put \
+         into the kernel; `\"both\"`; `\"off\"`",
+    );
+static NEIGHBORS: Key<(bool, bool)> = Key::word("neighbors", &WAYS)
+    .former("neighbours")
+    .default((false, false))
+    .restart(Differs::Router(|old, new| {
+        let ways = |sync: &KernelSync| (sync.import_neighbors, sync.export_neighbors);
+        ways(&old.kernel) != ways(&new.kernel)
+    }))
+    .help(
+        "`\"import\"`: neighbors that somebody set for good in the kernel are the router's; `\"export\"`: the router's \
+         are put into the kernel's tables of mirrors; `\"both\"`; `\"off\"`",
+    );
+static METRIC: Key<u32> = Key::number("metric", 1..=U32)
+    .default(116)
+    .restart(Differs::Router(|old, new| old.kernel.metric != new.kernel.metric))
+    .help("of the routes put into the kernel");
+static REPAIR_S: Key<u32> = Key::number("repair_s", 1..=86_400)
+    .unit("seconds")
+    .default(60)
+    .restart(Differs::Router(|old, new| old.kernel.repair_s != new.kernel.repair_s))
+    .help("time between two looks for drift");
+
+/// Reads the section. `install` is where BGP's routes go, if there is BGP.
+pub(crate) fn read(
+    reader: &mut Reader,
+    root: &mut Section<'_>,
+    ports: &Ports,
+    install: Option<Install>,
+) -> KernelSync {
+    let mut sync = KernelSync::default();
+    let interfaces = || ports.configs.iter().filter_map(|port| port.interface.as_ref());
+    let has_port =
+        |needs_mirror: bool| interfaces().any(|interface| !needs_mirror || interface.mirror.is_some());
+    // Without routes, programs of the system would reach no farther than the networks of mirrors.
+    let is_needed = has_port(true) && install != Some(Install::Kernel);
+    (sync.import, sync.export) = (is_needed, is_needed);
+    let mut section = root.section_or_empty(reader, &KERNEL);
+    let routes = section.take(&ROUTES);
+    if let Some(item) = &routes {
+        (sync.import, sync.export) = ROUTES.value(reader, item).unwrap_or_default();
+    }
+    let neighbors = section.take(&NEIGHBORS);
+    if let Some(item) = &neighbors {
+        (sync.import_neighbors, sync.export_neighbors) = NEIGHBORS.value(reader, item).unwrap_or_default();
+    }
+    section.set(reader, &METRIC, &mut sync.metric);
+    section.set(reader, &REPAIR_S, &mut sync.repair_s);
+    section.finish(reader);
+    let routes = routes.filter(|_| sync.import || sync.export);
+    let neighbors = neighbors.filter(|_| sync.import_neighbors || sync.export_neighbors);
+    for (item, needs_mirror) in [(&routes, sync.export), (&neighbors, sync.export_neighbors)] {
+        if let Some(item) = item.as_ref().filter(|_| !has_port(needs_mirror)) {
+            let message = "the kernel has no interface that stands for a port";
+            reader.error(ErrorKind::MissingKey, &item.span, message, "a port with `interface` and `mirror`");
+        }
+    }
+    if let Some(routes) = routes.filter(|_| install == Some(Install::Kernel)) {
+        let message = "BGP's routes go into the kernel already";
+        reader.error(
+            ErrorKind::Conflict,
+            &routes.span,
+            message,
+            "install = \"fib\" in [bgp], or no routes in [kernel]",
+        );
+    }
+    sync
+}

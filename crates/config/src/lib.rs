@@ -1,0 +1,207 @@
+//! One configuration file: what it may say, and every way to get it wrong.
+//!
+//! Every key has a row (`key.rs`): its type, range and default, what it is for, and whether a reload can change it. Rows
+//! stand beside the code that reads them, so a new key is a row, a line that reads it into its place, and the code that
+//! uses the value. Places are fields of the data plane's and BGP's own structs wherever these say what was written.
+//!
+//! Reading a configuration has three steps, and each reports everything it finds instead of stopping at
+//! the first mistake:
+//!
+//! 1. **Syntax.** The TOML parser recovers from errors, so several can be reported at once.
+//! 2. **Sections.** Each section reader takes the keys of its table (`section.rs`); what is left over is an unknown key,
+//!    with the nearest known one as a suggestion. Values are checked where they stand.
+//! 3. **Sense.** Names become indices, next hops find their port, prefixes and port ranges are compared
+//!    with each other.
+//!
+//! A [`Diagnostic`] therefore always has a place in the file: line, column, the line itself and a mark
+//! under what is wrong. The result, [`RouterConfig`], is plain data that the router can use
+//! without checking anything again.
+
+mod acl;
+mod bgp;
+mod bgp_neighbors;
+mod bgp_settings;
+mod bgp_types;
+mod control;
+mod diagnostic;
+mod dpdk;
+mod egress;
+mod flows;
+mod interfaces;
+mod items;
+mod kernel;
+mod key;
+mod mask;
+mod nat;
+mod nat_events;
+mod nat_subscribers;
+mod policy;
+mod policy_rules;
+mod policy_sets;
+mod policy_test;
+mod ports;
+mod qos;
+pub mod quantity;
+mod reader;
+mod registry;
+mod reload;
+mod route_file;
+mod route_table;
+mod routing;
+mod section;
+mod text_file;
+mod types;
+mod values;
+mod workers;
+
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+
+use diagnostic::SourceText;
+use reader::Reader;
+use registry::ROOT;
+use section::Section;
+use text_file::read_text;
+
+pub use bgp_types::{BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, OnStop};
+pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
+pub use key::{KeyInfo, SectionInfo, ValueInfo};
+pub use mask::masked;
+pub use ports::LearnedAddress;
+pub use registry::keys;
+pub use reload::{BgpDiff, Refiltered, diff, needs_restart, port_needs_restart};
+pub use types::{
+    AclConfig, Class, ClassIndex, ClassQueue, CodelConfig, DpdkConfig, Driver, FlowsConfig, InterfaceConfig,
+    KeepConfig, KernelSync, NextHop, PORTS_MAX, PortConfig, PortEgress, PortIndex, QosConfig, RouteSources,
+    RouteTarget, RouterConfig, RoutingConfig, StaticNeighbor, SubInterface, TargetIndex, ValidateConfig,
+    WorkersConfig, XdpPlace,
+};
+pub use values::{DSCP_NAMES, ports_text};
+
+impl RouterConfig {
+    /// Reads and checks a configuration file and the route files it names.
+    pub fn load(path: &Path) -> Result<RouterConfig, ConfigErrors> {
+        ConfigSource::read(path)?.config(&[])
+    }
+
+    /// Checks a configuration. `file` is how findings name it; route files are relative to `folder`.
+    pub fn from_text(file: &str, text: &str, folder: &Path) -> Result<RouterConfig, ConfigErrors> {
+        ConfigSource::of_text(file, text, folder).config(&[])
+    }
+}
+
+/// The text of a configuration, for whoever has to make another of it without reading the file again.
+#[derive(Clone, Debug)]
+pub struct ConfigSource {
+    /// How findings name it.
+    file: String,
+    text: String,
+    /// What route files are relative to.
+    folder: PathBuf,
+}
+
+impl ConfigSource {
+    /// A text that is known; the rest as in [`RouterConfig::from_text`].
+    pub fn of_text(file: &str, text: &str, folder: &Path) -> Self {
+        Self { file: file.to_owned(), text: text.to_owned(), folder: folder.to_owned() }
+    }
+
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Self, ConfigErrors> {
+        let file = path.display().to_string();
+        let text = read_text(path).map_err(|what| ConfigErrors {
+            diagnostics: vec![Diagnostic {
+                severity: Severity::Error,
+                kind: ErrorKind::File,
+                message: what,
+                file: file.clone(),
+                line: 0,
+                column: 0,
+                length: 0,
+                text: String::new(),
+                expected: String::new(),
+                help: Some("give the path of a configuration file; examples/ has some".to_owned()),
+            }],
+        })?;
+        Ok(Self { file, text, folder: path.parent().unwrap_or(Path::new("")).to_owned() })
+    }
+
+    /// The configuration, with addresses that programs have given mirrors of ports. What these addresses make wrong is an
+    /// error at the port that has them.
+    pub fn config(&self, learned: &[LearnedAddress]) -> Result<RouterConfig, ConfigErrors> {
+        self.config_in_places(learned, &[])
+    }
+
+    /// The same for a router that runs: ports of these `places` have the numbers of their places, so that what is known of
+    /// a port stays that port's. New ports come behind them; the number of a port that is gone is
+    /// [vacant](PortConfig::is_vacant), and its own again when it comes back.
+    pub fn config_in_places(
+        &self,
+        learned: &[LearnedAddress],
+        places: &[String],
+    ) -> Result<RouterConfig, ConfigErrors> {
+        let Self { file, text, folder } = self;
+        let folder = folder.as_path();
+        let mut reader = Reader::new(SourceText::new(file, text), folder);
+        let (document, errors) = DeTable::parse_recoverable(text);
+        for error in &errors {
+            let span = error.span().unwrap_or(0..0);
+            let (message, expected) = syntax_message(error.message());
+            reader.error(ErrorKind::Syntax, &span, message, expected);
+        }
+        if !errors.is_empty() {
+            // What the parser made of the rest is a guess; findings in a guess would mislead.
+            return Err(ConfigErrors { diagnostics: reader.finish().0 });
+        }
+        let mut root = Section::new(document.get_ref(), &ROOT, ROOT.title.to_owned(), 0..0);
+        let mut ports = ports::Ports::read(&mut reader, &mut root, learned, places);
+        ports::read_static_neighbors(&mut reader, &mut root, &mut ports);
+        let routing = routing::read(&mut reader, &mut root, &ports, folder);
+        let nat = nat::read(&mut reader, &mut root, &ports, &routing);
+        if let Some(nat) = &nat {
+            ports.check_sources_for(nat, &routing);
+        }
+        let acls = acl::read(&mut reader, &mut root, &mut ports);
+        let qos = qos::read(&mut reader, &mut root, &ports);
+        let validate = qos::read_validate(&mut reader, &mut root);
+        let control_socket = control::read(&mut reader, &mut root);
+        let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
+        let dpdk = dpdk::read(&mut reader, &mut root, &ports);
+        let flows = flows::read(&mut reader, &mut root, &ports, nat.as_ref());
+        let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));
+        let workers = workers::read(&mut reader, &mut root);
+        root.finish(&mut reader);
+        let (diagnostics, failed) = reader.finish();
+        if failed {
+            return Err(ConfigErrors { diagnostics });
+        }
+        Ok(RouterConfig {
+            ports: ports.configs,
+            neighbors: ports.neighbors,
+            routing,
+            nat,
+            acls,
+            qos,
+            validate,
+            bgp,
+            kernel,
+            dpdk,
+            flows,
+            workers,
+            control_socket,
+            warnings: diagnostics,
+            text: text.as_str().into(),
+        })
+    }
+}
+
+/// The parser says "what, expected this, that"; a finding keeps the two apart.
+fn syntax_message(message: &str) -> (String, String) {
+    let message = message.trim().replace('\n', ", ");
+    match message.split_once(", expected ") {
+        Some((what, expected)) => (what.to_owned(), expected.to_owned()),
+        None if message.starts_with("duplicate") => (message, "each key once".to_owned()),
+        None => (message, String::new()),
+    }
+}

@@ -1,0 +1,491 @@
+//! `[nat]`: address and port translation for IPv4. `[nat.subscribers]` is in `nat_subscribers.rs`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::ops::{Range, RangeInclusive};
+
+use ipnet::Ipv4Net;
+use thalweg_dataplane::nat::{
+    Filtering, HostLimits, NatConfig, NatProtocol, NatRefusal, NatTimeouts, PortForward, PortSelection,
+};
+
+use crate::diagnostic::ErrorKind;
+use crate::items::port_range;
+use crate::key::{Key, Sub, Table};
+use crate::nat_subscribers::{self, SUBSCRIBERS};
+use crate::ports::Ports;
+use crate::reader::{At, Item, Reader};
+use crate::section::Section;
+use crate::types::{PortIndex, RouteTarget, RoutingConfig};
+use crate::values::{self, ports_text};
+
+pub(crate) static NAT: Key<Sub> = Key::section("nat", &TABLE).help(
+    "translation between inside and outside IPv4 networks; how it behaves is on [its own page](nat.md)",
+);
+static TABLE: Table = Table::new(
+    "nat",
+    "[nat]",
+    &[
+        &OUTSIDE,
+        &INSIDE,
+        &ADDRESSES,
+        &PORTS,
+        &SHARDS,
+        &SESSIONS_MAX,
+        &PORT_SELECTION,
+        &FILTERING,
+        &HAIRPIN,
+        &INBOUND_REFRESH,
+        &HOST_SESSIONS_MAX,
+        &HOST_SESSIONS_PER_SECOND,
+        &DROP_HALF_OPEN,
+        &REFUSAL,
+        &TIMEOUTS,
+        &SUBSCRIBERS,
+        &FORWARDS,
+    ],
+);
+
+static OUTSIDE: Key<()> =
+    Key::raw("outside", "a port").required("\"wan\"").help("the port towards the public network");
+static INSIDE: Key<()> = Key::raw("inside", "a port or a list")
+    .required("[\"lan\"]")
+    .help("the ports whose sources are translated: `[\"office\", \"voice\"]`");
+static ADDRESSES: Key<()> = Key::raw("addresses", "an address or a list of at most 256")
+    .otherwise("the IPv4 addresses of the outside port, those that a DHCP client gives its mirror among them")
+    .help("public addresses");
+static PORTS: Key<RangeInclusive<u16>> = Key::by("ports", "a port or a range", port_range)
+    .default_toml("\"1024-65535\"")
+    .help("public ports for sessions");
+static SHARDS: Key<u16> = Key::number("shards", 1..=256)
+    .otherwise("`64`, or less where ports or blocks are fewer")
+    .help(
+        "pieces that sessions are cut into: a power of two, at most half as many as there are ports, with blocks at most \
+         as many as an address has",
+    );
+static SESSIONS_MAX: Key<u32> =
+    Key::number("sessions_max", 1..=SESSIONS_MOST).default(65_536).help("size of the session table");
+static PORT_SELECTION: Key<PortSelection> = Key::word("port_selection", &PortSelection::NAMES)
+    .default(PortSelection::Preserve)
+    .help("`\"preserve\"`: the inside port if it is free; `\"hash\"`: any of the shard's (RFC 4787 section 4.2)");
+static FILTERING: Key<Filtering> =
+    Key::word("filtering", &Filtering::NAMES).default(Filtering::EndpointIndependent).help(
+        "who may use a session from outside: `\"endpoint-independent\"`: anyone; `\"address-dependent\"`: addresses the \
+         inside host has sent to (RFC 4787 section 5)",
+    );
+static HAIRPIN: Key<bool> =
+    Key::flag("hairpin").default(true).help("inside hosts reach each other through public addresses");
+static INBOUND_REFRESH: Key<bool> = Key::flag("inbound_refresh")
+    .default(false)
+    .help("packets from outside keep a UDP or ICMP session alive too (RFC 4787 REQ-6)");
+static HOST_SESSIONS_MAX: Key<u32> = Key::number("host_sessions_max", 0..=SESSIONS_MOST)
+    .otherwise("a sixteenth of `sessions_max`, at least 64, at most 4096")
+    .help(
+        "sessions that one inside host may have, [about](nat.md#what-one-host-may-take); `0`: no limit. With \
+         `[nat.subscribers]` its `sessions_max` holds instead",
+    );
+static HOST_SESSIONS_PER_SECOND: Key<u32> = Key::number("host_sessions_per_second", 0..=1_000_000)
+    .otherwise("a sixty-fourth of `sessions_max`, at least 100, at most 1000")
+    .help("new sessions that one inside host may make in a second, about; `0`: no limit");
+static DROP_HALF_OPEN: Key<bool> = Key::flag("drop_half_open")
+    .default(true)
+    .help("when the table fills up, half-open TCP sessions live for 30 s at most and make room for others");
+static REFUSAL: Key<NatRefusal> =
+    Key::word("refusal", &NatRefusal::NAMES).default(NatRefusal::HostUnreachable).help(
+        "what a host is told, on live interfaces, whose packet needs a session and gets none: `\"host-unreachable\"` \
+         (ICMP 3/1, RFC 6888 REQ-11b), `\"prohibited\"` (3/13, RFC 5508 REQ-8), `\"silent\"`",
+    );
+
+static TIMEOUTS: Key<Sub> =
+    Key::section("timeouts", &TIMEOUTS_TABLE).help("seconds of idleness after which sessions end");
+static TIMEOUTS_TABLE: Table = Table::new(
+    "nat.timeouts",
+    "[nat.timeouts]",
+    &[&UDP_S, &TCP_ESTABLISHED_S, &TCP_TRANSITORY_S, &TCP_ABORTED_S, &ICMP_S, &OTHER_S],
+);
+
+static UDP_S: Key<u32> =
+    Key::number("udp_s", TIMEOUT_S).unit("seconds").default(300).help("UDP (RFC 4787 section 4.3)");
+static TCP_ESTABLISHED_S: Key<u32> = Key::number("tcp_established_s", TIMEOUT_S)
+    .unit("seconds")
+    .default(7440)
+    .help("established TCP (RFC 5382 section 5)");
+static TCP_TRANSITORY_S: Key<u32> = Key::number("tcp_transitory_s", TIMEOUT_S)
+    .unit("seconds")
+    .default(240)
+    .help("TCP being opened or closed (RFC 5382 section 5)");
+static TCP_ABORTED_S: Key<u32> = Key::number("tcp_aborted_s", TIMEOUT_S).unit("seconds").default(10).help(
+    "TCP that was refused or reset, [beyond doubt](nat.md#what-one-host-may-take); at most `tcp_transitory_s`",
+);
+static ICMP_S: Key<u32> =
+    Key::number("icmp_s", TIMEOUT_S).unit("seconds").default(60).help("ICMP queries (RFC 5508 section 3.2)");
+static OTHER_S: Key<u32> = Key::number("other_s", TIMEOUT_S)
+    .unit("seconds")
+    .default(600)
+    .help("protocols without ports: GRE, ESP, SCTP and all others");
+
+static FORWARDS: Key<Sub> =
+    Key::sections("forwards", &FORWARDS_TABLE).help("public ports that lead to inside hosts for good");
+static FORWARDS_TABLE: Table = Table::new(
+    "nat.forwards",
+    "[[nat.forwards]]",
+    &[&FORWARD_PROTOCOL, &FORWARD_PORT, &FORWARD_ADDRESS, &FORWARD_TO],
+);
+
+static FORWARD_PROTOCOL: Key<NatProtocol> =
+    Key::word("protocol", &[("tcp", NatProtocol::Tcp), ("udp", NatProtocol::Udp)])
+        .required("\"tcp\"")
+        .help("transport protocol");
+static FORWARD_PORT: Key<RangeInclusive<u16>> = Key::by("port", "a port or a range", port_range)
+    .required("8080")
+    .help("public port, or a range `\"8080-8090\"`");
+static FORWARD_ADDRESS: Key<Ipv4Addr> = Key::text("address", "an IPv4 address", values::address_v4)
+    .otherwise("the first one")
+    .help("public address");
+static FORWARD_TO: Key<SocketAddrV4> = Key::text("to", "an IPv4 address and port", values::socket_v4)
+    .required("\"192.168.1.10:80\"")
+    .help("inside host and its port, the first of a range: `\"192.168.1.10:80\"`");
+
+const SHARDS_DEFAULT: u16 = 64;
+const ADDRESSES_MAX: usize = 256;
+const SESSIONS_MOST: u64 = 1 << 24;
+/// To a week: longer timeouts are mistakes.
+const TIMEOUT_S: RangeInclusive<u64> = 1..=7 * 24 * 3600;
+
+/// Reads `[nat]`; `None` if it is not there or has no use because of mistakes.
+pub(crate) fn read(
+    reader: &mut Reader,
+    root: &mut Section<'_>,
+    ports: &Ports,
+    routing: &RoutingConfig,
+) -> Option<NatConfig> {
+    let mut section = root.section(reader, &NAT)?;
+    let outside = section.take(&OUTSIDE).and_then(|item| ports.named(reader, &item));
+    let inside = read_inside(reader, &mut section, ports, outside);
+    let addresses = read_addresses(reader, &mut section, ports, outside, &inside);
+    let span = section.span.clone();
+    let range = section.read(reader, &PORTS);
+    let range = range.or_else(|| Some(At { value: PORTS.default_value(reader)?, span }))?;
+    let subscribers = nat_subscribers::read(reader, &mut section, &range, addresses.len());
+    let mut nat = NatConfig { inside_ports: inside, ..NatConfig::default() };
+    nat.shards = read_shards(reader, &mut section, &range, subscribers.as_ref());
+    nat.sessions_max = read_sessions_max(reader, &mut section, &range.value, addresses.len());
+    nat.hosts = read_hosts(reader, &mut section, nat.sessions_max);
+    section.set(reader, &PORT_SELECTION, &mut nat.port_selection);
+    section.set(reader, &FILTERING, &mut nat.filtering);
+    section.set(reader, &HAIRPIN, &mut nat.hairpin);
+    section.set(reader, &INBOUND_REFRESH, &mut nat.inbound_refresh);
+    section.set(reader, &REFUSAL, &mut nat.refusal);
+    read_timeouts(reader, &mut section, &mut nat.timeouts);
+    nat.forwards = read_forwards(reader, &mut section, ports, outside, &addresses);
+    section.finish(reader);
+    nat.outside_port = outside?;
+    nat.untranslated = inside_networks(&nat.inside_ports, routing);
+    (nat.public_addresses, nat.port_range) = (addresses, range.value);
+    nat.subscribers = subscribers.map(|subscribers| subscribers.config);
+    Some(nat)
+}
+
+/// Networks that packets from inside reach untranslated: those whose every path leads to an inside port. In order, and
+/// none in another.
+fn inside_networks(inside: &[PortIndex], routing: &RoutingConfig) -> Vec<Ipv4Net> {
+    fn is_inside(target: &RouteTarget, inside: &[PortIndex]) -> bool {
+        match target {
+            RouteTarget::Forward(hops) => hops.iter().all(|hop| inside.contains(&hop.port)),
+            RouteTarget::Local(port) => inside.contains(port),
+            RouteTarget::Blackhole | RouteTarget::Unreachable => false,
+            RouteTarget::Ranked(tiers) => tiers.iter().all(|tier| is_inside(tier, inside)),
+        }
+    }
+    let targets: Vec<bool> = routing.targets.iter().map(|target| is_inside(target, inside)).collect();
+    let routes = routing.v4.iter().filter(|(_, target)| targets.get(*target as usize) == Some(&true));
+    Ipv4Net::aggregate(&routes.map(|(net, _)| *net).collect())
+}
+
+fn read_inside(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    ports: &Ports,
+    outside: Option<PortIndex>,
+) -> Vec<PortIndex> {
+    let mut inside = Vec::new();
+    let Some(item) = section.take(&INSIDE) else { return inside };
+    for entry in reader.filled_list(&item) {
+        let Some(port) = ports.named(reader, &entry) else { continue };
+        if Some(port) == outside {
+            let message = format!("port {} is both outside and inside", ports.name(port));
+            reader.error(ErrorKind::Conflict, &entry.span, message, "a port other than the outside one");
+        } else if inside.contains(&port) {
+            let message = format!("port {} is given twice", ports.name(port));
+            reader.error(ErrorKind::Duplicate, &entry.span, message, "each port once");
+        } else {
+            inside.push(port);
+        }
+    }
+    inside
+}
+
+fn read_addresses(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    ports: &Ports,
+    outside: Option<PortIndex>,
+    inside: &[PortIndex],
+) -> Vec<Ipv4Addr> {
+    let mut addresses = Vec::new();
+    let Some(item) = section.take(&ADDRESSES) else {
+        addresses.extend(outside.iter().flat_map(|port| own_v4(ports, *port)));
+        let pending = outside.filter(|_| addresses.is_empty()).and_then(|port| mirror_of(ports, port));
+        if let Some((port, mirror)) = pending {
+            let message =
+                format!("port {port} has no IPv4 address: NAT waits for one on its mirror {mirror}");
+            let expected = "a DHCP client there, or `addresses` of the port";
+            reader.warning(ErrorKind::MissingKey, &section.span.clone(), message, expected);
+        } else if let (true, Some(outside)) = (addresses.is_empty(), outside) {
+            let message = format!("no public address: port {} has no IPv4 address", ports.name(outside));
+            reader.error(ErrorKind::MissingKey, &section.span.clone(), message, "`addresses = [\"...\"]`");
+        }
+        return addresses;
+    };
+    for entry in reader.filled_list(&item) {
+        let Some(at) = reader.parse(&entry, values::address_v4) else { continue };
+        let address = at.value;
+        if let Some(why) = ports.nobodys(IpAddr::V4(address)) {
+            let message = format!("public address {why}");
+            reader.error(ErrorKind::BadValue, &at.span, message, "a unicast address");
+            continue;
+        }
+        if !values::is_unicast(IpAddr::V4(address)) {
+            let message = format!("{address} cannot be a public address");
+            reader.error(ErrorKind::BadValue, &at.span, message, "a unicast address");
+            continue;
+        }
+        if addresses.contains(&address) {
+            let message = format!("public address {address} is given twice");
+            reader.error(ErrorKind::Duplicate, &at.span, message, "each address once");
+            continue;
+        }
+        if addresses.len() >= ADDRESSES_MAX {
+            let expected = format!("at most {ADDRESSES_MAX}");
+            reader.error(ErrorKind::TooMany, &at.span, "too many public addresses", expected);
+            break;
+        }
+        addresses.push(address);
+        let owner = ports.owner(IpAddr::V4(address));
+        if let Some(port) = owner.filter(|port| inside.contains(port)) {
+            let message = format!("public address {address} belongs to the inside port {}", ports.name(port));
+            reader.error(ErrorKind::Conflict, &at.span, message, "an address of the outside network");
+        } else if let Some(port) = ports.connected(IpAddr::V4(address)).filter(|port| inside.contains(port)) {
+            let message =
+                format!("public address {address} is in the network of the inside port {}", ports.name(port));
+            reader.error(ErrorKind::Conflict, &at.span, message, "an address of the outside network");
+        } else if let Some(outside) = outside.filter(|port| owner != Some(*port)) {
+            let message =
+                format!("public address {address} is not an address of port {}", ports.name(outside));
+            let finding =
+                reader.warning(ErrorKind::NotConnected, &at.span, message, "an address of the outside port");
+            finding.help = Some("fine if the next router has a route to it through this one".to_owned());
+        }
+    }
+    addresses
+}
+
+/// A port's name and its mirror, where a DHCP client may work.
+fn mirror_of(ports: &Ports, port: PortIndex) -> Option<(&str, &str)> {
+    let config = ports.configs.get(usize::from(port))?;
+    Some((&config.name, config.interface.as_ref()?.mirror.as_deref()?))
+}
+
+fn own_v4(ports: &Ports, port: PortIndex) -> impl Iterator<Item = Ipv4Addr> {
+    ports.addresses.iter().filter(move |(p, _)| *p == port).filter_map(|(_, net)| match net.value.addr() {
+        IpAddr::V4(v4) => Some(v4),
+        IpAddr::V6(_) => None,
+    })
+}
+
+/// A shard owns pairs of ports (RFC 4787 REQ-4 keeps the parity of a port), so it needs two at least; or blocks of
+/// subscribers, of which it needs one on each address.
+fn read_shards(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    range: &At<RangeInclusive<u16>>,
+    subscribers: Option<&nat_subscribers::Read>,
+) -> u16 {
+    let pairs = values::count(&range.value) / 2;
+    if pairs == 0 {
+        let message = "one public port is too few".to_owned();
+        reader.error(ErrorKind::BadValue, &range.span, message, "at least two ports");
+    }
+    let Some(At { value: shards, span }) = section.read(reader, &SHARDS) else {
+        let default = SHARDS_DEFAULT.min(1 << pairs.clamp(1, 256).ilog2());
+        return subscribers.map_or(default, |subscribers| subscribers.shards_default());
+    };
+    if !shards.is_power_of_two() {
+        let message = format!("{shards} shards cannot be told apart by bits of a hash");
+        reader.error(ErrorKind::BadValue, &span, message, "a power of two from 1 to 256");
+    } else if u32::from(shards) > pairs.max(1) {
+        let message = format!("{shards} shards cannot share {} public ports", values::count(&range.value));
+        reader.error(ErrorKind::Conflict, &span, message, "at most one shard for every two ports");
+    } else if let Some(subscribers) = subscribers.filter(|s| u32::from(shards) > s.blocks.max(1)) {
+        let message = format!("{shards} shards cannot share {} blocks of ports", subscribers.blocks);
+        reader.error(ErrorKind::Conflict, &span, message, "at most one shard for every block");
+    }
+    shards
+}
+
+fn read_sessions_max(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    range: &RangeInclusive<u16>,
+    addresses: usize,
+) -> u32 {
+    let Some(At { value: sessions, span }) = section.read(reader, &SESSIONS_MAX) else {
+        return SESSIONS_MAX.default_value(reader).unwrap_or_default();
+    };
+    // TCP, UDP and ICMP have port spaces of their own.
+    let mappings = 3 * u64::from(values::count(range)) * addresses as u64;
+    if u64::from(sessions) > mappings && addresses > 0 {
+        let message = format!("{sessions} sessions are more than {mappings} public ports can carry");
+        let expected = "at most addresses x ports x 3 protocols";
+        reader.warning(ErrorKind::TooMany, &span, message, expected);
+    }
+    sessions
+}
+
+/// What one inside host may take.
+fn read_hosts(reader: &mut Reader, section: &mut Section<'_>, sessions_max: u32) -> HostLimits {
+    let mut limits = HostLimits::fair(sessions_max);
+    for (key, limit) in [
+        (&HOST_SESSIONS_MAX, &mut limits.sessions_max),
+        (&HOST_SESSIONS_PER_SECOND, &mut limits.new_per_second),
+    ] {
+        *limit = section.get(reader, key).map_or(*limit, |most| (most > 0).then_some(most));
+    }
+    section.set(reader, &DROP_HALF_OPEN, &mut limits.drops_half_open);
+    limits
+}
+
+fn read_timeouts(reader: &mut Reader, nat: &mut Section<'_>, timeouts: &mut NatTimeouts) {
+    let mut section = nat.section_or_empty(reader, &TIMEOUTS);
+    let rows: [(&'static Key<u32>, &mut u32, u32, &str); 6] = [
+        (&UDP_S, &mut timeouts.udp_s, 120, "RFC 4787 section 4.3"),
+        (&TCP_ESTABLISHED_S, &mut timeouts.tcp_established_s, 7440, "RFC 5382 section 5"),
+        (&TCP_TRANSITORY_S, &mut timeouts.tcp_transitory_s, 240, "RFC 5382 section 5"),
+        (&TCP_ABORTED_S, &mut timeouts.tcp_aborted_s, 1, ""),
+        (&ICMP_S, &mut timeouts.icmp_s, 60, "RFC 5508 section 3.2"),
+        (&OTHER_S, &mut timeouts.bare_s, 30, "keepalives of tunnels"),
+    ];
+    for (key, timeout, least, source) in rows {
+        let given = section.read(reader, key);
+        *timeout = given.as_ref().map(|at| at.value).or(key.default_value(reader)).unwrap_or(*timeout);
+        if let Some(At { span, .. }) = given.filter(|at| at.value < least) {
+            let message = format!("{} is shorter than hosts rely on", key.name());
+            let expected = format!("at least {least} ({source})");
+            reader.warning(ErrorKind::BadValue, &span, message, expected);
+        }
+    }
+    section.finish(reader);
+}
+
+fn read_forwards(
+    reader: &mut Reader,
+    nat: &mut Section<'_>,
+    ports: &Ports,
+    outside: Option<PortIndex>,
+    addresses: &[Ipv4Addr],
+) -> Vec<PortForward> {
+    let mut forwards: Vec<(PortForward, Range<usize>)> = Vec::new();
+    for mut section in nat.sections(reader, &FORWARDS) {
+        let protocol = section.read(reader, &FORWARD_PROTOCOL).map(|at| at.value);
+        let range = section.read(reader, &FORWARD_PORT);
+        let address = match section.take(&FORWARD_ADDRESS) {
+            Some(item) => read_forward_address(reader, &item, addresses),
+            None => (!addresses.is_empty()).then_some(0),
+        };
+        let to = section.read(reader, &FORWARD_TO);
+        section.finish(reader);
+        let (Some(protocol), Some(range), Some(public_address), Some(to)) = (protocol, range, address, to)
+        else {
+            continue;
+        };
+        let count = values::count(&range.value);
+        if u32::from(to.value.port()) + count > 65_536 {
+            let message = format!("{count} ports from {} on end beyond 65535", to.value.port());
+            let expected = format!("a first port of at most {}", 65_536 - count);
+            reader.error(ErrorKind::BadValue, &to.span, message, expected);
+            continue;
+        }
+        let forward = PortForward {
+            protocol,
+            public_address,
+            public_port: *range.value.start(),
+            inside_address: *to.value.ip(),
+            inside_port: to.value.port(),
+            count: count as u16,
+        };
+        if leads_inside(reader, ports, outside, addresses, &to)
+            && is_new(reader, &forwards, &forward, (&range, &to))
+        {
+            forwards.push((forward, range.span));
+        }
+    }
+    forwards.into_iter().map(|(forward, _)| forward).collect()
+}
+
+/// Whether a port forward leads to an inside host; why not is reported.
+fn leads_inside(
+    reader: &mut Reader,
+    ports: &Ports,
+    outside: Option<PortIndex>,
+    addresses: &[Ipv4Addr],
+    to: &At<SocketAddrV4>,
+) -> bool {
+    let inside = IpAddr::V4(*to.value.ip());
+    let leads_out = outside.is_some() && ports.connected(inside) == outside;
+    let (kind, message) = if !values::is_unicast(inside) || leads_out || addresses.contains(to.value.ip()) {
+        (ErrorKind::Conflict, format!("port forward to {inside}, which is not inside"))
+    } else if let Some(port) = ports.owner(inside) {
+        let port = ports.name(port);
+        (ErrorKind::Conflict, format!("port forward to {inside}, the router's own address on port {port}"))
+    } else if let Some(why) = ports.nobodys(inside) {
+        (ErrorKind::BadValue, format!("port forward: {why}"))
+    } else {
+        return true;
+    };
+    reader.error(kind, &to.span, message, "an inside host");
+    false
+}
+
+/// Whether a port forward shares its ports with none before it; with which is reported.
+fn is_new(
+    reader: &mut Reader,
+    forwards: &[(PortForward, Range<usize>)],
+    forward: &PortForward,
+    (range, to): (&At<RangeInclusive<u16>>, &At<SocketAddrV4>),
+) -> bool {
+    if let Some((other, first)) = forwards.iter().find(|(other, _)| other.shares_public_port(forward)) {
+        let message = format!("public port {} is forwarded twice", ports_text(&range.value));
+        let other = ports_text(&other.public_ports());
+        let expected = format!("ports other than {other} of {}", reader.line(first));
+        reader.error(ErrorKind::Overlap, &range.span, message, expected);
+        return false;
+    }
+    if let Some((_, first)) = forwards.iter().find(|(other, _)| other.shares_inside_port(forward)) {
+        let message = format!("two port forwards lead to {}", to.value);
+        let expected = format!("an inside port other than that of {}", reader.line(first));
+        let finding = reader.error(ErrorKind::Overlap, &to.span, message, expected);
+        finding.help = Some("an inside host's port has one public port (RFC 4787 REQ-1)".to_owned());
+        return false;
+    }
+    true
+}
+
+/// The place of a public address among all.
+fn read_forward_address(reader: &mut Reader, item: &Item<'_>, addresses: &[Ipv4Addr]) -> Option<usize> {
+    let address = FORWARD_ADDRESS.value(reader, item)?;
+    let place = addresses.iter().position(|known| *known == address);
+    if place.is_none() {
+        let message = format!("{address} is none of the public addresses");
+        reader.error(ErrorKind::UnknownName, &item.span, message, "one of [nat] addresses");
+    }
+    place
+}

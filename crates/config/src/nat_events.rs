@@ -1,0 +1,48 @@
+//! `nat_events` of `[flows]`: what collectors are told of address translation.
+
+use thalweg_dataplane::nat::{BlockAllocation, Filtering, NatConfig, NatLogging};
+
+use crate::diagnostic::ErrorKind;
+use crate::reader::{At, Reader};
+
+/// Checks the key against what is translated and who would be told.
+pub(crate) fn check(
+    reader: &mut Reader,
+    at: At<Option<NatLogging>>,
+    nat: Option<&NatConfig>,
+    has_collectors: bool,
+) -> Option<NatLogging> {
+    let (logging, span) = (at.value?, at.span);
+    let Some(nat) = nat else {
+        let message = "nothing is translated: there are no events of NAT";
+        // A reload may take [nat] away, and leave who is told what as it was.
+        reader.warning(ErrorKind::Conflict, &span, message, "a section [nat], or \"off\"");
+        return Some(logging);
+    };
+    match (logging, nat.filtering, nat.subscribers.as_ref().map(|subscribers| &subscribers.allocation)) {
+        (NatLogging::Sessions, Filtering::AddressDependent, _) => {
+            let message =
+                "with address-dependent filtering NAT does not keep whom a session's first packet went to";
+            reader.error(ErrorKind::Conflict, &span, message, "\"bindings\" or \"blocks\"");
+        }
+        (NatLogging::Blocks, _, None) => {
+            let message = "there are no blocks of ports";
+            reader.error(
+                ErrorKind::Conflict,
+                &span,
+                message,
+                "[nat.subscribers], \"sessions\" or \"bindings\"",
+            );
+        }
+        (NatLogging::Blocks, _, Some(BlockAllocation::Deterministic(_))) => {
+            let message = "blocks follow from the configuration: only limits and exhausted ports are told";
+            reader.warning(ErrorKind::Conflict, &span, message, "\"off\" for no log at all");
+        }
+        _ => {}
+    }
+    if !has_collectors {
+        let message = "nobody is told of NAT's events: the dataset does not keep them";
+        reader.warning(ErrorKind::MissingKey, &span, message, "`collectors`");
+    }
+    Some(logging)
+}

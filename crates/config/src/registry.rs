@@ -1,0 +1,70 @@
+//! All tables of keys: what the reference and `thalweg config keys` show.
+
+use crate::key::{SectionInfo, Table};
+use crate::{acl, bgp, control, dpdk, flows, kernel, nat, policy, ports, qos, routing, workers};
+
+/// The sections.
+pub(crate) static ROOT: Table = Table::new(
+    "",
+    "the configuration",
+    &[
+        &ports::PORTS,
+        &kernel::KERNEL,
+        &workers::WORKERS,
+        &dpdk::DPDK,
+        &flows::FLOWS,
+        &ports::NEIGHBORS,
+        &routing::ROUTING,
+        &routing::ROUTES,
+        &nat::NAT,
+        &acl::ACL,
+        &qos::QOS,
+        &qos::VALIDATE,
+        &bgp::BGP,
+        &policy::POLICY,
+        &control::CONTROL,
+    ],
+);
+
+/// Every table once: each before the sections that begin in it, and keys that sections share behind them.
+pub(crate) fn tables() -> Vec<&'static Table> {
+    let mut all = Vec::new();
+    collect(&ROOT, &mut all);
+    all
+}
+
+fn collect(table: &'static Table, all: &mut Vec<&'static Table>) {
+    if all.iter().any(|known| known.name == table.name) {
+        return;
+    }
+    all.push(table);
+    let begun = table.rows.iter().filter_map(|row| row.table());
+    for table in begun.chain(table.shared) {
+        collect(table, all);
+    }
+}
+
+/// Every key that a configuration may have, section by section.
+pub fn keys() -> Vec<SectionInfo> {
+    tables().into_iter().map(Table::info).collect()
+}
+
+impl SectionInfo {
+    /// The table of the section as `docs/configuration.md` has it.
+    pub fn markdown(&self) -> String {
+        let tells_reload = self.keys.iter().any(|key| key.reload != "live");
+        let mut header = vec!["key", "meaning", "value", "default"];
+        header.extend(tells_reload.then_some("reload"));
+        let mut text = format!("| {} |\n|{}\n", header.join(" | "), "---|".repeat(header.len()));
+        for key in &self.keys {
+            let name = match key.former {
+                Some(former) => format!("`{}` (formerly `{former}`)", key.key),
+                None => format!("`{}`", key.key),
+            };
+            let mut cells = vec![name, key.help.to_owned(), key.value.markdown(), key.default_words()];
+            cells.extend(tells_reload.then(|| key.reload_words().to_owned()));
+            text += &format!("| {} |\n", cells.join(" | "));
+        }
+        text
+    }
+}

@@ -1,0 +1,71 @@
+//! The table of routes while sections and files are read.
+
+use std::collections::HashMap;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use crate::types::{RouteSources, RouteTarget, RoutingConfig, TargetIndex};
+
+/// Routes in all files at most: eight times the Internet's table of 2026, and 200 MB of memory.
+pub(crate) const ROUTES_MAX: usize = 1 << 23;
+
+/// The table under construction: routes in order of precedence, the best last.
+#[derive(Default)]
+pub(crate) struct RouteTable {
+    pub(crate) v4: Vec<(Ipv4Net, TargetIndex)>,
+    pub(crate) v6: Vec<(Ipv6Net, TargetIndex)>,
+    targets: Vec<RouteTarget>,
+    index: HashMap<RouteTarget, TargetIndex>,
+}
+
+impl RouteTable {
+    /// The number of a target, the same for equal ones.
+    pub(crate) fn target(&mut self, target: RouteTarget) -> TargetIndex {
+        if let Some(index) = self.index.get(&target) {
+            return *index;
+        }
+        let index = self.targets.len() as TargetIndex;
+        self.targets.push(target.clone());
+        self.index.insert(target, index);
+        index
+    }
+
+    pub(crate) fn push(&mut self, prefix: IpNet, target: RouteTarget) {
+        let target = self.target(target);
+        match prefix {
+            IpNet::V4(net) => self.v4.push((net, target)),
+            IpNet::V6(net) => self.v6.push((net, target)),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.v4.len() + self.v6.len()
+    }
+
+    /// Sorts, keeps the last of equal prefixes, and drops targets that nothing leads to any more.
+    pub(crate) fn finish(mut self, mut sources: RouteSources) -> RoutingConfig {
+        let before = self.len();
+        keep_last(&mut self.v4, |net| (u32::from(net.addr()), net.prefix_len()));
+        keep_last(&mut self.v6, |net| (u128::from(net.addr()), net.prefix_len()));
+        sources.replaced = before - self.len();
+        let mut renumbered: Vec<Option<TargetIndex>> = vec![None; self.targets.len()];
+        let mut targets = Vec::new();
+        let all = self.v4.iter_mut().map(|(_, t)| t).chain(self.v6.iter_mut().map(|(_, t)| t));
+        for target in all {
+            let old = *target as usize;
+            *target = *renumbered[old].get_or_insert_with(|| {
+                targets.push(self.targets[old].clone());
+                (targets.len() - 1) as TargetIndex
+            });
+        }
+        RoutingConfig { v4: self.v4, v6: self.v6, targets, sources }
+    }
+}
+
+/// Stable, so the last of equals is the one pushed last.
+fn keep_last<N: Copy, K: Ord>(routes: &mut Vec<(N, TargetIndex)>, key: impl Fn(&N) -> K) {
+    routes.sort_by_key(|(net, _)| key(net));
+    routes.reverse();
+    routes.dedup_by_key(|(net, _)| key(net));
+    routes.reverse();
+}

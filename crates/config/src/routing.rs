@@ -1,0 +1,310 @@
+//! `[routing]` and `[[routes]]`, and the whole table of routes.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::path::Path;
+
+use ipnet::IpNet;
+
+use crate::diagnostic::ErrorKind;
+use crate::key::{Key, Sub, Table, U32};
+use crate::ports::{Ports, is_link_local};
+use crate::reader::{At, Reader};
+use crate::route_file::{self, RouteFileContext};
+use crate::route_table::RouteTable;
+use crate::section::Section;
+use crate::types::{NextHop, PortIndex, RouteSources, RouteTarget, RoutingConfig};
+use crate::values;
+
+pub(crate) static ROUTING: Key<Sub> =
+    Key::section("routing", &ROUTING_TABLE).help("route files, for tables that are too large for this one");
+static ROUTING_TABLE: Table = Table::new("routing", "[routing]", &[&FILES, &DEFAULT_NEXT_HOPS]);
+
+static FILES: Key<()> = Key::raw("files", "a path or a list").help("route files, relative to this one");
+static DEFAULT_NEXT_HOPS: Key<()> = Key::raw("default_next_hops", "an address or a list").help(
+    "next hops for lines with only a prefix: the i-th line of a family takes the i-th address of that family, beginning \
+     again after the last",
+);
+
+pub(crate) static ROUTES: Key<Sub> = Key::sections("routes", &ROUTE_TABLE).help("static routes");
+static ROUTE_TABLE: Table =
+    Table::new("routes", "[[routes]]", &[&PREFIX, &VIA, &PORT, &ONLINK, &ACTION, &METRIC]);
+
+static PREFIX: Key<IpNet> = Key::text("prefix", "a prefix", values::prefix)
+    .required("\"0.0.0.0/0\"")
+    .help("`\"0.0.0.0/0\"`, without bits set beyond its length");
+static VIA: Key<()> = Key::raw("via", "an address or a list of at most 64")
+    .help("next hop, or several for ECMP by flow hash: `[\"203.0.113.1\", \"203.0.113.5\"]`");
+static PORT: Key<()> = Key::raw("port", "a port")
+    .otherwise("where the next hop is connected")
+    .help("alone: on-link; with `via`: the port the next hop is on");
+static ONLINK: Key<bool> = Key::flag("onlink").default(false).help(
+    "with `via` and `port`: the next hop is on the port's link though none of its networks holds it. For hosts of providers \
+     that give an address as a /32: the router asks for the gateway by ARP all the same, and answers whoever asks for its \
+     own address there",
+);
+static ACTION: Key<bool> = Key::word("action", &[("blackhole", true), ("unreachable", false)])
+    .help("instead of `via` and `port`: discard packets silently, or as unreachable");
+static METRIC: Key<u32> = Key::number("metric", 0..=U32).default(0).help(
+    "a prefix may have several routes with different metrics: the lowest whose link is up and whose next hop answers counts, \
+     and takes back what it had when it works again",
+);
+
+/// Next hops of one ECMP route at most.
+const ECMP_MAX: usize = 64;
+
+/// Reads everything about routes, files included.
+pub(crate) fn read(
+    reader: &mut Reader,
+    root: &mut Section<'_>,
+    ports: &Ports,
+    folder: &Path,
+) -> RoutingConfig {
+    let mut table = RouteTable::default();
+    let mut sources = RouteSources::default();
+    if let Some(section) = root.section(reader, &ROUTING) {
+        read_files(reader, section, ports, folder, &mut table);
+    }
+    sources.files = table.len();
+    read_routes(reader, root, ports, &mut table);
+    sources.configured = table.len() - sources.files;
+    for (port, net) in &ports.addresses {
+        if !is_link_local(net.value.addr()) {
+            table.push(net.value.trunc(), RouteTarget::Forward(vec![NextHop { port: *port, gateway: None }]));
+            sources.connected += 1;
+        }
+    }
+    for (port, net) in &ports.addresses {
+        table.push(IpNet::from(net.value.addr()), RouteTarget::Local(*port));
+        sources.local += 1;
+    }
+    table.finish(sources)
+}
+
+fn read_files(
+    reader: &mut Reader,
+    mut section: Section<'_>,
+    ports: &Ports,
+    folder: &Path,
+    table: &mut RouteTable,
+) {
+    let files = section.take(&FILES);
+    let mut context = RouteFileContext { ports, default_v4: Vec::new(), default_v6: Vec::new() };
+    if let Some(item) = section.take(&DEFAULT_NEXT_HOPS) {
+        for entry in reader.filled_list(&item) {
+            let Some(at) = reader.parse(&entry, values::address) else { continue };
+            match ports.next_hop(at.value, None) {
+                Ok(next_hop) => {
+                    warn_without_mac(reader, ports, next_hop, &at.span);
+                    let target = table.target(RouteTarget::Forward(vec![next_hop]));
+                    let family =
+                        if at.value.is_ipv4() { &mut context.default_v4 } else { &mut context.default_v6 };
+                    family.push(target);
+                }
+                Err((message, expected)) => {
+                    reader.error(ErrorKind::NotConnected, &at.span, message, expected);
+                }
+            }
+        }
+    }
+    section.finish(reader);
+    let Some(files) = files else { return };
+    for entry in reader.list(&files) {
+        let Some(name) = reader.string(&entry, "the path of a route file") else { continue };
+        let path = folder.join(name);
+        for mut finding in route_file::load(&path, &context, table) {
+            if finding.line == 0 {
+                // The file itself is the trouble: point at where it is named.
+                let at = reader.error(ErrorKind::File, &entry.span, finding.message, "a readable route file");
+                at.help = Some(format!("paths are relative to the configuration: {}", path.display()));
+            } else {
+                finding.file = path.display().to_string();
+                reader.push(entry.span.start, finding);
+            }
+        }
+    }
+}
+
+fn read_routes(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports, table: &mut RouteTable) {
+    let mut all: BTreeMap<IpNet, BTreeMap<u32, (RouteTarget, Range<usize>)>> = BTreeMap::new();
+    for mut section in root.sections(reader, &ROUTES) {
+        let prefix = section.read(reader, &PREFIX);
+        let target = read_target(reader, &mut section, ports, prefix.as_ref().map(|at| at.value));
+        let metric = match section.take(&METRIC) {
+            Some(item) => METRIC.value(reader, &item),
+            None => METRIC.default_value(reader),
+        };
+        section.finish(reader);
+        let (Some(prefix), Some(target), Some(metric)) = (prefix, target, metric) else { continue };
+        let routes = all.entry(prefix.value).or_default();
+        if let Some((_, first)) = routes.get(&metric) {
+            let message = format!("prefix {} has two routes of metric {metric}", prefix.value);
+            let expected = format!("each prefix once, or different metrics; see {}", reader.line(first));
+            let finding = reader.error(ErrorKind::Duplicate, &prefix.span, message, expected);
+            let help =
+                "several next hops at a time: `via = [\"A\", \"B\"]`; one that stands by: a higher `metric`";
+            finding.help = Some(help.to_owned());
+            continue;
+        }
+        if let Some((port, net)) = ports.addresses.iter().find(|(_, net)| net.value.trunc() == prefix.value) {
+            let message = format!("prefix {} is connected to port {}", prefix.value, ports.name(*port));
+            let expected = format!("a prefix that no port is connected to; see {}", reader.line(&net.span));
+            reader.error(ErrorKind::Conflict, &prefix.span, message, expected);
+        }
+        check_prefix(reader, ports, &prefix);
+        routes.insert(metric, (target, prefix.span));
+    }
+    for (prefix, routes) in all {
+        let mut targets: Vec<_> = routes.into_values().map(|(target, _)| target).collect();
+        match targets.len() {
+            1 => targets.drain(..).for_each(|target| table.push(prefix, target)),
+            _ => table.push(prefix, RouteTarget::Ranked(targets)),
+        }
+    }
+}
+
+fn read_target(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    ports: &Ports,
+    prefix: Option<IpNet>,
+) -> Option<RouteTarget> {
+    let via = section.take(&VIA);
+    let port = section.take(&PORT);
+    let action = section.take(&ACTION);
+    let onlink = section.take(&ONLINK);
+    let is_onlink = onlink.as_ref().and_then(|item| ONLINK.value(reader, item)).unwrap_or(false);
+    if let Some(onlink) = onlink.filter(|_| is_onlink && (via.is_none() || port.is_none())) {
+        let message = "`onlink` says that a next hop is on a port's link, and one of the two is missing";
+        reader.error(ErrorKind::MissingKey, &onlink.span, message, "`via` and `port` beside it");
+        return None;
+    }
+    if let Some(action) = action {
+        if let Some(other) = via.as_ref().or(port.as_ref()) {
+            let message = format!("a route has `action` or `{}`, not both", other.key);
+            reader.error(ErrorKind::Conflict, &other.span, message, "either of them alone");
+        }
+        let is_silent = ACTION.value(reader, &action)?;
+        return Some(if is_silent { RouteTarget::Blackhole } else { RouteTarget::Unreachable });
+    }
+    let port = match port {
+        Some(item) => Some(ports.named(reader, &item)?),
+        None => None,
+    };
+    match (via, port) {
+        (None, Some(port)) => Some(RouteTarget::Forward(vec![NextHop { port, gateway: None }])),
+        (None, None) => {
+            let span = section.span.clone();
+            let expected = "`via`, `port` or `action`";
+            reader.error(ErrorKind::MissingKey, &span, "the route leads nowhere", expected);
+            None
+        }
+        (Some(via), port) => {
+            let entries = reader.filled_list(&via);
+            if entries.len() > ECMP_MAX {
+                let expected = format!("at most {ECMP_MAX}");
+                reader.error(ErrorKind::TooMany, &via.span, "too many next hops", expected);
+                return None;
+            }
+            let mut next_hops: Vec<NextHop> = Vec::new();
+            for entry in &entries {
+                let gateway = reader.parse(entry, values::address)?;
+                let next_hop = check_gateway(reader, ports, &gateway, (port, is_onlink), prefix)?;
+                if next_hops.contains(&next_hop) {
+                    let message = format!("next hop {} is given twice", gateway.value);
+                    reader.error(ErrorKind::Duplicate, &gateway.span, message, "each next hop once");
+                }
+                next_hops.push(next_hop);
+            }
+            if next_hops.is_empty() { None } else { Some(RouteTarget::Forward(next_hops)) }
+        }
+    }
+}
+
+fn check_gateway(
+    reader: &mut Reader,
+    ports: &Ports,
+    At { value: gateway, span }: &At<IpAddr>,
+    (port, is_onlink): (Option<PortIndex>, bool),
+    prefix: Option<IpNet>,
+) -> Option<NextHop> {
+    let gateway = *gateway;
+    if let Some(prefix) = prefix
+        && prefix.addr().is_ipv4() != gateway.is_ipv4()
+    {
+        let family = if prefix.addr().is_ipv4() { "IPv4" } else { "IPv6" };
+        let message = format!("next hop {gateway} is of another family than prefix {prefix}");
+        reader.error(ErrorKind::Conflict, span, message, format!("an {family} address"));
+        return None;
+    }
+    if let Some(why) = ports.nobodys(gateway) {
+        reader.error(ErrorKind::BadValue, span, format!("next hop {why}"), "the address of a router there");
+        return None;
+    }
+    let found = match port.filter(|_| is_onlink) {
+        Some(port) => ports.next_hop_on_link(gateway, port),
+        None => ports.next_hop(gateway, port),
+    };
+    match found {
+        Ok(next_hop) => {
+            warn_without_mac(reader, ports, next_hop, span);
+            Some(next_hop)
+        }
+        Err((message, expected)) => {
+            let finding = reader.error(ErrorKind::NotConnected, span, message, expected);
+            let is_nowhere = !is_link_local(gateway) && ports.connected(gateway).is_none();
+            if !is_onlink && is_nowhere && ports.check_neighbor(gateway).is_ok() {
+                finding.help = Some(ON_LINK.to_owned());
+            }
+            None
+        }
+    }
+}
+
+/// For gateways of hosters.
+const ON_LINK: &str = "a gateway on the link of a port that has no network with it (an address of /32): add `port` and \
+                       `onlink = true`";
+
+/// Prefixes whose addresses no packet that is forwarded goes to: a route to them is never used.
+fn never_routed(prefix: IpNet) -> Option<&'static str> {
+    match prefix {
+        IpNet::V4(net) if net.prefix_len() == 0 => None,
+        IpNet::V4(net) => match net.network().octets()[0] {
+            0 => Some("this network (0.0.0.0/8)"),
+            127 => Some("loopback"),
+            224..=239 => Some("multicast"),
+            240.. => Some("reserved"),
+            _ => None,
+        },
+        IpNet::V6(net) if net.prefix_len() >= 8 && net.network().is_multicast() => Some("multicast"),
+        IpNet::V6(net) if net.prefix_len() == 128 && net.network().is_loopback() => Some("loopback"),
+        IpNet::V6(net) if net.prefix_len() >= 10 && net.network().is_unicast_link_local() => {
+            Some("link-local")
+        }
+        IpNet::V6(_) => None,
+    }
+}
+
+/// Says what makes a route useless.
+fn check_prefix(reader: &mut Reader, ports: &Ports, prefix: &At<IpNet>) {
+    let owner = Some(prefix.value).filter(|net| net.prefix_len() == net.max_prefix_len());
+    if let Some(port) = owner.and_then(|net| ports.owner(net.addr())) {
+        let message = format!("{} is the router's own address on port {}", prefix.value, ports.name(port));
+        reader.error(ErrorKind::Conflict, &prefix.span, message, "a prefix that is not the router itself");
+    }
+    if let Some(what) = never_routed(prefix.value) {
+        let message = format!("a route to {} is never used: its addresses are {what}", prefix.value);
+        reader.error(ErrorKind::BadValue, &prefix.span, message, "a prefix of unicast addresses");
+    }
+}
+
+/// Without live resolution a neighbor's MAC address can only come from the configuration.
+fn warn_without_mac(reader: &mut Reader, ports: &Ports, next_hop: NextHop, span: &Range<usize>) {
+    if let (Some(gateway), false) = (next_hop.gateway, ports.has_mac(next_hop)) {
+        let message = format!("packets to next hop {gateway} will be dropped: its MAC address is not known");
+        let port = ports.name(next_hop.port);
+        let expected = format!("a neighbor in [[neighbors]], or a default_mac for port {port}");
+        reader.warning(ErrorKind::NotConnected, span, message, expected);
+    }
+}

@@ -1,0 +1,450 @@
+//! What an accepted configuration comes to: names resolved, routes merged, defaults filled in.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+
+use thalweg_config::{
+    ConfigSource, Driver, LearnedAddress, NextHop, NextHopCheck, RouteTarget, RouterConfig,
+};
+use thalweg_dataplane::nat::{
+    BlockAllocation, Filtering, NatProtocol, NatRefusal, NatTimeouts, PortSelection, SubscriberConfig,
+};
+use thalweg_dataplane::police::{ColorAction, Meter};
+use thalweg_dataplane::schedule::Service;
+use thalweg_wire::MacAddr;
+
+const PORTS: &str = r#"
+[ports.wan]
+mac = "02:00:00:00:00:01"
+addresses = ["203.0.113.2/29", "2001:db8:1::2/64"]
+trace_name = "eth3"
+default_mac = "02:00:00:00:ff:01"
+[ports.lan]
+mac = "02:00:00:00:00:02"
+addresses = ["192.168.1.1/24"]
+mtu = 9000
+"#;
+
+fn accepted(text: &str, folder: &Path) -> RouterConfig {
+    match RouterConfig::from_text("test.toml", &format!("{PORTS}{text}"), folder) {
+        Ok(config) => config,
+        Err(errors) => panic!("{errors}"),
+    }
+}
+
+fn target<'c>(config: &'c RouterConfig, prefix: &str) -> &'c RouteTarget {
+    let routing = &config.routing;
+    let v4 = routing.v4.iter().map(|(net, target)| (net.to_string(), *target));
+    let v6 = routing.v6.iter().map(|(net, target)| (net.to_string(), *target));
+    let found: Vec<_> = v4.chain(v6).filter(|(net, _)| net == prefix).collect();
+    assert_eq!(found.len(), 1, "{prefix}: {found:?}");
+    &routing.targets[found[0].1 as usize]
+}
+
+fn via(port: u16, gateway: &str) -> RouteTarget {
+    let gateway = Some(gateway.parse().expect("an address"));
+    RouteTarget::Forward(vec![NextHop { port, gateway }])
+}
+
+#[test]
+fn ports_keep_the_order_of_the_file() {
+    let config = accepted("[ports.a]\nmac = \"02:00:00:00:00:03\"\n", Path::new(""));
+    let names: Vec<&str> = config.ports.iter().map(|port| port.name.as_str()).collect();
+    assert_eq!(names, ["wan", "lan", "a"]);
+    assert_eq!(config.ports[0].trace_name, "eth3");
+    assert_eq!(config.ports[1].trace_name, "lan");
+    assert_eq!((config.ports[0].mtu, config.ports[1].mtu), (1500, 9000));
+    assert_eq!(config.ports[1].mac, MacAddr([2, 0, 0, 0, 0, 2]));
+    assert!(config.nat.is_none() && config.validate.martians && config.warnings.is_empty());
+}
+
+#[test]
+fn the_control_socket_needs_no_bgp() {
+    let socket = |text: &str| accepted(text, Path::new("/etc/thalweg")).control_socket;
+    assert_eq!(socket(""), Path::new("/run/thalweg.sock"));
+    assert_eq!(socket("[control]\nsocket = \"a.sock\"\n"), Path::new("/etc/thalweg/a.sock"));
+    assert_eq!(socket("[control]\nsocket = \"/tmp/b.sock\"\n"), Path::new("/tmp/b.sock"));
+}
+
+#[test]
+fn routes_of_all_sources_are_merged_by_precedence() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(
+        folder.path().join("first.txt"),
+        "10.0.0.0/8 203.0.113.1 wan\n10.1.0.0/16 blackhole\n192.168.1.0/24 blackhole\r\n10.2.0.0/16 - lan # on-link\n",
+    )
+    .expect("writing");
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gz.write_all(b"10.1.0.0/16 203.0.113.3 -\n11.0.0.0/8\n12.0.0.0/8\n13.0.0.0/8\n2001:db8:2::/48\n")
+        .expect("gzip");
+    std::fs::write(folder.path().join("second"), gz.finish().expect("gzip")).expect("writing");
+    let config = accepted(
+        r#"
+        [routing]
+        files = ["first.txt", "second"]
+        default_next_hops = ["203.0.113.4", "2001:db8:1::9", "203.0.113.5"]
+        [[routes]]
+        prefix = "10.0.0.0/8"
+        via = ["203.0.113.1", "203.0.113.3"]
+        [[routes]]
+        prefix = "10.9.0.0/16"
+        action = "unreachable"
+        [[routes]]
+        prefix = "fd00::/8"
+        via = "fe80::1"
+        port = "lan"
+        "#,
+        folder.path(),
+    );
+    let gateway = |text: &str| Some(text.parse::<IpAddr>().expect("an address"));
+    let ecmp = vec![
+        NextHop { port: 0, gateway: gateway("203.0.113.1") },
+        NextHop { port: 0, gateway: gateway("203.0.113.3") },
+    ];
+    assert_eq!(target(&config, "10.0.0.0/8"), &RouteTarget::Forward(ecmp));
+    assert_eq!(target(&config, "10.1.0.0/16"), &via(0, "203.0.113.3"));
+    assert_eq!(
+        target(&config, "10.2.0.0/16"),
+        &RouteTarget::Forward(vec![NextHop { port: 1, gateway: None }])
+    );
+    assert_eq!(target(&config, "10.9.0.0/16"), &RouteTarget::Unreachable);
+    assert_eq!(target(&config, "11.0.0.0/8"), &via(0, "203.0.113.4"));
+    assert_eq!(target(&config, "12.0.0.0/8"), &via(0, "203.0.113.5"));
+    assert_eq!(target(&config, "13.0.0.0/8"), &via(0, "203.0.113.4"));
+    assert_eq!(target(&config, "2001:db8:2::/48"), &via(0, "2001:db8:1::9"));
+    assert_eq!(target(&config, "fd00::/8"), &via(1, "fe80::1"));
+    let on_link = RouteTarget::Forward(vec![NextHop { port: 1, gateway: None }]);
+    assert_eq!(target(&config, "192.168.1.0/24"), &on_link, "connected beats a route file");
+    assert_eq!(target(&config, "192.168.1.1/32"), &RouteTarget::Local(1));
+    assert_eq!(target(&config, "2001:db8:1::2/128"), &RouteTarget::Local(0));
+    let sources = config.routing.sources;
+    assert_eq!((sources.files, sources.configured, sources.connected, sources.local), (9, 3, 3, 3));
+    assert_eq!(sources.replaced, 3);
+    assert_eq!(config.routing.v4.len() + config.routing.v6.len(), 15);
+    assert!(config.routing.v4.windows(2).all(|w| w[0].0 < w[1].0), "sorted by prefix");
+    assert!(!config.routing.targets.contains(&RouteTarget::Blackhole), "unused targets are gone");
+}
+
+#[test]
+fn nat_defaults_and_forwards() {
+    let nat = accepted("[nat]\noutside = \"wan\"\ninside = \"lan\"\n", Path::new("")).nat.expect("nat");
+    assert_eq!(nat.public_addresses, [Ipv4Addr::new(203, 0, 113, 2)]);
+    assert_eq!(nat.port_range, 1024..=65535);
+    assert_eq!((nat.shards, nat.sessions_max, nat.hairpin), (64, 65_536, true));
+    assert_eq!(nat.port_selection, PortSelection::Preserve);
+    assert_eq!(nat.filtering, Filtering::EndpointIndependent);
+    assert!(!nat.inbound_refresh);
+    assert_eq!(nat.timeouts, NatTimeouts::default());
+    let nat = accepted(
+        r#"
+        [nat]
+        outside = "wan"
+        inside = ["lan"]
+        ports = "2000-2003"
+        filtering = "address-dependent"
+        [nat.timeouts]
+        tcp_established_s = 8000
+        [[nat.forwards]]
+        protocol = "udp"
+        port = "8080-8081"
+        to = "192.168.1.10:80"
+        "#,
+        Path::new(""),
+    )
+    .nat
+    .expect("nat");
+    assert_eq!(nat.shards, 2, "two ports a shard at least");
+    assert_eq!(nat.filtering, Filtering::AddressDependent);
+    assert_eq!(nat.timeouts.tcp_established_s, 8000);
+    assert_eq!(nat.forwards[0].protocol, NatProtocol::Udp);
+    assert_eq!(nat.forwards[0].public_ports(), 8080..=8081);
+    assert_eq!(nat.public_addresses[nat.forwards[0].public_address], Ipv4Addr::new(203, 0, 113, 2));
+}
+
+#[test]
+fn nat_subscribers() {
+    let with = |more: &str| {
+        let text = format!("[nat]\noutside = \"wan\"\ninside = \"lan\"\n{more}");
+        accepted(&text, Path::new("")).nat.expect("nat")
+    };
+    let plain = with("");
+    assert_eq!((plain.subscribers, plain.refusal), (None, NatRefusal::HostUnreachable));
+    let dynamic = with("refusal = \"silent\"\n[nat.subscribers]\n");
+    assert_eq!(
+        (dynamic.subscribers, dynamic.refusal),
+        (Some(SubscriberConfig::default()), NatRefusal::Silent)
+    );
+    assert_eq!(dynamic.shards, 8, "126 blocks: eight and more for each shard");
+    let deterministic = with(
+        "[nat.subscribers]\nblocks = \"deterministic\"\ninside = [\"192.168.1.0/26\", \"10.0.0.4/31\"]\nblock_size = 256\n",
+    );
+    let networks = ["192.168.1.0/26", "10.0.0.4/31"].map(|net| net.parse().expect("a prefix")).to_vec();
+    let expected = SubscriberConfig {
+        allocation: BlockAllocation::Deterministic(networks),
+        block_size: 256,
+        ports_max: 256,
+        sessions_max: 768,
+        hold_s: 120,
+    };
+    assert_eq!((deterministic.subscribers, deterministic.shards), (Some(expected), 64));
+}
+
+#[test]
+fn classes_keep_their_order_and_default_is_always_there() {
+    let config = accepted("", Path::new(""));
+    assert_eq!(config.qos.classes.len(), 1);
+    assert_eq!(config.qos.classes[0].service, Service::Weight(1));
+    let config = accepted(
+        r#"
+        [[qos.classes]]
+        name = "voice"
+        strict = 0
+        match = [
+            { dscp = ["ef", 44], application = "rtp" },
+            { protocol = ["udp", 132], destination_ports = ["10000-20000", 5060], source = "10.0.0.0/8", port_in = "lan" },
+        ]
+        [qos.classes.policer]
+        kind = "trtcm"
+        cir = "2 Mbit/s"
+        cbs = "64 KiB"
+        pir = 4000000
+        pbs = "128 kB"
+        color_aware = true
+        yellow_dscp = "af12"
+        red = "remark"
+        red_dscp = 14
+        [[qos.classes]]
+        name = "default"
+        weight = 7
+        [[qos.classes]]
+        name = "bulk"
+        match = [{ destination = "2001:db8::/32" }]
+        [qos.classes.policer]
+        kind = "srtcm"
+        cir = "1 Gbit/s"
+        cbs = "1 MiB"
+        ebs = 0
+        "#,
+        Path::new(""),
+    );
+    let names: Vec<&str> = config.qos.classes.iter().map(|class| class.name.as_str()).collect();
+    assert_eq!(names, ["voice", "default", "bulk"]);
+    assert_eq!(config.qos.default_class, 1);
+    let voice = &config.qos.classes[0];
+    assert_eq!(voice.service, Service::Strict(0));
+    assert_eq!(voice.matches[0].dscp, [46, 44]);
+    assert_eq!(voice.matches[0].applications, [1]);
+    assert_eq!(voice.matches[1].protocols, [17, 132]);
+    assert_eq!(voice.matches[1].destination_ports[1], 5060..=5060);
+    assert_eq!(voice.matches[1].ports_in, [1]);
+    let policer = voice.policer.expect("a policer");
+    let meter =
+        Meter::TwoRate { cir_bps: 2_000_000, cbs_bytes: 65_536, pir_bps: 4_000_000, pbs_bytes: 128_000 };
+    assert_eq!(policer.meter, meter);
+    assert_eq!((policer.color_aware, policer.yellow), (true, ColorAction::Remark(12)));
+    assert_eq!(policer.red, ColorAction::Remark(14));
+    let bulk = config.qos.classes[2].policer.expect("a policer");
+    let meter = Meter::SingleRate { cir_bps: 1_000_000_000, cbs_bytes: 1 << 20, ebs_bytes: 0 };
+    assert_eq!((bulk.meter, bulk.red), (meter, ColorAction::Drop));
+}
+
+#[test]
+fn the_full_table_loads() {
+    let Some(path) = thalweg_testdata::shared("prefixes/full-table-prefixes.txt.gz") else { return };
+    let config = accepted(
+        &format!(
+            "[routing]\nfiles = [{:?}]\ndefault_next_hops = [\"203.0.113.1\", \"203.0.113.3\", \"2001:db8:1::9\"]\n",
+            path.display().to_string()
+        ),
+        Path::new(""),
+    );
+    assert_eq!(config.routing.sources.files, 1_062_046);
+    assert!(config.routing.v4.len() > 890_000 && config.routing.v6.len() > 150_000);
+}
+
+#[test]
+fn next_hops_are_checked_where_routes_are_used() {
+    let check = |keys: &str| {
+        let text = format!("[bgp]\nas = 65000\nrouter_id = \"198.18.0.1\"\n{keys}");
+        accepted(&text, Path::new("")).bgp.expect("[bgp]").next_hop_check
+    };
+    for (keys, expected) in [
+        ("", NextHopCheck::Off),
+        ("install = \"none\"", NextHopCheck::Off),
+        ("install = \"fib\"", NextHopCheck::Off),
+        ("install = \"kernel\"", NextHopCheck::Kernel),
+        ("install = \"kernel\"\nnext_hop_check = \"auto\"", NextHopCheck::Kernel),
+        ("install = \"kernel\"\nnext_hop_check = \"off\"", NextHopCheck::Off),
+        ("install = \"none\"\nnext_hop_check = \"kernel\"", NextHopCheck::Kernel),
+    ] {
+        assert_eq!(check(keys), expected, "{keys}");
+    }
+}
+
+#[test]
+fn a_device_of_dpdks_stands_for_an_interface_or_a_card() {
+    let text = r#"
+        [ports.lan]
+        driver = "dpdk"
+        device = "net_af_packet0,iface=eth0,framecnt=4096"
+        [ports.wan]
+        driver = "dpdk"
+        device = "3b:00.1"
+        [ports.made]
+        driver = "dpdk"
+        device = "net_tap0,iface=dtap0"
+        [ports.none]
+        device = "net_null0"
+        driver = "dpdk"
+        [ports.plain]
+        interface = "eth7"
+        [dpdk]
+        eal = ["--no-huge"]
+        mbufs = 8192
+    "#;
+    let config = RouterConfig::from_text("test.toml", text, Path::new(".")).expect("it is valid");
+    let interface = |port: usize| config.ports[port].interface.as_ref().expect("it has one");
+    let of = |port| (interface(port).name.as_str(), interface(port).in_system(), interface(port).exclusive());
+    assert_eq!(of(0), ("net_af_packet0", Some("eth0"), Some("eth0")));
+    assert_eq!(of(1), ("0000:3b:00.1", None, Some("0000:3b:00.1")));
+    // The interface that this makes is the system's end.
+    assert_eq!(of(2), ("net_tap0", None, None));
+    assert_eq!(of(3), ("net_null0", None, None));
+    assert_eq!(of(4), ("eth7", Some("eth7"), Some("eth7")));
+    assert_eq!(interface(0).device.as_deref(), Some("net_af_packet0,iface=eth0,framecnt=4096"));
+    assert_eq!((interface(3).driver, interface(4).device.as_deref()), (Driver::Dpdk, None));
+    assert_eq!((config.dpdk.eal.as_slice(), config.dpdk.mbufs), (&["--no-huge".to_owned()][..], 8192));
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+    let text = "[ports.lan]\ninterface = \"eth0\"\n[dpdk]\n";
+    let config = RouterConfig::from_text("test.toml", text, Path::new(".")).expect("it is valid");
+    assert_eq!(config.dpdk.mbufs, 4096);
+    assert!(config.warnings[0].message.contains("no port is driven by DPDK"), "{:?}", config.warnings);
+}
+
+/// A hoster's address without a network, and a gateway that is on the link all the same.
+#[test]
+fn a_gateway_beyond_a_lone_address() {
+    let text = r#"
+        [ports.wan]
+        interface = "eth0"
+        addresses = ["198.51.100.7/32"]
+        [[routes]]
+        prefix = "0.0.0.0/0"
+        via = "203.0.113.1"
+        port = "wan"
+        onlink = true
+    "#;
+    let config = RouterConfig::from_text("test.toml", text, Path::new(".")).expect("it is valid");
+    assert_eq!(target(&config, "0.0.0.0/0"), &via(0, "203.0.113.1"));
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+}
+
+/// The system reaches what the router reaches, where it is on the router's ports at all.
+#[test]
+fn with_a_mirror_routes_are_synchronized_by_default() {
+    let sync = |more: &str, kernel: &str| {
+        let text =
+            format!("[ports.lan]\ninterface = \"eth1\"\naddresses = [\"10.1.0.1/24\"]\n{more}\n{kernel}\n");
+        let config = RouterConfig::from_text("test.toml", &text, Path::new(".")).expect("it is valid");
+        (config.kernel.import, config.kernel.export)
+    };
+    assert_eq!(sync("", ""), (false, false));
+    assert_eq!(sync("mirror = true", ""), (true, true));
+    assert_eq!(sync("mirror = true", "[kernel]\nneighbors = \"both\""), (true, true));
+    assert_eq!(sync("mirror = true", "[kernel]\nroutes = \"off\""), (false, false));
+    assert_eq!(
+        sync("mirror = true", "[bgp]\nas = 1\nrouter_id = \"10.1.0.1\"\ninstall = \"kernel\""),
+        (false, false)
+    );
+}
+
+/// What a program gives a mirror is as if it were configured, and checked as that.
+#[test]
+fn addresses_of_mirrors_are_the_ports() {
+    let text = r#"
+        [ports.lan]
+        interface = "eth1"
+        addresses = ["10.1.0.1/24"]
+        [ports.wan]
+        interface = "eth0"
+        mirror = true
+        [nat]
+        outside = "wan"
+        inside = ["lan"]
+        [[nat.forwards]]
+        protocol = "tcp"
+        port = 80
+        to = "10.1.0.9:80"
+    "#;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("router.toml");
+    std::fs::write(&file, text).expect("it is writable");
+    let source = ConfigSource::read(&file).expect("it is there");
+    let learned = |address: &str, length| {
+        LearnedAddress::new("wan", address.parse().expect("an address"), length).expect("a length")
+    };
+    let nat = |config: &RouterConfig| config.nat.clone().expect("there is NAT");
+    let before = source.config(&[]).expect("it is valid");
+    assert!(nat(&before).public_addresses.is_empty() && nat(&before).forwards.is_empty());
+    assert_eq!(before.warnings.len(), 1, "{:?}", before.warnings);
+    let after = source.config(&[learned("198.51.100.9", 24)]).expect("it is valid");
+    let own: Ipv4Addr = "198.51.100.9".parse().expect("an address");
+    assert_eq!((nat(&after).public_addresses, nat(&after).forwards.len()), (vec![own], 1));
+    assert_eq!((after.ports[1].addresses.len(), after.ports[1].learned.len()), (1, 1));
+    assert_eq!(target(&after, "198.51.100.9/32"), &RouteTarget::Local(1));
+    assert_eq!(
+        target(&after, "198.51.100.0/24"),
+        &RouteTarget::Forward(vec![NextHop { port: 1, gateway: None }])
+    );
+    let errors = source.config(&[learned("10.1.0.77", 24)]).expect_err("lan has that network").to_string();
+    assert!(errors.contains("10.1.0.0/24 is connected to two ports"), "{errors}");
+}
+
+#[test]
+fn a_sub_interface_is_on_its_parents_interface() {
+    let text = r#"
+        [ports.trunk]
+        interface = "eth0"
+        driver = "af_packet"
+        mirror = "host0"
+        router_advertisements = true
+        [ports.office]
+        parent = "trunk"
+        vlan = 10
+        mirror = true
+        [ports.plain]
+        parent = "trunk"
+        vlan = 20
+    "#;
+    let config = RouterConfig::from_text("test.toml", text, Path::new(".")).expect("it is valid");
+    let interface = |name: &str| {
+        let port = config.ports.iter().find(|port| port.name == name).expect("the port");
+        let interface = port.interface.as_ref().expect("an interface");
+        (
+            interface.name.as_str(),
+            interface.driver,
+            interface.mirror.as_deref(),
+            interface.router_advertisements,
+        )
+    };
+    assert_eq!(interface("trunk"), ("eth0", Driver::AfPacket, Some("host0"), true));
+    assert_eq!(interface("office"), ("eth0", Driver::AfPacket, Some("tw-office"), false));
+    assert_eq!(interface("plain"), ("eth0", Driver::AfPacket, None, false));
+}
+
+/// Keys that were spelled otherwise in the version before are still read.
+#[test]
+fn former_spellings_are_read() {
+    let text = |neighbors: &str, color_aware: &str| {
+        format!(
+            "[[{neighbors}]]\nport = \"lan\"\naddress = \"192.168.1.7\"\n\
+             mac = \"02:00:00:00:00:07\"\n[[qos.classes]]\nname = \"voice\"\nmatch = [{{ dscp = [\"ef\"] }}]\n\
+             policer = {{ kind = \"srtcm\", cir = \"1 Mbit/s\", cbs = \"64 KiB\", ebs = \"64 KiB\", {color_aware} = true }}\n"
+        )
+    };
+    let folder = std::env::temp_dir();
+    let now = accepted(&text("neighbors", "color_aware"), &folder);
+    let before = accepted(&text("neighbours", "colour_aware"), &folder);
+    assert_eq!((now.neighbors.len(), &now.neighbors, &now.qos), (1, &before.neighbors, &before.qos));
+}
