@@ -83,7 +83,7 @@ impl ProducerContext for Reports {
 
 /// How far sending has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+pub(in crate::collector) enum State {
     /// Everything that waited was handed over: more can be taken.
     Free,
     /// More of what waits can be handed over.
