@@ -2,7 +2,7 @@
 //!
 //! **Packets**: a module for each header ([`ethernet`], [`vlan`], [`arp`], [`ipv4`], [`ipv6`], [`icmp`], [`ndp`], [`udp`],
 //! [`tcp`]), all of one shape. A *view* (`Ipv4View`) is made from bytes and checked once; its accessors cannot fail. A *repr*
-//! (`Ipv4Repr`) is a header or message to be written; it always encodes, and the bytes of a view are the bytes of its repr.
+//! (`Ipv4Repr`) is a header or message to be written, and always encodes. One row per field gives both.
 //! Sums are in [`checksum`] alone ([`checksum_offload`] finishes what senders leave to hardware), numbers in [`ip_protocol`] and [`EtherType`]. The stages that every packet takes (ingress,
 //! flow parsing, rewriting) load their fields themselves, all checks at once; property tests hold them to the views.
 //!
@@ -15,6 +15,7 @@ pub mod checksum;
 pub mod checksum_offload;
 mod ether_type;
 pub mod ethernet;
+mod header;
 pub mod icmp;
 pub mod ip_protocol;
 pub mod ipv4;

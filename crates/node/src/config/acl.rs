@@ -22,8 +22,7 @@
 use std::ops::Range;
 
 use thalweg_dataplane::acl::{AccessList, AclSet, Action, Fragment, IcmpKind, Rule, TcpFlags};
-use thalweg_wire::ip_protocol;
-use thalweg_wire::tcp;
+use thalweg_wire::{ip_protocol, tcp};
 
 use super::diagnostic::{ErrorKind, nearest, one_of};
 use super::nat::port_range;
