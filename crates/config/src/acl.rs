@@ -4,8 +4,7 @@ use std::ops::{Range, RangeInclusive};
 
 use ipnet::IpNet;
 use thalweg_dataplane::acl::{AccessList, AclSet, Action, Fragment, IcmpKind, Rule, TcpFlags};
-use thalweg_wire::ip_protocol;
-use thalweg_wire::tcp;
+use thalweg_wire::{ip_protocol, tcp};
 
 use crate::diagnostic::{ErrorKind, nearest, one_of};
 use crate::items::{

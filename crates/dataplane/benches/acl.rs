@@ -19,8 +19,7 @@ use thalweg_dataplane::ingress::Ingress;
 use thalweg_dataplane::lpm::{Fib4Writer, Fib6Writer};
 use thalweg_dataplane::reverse_path::{ReversePath, ReversePathMode};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
-use thalweg_wire::MacAddr;
-use thalweg_wire::{tcp, testing};
+use thalweg_wire::{MacAddr, tcp, testing};
 
 const CHUNKS: usize = 10;
 const CHUNK_PACKETS: usize = 1600;

@@ -18,8 +18,7 @@ use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::ingress::Ingress;
 use thalweg_dataplane::lpm::{Fib4Writer, Fib6Writer};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
-use thalweg_wire::MacAddr;
-use thalweg_wire::testing;
+use thalweg_wire::{MacAddr, testing};
 
 const CHUNKS: usize = 10;
 const CHUNK_PACKETS: usize = 1600;

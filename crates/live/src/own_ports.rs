@@ -21,9 +21,6 @@ use thalweg_dataplane::nat::{NatProtocol, NatStage, OwnFlow, OwnPort};
 use thalweg_node::plan::RouterPlan;
 use thalweg_ports::kernel::{SystemSocket, SystemSockets};
 use thalweg_ports::live::LiveClock;
-use thalweg_wire::EtherType;
-use thalweg_wire::ethernet::EthernetView;
-use thalweg_wire::ipv4::Ipv4View;
 
 use crate::offload::FlowOffload;
 
@@ -92,17 +89,19 @@ impl OwnTraffic {
 
 /// The flow of a frame from a public address to one host.
 fn flow_of(frame: &[u8], is_public: impl Fn(Ipv4Addr) -> bool) -> Option<Flow> {
-    let ethernet = EthernetView::new(frame).ok().filter(|view| view.ether_type() == EtherType::IPV4)?;
-    let packet = Ipv4View::new(ethernet.payload()).ok()?;
-    let (source, destination) = (packet.source(), packet.destination());
+    let packet = frame.get(14..).filter(|_| frame[12..14] == [8, 0])?;
+    let header: &[u8; 20] = packet.first_chunk()?;
+    let address = |at: usize| Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]);
+    let (source, destination) = (address(12), address(16));
     let to_one = !destination.is_broadcast() && !destination.is_multicast();
-    if !is_public(source) || !to_one {
+    if header[0] >> 4 != 4 || !is_public(source) || !to_one {
         return None;
     }
-    let Some(protocol) = NatProtocol::from_ip(packet.protocol()) else {
-        return Some(Flow::Bare(packet.protocol(), source, destination));
+    let Some(protocol) = NatProtocol::from_ip(header[9]) else {
+        return Some(Flow::Bare(header[9], source, destination));
     };
-    let segment = Some(packet.payload()).filter(|_| !packet.is_later_fragment())?;
+    let is_later = u16::from_be_bytes([header[6], header[7]]) & 0x1fff != 0;
+    let segment = packet.get(usize::from(header[0] & 15) * 4..).filter(|_| !is_later)?;
     let word = |at: usize| Some(u16::from_be_bytes(segment.get(at..at + 2)?.try_into().ok()?));
     let (port, remote_port) = match protocol {
         // An error is no flow.

@@ -7,6 +7,7 @@
 //!      +----------+----------+---+---+-----------+------------+--------+------------+--------+
 //! ```
 
+use crate::header::{Field, header};
 use crate::{MacAddr, Malformed};
 use std::net::Ipv4Addr;
 
@@ -28,95 +29,54 @@ pub enum ArpOperation {
 /// A message.
 #[derive(Clone, Copy, Debug)]
 pub struct ArpView<'a> {
-    message: &'a [u8; MESSAGE_BYTES],
-    operation: ArpOperation,
+    header: &'a [u8; MESSAGE_BYTES],
 }
 
 impl<'a> ArpView<'a> {
     /// Views a message from its first byte; what pads the frame may follow. `Malformed::Kind` if it is about other sorts of
     /// addresses, or neither request nor reply.
     pub fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let message: &[u8; MESSAGE_BYTES] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
-        let operation = match message[6..8] {
-            [0, 1] => ArpOperation::Request,
-            [0, 2] => ArpOperation::Reply,
-            _ => return Err(Malformed::Kind),
-        };
-        if message[..6] == ETHERNET_IPV4 { Ok(Self { message, operation }) } else { Err(Malformed::Kind) }
-    }
-
-    /// Request or reply.
-    pub fn operation(&self) -> ArpOperation {
-        self.operation
-    }
-
-    /// The sender's MAC address.
-    pub fn sender_mac(&self) -> MacAddr {
-        self.mac_at(8)
-    }
-
-    /// The sender's IP address.
-    pub fn sender(&self) -> Ipv4Addr {
-        self.address_at(14)
-    }
-
-    /// The target's MAC address; in a request it says nothing.
-    pub fn target_mac(&self) -> MacAddr {
-        self.mac_at(18)
-    }
-
-    /// The target's IP address.
-    pub fn target(&self) -> Ipv4Addr {
-        self.address_at(24)
-    }
-
-    fn mac_at(&self, at: usize) -> MacAddr {
-        MacAddr(std::array::from_fn(|i| self.message[at + i]))
-    }
-
-    fn address_at(&self, at: usize) -> Ipv4Addr {
-        std::array::from_fn::<u8, 4, _>(|i| self.message[at + i]).into()
+        let header: &[u8; MESSAGE_BYTES] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
+        let is_known = header[..6] == ETHERNET_IPV4 && matches!(header[6..8], [0, 1 | 2]);
+        if is_known { Ok(Self { header }) } else { Err(Malformed::Kind) }
     }
 }
 
-/// A message to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ArpRepr {
+impl Field for ArpOperation {
+    #[inline]
+    fn load(header: &[u8], at: usize) -> Self {
+        if u16::load(header, at) == 1 { Self::Request } else { Self::Reply }
+    }
+
+    #[inline]
+    fn store(self, header: &mut [u8], at: usize) {
+        let number: u16 = if self == Self::Request { 1 } else { 2 };
+        number.store(header, at);
+    }
+}
+
+header! {
+    ArpView,
+    /// A message to be written.
+    ArpRepr, MESSAGE_BYTES;
     /// Request or reply.
-    pub operation: ArpOperation,
+    operation: ArpOperation = 6;
     /// The sender's MAC address.
-    pub sender_mac: MacAddr,
+    sender_mac: MacAddr = 8;
     /// The sender's IP address.
-    pub sender: Ipv4Addr,
-    /// The target's MAC address.
-    pub target_mac: MacAddr,
+    sender: Ipv4Addr = 14;
+    /// The target's MAC address; in a request it says nothing.
+    target_mac: MacAddr = 18;
     /// The target's IP address.
-    pub target: Ipv4Addr,
+    target: Ipv4Addr = 24;
 }
 
 impl ArpRepr {
     /// The message.
     pub fn encode(&self) -> [u8; MESSAGE_BYTES] {
-        let mut message = [0; MESSAGE_BYTES];
+        let mut message = self.fields();
         message[..6].copy_from_slice(&ETHERNET_IPV4);
-        message[7] = if self.operation == ArpOperation::Request { 1 } else { 2 };
-        message[8..14].copy_from_slice(&self.sender_mac.0);
-        message[14..18].copy_from_slice(&self.sender.octets());
-        message[18..24].copy_from_slice(&self.target_mac.0);
-        message[24..].copy_from_slice(&self.target.octets());
         message
-    }
-}
-
-impl From<ArpView<'_>> for ArpRepr {
-    fn from(view: ArpView<'_>) -> Self {
-        Self {
-            operation: view.operation(),
-            sender_mac: view.sender_mac(),
-            sender: view.sender(),
-            target_mac: view.target_mac(),
-            target: view.target(),
-        }
     }
 }
 

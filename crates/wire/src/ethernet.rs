@@ -1,5 +1,6 @@
 //! Ethernet headers (IEEE 802.3), and where a frame's payload begins behind VLAN tags.
 
+use crate::header::header;
 use crate::vlan::{TAG_BYTES, VlanRepr, VlanView};
 use crate::{EtherType, MacAddr, Malformed};
 
@@ -27,26 +28,6 @@ impl<'a> EthernetView<'a> {
         Ok(Self { header, payload })
     }
 
-    /// Whom it is for.
-    #[inline]
-    pub fn destination(&self) -> MacAddr {
-        let [a, b, c, d, e, f, ..] = *self.header;
-        MacAddr([a, b, c, d, e, f])
-    }
-
-    /// Who sent it.
-    #[inline]
-    pub fn source(&self) -> MacAddr {
-        let [_, _, _, _, _, _, a, b, c, d, e, f, _, _] = *self.header;
-        MacAddr([a, b, c, d, e, f])
-    }
-
-    /// The type that follows the addresses: that of a tag if there is one.
-    #[inline]
-    pub fn ether_type(&self) -> EtherType {
-        EtherType::from_be_bytes([self.header[12], self.header[13]])
-    }
-
     /// What follows the type: a tag if there is one.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
@@ -54,26 +35,23 @@ impl<'a> EthernetView<'a> {
     }
 }
 
-/// An Ethernet header to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EthernetRepr {
+header! {
+    EthernetView,
+    /// An Ethernet header to be written.
+    EthernetRepr, HEADER_BYTES;
     /// Whom the frame is for.
-    pub destination: MacAddr,
-    /// Who sends it.
-    pub source: MacAddr,
-    /// What follows.
-    pub ether_type: EtherType,
+    destination: MacAddr = 0;
+    /// Who sent it.
+    source: MacAddr = 6;
+    /// What follows: the type of a tag if there is one.
+    ether_type: EtherType = 12;
 }
 
 impl EthernetRepr {
     /// The header without a tag.
     #[inline]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut header = [0; HEADER_BYTES];
-        header[..6].copy_from_slice(&self.destination.0);
-        header[6..12].copy_from_slice(&self.source.0);
-        header[12..].copy_from_slice(&self.ether_type.to_be_bytes());
-        header
+        self.fields()
     }
 
     /// The header with a tag for this VLAN, if one is given.
@@ -86,12 +64,6 @@ impl EthernetRepr {
                 [&outer.encode()[..], &tag.encode()].concat()
             }
         }
-    }
-}
-
-impl From<EthernetView<'_>> for EthernetRepr {
-    fn from(view: EthernetView<'_>) -> Self {
-        Self { destination: view.destination(), source: view.source(), ether_type: view.ether_type() }
     }
 }
 

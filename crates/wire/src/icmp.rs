@@ -2,6 +2,7 @@
 
 use crate::Malformed;
 use crate::checksum::{finish, fold, sum};
+use crate::header::header;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 8;
@@ -67,29 +68,10 @@ impl<'a> IcmpView<'a> {
         Ok(Self { header, message })
     }
 
-    /// The type.
-    #[inline]
-    pub fn kind(&self) -> u8 {
-        self.header[0]
-    }
-
-    /// The code.
-    #[inline]
-    pub fn code(&self) -> u8 {
-        self.header[1]
-    }
-
     /// The checksum as it stands there.
     #[inline]
     pub fn checksum(&self) -> u16 {
         u16::from_be_bytes([self.header[2], self.header[3]])
-    }
-
-    /// The four bytes behind the checksum: of an echo, identifier and sequence number.
-    #[inline]
-    pub fn rest(&self) -> [u8; 4] {
-        let [_, _, _, _, rest @ ..] = *self.header;
-        rest
     }
 
     /// What follows the header: of an error, the packet it is about.
@@ -104,32 +86,26 @@ impl<'a> IcmpView<'a> {
     }
 }
 
-/// A header to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IcmpRepr {
+header! {
+    IcmpView,
+    /// A header to be written.
+    IcmpRepr, HEADER_BYTES;
     /// The type.
-    pub kind: u8,
+    kind: u8 = 0;
     /// The code.
-    pub code: u8,
-    /// The four bytes behind the checksum.
-    pub rest: [u8; 4],
+    code: u8 = 1;
+    /// The four bytes behind the checksum: of an echo, identifier and sequence number.
+    rest: [u8; 4] = 4;
 }
 
 impl IcmpRepr {
     /// The header of a message with this payload, its checksum in place; `pseudo` is the sum of the pseudo header
     /// ([`pseudo_sum`](crate::checksum::pseudo_sum)), 0 for IPv4.
     pub fn encode(&self, payload: &[u8], pseudo: u32) -> [u8; HEADER_BYTES] {
-        let [a, b, c, d] = self.rest;
-        let mut header = [self.kind, self.code, 0, 0, a, b, c, d];
+        let mut header = self.fields();
         let checksum = finish(sum(payload, sum(&header, pseudo)));
         header[2..4].copy_from_slice(&checksum.to_be_bytes());
         header
-    }
-}
-
-impl From<IcmpView<'_>> for IcmpRepr {
-    fn from(view: IcmpView<'_>) -> Self {
-        Self { kind: view.kind(), code: view.code(), rest: view.rest() }
     }
 }
 

@@ -9,6 +9,7 @@
 
 use crate::Malformed;
 use crate::checksum::{finish, fold, sum};
+use crate::header::{Field, header};
 use std::net::Ipv4Addr;
 
 /// Bytes of a header without options.
@@ -57,25 +58,7 @@ impl<'a> Ipv4View<'a> {
     /// Bytes of the packet, by its length field.
     #[inline]
     pub fn total_len(&self) -> usize {
-        usize::from(self.word(2))
-    }
-
-    /// Type of service: DSCP and ECN.
-    #[inline]
-    pub fn traffic_class(&self) -> u8 {
-        self.header[1]
-    }
-
-    /// What fragments of one datagram have in common.
-    #[inline]
-    pub fn identification(&self) -> u16 {
-        self.word(4)
-    }
-
-    /// The flags and, below [`OFFSET_MASK`], the fragment's offset in units of eight bytes.
-    #[inline]
-    pub fn flags_and_offset(&self) -> u16 {
-        self.word(6)
+        usize::from(u16::load(self.header, 2))
     }
 
     /// Whether it is a fragment, the first one included.
@@ -88,32 +71,6 @@ impl<'a> Ipv4View<'a> {
     #[inline]
     pub fn is_later_fragment(&self) -> bool {
         self.flags_and_offset() & OFFSET_MASK != 0
-    }
-
-    /// Time to live.
-    #[inline]
-    pub fn ttl(&self) -> u8 {
-        self.header[8]
-    }
-
-    /// The protocol of the payload.
-    #[inline]
-    pub fn protocol(&self) -> u8 {
-        self.header[9]
-    }
-
-    /// Source address.
-    #[inline]
-    pub fn source(&self) -> Ipv4Addr {
-        let [a, b, c, d] = [12, 13, 14, 15].map(|at: usize| self.header[at]);
-        Ipv4Addr::new(a, b, c, d)
-    }
-
-    /// Destination address.
-    #[inline]
-    pub fn destination(&self) -> Ipv4Addr {
-        let [a, b, c, d] = [16, 17, 18, 19].map(|at: usize| self.header[at]);
-        Ipv4Addr::new(a, b, c, d)
     }
 
     /// Whether the header's checksum is right.
@@ -145,31 +102,34 @@ impl<'a> Ipv4View<'a> {
         self.packet.len() == self.total_len()
     }
 
+    /// Bytes of the payload, by the length fields.
     #[inline]
-    fn word(&self, at: usize) -> u16 {
-        u16::from_be_bytes([self.header[at], self.header[at + 1]])
+    pub fn payload_len(&self) -> u16 {
+        (self.total_len() - self.header_len()) as u16
     }
 }
 
-/// A header without options to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ipv4Repr {
-    /// Source address.
-    pub source: Ipv4Addr,
-    /// Destination address.
-    pub destination: Ipv4Addr,
-    /// The protocol of the payload.
-    pub protocol: u8,
-    /// Time to live.
-    pub ttl: u8,
+header! {
+    Ipv4View,
+    /// A header without options to be written.
+    Ipv4Repr, HEADER_BYTES;
     /// Type of service: DSCP and ECN.
-    pub traffic_class: u8,
+    traffic_class: u8 = 1;
     /// What fragments of one datagram have in common.
-    pub identification: u16,
-    /// [`DONT_FRAGMENT`], [`MORE_FRAGMENTS`] and the offset in units of eight bytes.
-    pub flags_and_offset: u16,
+    identification: u16 = 4;
+    /// [`DONT_FRAGMENT`], [`MORE_FRAGMENTS`] and, under [`OFFSET_MASK`], the offset in units of eight bytes.
+    flags_and_offset: u16 = 6;
+    /// Time to live.
+    ttl: u8 = 8;
+    /// The protocol of the payload.
+    protocol: u8 = 9;
+    /// Source address.
+    source: Ipv4Addr = 12;
+    /// Destination address.
+    destination: Ipv4Addr = 16;
+    =>
     /// Bytes behind the header, at most 65,515.
-    pub payload_len: u16,
+    payload_len: u16;
 }
 
 impl Ipv4Repr {
@@ -189,16 +149,9 @@ impl Ipv4Repr {
 
     /// The header with its checksum.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut header = [0; HEADER_BYTES];
+        let mut header = self.fields();
         header[0] = 0x45;
-        header[1] = self.traffic_class;
         header[2..4].copy_from_slice(&self.payload_len.wrapping_add(HEADER_BYTES as u16).to_be_bytes());
-        header[4..6].copy_from_slice(&self.identification.to_be_bytes());
-        header[6..8].copy_from_slice(&self.flags_and_offset.to_be_bytes());
-        header[8] = self.ttl;
-        header[9] = self.protocol;
-        header[12..16].copy_from_slice(&self.source.octets());
-        header[16..].copy_from_slice(&self.destination.octets());
         write_checksum(&mut header);
         header
     }
@@ -210,21 +163,6 @@ pub fn write_checksum(header: &mut [u8]) {
         header[10..12].fill(0);
         let checksum = finish(sum(header, 0));
         header[10..12].copy_from_slice(&checksum.to_be_bytes());
-    }
-}
-
-impl From<Ipv4View<'_>> for Ipv4Repr {
-    fn from(view: Ipv4View<'_>) -> Self {
-        Self {
-            source: view.source(),
-            destination: view.destination(),
-            protocol: view.protocol(),
-            ttl: view.ttl(),
-            traffic_class: view.traffic_class(),
-            identification: view.identification(),
-            flags_and_offset: view.flags_and_offset(),
-            payload_len: (view.total_len() - view.header_len()) as u16,
-        }
     }
 }
 

@@ -12,6 +12,7 @@ mod extensions;
 pub use extensions::{EXTENSIONS_MAX, Extension, Extensions, FragmentRepr};
 
 use crate::Malformed;
+use crate::header::header;
 use std::net::Ipv6Addr;
 
 /// Bytes of a header without extensions.
@@ -46,31 +47,7 @@ impl<'a> Ipv6View<'a> {
     /// Bytes of the packet with this header, by its length field.
     #[inline]
     pub fn total_len(&self) -> usize {
-        HEADER_BYTES + usize::from(u16::from_be_bytes([self.header[4], self.header[5]]))
-    }
-
-    /// What follows the header: an extension header or the transport.
-    #[inline]
-    pub fn next_header(&self) -> u8 {
-        self.header[6]
-    }
-
-    /// Hop limit.
-    #[inline]
-    pub fn hop_limit(&self) -> u8 {
-        self.header[7]
-    }
-
-    /// Source address.
-    #[inline]
-    pub fn source(&self) -> Ipv6Addr {
-        std::array::from_fn::<u8, 16, _>(|i| self.header[8 + i]).into()
-    }
-
-    /// Destination address.
-    #[inline]
-    pub fn destination(&self) -> Ipv6Addr {
-        std::array::from_fn::<u8, 16, _>(|i| self.header[24 + i]).into()
+        HEADER_BYTES + usize::from(self.payload_len())
     }
 
     /// The extension headers that are at hand as a whole.
@@ -98,21 +75,23 @@ impl<'a> Ipv6View<'a> {
     }
 }
 
-/// A header to be written; its flow label is zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ipv6Repr {
-    /// Source address.
-    pub source: Ipv6Addr,
-    /// Destination address.
-    pub destination: Ipv6Addr,
-    /// What follows.
-    pub next_header: u8,
-    /// Hop limit.
-    pub hop_limit: u8,
-    /// DSCP and ECN.
-    pub traffic_class: u8,
+header! {
+    Ipv6View,
+    /// A header to be written; its flow label is zero.
+    Ipv6Repr, HEADER_BYTES;
     /// Bytes behind the header.
-    pub payload_len: u16,
+    payload_len: u16 = 4;
+    /// What follows the header: an extension header or the transport.
+    next_header: u8 = 6;
+    /// Hop limit.
+    hop_limit: u8 = 7;
+    /// Source address.
+    source: Ipv6Addr = 8;
+    /// Destination address.
+    destination: Ipv6Addr = 24;
+    =>
+    /// DSCP and ECN.
+    traffic_class: u8;
 }
 
 impl Ipv6Repr {
@@ -124,28 +103,10 @@ impl Ipv6Repr {
 
     /// The header.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut header = [0; HEADER_BYTES];
+        let mut header = self.fields();
         header[0] = 0x60 | self.traffic_class >> 4;
         header[1] = self.traffic_class << 4;
-        header[4..6].copy_from_slice(&self.payload_len.to_be_bytes());
-        header[6] = self.next_header;
-        header[7] = self.hop_limit;
-        header[8..24].copy_from_slice(&self.source.octets());
-        header[24..].copy_from_slice(&self.destination.octets());
         header
-    }
-}
-
-impl From<Ipv6View<'_>> for Ipv6Repr {
-    fn from(view: Ipv6View<'_>) -> Self {
-        Self {
-            source: view.source(),
-            destination: view.destination(),
-            next_header: view.next_header(),
-            hop_limit: view.hop_limit(),
-            traffic_class: view.traffic_class(),
-            payload_len: (view.total_len() - HEADER_BYTES) as u16,
-        }
     }
 }
 

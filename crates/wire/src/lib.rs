@@ -3,7 +3,7 @@
 //!
 //! **Packets**: a module for each header ([`ethernet`], [`vlan`], [`arp`], [`ipv4`], [`ipv6`], [`icmp`], [`ndp`], [`udp`],
 //! [`tcp`]), all of one shape. A *view* (`Ipv4View`) is made from bytes and checked once; its accessors cannot fail. A *repr*
-//! (`Ipv4Repr`) is a header or message to be written; it always encodes, and the bytes of a view are the bytes of its repr.
+//! (`Ipv4Repr`) is a header or message to be written, and always encodes. One row per field gives both.
 //! The stages that every packet takes (ingress, flow parsing, rewriting) load their fields themselves; property tests hold
 //! them to the views. [`checksum`]: the Internet checksum and its update; [`checksum_offload`] finishes what senders leave to
 //! hardware.
@@ -20,6 +20,7 @@ pub mod checksum;
 pub mod checksum_offload;
 mod ether_type;
 pub mod ethernet;
+mod header;
 pub mod icmp;
 pub mod ip_protocol;
 pub mod ipv4;

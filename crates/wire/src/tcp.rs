@@ -9,6 +9,7 @@
 
 use crate::Malformed;
 use crate::checksum::{finish, fold, sum};
+use crate::header::header;
 
 /// Bytes of a header without options.
 pub const HEADER_BYTES: usize = 20;
@@ -52,46 +53,10 @@ impl<'a> TcpView<'a> {
         Ok(view)
     }
 
-    /// Source port.
-    #[inline]
-    pub fn source_port(&self) -> u16 {
-        u16::from_be_bytes([self.header[0], self.header[1]])
-    }
-
-    /// Destination port.
-    #[inline]
-    pub fn destination_port(&self) -> u16 {
-        u16::from_be_bytes([self.header[2], self.header[3]])
-    }
-
-    /// Sequence number of the first byte of the payload.
-    #[inline]
-    pub fn sequence(&self) -> u32 {
-        u32::from_be_bytes([self.header[4], self.header[5], self.header[6], self.header[7]])
-    }
-
-    /// Sequence number that the sender expects next.
-    #[inline]
-    pub fn acknowledgment(&self) -> u32 {
-        u32::from_be_bytes([self.header[8], self.header[9], self.header[10], self.header[11]])
-    }
-
     /// Bytes of the header with its options.
     #[inline]
     pub fn header_len(&self) -> usize {
         usize::from(self.header[12] >> 4) * 4
-    }
-
-    /// [`FIN`] and the others.
-    #[inline]
-    pub fn flags(&self) -> u8 {
-        self.header[FLAGS_AT]
-    }
-
-    /// The receive window, unscaled.
-    #[inline]
-    pub fn window(&self) -> u16 {
-        u16::from_be_bytes([self.header[14], self.header[15]])
     }
 
     /// What follows the header.
@@ -106,51 +71,33 @@ impl<'a> TcpView<'a> {
     }
 }
 
-/// A header without options to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TcpRepr {
+header! {
+    TcpView,
+    /// A header without options to be written.
+    TcpRepr, HEADER_BYTES;
     /// Source port.
-    pub source_port: u16,
+    source_port: u16 = 0;
     /// Destination port.
-    pub destination_port: u16,
+    destination_port: u16 = 2;
     /// Sequence number of the first byte of the payload.
-    pub sequence: u32,
+    sequence: u32 = 4;
     /// Sequence number that the sender expects next.
-    pub acknowledgment: u32,
+    acknowledgment: u32 = 8;
     /// [`FIN`] and the others.
-    pub flags: u8,
+    flags: u8 = FLAGS_AT;
     /// The receive window, unscaled.
-    pub window: u16,
+    window: u16 = 14;
 }
 
 impl TcpRepr {
     /// The header of a segment with this payload, its checksum in place; `pseudo` is the sum of the pseudo header
     /// ([`pseudo_sum`](crate::checksum::pseudo_sum)).
     pub fn encode(&self, payload: &[u8], pseudo: u32) -> [u8; HEADER_BYTES] {
-        let mut header = [0; HEADER_BYTES];
-        header[..2].copy_from_slice(&self.source_port.to_be_bytes());
-        header[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
-        header[4..8].copy_from_slice(&self.sequence.to_be_bytes());
-        header[8..12].copy_from_slice(&self.acknowledgment.to_be_bytes());
+        let mut header = self.fields();
         header[12] = (HEADER_BYTES as u8 / 4) << 4;
-        header[FLAGS_AT] = self.flags;
-        header[14..16].copy_from_slice(&self.window.to_be_bytes());
         let checksum = finish(sum(payload, sum(&header, pseudo)));
         header[16..18].copy_from_slice(&checksum.to_be_bytes());
         header
-    }
-}
-
-impl From<TcpView<'_>> for TcpRepr {
-    fn from(view: TcpView<'_>) -> Self {
-        Self {
-            source_port: view.source_port(),
-            destination_port: view.destination_port(),
-            sequence: view.sequence(),
-            acknowledgment: view.acknowledgment(),
-            flags: view.flags(),
-            window: view.window(),
-        }
     }
 }
 

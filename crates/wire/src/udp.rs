@@ -2,6 +2,7 @@
 
 use crate::Malformed;
 use crate::checksum::{finish, fold, sum};
+use crate::header::header;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 8;
@@ -26,18 +27,6 @@ impl<'a> UdpView<'a> {
         Ok(Self { header, datagram: bytes.get(..len).unwrap_or(bytes) })
     }
 
-    /// Source port.
-    #[inline]
-    pub fn source_port(&self) -> u16 {
-        u16::from_be_bytes([self.header[0], self.header[1]])
-    }
-
-    /// Destination port.
-    #[inline]
-    pub fn destination_port(&self) -> u16 {
-        u16::from_be_bytes([self.header[2], self.header[3]])
-    }
-
     /// What the datagram carries, as far as it is at hand.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
@@ -50,22 +39,22 @@ impl<'a> UdpView<'a> {
     }
 }
 
-/// A header to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UdpRepr {
+header! {
+    UdpView,
+    /// A header to be written.
+    UdpRepr, HEADER_BYTES;
     /// Source port.
-    pub source_port: u16,
+    source_port: u16 = 0;
     /// Destination port.
-    pub destination_port: u16,
+    destination_port: u16 = 2;
 }
 
 impl UdpRepr {
     /// The header of a datagram with this payload, its checksum in place; `pseudo` is the sum of the pseudo header
     /// ([`pseudo_sum`](crate::checksum::pseudo_sum)).
     pub fn encode(&self, payload: &[u8], pseudo: u32) -> [u8; HEADER_BYTES] {
-        let ([a, b], [c, d]) = (self.source_port.to_be_bytes(), self.destination_port.to_be_bytes());
-        let [e, f] = ((HEADER_BYTES + payload.len()) as u16).to_be_bytes();
-        let mut header = [a, b, c, d, e, f, 0, 0];
+        let mut header = self.fields();
+        header[4..6].copy_from_slice(&((HEADER_BYTES + payload.len()) as u16).to_be_bytes());
         // RFC 768: zero says that there is no checksum, so a sum of zero is sent as its other representation.
         let checksum = match finish(sum(payload, sum(&header, pseudo))) {
             0 => 0xffff,

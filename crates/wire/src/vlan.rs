@@ -7,6 +7,7 @@
 //!      +----------+---------------+-------+------------+
 //! ```
 
+use crate::header::header;
 use crate::{EtherType, Malformed};
 
 /// Bytes that a tag adds to a frame: its EtherType and its control information.
@@ -21,7 +22,7 @@ pub const fn id_of(control: u16) -> u16 {
 /// A tag, behind its EtherType.
 #[derive(Clone, Copy, Debug)]
 pub struct VlanView<'a> {
-    tag: &'a [u8; 4],
+    header: &'a [u8; TAG_BYTES],
     payload: &'a [u8],
 }
 
@@ -29,20 +30,8 @@ impl<'a> VlanView<'a> {
     /// Views what follows a tag's EtherType.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (tag, payload) = bytes.split_first_chunk().ok_or(Malformed::Truncated)?;
-        Ok(Self { tag, payload })
-    }
-
-    /// Priority, drop eligible, VLAN.
-    #[inline]
-    pub fn control(&self) -> u16 {
-        u16::from_be_bytes([self.tag[0], self.tag[1]])
-    }
-
-    /// What the tag stands before.
-    #[inline]
-    pub fn ether_type(&self) -> EtherType {
-        EtherType::from_be_bytes([self.tag[2], self.tag[3]])
+        let (header, payload) = bytes.split_first_chunk().ok_or(Malformed::Truncated)?;
+        Ok(Self { header, payload })
     }
 
     /// What follows the tag.
@@ -52,26 +41,20 @@ impl<'a> VlanView<'a> {
     }
 }
 
-/// A tag to be written behind its EtherType.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VlanRepr {
+header! {
+    VlanView,
+    /// A tag to be written behind its EtherType.
+    VlanRepr, TAG_BYTES;
     /// Priority, drop eligible, VLAN.
-    pub control: u16,
+    control: u16 = 0;
     /// What the tag stands before.
-    pub ether_type: EtherType,
+    ether_type: EtherType = 2;
 }
 
 impl VlanRepr {
     /// What follows the tag's EtherType.
     #[inline]
     pub fn encode(&self) -> [u8; TAG_BYTES] {
-        let ([a, b], [c, d]) = (self.control.to_be_bytes(), self.ether_type.to_be_bytes());
-        [a, b, c, d]
-    }
-}
-
-impl From<VlanView<'_>> for VlanRepr {
-    fn from(view: VlanView<'_>) -> Self {
-        Self { control: view.control(), ether_type: view.ether_type() }
+        self.fields()
     }
 }

@@ -59,8 +59,7 @@ use ipnet::IpNet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use thalweg_base::{Packet, PacketFlags};
-use thalweg_wire::ip_protocol;
-use thalweg_wire::tcp;
+use thalweg_wire::{ip_protocol, tcp};
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

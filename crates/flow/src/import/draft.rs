@@ -3,10 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use thalweg_base::DropReason;
-use thalweg_wire::application;
-use thalweg_wire::ip_protocol;
 use thalweg_wire::netflow::decode::{Field, FieldName, Header, SessionKey, Version};
 use thalweg_wire::netflow::element::*;
+use thalweg_wire::{application, ip_protocol};
 
 use super::Counters as ImportCounters;
 use super::context::{Context, Sampler, Sampling};

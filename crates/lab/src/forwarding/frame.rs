@@ -16,12 +16,11 @@
 
 use crate::workload::frames::Endpoint;
 use std::fmt;
-use thalweg_wire::MacAddr;
 use thalweg_wire::ethernet::{EthernetRepr, EthernetView, HEADER_BYTES as ETHERNET};
 use thalweg_wire::ip_protocol::UDP;
 use thalweg_wire::ipv4::{self, Ipv4Repr, Ipv4View};
 use thalweg_wire::udp::{self, UdpRepr, UdpView};
-use thalweg_wire::{EtherType, checksum};
+use thalweg_wire::{EtherType, MacAddr, checksum};
 
 /// The sizes of RFC 2544 section 9.1 for Ethernet, check sequence included.
 pub const FRAME_SIZES: [usize; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
@@ -102,15 +101,6 @@ pub fn stamp_of(frame: &[u8]) -> Option<Stamp> {
         trial: u16::from_be_bytes([t0, t1]),
         sent_ns: u64::from_be_bytes(time),
     })
-}
-
-/// Source and destination of an IPv4 and UDP frame without options, as test frames are.
-pub fn ends_of(frame: &[u8]) -> Option<(Endpoint, Endpoint)> {
-    let ends: &[u8; 12] = frame.get(26..)?.first_chunk()?;
-    let [a0, a1, a2, a3, b0, b1, b2, b3, p0, p1, q0, q1] = *ends;
-    let end =
-        |address, port| Endpoint { address: u32::from_be_bytes(address), port: u16::from_be_bytes(port) };
-    Some((end([a0, a1, a2, a3], [p0, p1]), end([b0, b1, b2, b3], [q0, q1])))
 }
 
 /// What a flow decides of its frames.
@@ -264,6 +254,7 @@ pub fn fault_of(frame: &[u8], size: FrameSize) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::frames::ends_of;
     use proptest::prelude::*;
 
     const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);

@@ -20,14 +20,14 @@
 //! processes and that of the kernel's softirq threads. Bursts are whole batches in such trials, whatever the rate.
 
 use super::ForwardingError;
-use super::frame::{FrameMaker, FrameSize, Stamp, ends_of, fault_of, stamp_of};
+use super::frame::{FrameMaker, FrameSize, Stamp, fault_of, stamp_of};
 use super::latency::SAMPLES_MAX;
 use super::method::Trial;
 use super::namespace::{Counter, Namespace};
 use super::packet_socket::{BATCH, PacketReceiver, PacketSender};
 use super::topology::{DIRECT_PORTS, ROUTER_MACS, SINK_MAC, TESTER_MACS, TESTER_PORTS, Topology};
 use crate::cpu_time::thread_cpu_s;
-use crate::workload::frames::Endpoint;
+use crate::workload::frames::{Endpoint, ends_of};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::fs;

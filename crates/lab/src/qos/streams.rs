@@ -7,12 +7,12 @@
 
 use super::{BULK_PACKET_BYTES, CLASS_PORTS, Options, VOICE_PACKET_BYTES};
 use crate::forwarding::ForwardingError;
-use crate::forwarding::frame::{FrameMaker, FrameSize, Stamp, ends_of, stamp_of};
+use crate::forwarding::frame::{FrameMaker, FrameSize, Stamp, stamp_of};
 use crate::forwarding::latency::{Percentiles, SAMPLES_MAX};
 use crate::forwarding::load::ONE_ROUTE;
 use crate::forwarding::packet_socket::{BATCH, PacketReceiver, PacketSender};
 use crate::forwarding::topology::{ROUTER_MACS, TESTER_ADDRESSES, TESTER_MACS, TESTER_PORTS, Topology};
-use crate::workload::frames::Endpoint;
+use crate::workload::frames::{Endpoint, ends_of};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

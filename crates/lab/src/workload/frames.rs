@@ -87,6 +87,15 @@ fn write_transport(frame: &mut Frame, header: &[u8], payload: &[u8]) {
     rest.copy_from_slice(payload);
 }
 
+/// Source and destination of an IPv4 and UDP frame without options.
+pub fn ends_of(frame: &[u8]) -> Option<(Endpoint, Endpoint)> {
+    let ends: &[u8; 12] = frame.get(26..)?.first_chunk()?;
+    let [a0, a1, a2, a3, b0, b1, b2, b3, p0, p1, q0, q1] = *ends;
+    let end =
+        |address, port| Endpoint { address: u32::from_be_bytes(address), port: u16::from_be_bytes(port) };
+    Some((end([a0, a1, a2, a3], [p0, p1]), end([b0, b1, b2, b3], [q0, q1])))
+}
+
 /// Chunks of the next `packets` frames of a source, one at a time.
 #[derive(Debug)]
 pub struct Chunks<'a, S> {

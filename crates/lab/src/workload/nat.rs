@@ -7,7 +7,7 @@
 //! 2. [`NatSessions::learn`]: the translated packets come back here; each tells its session's public endpoint.
 //! 3. [`NatSessions::traffic`]: packets both ways over all sessions that were learnt, in random order.
 
-use super::frames::{Endpoint, Frame, FrameSource, udp};
+use super::frames::{Endpoint, Frame, FrameSource, ends_of, udp};
 use ipnet::Ipv4Net;
 use std::fmt;
 use thalweg_base::{Chunk, XorShift64Star};
@@ -112,7 +112,7 @@ impl NatSessions {
             let number = (chunk.first_packet_number - 1) + u64::from(packet.index);
             let session = usize::try_from(number).ok().and_then(|n| self.sessions.get_mut(n));
             let (Some(session), true) = (session, packet.is_alive()) else { continue };
-            let Some(source) = source_of(chunk.frame(i)) else { continue };
+            let Some((source, _)) = ends_of(chunk.frame(i)) else { continue };
             session.public = (source != session.inside).then_some(source);
         }
     }
@@ -128,7 +128,7 @@ impl NatSessions {
         let is_right = |(i, packet): (usize, &thalweg_base::Packet)| {
             let number = (chunk.first_packet_number - 1) + u64::from(packet.index);
             let session = usize::try_from(number).ok().and_then(|n| self.sessions.get(n));
-            let to = destination_of(chunk.frame(i));
+            let to = ends_of(chunk.frame(i)).map(|(_, to)| to);
             packet.is_alive() && session.is_some_and(|s| s.public.is_some() && to == Some(s.inside))
         };
         chunk.packets().iter().enumerate().filter(|both| is_right(*both)).count()
@@ -177,20 +177,6 @@ fn hosts(net: Ipv4Net) -> (u32, u32) {
 fn hosts_at_least_one(net: Ipv4Net) -> (u32, u32) {
     let (first, count) = hosts(net);
     (first, count.max(1))
-}
-
-/// Source endpoint of an Ethernet frame with IPv4 and UDP, as our openers are.
-fn source_of(frame: &[u8]) -> Option<Endpoint> {
-    let address = frame.get(26..30)?.try_into().ok().map(u32::from_be_bytes)?;
-    let port = frame.get(34..36)?.try_into().ok().map(u16::from_be_bytes)?;
-    Some(Endpoint { address, port })
-}
-
-/// Destination endpoint of such a frame.
-fn destination_of(frame: &[u8]) -> Option<Endpoint> {
-    let address = frame.get(30..34)?.try_into().ok().map(u32::from_be_bytes)?;
-    let port = frame.get(36..38)?.try_into().ok().map(u16::from_be_bytes)?;
-    Some(Endpoint { address, port })
 }
 
 /// See [`NatSessions::replies`].

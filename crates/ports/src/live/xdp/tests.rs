@@ -12,9 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use thalweg_base::{Chunk, ChunkBuilder};
-use thalweg_wire::MacAddr;
-use thalweg_wire::checksum;
-use thalweg_wire::testing;
+use thalweg_wire::{MacAddr, checksum, testing};
 
 use super::*;
 use crate::live::{NotTaken, PortRx};

@@ -4,10 +4,8 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use proptest::prelude::*;
-use thalweg_wire::MacAddr;
-use thalweg_wire::checksum;
 use thalweg_wire::ipv4::Ipv4Repr;
-use thalweg_wire::{ip_protocol, testing};
+use thalweg_wire::{MacAddr, checksum, ip_protocol, testing};
 
 use super::super::assembler::interpreter::{End, Machine, Values};
 use super::super::program::{LeaveToKernel, program};
