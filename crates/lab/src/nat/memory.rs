@@ -45,11 +45,13 @@ pub struct MemoryRun {
 }
 
 /// Why a round does not count.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// There is no router.
+    #[error(transparent)]
     Router(StageError),
     /// A phase did not come out as it must.
+    #[error("with {sessions} sessions {found}")]
     Invalid {
         /// How many sessions there should have been.
         sessions: u32,
@@ -57,17 +59,6 @@ pub enum MemoryError {
         found: String,
     },
 }
-
-impl std::fmt::Display for MemoryError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Router(error) => write!(f, "{error}"),
-            Self::Invalid { sessions, found } => write!(f, "with {sessions} sessions {found}"),
-        }
-    }
-}
-
-impl std::error::Error for MemoryError {}
 
 /// A router with an empty table.
 struct Translator {

@@ -39,9 +39,10 @@ default_mac = "02:00:00:00:01:02"
 "#;
 
 /// Why there is no result.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StageError {
     /// The table cannot be written.
+    #[error("cannot write {path}: {source}")]
     File {
         /// Where.
         path: PathBuf,
@@ -49,10 +50,13 @@ pub enum StageError {
         source: std::io::Error,
     },
     /// The made configuration does not load: a mistake in this module.
+    #[error(transparent)]
     Config(ConfigErrors),
     /// The router cannot be built.
+    #[error("{0}")]
     Router(String),
     /// A packet of a workload was not forwarded, so something else was measured.
+    #[error("workload {workload}: a packet was not forwarded: {reason}")]
     Dropped {
         /// The workload.
         workload: String,
@@ -60,21 +64,6 @@ pub enum StageError {
         reason: String,
     },
 }
-
-impl fmt::Display for StageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File { path, source } => write!(f, "cannot write {}: {source}", path.display()),
-            Self::Config(errors) => write!(f, "{errors}"),
-            Self::Router(why) => f.write_str(why),
-            Self::Dropped { workload, reason } => {
-                write!(f, "workload {workload}: a packet was not forwarded: {reason}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for StageError {}
 
 /// Ticks per packet of one round: the median over chunks.
 #[derive(Clone, Debug, PartialEq)]

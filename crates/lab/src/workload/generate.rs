@@ -15,7 +15,6 @@ use super::frames::{Chunks, Endpoint};
 use super::nat::{NatOptions, NatSessions, TooFewEndpoints};
 use super::{capture, prefixes, trace};
 use ipnet::Ipv4Net;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -110,9 +109,10 @@ pub struct Made {
 }
 
 /// Why nothing was made.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
     /// A file or folder cannot be written.
+    #[error("cannot write {path}: {source}")]
     File {
         /// Which.
         path: PathBuf,
@@ -120,28 +120,18 @@ pub enum GenerateError {
         source: io::Error,
     },
     /// The made configuration does not load: a mistake in this module.
+    #[error(transparent)]
     Config(ConfigErrors),
     /// The sessions do not fit: a mistake in this module.
+    #[error(transparent)]
     Sessions(TooFewEndpoints),
     /// The router that opens the sessions cannot be built or run.
+    #[error("opening sessions: {0}")]
     Router(String),
     /// The configuration has no IPv4 route that leads anywhere.
+    #[error("the configuration forwards no IPv4 prefix to flood")]
     NoRoutes,
 }
-
-impl fmt::Display for GenerateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            GenerateError::File { path, source } => write!(f, "cannot write {}: {source}", path.display()),
-            GenerateError::Config(errors) => write!(f, "{errors}"),
-            GenerateError::Sessions(error) => write!(f, "{error}"),
-            GenerateError::Router(error) => write!(f, "opening sessions: {error}"),
-            GenerateError::NoRoutes => write!(f, "the configuration forwards no IPv4 prefix to flood"),
-        }
-    }
-}
-
-impl std::error::Error for GenerateError {}
 
 /// Writes a workload of `packets` packets into `folder`, making it if need be.
 pub fn generate(kind: Generated, packets: u64, seed: u64, folder: &Path) -> Result<Made, GenerateError> {
