@@ -9,6 +9,7 @@ use crate::workload::prefixes;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use thalweg_dataplane::lpm::LpmError;
 use thalweg_dataplane::lpm::workload::Routes;
 
 /// Routes of the made-up table.
@@ -40,8 +41,8 @@ pub enum BenchError {
         bad_lines: usize,
     },
     /// The structures cannot hold the table.
-    #[error("{0}")]
-    Table(String),
+    #[error(transparent)]
+    Table(#[from] LpmError),
     /// Two structures gave different answers to the same addresses: a mistake in this program.
     #[error(
         "{family}, {kind} addresses: the structures do not agree:{}",
@@ -130,8 +131,7 @@ pub fn bench(
         all_variants: true,
         ..defaults
     };
-    let reports = measure::measure(&table.routes, &options, progress)
-        .map_err(|error| BenchError::Table(error.to_string()))?;
+    let reports = measure::measure(&table.routes, &options, progress)?;
     let reports: Vec<Report> = reports.into_iter().filter(|report| report.routes > 0).collect();
     agree(&reports)?;
     Ok(reports.iter().flat_map(rows).collect())

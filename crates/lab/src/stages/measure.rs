@@ -5,7 +5,7 @@ use super::{Options, Workload};
 use crate::workload::destinations::Kind;
 use crate::workload::flood::Flood;
 use crate::workload::frames::{Chunks, Endpoint};
-use crate::workload::nat::{NatOptions, NatSessions};
+use crate::workload::nat::{NatOptions, NatSessions, TooFewEndpoints};
 use ipnet::Ipv4Net;
 use std::fmt;
 use std::fmt::Write;
@@ -13,6 +13,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use thalweg_base::{CHUNK_PACKETS_DEFAULT, Chunk};
 use thalweg_exec::{Plan, Scope};
+use thalweg_node::BuildError;
 use thalweg_node::config::{ConfigErrors, RouterConfig};
 use thalweg_node::plan::{RouterPlan, Scratch};
 
@@ -51,10 +52,13 @@ pub enum StageError {
     },
     /// The made configuration does not load: a mistake in this module.
     #[error(transparent)]
-    Config(ConfigErrors),
+    Config(#[from] ConfigErrors),
     /// The router cannot be built.
-    #[error("{0}")]
-    Router(String),
+    #[error(transparent)]
+    Router(#[from] BuildError),
+    /// The sessions do not fit: a mistake in this module.
+    #[error(transparent)]
+    Sessions(#[from] TooFewEndpoints),
     /// A packet of a workload was not forwarded, so something else was measured.
     #[error("workload {workload}: a packet was not forwarded: {reason}")]
     Dropped {
@@ -99,9 +103,8 @@ impl Bed {
             write_routes(table, folder)?;
         }
         let text = configuration(workload);
-        let config = RouterConfig::from_text("router.toml", &text, folder).map_err(StageError::Config)?;
-        let plan =
-            RouterPlan::from_config(&config, None).map_err(|error| StageError::Router(error.to_string()))?;
+        let config = RouterConfig::from_text("router.toml", &text, folder)?;
+        let plan = RouterPlan::from_config(&config, None)?;
         let scratch = plan.scratch();
         let everywhere = Ipv4Net::new(Ipv4Addr::new(20, 0, 0, 0), 6).unwrap_or_default();
         let (routes, prefixes) = if full { (table.len(), table.to_vec()) } else { (1, vec![everywhere]) };
@@ -257,7 +260,7 @@ pub(crate) fn nat_sessions(sessions: u32, seed: u64) -> Result<NatSessions, Stag
         inward_percent: 50,
         seed,
     };
-    NatSessions::new(options).map_err(|error| StageError::Router(error.to_string()))
+    Ok(NatSessions::new(options)?)
 }
 
 fn write_routes(table: &[Ipv4Net], folder: &Path) -> Result<(), StageError> {
