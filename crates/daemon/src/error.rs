@@ -43,7 +43,7 @@ pub enum RunError {
     Listen(TcpError),
     /// Addresses that programs give mirrors cannot be followed.
     #[error("addresses of mirrors cannot be followed: {0}")]
-    MirrorAddresses(String),
+    MirrorAddresses(#[from] MirrorError),
     /// The delivery of flow records cannot start.
     #[error("[flows]: {0}")]
     Flows(ProbeError),
@@ -71,4 +71,14 @@ impl RunError {
     pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |error| RunError::System { what, error }
     }
+}
+
+/// Why mirrors cannot be followed.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub enum MirrorError {
+    /// The kernel does not tell of addresses.
+    Kernel(#[from] KernelError),
+    /// The system has no socket or thread for it.
+    System(#[from] io::Error),
 }
