@@ -92,21 +92,14 @@ impl Address for u128 {
 }
 
 /// A prefix longer than its address family has bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("prefix length {length} is above {max}")]
 pub struct LengthOutOfRange {
     /// The length asked for.
     pub length: u8,
     /// The longest there is.
     pub max: u8,
 }
-
-impl Display for LengthOutOfRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "prefix length {} is above {}", self.length, self.max)
-    }
-}
-
-impl std::error::Error for LengthOutOfRange {}
 
 /// A prefix of one family: an address whose bits behind `length` are zero. Ordered by address, then length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -225,29 +218,18 @@ impl Display for IpPrefix {
 }
 
 /// What is wrong with the text of a prefix.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixTextError {
     /// No `/`, or what stands before it is no address, or what follows is no length.
+    #[error("not a prefix such as 192.0.2.0/24 or 2001:db8::/32")]
     Shape,
     /// The length is longer than the address.
+    #[error(transparent)]
     Length(LengthOutOfRange),
     /// Bits behind the length are set; the prefix it lies in.
+    #[error("bits behind the prefix length are set; the prefix is {0}")]
     HostBits(IpPrefix),
 }
-
-impl Display for PrefixTextError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Shape => write!(f, "not a prefix such as 192.0.2.0/24 or 2001:db8::/32"),
-            Self::Length(error) => Display::fmt(error, f),
-            Self::HostBits(prefix) => {
-                write!(f, "bits behind the prefix length are set; the prefix is {prefix}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for PrefixTextError {}
 
 impl FromStr for IpPrefix {
     type Err = PrefixTextError;

@@ -124,18 +124,9 @@ pub struct HandOver {
 }
 
 /// Why a group cannot take another view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("families, path identifiers and encoding are agreed on when a session begins and cannot change")]
 pub struct DifferentEncoding;
-
-impl std::fmt::Display for DifferentEncoding {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(
-            "families, path identifiers and encoding are agreed on when a session begins and cannot change",
-        )
-    }
-}
-
-impl std::error::Error for DifferentEncoding {}
 
 impl UpdateGroup {
     /// A group without members. `representative` stands for the members where the policy looks at the neighbor.

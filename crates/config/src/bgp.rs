@@ -189,7 +189,8 @@ static REPAIR_S: Key<u32> = Key::number("repair_s", 1..=TIME_MAX_S)
     .restart(Differs::Bgp(|old, new| old.kernel.repair_s != new.kernel.repair_s))
     .help("time between scans for routes that others removed or changed");
 
-static MRT: Key<Sub> = Key::section("mrt", &MRT_TABLE).help("MRT files to write: [mrt.md](formats.md#mrt-routing-tables-and-bgp-messages)");
+static MRT: Key<Sub> = Key::section("mrt", &MRT_TABLE)
+    .help("MRT files to write: [mrt.md](formats.md#mrt-routing-tables-and-bgp-messages)");
 static MRT_TABLE: Table =
     Table::new("bgp.mrt", "[bgp.mrt]", &[&DUMP, &INTERVAL_S, &UPDATES, &ROTATE_S, &COMPRESS]);
 static DUMP: Key<PathBuf> = Key::by("dump", "a path", Reader::path)

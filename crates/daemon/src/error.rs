@@ -1,6 +1,5 @@
 //! Why a router does not start, or has failed.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -11,13 +10,19 @@ use thalweg_ports::tcp::TcpError;
 use thalweg_probe::ProbeError;
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The configuration has neither BGP nor interfaces.
+    #[error(
+        "{0} has neither [bgp] nor a port with an interface: there is nothing to run (files of packets go \
+         through `thalweg replay`)"
+    )]
     NothingToRun(PathBuf),
     /// Another router answers at the control socket.
+    #[error("a router answers at {0} already: end it, or choose another --socket")]
     SocketInUse(PathBuf),
     /// The control socket cannot be opened.
+    #[error("cannot listen on the control socket {path}: {error}; choose another with --socket")]
     Socket {
         /// Its path.
         path: PathBuf,
@@ -25,24 +30,34 @@ pub enum RunError {
         error: io::Error,
     },
     /// The forwarding tables cannot be made.
-    Tables(BuildError),
+    #[error(transparent)]
+    Tables(#[from] BuildError),
     /// A port cannot be opened.
+    #[error(transparent)]
     Ports(OpenError),
     /// The kernel does not say or take what it has to.
-    Kernel(KernelError),
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
     /// BGP cannot listen.
+    #[error(transparent)]
     Listen(TcpError),
     /// Addresses that programs give mirrors cannot be followed.
-    MirrorAddresses(String),
+    #[error("addresses of mirrors cannot be followed: {0}")]
+    MirrorAddresses(#[from] MirrorError),
     /// The delivery of flow records cannot start.
+    #[error("[flows]: {0}")]
     Flows(ProbeError),
     /// The delivery of flow records failed, and records with it.
+    #[error("[flows]: flow records were lost: {0}")]
     FlowDelivery(ProbeError),
     /// The router ran to its end, but flow records were lost: where, and what to do.
+    #[error("{}", .0.join("\n"))]
     FlowRecordsLost(Vec<String>),
     /// The packet threads ended by themselves.
+    #[error("packets are not forwarded any more: see the log")]
     ForwardingEnded,
     /// The system refused something.
+    #[error("{what}: {error}")]
     System {
         /// What failed.
         what: &'static str,
@@ -58,49 +73,12 @@ impl RunError {
     }
 }
 
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RunError::NothingToRun(config) => write!(
-                f,
-                "{} has neither [bgp] nor a port with an interface: there is nothing to run (files of packets go \
-                 through `thalweg replay`)",
-                config.display()
-            ),
-            RunError::SocketInUse(path) => write!(
-                f,
-                "a router answers at {} already: end it, or choose another --socket",
-                path.display()
-            ),
-            RunError::Socket { path, error } => write!(
-                f,
-                "cannot listen on the control socket {}: {error}; choose another with --socket",
-                path.display()
-            ),
-            RunError::Tables(error) => error.fmt(f),
-            RunError::Ports(error) => error.fmt(f),
-            RunError::Kernel(error) => error.fmt(f),
-            RunError::Listen(error) => error.fmt(f),
-            RunError::MirrorAddresses(why) => write!(f, "addresses of mirrors cannot be followed: {why}"),
-            RunError::Flows(error) => write!(f, "[flows]: {error}"),
-            RunError::FlowDelivery(error) => write!(f, "[flows]: flow records were lost: {error}"),
-            RunError::FlowRecordsLost(what) => f.write_str(&what.join("\n")),
-            RunError::ForwardingEnded => f.write_str("packets are not forwarded any more: see the log"),
-            RunError::System { what, error } => write!(f, "{what}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
-
-impl From<BuildError> for RunError {
-    fn from(error: BuildError) -> Self {
-        RunError::Tables(error)
-    }
-}
-
-impl From<KernelError> for RunError {
-    fn from(error: KernelError) -> Self {
-        RunError::Kernel(error)
-    }
+/// Why mirrors cannot be followed.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub enum MirrorError {
+    /// The kernel does not tell of addresses.
+    Kernel(#[from] KernelError),
+    /// The system has no socket or thread for it.
+    System(#[from] io::Error),
 }

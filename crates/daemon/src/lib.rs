@@ -63,7 +63,7 @@ use reload::Configurations;
 use restart::NoteKeeper;
 use stopping::{Stopping, handle_signals};
 
-pub use error::RunError;
+pub use error::{MirrorError, RunError};
 pub use options::RunOptions;
 
 /// Runs the router of this configuration until a signal or `thalweg stop` ends it.
@@ -239,7 +239,7 @@ fn follow_mirrors(
     if live.is_none() {
         return Ok(());
     }
-    mirror_addresses::follow(configurations, stop.clone()).map_err(RunError::MirrorAddresses)
+    Ok(mirror_addresses::follow(configurations, stop.clone())?)
 }
 
 /// How often a router without BGP looks whether it still forwards.

@@ -6,7 +6,6 @@
 //! affair.
 
 use std::collections::HashMap;
-use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +16,7 @@ use thalweg_config::{LearnedAddress, RouterConfig};
 use thalweg_ports::kernel::{KernelError, Monitor, Watch, interface_addresses};
 use thalweg_ports::live::link::Links;
 
+use crate::error::MirrorError;
 use crate::reload::{Configurations, Learned};
 
 /// How often news are looked at.
@@ -37,13 +37,13 @@ struct MirrorAddresses {
 }
 
 /// Follows the mirrors of the configuration in force until `stop` is set.
-pub(crate) fn follow(configurations: Arc<Configurations>, stop: Arc<AtomicBool>) -> Result<(), String> {
+pub(crate) fn follow(configurations: Arc<Configurations>, stop: Arc<AtomicBool>) -> Result<(), MirrorError> {
     let watch = Watch { addresses: true, ..Watch::default() };
-    let monitor = Monitor::open(watch).map_err(|error| error.to_string())?;
-    let links = Links::open().map_err(|error| error.to_string())?;
+    let monitor = Monitor::open(watch)?;
+    let links = Links::open()?;
     let this = MirrorAddresses { configurations, monitor, links, refused: Vec::new(), failed: None };
-    let thread = thread::Builder::new().name("addresses".to_owned()).spawn(move || this.run(&stop));
-    thread.map(drop).map_err(|error: io::Error| error.to_string())
+    thread::Builder::new().name("addresses".to_owned()).spawn(move || this.run(&stop))?;
+    Ok(())
 }
 
 /// Ports that have mirrors, and what these are called.

@@ -90,16 +90,9 @@ impl FromStr for SchedulingKind {
 }
 
 /// A name that names no scheduling.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no scheduling is called {0:?}; expected serial, per-peer, dynamic or sharded")]
 pub struct UnknownScheduling(pub String);
-
-impl fmt::Display for UnknownScheduling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no scheduling is called {:?}; expected serial, per-peer, dynamic or sharded", self.0)
-    }
-}
-
-impl std::error::Error for UnknownScheduling {}
 
 /// A part of the sessions: those whose number leaves `index` when divided by `of`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -65,20 +65,9 @@ impl FromStr for ModelKind {
 }
 
 /// A model name that names none.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no execution model is called {:?}; expected one of {}", .0, ModelKind::ALL.map(ModelKind::name).join(", "))]
 pub struct UnknownModel(pub String);
-
-impl fmt::Display for UnknownModel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no execution model is called {:?}; expected one of", self.0)?;
-        ModelKind::ALL
-            .iter()
-            .enumerate()
-            .try_for_each(|(i, kind)| write!(f, "{} {kind}", if i == 0 { "" } else { "," }))
-    }
-}
-
-impl std::error::Error for UnknownModel {}
 
 /// How to run a plan. Results do not depend on any of it, only their order may (see `ordered`).
 #[derive(Clone, Debug)]

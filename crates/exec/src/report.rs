@@ -1,8 +1,8 @@
 //! What a run tells afterwards, and what can go wrong in one.
 
 use crate::options::{ModelKind, THREADS_MAX, TOKENS_MAX};
+use std::io;
 use std::time::Duration;
-use std::{fmt, io};
 
 /// What a run did.
 #[derive(Debug)]
@@ -48,30 +48,40 @@ pub struct ThreadReport {
 }
 
 /// Why a run ended without a result.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ExecError {
     /// Zero workers or too many.
+    #[error("{0} workers: expected 1 to {THREADS_MAX}")]
     Workers(usize),
     /// Zero readers or too many.
+    #[error("{0} readers: expected 1 to {THREADS_MAX}")]
     Readers(usize),
     /// Zero tokens or too many.
+    #[error("{0} tokens: expected 1 to {TOKENS_MAX}")]
     Tokens(usize),
     /// `ring_jobs` or `reorder_jobs` is zero.
+    #[error("rings and the reorder buffer must hold at least one job")]
     NoCapacity,
     /// The list of cores to bind threads to is empty.
+    #[error("threads are to be bound to cores, but no core is named")]
     NoCores,
     /// The plan has no shard group.
+    #[error("the plan has no shard group: expected at least 1")]
     NoShardGroups,
     /// A thread could not be bound to a core.
+    #[error("cannot bind a thread to core {core}: {reason}")]
     Pin {
         /// The core.
         core: usize,
         /// What the kernel says.
+        #[source]
         reason: io::Error,
     },
     /// A thread could not be started.
-    Spawn(io::Error),
+    #[error("cannot start a thread: {0}")]
+    Spawn(#[source] io::Error),
     /// The source left out a job or gave one twice.
+    #[error("the source gave job {found} where job {expected} was due")]
     OutOfSequence {
         /// The sequence number due.
         expected: u64,
@@ -79,6 +89,7 @@ pub enum ExecError {
         found: u64,
     },
     /// Code of the plan, the source or the sink panicked. That is a bug there; jobs in flight are lost.
+    #[error("{role} {index} panicked in {at}: {message}")]
     Panicked {
         /// Role of the thread.
         role: &'static str,
@@ -89,34 +100,4 @@ pub enum ExecError {
         /// The panic's message.
         message: String,
     },
-}
-
-impl fmt::Display for ExecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ExecError::Workers(n) => write!(f, "{n} workers: expected 1 to {THREADS_MAX}"),
-            ExecError::Readers(n) => write!(f, "{n} readers: expected 1 to {THREADS_MAX}"),
-            ExecError::Tokens(n) => write!(f, "{n} tokens: expected 1 to {TOKENS_MAX}"),
-            ExecError::NoCapacity => write!(f, "rings and the reorder buffer must hold at least one job"),
-            ExecError::NoCores => write!(f, "threads are to be bound to cores, but no core is named"),
-            ExecError::NoShardGroups => write!(f, "the plan has no shard group: expected at least 1"),
-            ExecError::Pin { core, reason } => write!(f, "cannot bind a thread to core {core}: {reason}"),
-            ExecError::Spawn(reason) => write!(f, "cannot start a thread: {reason}"),
-            ExecError::OutOfSequence { expected, found } => {
-                write!(f, "the source gave job {found} where job {expected} was due")
-            }
-            ExecError::Panicked { role, index, at, message } => {
-                write!(f, "{role} {index} panicked in {at}: {message}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ExecError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ExecError::Pin { reason, .. } | ExecError::Spawn(reason) => Some(reason),
-            _ => None,
-        }
-    }
 }

@@ -36,16 +36,20 @@ pub mod subject;
 pub mod tester;
 pub mod topology;
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
 /// Why there is no experiment, or no result of a router.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ForwardingError {
     /// Namespaces and packet sockets are for root.
+    #[error(
+        "this experiment makes network namespaces and sends raw frames, for which it must be root (it touches \
+         nothing outside its namespaces)"
+    )]
     NotRoot,
     /// The system refused something.
+    #[error("{what}: {source}")]
     System {
         /// What.
         what: String,
@@ -53,6 +57,7 @@ pub enum ForwardingError {
         source: io::Error,
     },
     /// A program did not succeed.
+    #[error("`{command}` failed: {said}")]
     Command {
         /// How it was called.
         command: String,
@@ -60,8 +65,14 @@ pub enum ForwardingError {
         said: String,
     },
     /// The file has no prefix that frames can be routed by.
+    #[error("{0} has no IPv4 prefix to route by")]
     NoPrefixes(PathBuf),
     /// Frames do not come through, or not as they should.
+    #[error(
+        "of {sent} frames {received} came through{}{}",
+        .fault.map(|fault| format!(", with {fault}")).unwrap_or_default(),
+        if .said.is_empty() { String::new() } else { format!("; it said: {said}") }
+    )]
     NotForwarding {
         /// How many were sent.
         sent: u64,
@@ -73,42 +84,14 @@ pub enum ForwardingError {
         said: String,
     },
     /// The generator sends nothing.
+    #[error("the generator cannot send over a link of its own")]
     NoGenerator,
     /// Nothing could be measured.
+    #[error("nothing could be measured: {}", .0.join("; "))]
     Nothing(Vec<String>),
     /// Somebody wants us to end.
+    #[error("interrupted")]
     Interrupted,
-}
-
-impl fmt::Display for ForwardingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotRoot => f.write_str(
-                "this experiment makes network namespaces and sends raw frames, for which it must be root \
-                 (it touches nothing outside its namespaces)",
-            ),
-            Self::System { what, source } => write!(f, "{what}: {source}"),
-            Self::Command { command, said } => write!(f, "`{command}` failed: {said}"),
-            Self::NoPrefixes(path) => write!(f, "{} has no IPv4 prefix to route by", path.display()),
-            Self::NotForwarding { sent, received, fault, said } => {
-                write!(f, "of {sent} frames {received} came through")?;
-                fault.iter().try_for_each(|fault| write!(f, ", with {fault}"))?;
-                if said.is_empty() { Ok(()) } else { write!(f, "; it said: {said}") }
-            }
-            Self::NoGenerator => f.write_str("the generator cannot send over a link of its own"),
-            Self::Nothing(why) => write!(f, "nothing could be measured: {}", why.join("; ")),
-            Self::Interrupted => f.write_str("interrupted"),
-        }
-    }
-}
-
-impl std::error::Error for ForwardingError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::System { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 /// Whether this process is root, without whom there is nothing to measure.

@@ -159,11 +159,13 @@ pub struct Outcome {
 }
 
 /// Why there is no outcome.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ModelsError<E> {
     /// There is no cell, or no run was asked for.
+    #[error("there is nothing to run: no cells or no runs")]
     Nothing,
     /// A run failed.
+    #[error("{cell}: {source}")]
     Run {
         /// Which.
         cell: Cell,
@@ -171,6 +173,10 @@ pub enum ModelsError<E> {
         source: E,
     },
     /// A run took another number of packets than those before.
+    #[error(
+        "{cell}: took {packets} packets where runs before took {expected}: not the same work, so there is \
+         nothing to compare"
+    )]
     PacketTotals {
         /// Which.
         cell: Cell,
@@ -180,36 +186,13 @@ pub enum ModelsError<E> {
         expected: u64,
     },
     /// A run took no time or no packets, or measured what is no number.
+    #[error("{cell}: cannot be a measurement: {run:?}")]
     Measurement {
         /// Which.
         cell: Cell,
         /// What it measured.
         run: CellRun,
     },
-}
-
-impl<E: fmt::Display> fmt::Display for ModelsError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ModelsError::Nothing => write!(f, "there is nothing to run: no cells or no runs"),
-            ModelsError::Run { cell, source } => write!(f, "{cell}: {source}"),
-            ModelsError::PacketTotals { cell, packets, expected } => write!(
-                f,
-                "{cell}: took {packets} packets where runs before took {expected}: not the same work, so \
-                 there is nothing to compare"
-            ),
-            ModelsError::Measurement { cell, run } => write!(f, "{cell}: cannot be a measurement: {run:?}"),
-        }
-    }
-}
-
-impl<E: std::error::Error + 'static> std::error::Error for ModelsError<E> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ModelsError::Run { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 /// Runs the experiment. `measure` runs a cell; `progress` hears of each run before it begins.

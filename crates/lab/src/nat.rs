@@ -24,7 +24,6 @@ use crate::stages::clock::Calibration;
 use crate::stats::{Summary, shuffle};
 use memory::{Fill, MemoryError, MemoryRun};
 use serde::Serialize;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use thalweg_base::XorShift64Star;
 
@@ -197,35 +196,14 @@ impl From<Fill> for FillResult {
 }
 
 /// Why there is no outcome.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum NatError {
     /// In memory.
-    Memory(MemoryError),
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
     /// Live.
-    Live(ForwardingError),
-}
-
-impl fmt::Display for NatError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory(error) => write!(f, "{error}"),
-            Self::Live(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-impl std::error::Error for NatError {}
-
-impl From<MemoryError> for NatError {
-    fn from(error: MemoryError) -> Self {
-        Self::Memory(error)
-    }
-}
-
-impl From<ForwardingError> for NatError {
-    fn from(error: ForwardingError) -> Self {
-        Self::Live(error)
-    }
+    #[error(transparent)]
+    Live(#[from] ForwardingError),
 }
 
 /// What one router was found to do, round by round.

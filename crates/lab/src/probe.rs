@@ -255,9 +255,10 @@ pub struct Options {
 }
 
 /// Why there is nothing to report.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ProbeLabError {
     /// A capture or folder cannot be made.
+    #[error("{what}: {source}")]
     System {
         /// What was to be done.
         what: &'static str,
@@ -265,25 +266,19 @@ pub enum ProbeLabError {
         source: io::Error,
     },
     /// Somebody asked to stop.
+    #[error("interrupted")]
     Interrupted,
     /// Nobody could be measured; why of each.
+    #[error("{}", nothing(.0))]
     Nothing(Vec<String>),
 }
 
-impl fmt::Display for ProbeLabError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::System { what, source } => write!(f, "{what}: {source}"),
-            Self::Interrupted => f.write_str("interrupted"),
-            Self::Nothing(why) if why.is_empty() => {
-                f.write_str("there is nothing to measure in what was asked for")
-            }
-            Self::Nothing(why) => write!(f, "nothing could be measured: {}", why.join("; ")),
-        }
+fn nothing(why: &[String]) -> String {
+    match why {
+        [] => "there is nothing to measure in what was asked for".to_owned(),
+        why => format!("nothing could be measured: {}", why.join("; ")),
     }
 }
-
-impl std::error::Error for ProbeLabError {}
 
 /// All cells that the options ask for, each once.
 pub fn cells(options: &Options) -> Vec<Cell> {

@@ -16,14 +16,14 @@ pub use origin::{Machine, Origin};
 use crate::markup::escape;
 use crate::plot;
 use serde::Serialize;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use thalweg_text::{Align, Table};
 
 /// Why a report could not be written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// The file system refused.
+    #[error("{path}: {source}")]
     File {
         /// The file or folder.
         path: PathBuf,
@@ -31,25 +31,8 @@ pub enum ReportError {
         source: std::io::Error,
     },
     /// The results have no JSON form.
-    Results(serde_json::Error),
-}
-
-impl fmt::Display for ReportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReportError::File { path, source } => write!(f, "{}: {source}", path.display()),
-            ReportError::Results(source) => write!(f, "results have no JSON form: {source}"),
-        }
-    }
-}
-
-impl std::error::Error for ReportError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ReportError::File { source, .. } => Some(source),
-            ReportError::Results(source) => Some(source),
-        }
-    }
+    #[error("results have no JSON form: {0}")]
+    Results(#[source] serde_json::Error),
 }
 
 /// A part of a report.

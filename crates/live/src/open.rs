@@ -1,6 +1,5 @@
 //! Opening ports: which driver, and what if it does not work.
 
-use std::fmt;
 use std::sync::Arc;
 
 use thalweg_config::{Driver, InterfaceConfig, PortConfig, RouterConfig, XdpPlace};
@@ -15,14 +14,16 @@ use thalweg_ports::live::{LiveError, Port, PortFacts};
 use thalweg_wire::MacAddr;
 
 /// Why a router cannot run on its interfaces.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A port has no interface.
+    #[error("port {port} has no interface: add `interface = \"eth0\"` to [ports.{port}]")]
     NoInterface {
         /// Its name.
         port: String,
     },
     /// A VLAN sub-interface has queues of its own.
+    #[error("port {port} is a VLAN of port {parent} and shares its queue: name {parent} in [[qos.egress]]")]
     ShapedSubInterface {
         /// Its name.
         port: String,
@@ -30,6 +31,7 @@ pub enum OpenError {
         parent: String,
     },
     /// Another router has a port's interface.
+    #[error("port {port}: {holder}")]
     Claimed {
         /// The port's name.
         port: String,
@@ -37,6 +39,7 @@ pub enum OpenError {
         holder: String,
     },
     /// A port cannot be opened.
+    #[error("port {port}: {source}")]
     Port {
         /// Its name.
         port: String,
@@ -44,33 +47,15 @@ pub enum OpenError {
         source: LiveError,
     },
     /// The configuration cannot be built.
+    #[error(transparent)]
     Build(thalweg_node::BuildError),
     /// A thread or a pair of sockets cannot be had.
+    #[error("the system has no more of something: {0}")]
     System(std::io::Error),
     /// The kernel's news of interfaces cannot be had.
+    #[error("hearing of interfaces: {0}")]
     Kernel(thalweg_ports::kernel::KernelError),
 }
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoInterface { port } => {
-                write!(f, "port {port} has no interface: add `interface = \"eth0\"` to [ports.{port}]")
-            }
-            Self::ShapedSubInterface { port, parent } => write!(
-                f,
-                "port {port} is a VLAN of port {parent} and shares its queue: name {parent} in [[qos.egress]]"
-            ),
-            Self::Claimed { port, holder } => write!(f, "port {port}: {holder}"),
-            Self::Port { port, source } => write!(f, "port {port}: {source}"),
-            Self::Build(error) => write!(f, "{error}"),
-            Self::System(error) => write!(f, "the system has no more of something: {error}"),
-            Self::Kernel(error) => write!(f, "hearing of interfaces: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
 
 /// A port and, if it is a TAP, what changes its interface.
 pub struct OpenedPort {

@@ -17,7 +17,6 @@
 
 mod ports;
 
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,35 +55,24 @@ const GATEWAYS_LOOK: Duration = Duration::from_millis(5);
 const SWAP_WAIT: Duration = Duration::from_secs(10);
 
 /// Why a configuration was not taken over. Nothing has changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReloadError {
     /// Something is different that only a start can change.
+    #[error("{key} is different: that needs a restart; nothing was changed")]
     Restart {
         /// The key, as the configuration has it.
         key: String,
     },
     /// The configuration cannot be built, or the tables have no room for its routes.
+    #[error("{0}; nothing was changed")]
     Build(BuildError),
     /// Somebody else did not take it.
+    #[error("{0}")]
     Refused(String),
     /// The threads that would have to take it do not answer.
+    #[error("{0}")]
     Stuck(&'static str),
 }
-
-impl fmt::Display for ReloadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Restart { key } => {
-                write!(f, "{key} is different: that needs a restart; nothing was changed")
-            }
-            Self::Build(error) => write!(f, "{error}; nothing was changed"),
-            Self::Refused(why) => f.write_str(why),
-            Self::Stuck(what) => write!(f, "{what}"),
-        }
-    }
-}
-
-impl std::error::Error for ReloadError {}
 
 /// A configuration that can be taken over.
 pub struct Prepared {

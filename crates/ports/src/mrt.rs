@@ -39,7 +39,8 @@ pub use thalweg_wire::mrt::RECORD_BYTES_MAX;
 const READ_BYTES: usize = 256 * 1024;
 
 /// What went wrong with a file or one of its records.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{file}: {}{problem}", place(*.record, *.offset))]
 pub struct MrtError {
     /// The file, as it was named.
     pub file: String,
@@ -48,26 +49,33 @@ pub struct MrtError {
     /// Where the record begins in the uncompressed stream.
     pub offset: u64,
     /// What.
+    #[source]
     pub problem: MrtProblem,
 }
 
 /// Kinds of [`MrtError`].
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum MrtProblem {
     /// The file cannot be opened.
+    #[error(transparent)]
     Open(io::Error),
     /// It begins with no record of a registered type.
+    #[error("expected MRT, whose records begin with time and type, found type {}/{}", .0.kind, .0.subtype)]
     NotMrt(RecordType),
     /// A record is broken; the next one follows.
-    Record(RecordType, Fault),
+    #[error("{0}: {1}")]
+    Record(RecordType, #[source] Fault),
     /// The record was torn; the next plausible one follows.
+    #[error("torn: its length leads to no record; {skipped} bytes passed over, to the next one")]
     Torn {
         /// Bytes passed over.
         skipped: u64,
     },
     /// A record is too long to be one, and no other can be found behind it.
+    #[error(transparent)]
     TooLong(TooLong),
     /// The file ends inside a record.
+    #[error("expected {wanted} bytes of record, found the end of the file after {left}")]
     CutOff {
         /// Bytes that the record (or its header) wants.
         wanted: usize,
@@ -75,8 +83,10 @@ pub enum MrtProblem {
         left: usize,
     },
     /// Reading failed, or a compressed stream is damaged or ends early.
+    #[error("expected a record, but reading failed after {left} bytes of it: {error}")]
     Read {
         /// Why.
+        #[source]
         error: io::Error,
         /// Bytes of a record that had been read.
         left: usize,
@@ -90,43 +100,9 @@ impl MrtError {
     }
 }
 
-impl fmt::Display for MrtError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, record, offset, problem } = self;
-        if let MrtProblem::Open(error) = problem {
-            return write!(f, "{file}: {error}");
-        }
-        write!(f, "{file}: record {record} at byte {offset}: ")?;
-        match problem {
-            MrtProblem::Open(error) => error.fmt(f),
-            MrtProblem::NotMrt(found) => {
-                let RecordType { kind, subtype } = found;
-                write!(f, "expected MRT, whose records begin with time and type, found type {kind}/{subtype}")
-            }
-            MrtProblem::Record(kind, fault) => write!(f, "{kind}: {fault}"),
-            MrtProblem::Torn { skipped } => {
-                write!(f, "torn: its length leads to no record; {skipped} bytes passed over, to the next one")
-            }
-            MrtProblem::TooLong(error) => error.fmt(f),
-            MrtProblem::CutOff { wanted, left } => {
-                write!(f, "expected {wanted} bytes of record, found the end of the file after {left}")
-            }
-            MrtProblem::Read { error, left } => {
-                write!(f, "expected a record, but reading failed after {left} bytes of it: {error}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for MrtError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.problem {
-            MrtProblem::Open(error) | MrtProblem::Read { error, .. } => Some(error),
-            MrtProblem::Record(_, fault) => Some(fault),
-            MrtProblem::TooLong(error) => Some(error),
-            MrtProblem::NotMrt(_) | MrtProblem::Torn { .. } | MrtProblem::CutOff { .. } => None,
-        }
-    }
+/// Nothing where no record was reached.
+fn place(record: u64, offset: u64) -> String {
+    if record == 0 { String::new() } else { format!("record {record} at byte {offset}: ") }
 }
 
 /// A record and where it stands.

@@ -34,56 +34,38 @@ pub struct PacketOut<'a> {
 }
 
 /// Why output cannot be written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum OutputError {
     /// A file or directory cannot be created.
+    #[error("cannot create {path}: {error}")]
     Create {
         /// Which.
         path: PathBuf,
         /// What the system says.
+        #[source]
         error: io::Error,
     },
     /// A file cannot be written.
+    #[error("cannot write {path}: {error}")]
     Write {
         /// Which.
         path: PathBuf,
         /// What the system says.
+        #[source]
         error: io::Error,
     },
     /// A port's name cannot be that of a file.
+    #[error("expected port names that can be file names, found \"{name}\"")]
     PortName {
         /// The name.
         name: String,
     },
     /// A packet for a port that there is none of.
+    #[error("packet for port number {port}, which does not exist")]
     NoSuchPort {
         /// The number.
         port: u16,
     },
-}
-
-impl fmt::Display for OutputError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OutputError::Create { path, error } => write!(f, "cannot create {}: {error}", path.display()),
-            OutputError::Write { path, error } => write!(f, "cannot write {}: {error}", path.display()),
-            OutputError::PortName { name } => {
-                write!(f, "expected port names that can be file names, found \"{name}\"")
-            }
-            OutputError::NoSuchPort { port } => {
-                write!(f, "packet for port number {port}, which does not exist")
-            }
-        }
-    }
-}
-
-impl std::error::Error for OutputError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            OutputError::Create { error, .. } | OutputError::Write { error, .. } => Some(error),
-            OutputError::PortName { .. } | OutputError::NoSuchPort { .. } => None,
-        }
-    }
 }
 
 /// What was written.

@@ -1,6 +1,5 @@
 //! What a probe may be asked, and what can go wrong.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -206,17 +205,22 @@ impl ProbeProgress for () {
 }
 
 /// Why a probe did not finish.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// An input cannot be opened or read.
-    Input(InputError),
+    #[error("{}", unread(.0))]
+    Input(#[from] InputError),
     /// An interface cannot be opened.
+    #[error(transparent)]
     Interface(LiveError),
     /// A collector cannot be had.
+    #[error(transparent)]
     Collector(CollectorError),
     /// A dataset cannot be written.
+    #[error(transparent)]
     Store(StoreError),
     /// An output cannot be written.
+    #[error("cannot write {path}: {source}")]
     Output {
         /// The file, or what else it is.
         path: PathBuf,
@@ -224,13 +228,17 @@ pub enum ProbeError {
         source: io::Error,
     },
     /// Options that do not fit together.
+    #[error("{0}")]
     Options(String),
     /// A meter that cannot be.
-    Meter(MeterError),
+    #[error(transparent)]
+    Meter(#[from] MeterError),
     /// A thread cannot be started.
-    Thread(io::Error),
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
     /// The model stopped: a fault of this program.
-    Model(ExecError),
+    #[error("the run stopped: {0}")]
+    Model(#[from] ExecError),
 }
 
 impl ProbeError {
@@ -257,52 +265,10 @@ impl ProbeError {
     }
 }
 
-impl fmt::Display for ProbeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Input(InputError::Strict(issue)) => write!(f, "{issue} (--strict stops here)"),
-            Self::Input(error) => write!(f, "cannot read {error}"),
-            Self::Interface(error) => write!(f, "{error}"),
-            Self::Collector(error) => write!(f, "{error}"),
-            Self::Store(error) => write!(f, "{error}"),
-            Self::Output { path, source } => write!(f, "cannot write {}: {source}", path.display()),
-            Self::Options(what) => f.write_str(what),
-            Self::Meter(error) => write!(f, "{error}"),
-            Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
-            Self::Model(error) => write!(f, "the run stopped: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for ProbeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Input(error) => Some(error),
-            Self::Interface(error) => Some(error),
-            Self::Collector(error) => Some(error),
-            Self::Store(error) => Some(error),
-            Self::Output { source, .. } | Self::Thread(source) => Some(source),
-            Self::Meter(error) => Some(error),
-            Self::Model(error) => Some(error),
-            Self::Options(_) => None,
-        }
-    }
-}
-
-impl From<InputError> for ProbeError {
-    fn from(error: InputError) -> Self {
-        Self::Input(error)
-    }
-}
-
-impl From<MeterError> for ProbeError {
-    fn from(error: MeterError) -> Self {
-        Self::Meter(error)
-    }
-}
-
-impl From<ExecError> for ProbeError {
-    fn from(error: ExecError) -> Self {
-        Self::Model(error)
+/// What could not be read, and why. With `--strict` that is an issue, and not the input's last.
+fn unread(error: &InputError) -> String {
+    match error {
+        InputError::Strict(issue) => format!("{issue} (--strict stops here)"),
+        error => format!("cannot read {error}"),
     }
 }

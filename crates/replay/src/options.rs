@@ -130,9 +130,10 @@ impl ReplayProgress for () {
 }
 
 /// Why a replay did not finish.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// An input cannot be opened or read.
+    #[error("cannot read {path}: {source}")]
     Input {
         /// The file.
         path: PathBuf,
@@ -140,8 +141,10 @@ pub enum ReplayError {
         source: std::io::Error,
     },
     /// `--strict`, and the input is not clean.
+    #[error("{}, {}: {} (--strict stops here)", .0.file, .0.place, .0.message)]
     Strict(crate::summary::InputIssue),
     /// An output cannot be written.
+    #[error("cannot write {path}: {source}")]
     Output {
         /// The file or folder.
         path: PathBuf,
@@ -149,30 +152,9 @@ pub enum ReplayError {
         source: std::io::Error,
     },
     /// Options that do not fit together.
+    #[error("{0}")]
     Options(String),
     /// The model stopped: a fault of this program.
+    #[error("the run stopped: {0}")]
     Model(thalweg_exec::ExecError),
-}
-
-impl fmt::Display for ReplayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReplayError::Input { path, source } => write!(f, "cannot read {}: {source}", path.display()),
-            ReplayError::Strict(issue) => {
-                write!(f, "{}, {}: {} (--strict stops here)", issue.file, issue.place, issue.message)
-            }
-            ReplayError::Output { path, source } => write!(f, "cannot write {}: {source}", path.display()),
-            ReplayError::Options(what) => f.write_str(what),
-            ReplayError::Model(error) => write!(f, "the run stopped: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for ReplayError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ReplayError::Input { source, .. } | ReplayError::Output { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }

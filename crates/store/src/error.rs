@@ -1,15 +1,15 @@
 //! What can go wrong with a dataset.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thalweg_flow::export::Amount;
 
 /// Why the store could not do what it was asked.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A file or folder could not be read or written.
+    #[error("cannot {doing} {path}: {source}{}", self.advice().map(|advice| format!(": {advice}")).unwrap_or_default())]
     Io {
         /// What was being done.
         doing: &'static str,
@@ -19,6 +19,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// A file is not one of this dataset's, or is damaged.
+    #[error("{path}: {what}")]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -26,8 +27,13 @@ pub enum StoreError {
         what: String,
     },
     /// Records could not be brought into a file's form.
+    #[error("cannot encode flow records: {0}")]
     Encoding(String),
     /// Another process writes this dataset.
+    #[error(
+        "{path}: another process writes this dataset{}",
+        if .owner.is_empty() { String::new() } else { format!(" ({owner})") }
+    )]
     Busy {
         /// The dataset.
         path: PathBuf,
@@ -35,6 +41,12 @@ pub enum StoreError {
         owner: String,
     },
     /// Less is free on the file system than is to stay free.
+    #[error(
+        "{path}: only {} is free on the file system, and {} stays free (keep_free): remove something, or set \
+         keep or keep_bytes so that the oldest records are removed",
+        megabytes(*.free),
+        megabytes(*.reserve)
+    )]
     Reserve {
         /// The dataset.
         path: PathBuf,
@@ -44,6 +56,7 @@ pub enum StoreError {
         reserve: u64,
     },
     /// Records could not be written before the writer ended.
+    #[error("{} flow records ({} packets) are lost: {why}", .amount.records, .amount.packets)]
     Lost {
         /// How much.
         amount: Amount,
@@ -51,10 +64,13 @@ pub enum StoreError {
         why: String,
     },
     /// Files kept disappearing while they were read: somebody else removes them.
+    #[error("{0}: files keep disappearing while they are read")]
     Moving(PathBuf),
     /// The query makes no sense.
+    #[error("{0}")]
     Query(String),
     /// The writer has ended.
+    #[error("the dataset's writer has ended")]
     Closed,
 }
 
@@ -100,53 +116,9 @@ impl StoreError {
     }
 }
 
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io { doing, path, source } => {
-                write!(f, "cannot {doing} {}: {source}", path.display())?;
-                self.advice().map_or(Ok(()), |advice| write!(f, ": {advice}"))
-            }
-            Self::Unreadable { path, what } => write!(f, "{}: {what}", path.display()),
-            Self::Encoding(what) => write!(f, "cannot encode flow records: {what}"),
-            Self::Busy { path, owner } if owner.is_empty() => {
-                write!(f, "{}: another process writes this dataset", path.display())
-            }
-            Self::Busy { path, owner } => {
-                write!(f, "{}: another process writes this dataset ({owner})", path.display())
-            }
-            Self::Reserve { path, free, reserve } => write!(
-                f,
-                "{}: only {} is free on the file system, and {} stays free (keep_free): remove something, or set keep or \
-                 keep_bytes so that the oldest records are removed",
-                path.display(),
-                megabytes(*free),
-                megabytes(*reserve)
-            ),
-            Self::Lost { amount, why } => {
-                write!(f, "{} flow records ({} packets) are lost: {why}", amount.records, amount.packets)
-            }
-            Self::Moving(path) => {
-                write!(f, "{}: files keep disappearing while they are read", path.display())
-            }
-            Self::Query(what) => f.write_str(what),
-            Self::Closed => f.write_str("the dataset's writer has ended"),
-        }
-    }
-}
-
 /// A size for a person.
 pub(crate) fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
-}
-
-impl std::error::Error for StoreError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@
 
 mod parse;
 
-use std::fmt;
 use std::net::IpAddr;
 
 use thalweg_base::IpPrefix;
@@ -22,7 +21,8 @@ pub struct Filter {
 }
 
 /// What is wrong with a filter's text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("filter, column {column}: {message}")]
 pub struct FilterError {
     /// Where, in characters from 1.
     pub column: usize,
@@ -36,14 +36,6 @@ impl FilterError {
         format!("{self}\n  {text}\n  {}^", " ".repeat(self.column.saturating_sub(1)))
     }
 }
-
-impl fmt::Display for FilterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "filter, column {}: {}", self.column, self.message)
-    }
-}
-
-impl std::error::Error for FilterError {}
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Expression {

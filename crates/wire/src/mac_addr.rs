@@ -88,16 +88,9 @@ impl fmt::Debug for MacAddr {
 }
 
 /// A text that is no MAC address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected a MAC address, such as \"02:00:00:00:00:01\"")]
 pub struct MacAddrError;
-
-impl fmt::Display for MacAddrError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected a MAC address, such as \"02:00:00:00:00:01\"")
-    }
-}
-
-impl std::error::Error for MacAddrError {}
 
 impl FromStr for MacAddr {
     type Err = MacAddrError;

@@ -255,25 +255,14 @@ impl<'a> Iterator for Records<'a> {
 }
 
 /// A record longer than [`RECORD_BYTES_MAX`]: nothing behind it can be found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected a record of at most {RECORD_BYTES_MAX} bytes, found {kind} of {length} bytes")]
 pub struct TooLong {
     /// What its header says it is.
     pub kind: RecordType,
     /// And how long.
     pub length: u32,
 }
-
-impl fmt::Display for TooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "expected a record of at most {RECORD_BYTES_MAX} bytes, found {} of {} bytes",
-            self.kind, self.length
-        )
-    }
-}
-
-impl std::error::Error for TooLong {}
 
 /// The record that `bytes` begin with and how many of them it takes; `None` if they end before it does.
 ///
@@ -306,7 +295,8 @@ pub fn frame(bytes: &[u8]) -> Result<Option<(Record<'_>, usize)>, TooLong> {
 }
 
 /// What is wrong with a record, and where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{expected} at byte {at} of the record")]
 pub struct Fault {
     /// Bytes from the record's beginning, header included.
     pub at: usize,
@@ -396,14 +386,6 @@ impl fmt::Display for Expected {
         }
     }
 }
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at byte {} of the record", self.expected, self.at)
-    }
-}
-
-impl std::error::Error for Fault {}
 
 /// One end of a recorded session, in a table of peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -13,7 +13,6 @@
 //! Files older than version 2.3 have the two lengths of a record the other way round; some writers of 2.3 did as they did
 //! before, so there the smaller one is taken for what is in the file (as libpcap does).
 
-use std::fmt;
 use thalweg_base::LinkType;
 
 /// Bytes of the file header.
@@ -94,34 +93,21 @@ pub fn link_type(code: u32) -> LinkType {
 }
 
 /// What is wrong with a capture's bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PcapError {
     /// The first four bytes are no magic number.
+    #[error("expected a capture's magic number, found {magic:#010x}")]
     NotACapture {
         /// They as a little-endian number.
         magic: u32,
     },
     /// A record claims more bytes than any may have.
+    #[error("expected a record of at most {FRAME_BYTES_MAX} bytes, found one of {bytes}")]
     RecordTooLong {
         /// What it claims.
         bytes: u32,
     },
 }
-
-impl fmt::Display for PcapError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PcapError::NotACapture { magic } => {
-                write!(f, "expected a capture's magic number, found {magic:#010x}")
-            }
-            PcapError::RecordTooLong { bytes } => {
-                write!(f, "expected a record of at most {FRAME_BYTES_MAX} bytes, found one of {bytes}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for PcapError {}
 
 /// In which order a record's two lengths stand: a matter of the file's version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

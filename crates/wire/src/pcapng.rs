@@ -22,7 +22,6 @@
 //! of them holds a frame.
 
 use crate::pcap::{ByteOrder, FRAME_BYTES_MAX, link_type};
-use std::fmt;
 use thalweg_base::LinkType;
 
 /// The block type that every file begins with, the same in both byte orders.
@@ -144,19 +143,25 @@ pub enum Block {
 }
 
 /// What is wrong with a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PcapngError {
     /// The file does not begin with a section header.
+    #[error("expected a section header block, found block type {block_type:#010x}")]
     NotACapture {
         /// The block type it begins with.
         block_type: u32,
     },
     /// A section header without the byte-order magic.
+    #[error("expected the byte-order magic, found {found:#010x}")]
     ByteOrderMagic {
         /// What stands in its place, little-endian.
         found: u32,
     },
     /// A block length that is no multiple of four, too small for its type or larger than what is read.
+    #[error(
+        "expected a length fit for block type {block_type:#x} (a multiple of 4, at most {BLOCK_BYTES_MAX}), \
+         found {bytes}"
+    )]
     BlockLength {
         /// Type of the block.
         block_type: u32,
@@ -164,6 +169,7 @@ pub enum PcapngError {
         bytes: u32,
     },
     /// The length behind a block differs from that before it.
+    #[error("expected the block to end with its length {first}, found {second}")]
     TrailingLength {
         /// Before.
         first: u32,
@@ -171,48 +177,21 @@ pub enum PcapngError {
         second: u32,
     },
     /// A frame that does not fit its block or is longer than any may be.
+    #[error("expected a frame that fits its block and {FRAME_BYTES_MAX} bytes, found {bytes} bytes")]
     FrameLength {
         /// Its length.
         bytes: u32,
     },
     /// A packet of an interface that was not described.
+    #[error("expected a described interface, found number {interface}")]
     NoInterface {
         /// Its number.
         interface: u32,
     },
     /// More than [`INTERFACES_MAX`].
+    #[error("expected at most {INTERFACES_MAX} interfaces in a section")]
     TooManyInterfaces,
 }
-
-impl fmt::Display for PcapngError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotACapture { block_type } => {
-                write!(f, "expected a section header block, found block type {block_type:#010x}")
-            }
-            Self::ByteOrderMagic { found } => write!(f, "expected the byte-order magic, found {found:#010x}"),
-            Self::BlockLength { block_type, bytes } => write!(
-                f,
-                "expected a length fit for block type {block_type:#x} (a multiple of 4, at most {BLOCK_BYTES_MAX}), found {bytes}"
-            ),
-            Self::TrailingLength { first, second } => {
-                write!(f, "expected the block to end with its length {first}, found {second}")
-            }
-            Self::FrameLength { bytes } => {
-                write!(
-                    f,
-                    "expected a frame that fits its block and {FRAME_BYTES_MAX} bytes, found {bytes} bytes"
-                )
-            }
-            Self::NoInterface { interface } => {
-                write!(f, "expected a described interface, found number {interface}")
-            }
-            Self::TooManyInterfaces => write!(f, "expected at most {INTERFACES_MAX} interfaces in a section"),
-        }
-    }
-}
-
-impl std::error::Error for PcapngError {}
 
 /// What the blocks so far have said.
 #[derive(Clone, Debug, Default)]

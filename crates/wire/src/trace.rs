@@ -179,21 +179,14 @@ impl fmt::Display for Expected {
 }
 
 /// Why a line is not a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected {expected}")]
 pub struct TraceError {
     /// Where, counted in bytes from 1.
     pub column: usize,
     /// What should have been there.
     pub expected: Expected,
 }
-
-impl fmt::Display for TraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "expected {}", self.expected)
-    }
-}
-
-impl std::error::Error for TraceError {}
 
 /// Parses one line without its line feed. `Ok(None)` is a blank line or a comment.
 pub fn parse_line(line: &[u8], order: FieldOrder) -> Result<Option<TraceLine<'_>>, TraceError> {

@@ -1,6 +1,5 @@
 //! Putting an attribute set together, from a message or from another set that a policy changes.
 
-use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::fast::FixedState;
@@ -32,9 +31,10 @@ pub struct AttrsBuilder {
 }
 
 /// Why attributes cannot be put together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AttrsError {
     /// A value is longer than an attribute can be.
+    #[error("attribute {code} would take {length} bytes; an attribute has at most 65535")]
     TooLong {
         /// The attribute.
         code: u8,
@@ -42,18 +42,6 @@ pub enum AttrsError {
         length: usize,
     },
 }
-
-impl fmt::Display for AttrsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong { code, length } => {
-                write!(f, "attribute {code} would take {length} bytes; an attribute has at most 65535")
-            }
-        }
-    }
-}
-
-impl std::error::Error for AttrsError {}
 
 impl Default for AttrsBuilder {
     fn default() -> Self {

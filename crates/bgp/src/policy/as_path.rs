@@ -26,7 +26,6 @@
 mod automaton;
 mod parse;
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -93,7 +92,8 @@ impl PartialEq for AsPathPattern {
 impl Eq for AsPathPattern {}
 
 /// What is wrong with a pattern, and where in its text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem} (column {})", .at.start + 1)]
 pub struct AsPathError {
     /// Bytes of the text.
     pub at: Range<usize>,
@@ -102,33 +102,46 @@ pub struct AsPathError {
 }
 
 /// What is wrong with a pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AsPathProblem {
     /// It is empty, which would match everything.
+    #[error("an empty AS-path pattern")]
     Empty,
     /// Too many bytes.
+    #[error("an AS-path pattern of more than {PATTERN_MAX_BYTES} bytes")]
     TooLong,
     /// A character that means nothing here.
+    #[error("`{0}` means nothing in an AS-path pattern")]
     Unexpected(char),
     /// A number above 4294967295.
+    #[error("AS numbers end at 4294967295")]
     NumberTooLarge,
     /// `*`, `+` or `?` with nothing before it.
+    #[error("there is nothing to repeat before this")]
     NothingToRepeat,
     /// A group that does not end.
+    #[error("this group has no `)`")]
     GroupOpen,
     /// An end of a group that did not begin.
+    #[error("this `)` has no `(`")]
     GroupNotOpen,
     /// A class that does not end.
+    #[error("this `[` has no `]`")]
     ClassOpen,
     /// A class without numbers.
+    #[error("a class without AS numbers")]
     ClassEmpty,
     /// A range whose first number is above its last.
+    #[error("the range ends before it begins")]
     RangeReversed,
     /// Single digits of a number, as in `645[0-9]`.
+    #[error("single digits of an AS number cannot be matched")]
     DigitByDigit,
     /// Groups within groups within groups.
+    #[error("groups nested more than {GROUPS_MAX} deep")]
     TooDeep,
     /// Too many places.
+    #[error("the pattern has more than {POSITIONS_MAX} places for AS numbers")]
     TooManyPositions,
 }
 
@@ -145,36 +158,6 @@ impl AsPathProblem {
         }
     }
 }
-
-impl fmt::Display for AsPathProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => write!(f, "an empty AS-path pattern"),
-            Self::TooLong => write!(f, "an AS-path pattern of more than {PATTERN_MAX_BYTES} bytes"),
-            Self::Unexpected(c) => write!(f, "`{c}` means nothing in an AS-path pattern"),
-            Self::NumberTooLarge => write!(f, "AS numbers end at 4294967295"),
-            Self::NothingToRepeat => write!(f, "there is nothing to repeat before this"),
-            Self::GroupOpen => write!(f, "this group has no `)`"),
-            Self::GroupNotOpen => write!(f, "this `)` has no `(`"),
-            Self::ClassOpen => write!(f, "this `[` has no `]`"),
-            Self::ClassEmpty => write!(f, "a class without AS numbers"),
-            Self::RangeReversed => write!(f, "the range ends before it begins"),
-            Self::DigitByDigit => write!(f, "single digits of an AS number cannot be matched"),
-            Self::TooDeep => write!(f, "groups nested more than {GROUPS_MAX} deep"),
-            Self::TooManyPositions => {
-                write!(f, "the pattern has more than {POSITIONS_MAX} places for AS numbers")
-            }
-        }
-    }
-}
-
-impl fmt::Display for AsPathError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (column {})", self.problem, self.at.start + 1)
-    }
-}
-
-impl std::error::Error for AsPathError {}
 
 #[cfg(test)]
 mod tests;

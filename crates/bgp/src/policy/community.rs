@@ -147,7 +147,8 @@ impl CommunityPattern {
 }
 
 /// What is wrong with the text of a community, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
 pub struct CommunityError {
     /// Bytes of the text.
     pub at: Range<usize>,
@@ -156,45 +157,30 @@ pub struct CommunityError {
 }
 
 /// What is wrong with the text of a community.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommunityProblem {
     /// Nothing like any kind of community.
+    #[error("not a community")]
     Shape,
     /// A word that is no known name.
+    #[error("no community has this name")]
     Name,
     /// A number above what this part can hold.
+    #[error("the number is above {max}")]
     TooLarge {
         /// The largest.
         max: u32,
     },
     /// No number, range or `*`.
+    #[error("not a number, a range or `*`")]
     Number,
     /// A range whose first is above its last.
+    #[error("the range ends before it begins")]
     Reversed,
     /// A pattern where one community is needed.
+    #[error("a pattern where one community is needed")]
     NotExact,
 }
-
-impl fmt::Display for CommunityProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Shape => write!(f, "not a community"),
-            Self::Name => write!(f, "no community has this name"),
-            Self::TooLarge { max } => write!(f, "the number is above {max}"),
-            Self::Number => write!(f, "not a number, a range or `*`"),
-            Self::Reversed => write!(f, "the range ends before it begins"),
-            Self::NotExact => write!(f, "a pattern where one community is needed"),
-        }
-    }
-}
-
-impl fmt::Display for CommunityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.problem.fmt(f)
-    }
-}
-
-impl std::error::Error for CommunityError {}
 
 fn wrong<T>(at: Range<usize>, problem: CommunityProblem) -> Result<T, CommunityError> {
     Err(CommunityError { at, problem })

@@ -69,13 +69,16 @@ fn family_bits(prefix: IpPrefix) -> u8 {
 }
 
 /// What is wrong with the text of an entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixEntryProblem {
     /// The prefix itself.
+    #[error(transparent)]
     Prefix(PrefixTextError),
     /// Something other than `ge N` or `le N` follows, or one of them twice.
+    #[error("a prefix may be followed by `ge N` and `le N`, each once")]
     Shape,
     /// `ge` or `le` is shorter than the prefix: nothing can match.
+    #[error("length {given} is shorter than the prefix ({length}): nothing can match")]
     BelowLength {
         /// The number given.
         given: u8,
@@ -83,6 +86,7 @@ pub enum PrefixEntryProblem {
         length: u8,
     },
     /// `le` is below `ge`.
+    #[error("`le {le}` is below `ge {ge}`: nothing can match")]
     Reversed {
         /// The lower limit.
         ge: u8,
@@ -90,6 +94,7 @@ pub enum PrefixEntryProblem {
         le: u8,
     },
     /// More bits than the family has.
+    #[error("length {given} is above {bits}")]
     AboveFamily {
         /// The number given.
         given: u8,
@@ -98,36 +103,15 @@ pub enum PrefixEntryProblem {
     },
 }
 
-impl fmt::Display for PrefixEntryProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Prefix(error) => error.fmt(f),
-            Self::Shape => write!(f, "a prefix may be followed by `ge N` and `le N`, each once"),
-            Self::BelowLength { given, length } => {
-                write!(f, "length {given} is shorter than the prefix ({length}): nothing can match")
-            }
-            Self::Reversed { ge, le } => write!(f, "`le {le}` is below `ge {ge}`: nothing can match"),
-            Self::AboveFamily { given, bits } => write!(f, "length {given} is above {bits}"),
-        }
-    }
-}
-
 /// What is wrong with the text of an entry, and where in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
 pub struct PrefixEntryError {
     /// Bytes of the text.
     pub at: std::ops::Range<usize>,
     /// What is wrong there.
     pub problem: PrefixEntryProblem,
 }
-
-impl fmt::Display for PrefixEntryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.problem.fmt(f)
-    }
-}
-
-impl std::error::Error for PrefixEntryError {}
 
 impl FromStr for PrefixEntry {
     type Err = PrefixEntryError;

@@ -4,7 +4,6 @@
 //! a policy of some of them.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -266,43 +265,30 @@ pub const ACCEPT: &str = "accept";
 pub const REJECT: &str = "reject";
 
 /// Why rule sets do not make a policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// No rule set has this name.
+    #[error("there is no rule set `{name}`")]
     Unknown {
         /// The name.
         name: Arc<str>,
     },
     /// A rule set calls itself, directly or through others.
+    #[error("rule sets call each other in a circle: {}", .names.join(" -> "))]
     Cycle {
         /// The names on the way, the first again at the end.
         names: Vec<Arc<str>>,
     },
     /// Calls within calls within calls.
+    #[error("rule sets call each other more than {CALLS_MAX} deep at `{name}`")]
     TooDeep {
         /// Where it becomes too deep.
         name: Arc<str>,
     },
     /// Too many rules.
+    #[error("more than {RULES_MAX} rules or rule sets at `{name}`")]
     TooMany {
         /// The rule set.
         name: Arc<str>,
     },
 }
-
-impl fmt::Display for PolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown { name } => write!(f, "there is no rule set `{name}`"),
-            Self::Cycle { names } => {
-                write!(f, "rule sets call each other in a circle: {}", names.join(" -> "))
-            }
-            Self::TooDeep { name } => {
-                write!(f, "rule sets call each other more than {CALLS_MAX} deep at `{name}`")
-            }
-            Self::TooMany { name } => write!(f, "more than {RULES_MAX} rules or rule sets at `{name}`"),
-        }
-    }
-}
-
-impl std::error::Error for PolicyError {}

@@ -3,7 +3,6 @@
 use super::table::{Key, LANES, NO_RULE, ROW_BYTES_MAX, Table};
 use super::{AccessList, Action};
 use crate::ingress::be128;
-use std::fmt;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,9 +25,10 @@ pub struct AclBindings {
 }
 
 /// Why lists cannot be compiled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AclError {
     /// More rules in a list than it may have.
+    #[error("access list {list} has {rules} rules, more than {}", AclSet::RULES_MAX)]
     TooManyRules {
         /// The list's place.
         list: usize,
@@ -36,40 +36,24 @@ pub enum AclError {
         rules: usize,
     },
     /// The rules of a list differ in so many ways that their table would be too large.
+    #[error("access list {list} needs a table of more than {} MiB", ROW_BYTES_MAX >> 20)]
     TooLarge {
         /// The list's place.
         list: usize,
     },
     /// More lists than can be told apart.
+    #[error("{lists} access lists are more than {}", AclSet::LISTS_MAX)]
     TooManyLists {
         /// How many there are.
         lists: usize,
     },
     /// A port is bound to a list that there is none of.
+    #[error("there is no access list {list}")]
     NoSuchList {
         /// The place named.
         list: u16,
     },
 }
-
-impl fmt::Display for AclError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AclError::TooManyRules { list, rules } => {
-                write!(f, "access list {list} has {rules} rules, more than {}", AclSet::RULES_MAX)
-            }
-            AclError::TooLarge { list } => {
-                write!(f, "access list {list} needs a table of more than {} MiB", ROW_BYTES_MAX >> 20)
-            }
-            AclError::TooManyLists { lists } => {
-                write!(f, "{lists} access lists are more than {}", AclSet::LISTS_MAX)
-            }
-            AclError::NoSuchList { list } => write!(f, "there is no access list {list}"),
-        }
-    }
-}
-
-impl std::error::Error for AclError {}
 
 #[derive(Clone, Debug)]
 struct List {

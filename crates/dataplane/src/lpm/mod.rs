@@ -152,14 +152,16 @@ impl fmt::Display for Kernel {
 }
 
 /// Why a route was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LpmError {
     /// The next hop is [`NO_ROUTE`] or above [`NEXT_HOP_MAX`].
+    #[error("next hop {next_hop} is outside 1..={NEXT_HOP_MAX}")]
     NextHopOutOfRange {
         /// The number given.
         next_hop: NextHopId,
     },
     /// The prefix is longer than the addresses are.
+    #[error("prefix length {length} is above {max}")]
     LengthOutOfRange {
         /// The length given.
         length: u8,
@@ -167,6 +169,7 @@ pub enum LpmError {
         max: u8,
     },
     /// The structure's part named here has no room left; the table is as it was before.
+    #[error("no room left in the table's {capacity} {part}")]
     Full {
         /// Which part is full.
         part: &'static str,
@@ -174,26 +177,12 @@ pub enum LpmError {
         capacity: usize,
     },
     /// The operating system gave no memory.
+    #[error("no memory for {bytes} bytes of table")]
     OutOfMemory {
         /// How much was asked for.
         bytes: usize,
     },
 }
-
-impl fmt::Display for LpmError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NextHopOutOfRange { next_hop } => {
-                write!(f, "next hop {next_hop} is outside 1..={NEXT_HOP_MAX}")
-            }
-            Self::LengthOutOfRange { length, max } => write!(f, "prefix length {length} is above {max}"),
-            Self::Full { part, capacity } => write!(f, "no room left in the table's {capacity} {part}"),
-            Self::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes of table"),
-        }
-    }
-}
-
-impl std::error::Error for LpmError {}
 
 impl From<LengthOutOfRange> for LpmError {
     fn from(LengthOutOfRange { length, max }: LengthOutOfRange) -> Self {

@@ -1,7 +1,6 @@
 //! What NAT is told to do: a plain structure, and the reasons it can be refused for.
 
 use ipnet::Ipv4Net;
-use std::fmt;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
@@ -371,19 +370,25 @@ impl Default for NatConfig {
 }
 
 /// Why a configuration was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NatConfigError {
     /// More public addresses than a session can name.
+    #[error("{0} public addresses; at most 256 are supported")]
     TooManyPublicAddresses(usize),
     /// A public address given twice.
+    #[error("public address {0} is given twice")]
     PublicAddressTwice(Ipv4Addr),
     /// No inside port.
+    #[error("NAT needs at least one inside port")]
     NoInsidePort,
     /// A port that is both inside and outside.
+    #[error("port {0} is both inside and outside")]
     InsideIsOutside(u16),
     /// Not a power of two from 1 to 256.
+    #[error("{0} shards; expected a power of two from 1 to 256")]
     Shards(u16),
     /// The range holds no port, or so few that a shard would own none.
+    #[error("port range {from}-{to} leaves some of {shards} shards without a port")]
     PortRange {
         /// First port.
         from: u16,
@@ -393,8 +398,10 @@ pub enum NatConfigError {
         shards: u16,
     },
     /// Zero, or more than 2^30 sessions.
+    #[error("{0} sessions; expected 1 to 2^30")]
     SessionsMax(u32),
     /// A lifetime of zero or more than [`NatConfig::TIMEOUT_MAX_S`].
+    #[error("timeout {name} = {seconds} s; expected 1 to {}", NatConfig::TIMEOUT_MAX_S)]
     Timeout {
         /// Which one.
         name: &'static str,
@@ -402,8 +409,10 @@ pub enum NatConfigError {
         seconds: u32,
     },
     /// A port forward for a protocol without ports.
+    #[error("port forward for {}; expected tcp or udp", .0.name())]
     ForwardProtocol(NatProtocol),
     /// A port forward to a public address that is not there.
+    #[error("port forward for public address number {index}; there are {addresses}, from 0")]
     ForwardAddress {
         /// The index given.
         index: usize,
@@ -411,17 +420,28 @@ pub enum NatConfigError {
         addresses: usize,
     },
     /// Port 0 cannot be forwarded.
+    #[error("port 0 cannot be forwarded")]
     ForwardPort,
     /// Two forwards of one public port.
+    #[error("{} {}:{} is forwarded twice", .0.name(), .1, .2)]
     ForwardPublicTwice(NatProtocol, Ipv4Addr, u16),
     /// Two forwards to one inside endpoint: its replies could leave by one of them only, because an
     /// inside endpoint has one public port (endpoint-independent mapping).
+    #[error("two port forwards lead to {} {}:{}; an inside endpoint has one public port", .0.name(), .1, .2)]
     ForwardInsideTwice(NatProtocol, Ipv4Addr, u16),
     /// Not a power of two, or outside of what a block may have.
+    #[error(
+        "blocks of {} ports; expected a power of two from {} to {}",
+        .0,
+        SubscriberConfig::BLOCK_SIZE_MIN,
+        SubscriberConfig::BLOCK_SIZE_MAX
+    )]
     BlockSize(u16),
     /// A subscriber that may have nothing.
+    #[error("a subscriber needs at least one port and one session")]
     SubscriberLimit,
     /// Some shards would own no block.
+    #[error("{blocks} blocks of ports leave some of {shards} shards without one")]
     Blocks {
         /// Blocks on each address.
         blocks: u32,
@@ -429,6 +449,7 @@ pub enum NatConfigError {
         shards: u16,
     },
     /// Deterministic blocks do not suffice, or there is nobody to have one.
+    #[error("{wanted} subscribers share {there} blocks of ports; each needs one of its own")]
     Subscribers {
         /// Addresses that want a block.
         wanted: u64,
@@ -436,55 +457,9 @@ pub enum NatConfigError {
         there: u64,
     },
     /// A network of subscribers that overlaps another.
+    #[error("subscribers {0} are given twice")]
     SubscriberTwice(Ipv4Net),
 }
-
-impl fmt::Display for NatConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use NatConfigError::*;
-        match self {
-            TooManyPublicAddresses(n) => write!(f, "{n} public addresses; at most 256 are supported"),
-            PublicAddressTwice(a) => write!(f, "public address {a} is given twice"),
-            NoInsidePort => write!(f, "NAT needs at least one inside port"),
-            InsideIsOutside(p) => write!(f, "port {p} is both inside and outside"),
-            Shards(n) => write!(f, "{n} shards; expected a power of two from 1 to 256"),
-            PortRange { from, to, shards } => {
-                write!(f, "port range {from}-{to} leaves some of {shards} shards without a port")
-            }
-            SessionsMax(n) => write!(f, "{n} sessions; expected 1 to 2^30"),
-            Timeout { name, seconds } => {
-                write!(f, "timeout {name} = {seconds} s; expected 1 to {}", NatConfig::TIMEOUT_MAX_S)
-            }
-            ForwardProtocol(p) => write!(f, "port forward for {}; expected tcp or udp", p.name()),
-            ForwardAddress { index, addresses } => {
-                write!(f, "port forward for public address number {index}; there are {addresses}, from 0")
-            }
-            ForwardPort => write!(f, "port 0 cannot be forwarded"),
-            ForwardPublicTwice(p, a, port) => write!(f, "{} {a}:{port} is forwarded twice", p.name()),
-            ForwardInsideTwice(p, a, port) => write!(
-                f,
-                "two port forwards lead to {} {a}:{port}; an inside endpoint has one public port",
-                p.name()
-            ),
-            BlockSize(n) => write!(
-                f,
-                "blocks of {n} ports; expected a power of two from {} to {}",
-                SubscriberConfig::BLOCK_SIZE_MIN,
-                SubscriberConfig::BLOCK_SIZE_MAX
-            ),
-            SubscriberLimit => write!(f, "a subscriber needs at least one port and one session"),
-            Blocks { blocks, shards } => {
-                write!(f, "{blocks} blocks of ports leave some of {shards} shards without one")
-            }
-            Subscribers { wanted, there } => {
-                write!(f, "{wanted} subscribers share {there} blocks of ports; each needs one of its own")
-            }
-            SubscriberTwice(net) => write!(f, "subscribers {net} are given twice"),
-        }
-    }
-}
-
-impl std::error::Error for NatConfigError {}
 
 impl NatConfig {
     /// Longest lifetime accepted, 194 days.

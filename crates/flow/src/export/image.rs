@@ -21,27 +21,18 @@ const HEAD_BYTES: usize = 6;
 const FIELDS: u16 = 1 << 8;
 
 /// Why bytes are no image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
     /// The bytes end inside an image.
+    #[error("ends inside a record")]
     Short,
     /// The sum is wrong.
+    #[error("the record's checksum is wrong")]
     Sum,
     /// The sum is right, but a field has a value that it cannot have: another version wrote it.
+    #[error("the record has a value that this version does not know")]
     Value,
 }
-
-impl std::fmt::Display for ImageError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Short => "ends inside a record",
-            Self::Sum => "the record's checksum is wrong",
-            Self::Value => "the record has a value that this version does not know",
-        })
-    }
-}
-
-impl std::error::Error for ImageError {}
 
 /// Appends the image of a record.
 pub fn write_image(record: &FlowRecord, out: &mut Vec<u8>) {

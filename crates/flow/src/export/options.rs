@@ -1,7 +1,5 @@
 //! What an exporter may be told, and what of it contradicts itself.
 
-use std::fmt;
-
 /// Nanoseconds in a second.
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
 /// Bytes a message must be allowed to have: the longest record, its set and the message's header fit.
@@ -31,6 +29,15 @@ impl Version {
             Self::NetFlow5 => "v5",
             Self::NetFlow9 => "v9",
             Self::Ipfix => "ipfix",
+        }
+    }
+
+    /// How its messages can tell times, in words.
+    fn times(self) -> &'static str {
+        match self {
+            Self::NetFlow5 => "uptime",
+            Self::NetFlow9 => "uptime or milliseconds",
+            Self::Ipfix => "milliseconds or nanoseconds",
         }
     }
 }
@@ -183,9 +190,10 @@ impl ExportOptions {
 }
 
 /// Options that do not go together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportOptionsError {
     /// A message of that size cannot be.
+    #[error("messages of {bytes} bytes: expected {MESSAGE_BYTES_MIN} to {bytes_max}")]
     MessageBytes {
         /// What was asked for.
         bytes: usize,
@@ -193,6 +201,7 @@ pub enum ExportOptionsError {
         bytes_max: usize,
     },
     /// The protocol cannot tell times so.
+    #[error("times as {times:?} in {}: expected {}", .version.name(), .version.times())]
     Times {
         /// The protocol.
         version: Version,
@@ -200,16 +209,19 @@ pub enum ExportOptionsError {
         times: Times,
     },
     /// Only IPFIX goes over streams.
+    #[error("{} over a stream: expected UDP, only IPFIX goes over TCP and TLS", .version.name())]
     Stream {
         /// The protocol.
         version: Version,
     },
     /// Too many interfaces.
+    #[error("{count} interfaces: expected at most {INTERFACES_MAX}")]
     Interfaces {
         /// How many were named.
         count: usize,
     },
     /// Too short an interval.
+    #[error("{option} of {interval_ns} ns: expected at least a second")]
     Interval {
         /// Which.
         option: &'static str,
@@ -217,33 +229,6 @@ pub enum ExportOptionsError {
         interval_ns: u64,
     },
     /// Templates after no message at all.
+    #[error("templates every 0 messages: expected at least 1")]
     TemplateMessages,
 }
-
-impl fmt::Display for ExportOptionsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::MessageBytes { bytes, bytes_max } => {
-                write!(f, "messages of {bytes} bytes: expected {MESSAGE_BYTES_MIN} to {bytes_max}")
-            }
-            Self::Times { version, times } => {
-                let expected = match version {
-                    Version::NetFlow5 => "uptime",
-                    Version::NetFlow9 => "uptime or milliseconds",
-                    Version::Ipfix => "milliseconds or nanoseconds",
-                };
-                write!(f, "times as {times:?} in {}: expected {expected}", version.name())
-            }
-            Self::Stream { version } => {
-                write!(f, "{} over a stream: expected UDP, only IPFIX goes over TCP and TLS", version.name())
-            }
-            Self::Interfaces { count } => write!(f, "{count} interfaces: expected at most {INTERFACES_MAX}"),
-            Self::Interval { option, interval_ns } => {
-                write!(f, "{option} of {interval_ns} ns: expected at least a second")
-            }
-            Self::TemplateMessages => write!(f, "templates every 0 messages: expected at least 1"),
-        }
-    }
-}
-
-impl std::error::Error for ExportOptionsError {}

@@ -2,7 +2,6 @@
 
 use crate::application::Labeling;
 use crate::sampling::Sampling;
-use std::fmt;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -92,11 +91,16 @@ impl Default for MeterOptions {
 }
 
 /// Why there is no such meter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MeterError {
     /// There must be 1 to 4096 shards.
+    #[error("{0} shards: there must be 1 to {SHARDS_MAX}")]
     Shards(u16),
     /// Each shard must have room for 16 flows at least, and for 2^30 at most.
+    #[error(
+        "{flows_max} flows in {shards} shards: each shard must have {SHARD_FLOWS_MIN} at least and \
+         {SHARD_FLOWS_MAX} at most"
+    )]
     FlowsMax {
         /// What was asked for.
         flows_max: u32,
@@ -104,35 +108,18 @@ pub enum MeterError {
         shards: u16,
     },
     /// A timeout must not be 0.
+    #[error("the {0} timeout must not be 0")]
     Timeout(&'static str),
     /// One in 0 packets cannot be sampled.
+    #[error("sampling one packet in 0: the interval must be 1 at least")]
     Sampling,
     /// Memory for the cache was refused.
+    #[error("no memory for the flow cache: {bytes} bytes were refused")]
     OutOfMemory {
         /// Bytes that were asked for at once.
         bytes: usize,
     },
 }
-
-impl fmt::Display for MeterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Shards(shards) => write!(f, "{shards} shards: there must be 1 to {SHARDS_MAX}"),
-            Self::FlowsMax { flows_max, shards } => write!(
-                f,
-                "{flows_max} flows in {shards} shards: each shard must have {SHARD_FLOWS_MIN} at least and \
-                 {SHARD_FLOWS_MAX} at most"
-            ),
-            Self::Timeout(which) => write!(f, "the {which} timeout must not be 0"),
-            Self::Sampling => write!(f, "sampling one packet in 0: the interval must be 1 at least"),
-            Self::OutOfMemory { bytes } => {
-                write!(f, "no memory for the flow cache: {bytes} bytes were refused")
-            }
-        }
-    }
-}
-
-impl std::error::Error for MeterError {}
 
 const SHARDS_MAX: u16 = 4096;
 const SHARD_FLOWS_MIN: u32 = 16;

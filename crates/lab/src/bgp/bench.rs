@@ -17,7 +17,6 @@ use super::order::{Arrival, Way, order};
 use super::scenario::{Phase, Scenario};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use thalweg_wire::bgp::Family;
@@ -76,13 +75,21 @@ pub struct Run {
 }
 
 /// Why there is no measurement.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// The daemon.
+    #[error(transparent)]
     Daemon(DaemonError),
     /// The neighbors; with what the daemon said last.
+    #[error("{}{}", .0, daemon_said(.1))]
     Client(ClientError, String),
     /// The monitor was not told what it should in time.
+    #[error(
+        "{scenario}: not converged in time: of {} prefixes {} are right, {} are there",
+        .state.0,
+        .state.1,
+        .state.2
+    )]
     NotConverged {
         /// Of what.
         scenario: String,
@@ -90,25 +97,13 @@ pub enum BenchError {
         state: (usize, usize, usize),
     },
     /// There is nothing to send.
+    #[error("there is nothing to send")]
     Nothing,
 }
 
-impl fmt::Display for BenchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Daemon(error) => write!(f, "{error}"),
-            Self::Client(error, said) if said.is_empty() => write!(f, "{error}"),
-            Self::Client(error, said) => write!(f, "{error}; the daemon said: {}", said.trim()),
-            Self::NotConverged { scenario, state: (expected, right, there) } => write!(
-                f,
-                "{scenario}: not converged in time: of {expected} prefixes {right} are right, {there} are there"
-            ),
-            Self::Nothing => write!(f, "there is nothing to send"),
-        }
-    }
+fn daemon_said(said: &str) -> String {
+    if said.is_empty() { String::new() } else { format!("; the daemon said: {}", said.trim()) }
 }
-
-impl std::error::Error for BenchError {}
 
 /// Measures one load on one daemon, started for it.
 pub fn measure(spec: &RunSpec, scenario: &Scenario) -> Result<Run, BenchError> {

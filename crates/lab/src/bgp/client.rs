@@ -28,7 +28,6 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use socket2::{Domain, SockAddr, Socket, Type};
-use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
@@ -83,9 +82,10 @@ pub struct ClientConfig {
 }
 
 /// Why a client cannot go on.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Not all sessions came up in time.
+    #[error("{up} of {of} sessions came up in time; last: {last}")]
     NotEstablished {
         /// How many did.
         up: usize,
@@ -95,6 +95,7 @@ pub enum ClientError {
         last: String,
     },
     /// A session that was up went down.
+    #[error("session {session} went down: {why}")]
     Down {
         /// Which.
         session: usize,
@@ -102,41 +103,19 @@ pub enum ClientError {
         why: String,
     },
     /// The daemon did not read for [`SEND_WAIT`].
+    #[error("the daemon has not read from session {session} for {} s", SEND_WAIT.as_secs())]
     NotReading {
         /// On which session.
         session: usize,
     },
     /// The system refused something.
+    #[error("{what}: {source}")]
     System {
         /// What.
         what: &'static str,
         /// How.
         source: io::Error,
     },
-}
-
-impl fmt::Display for ClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotEstablished { up, of, last } => {
-                write!(f, "{up} of {of} sessions came up in time; last: {last}")
-            }
-            Self::Down { session, why } => write!(f, "session {session} went down: {why}"),
-            Self::NotReading { session } => {
-                write!(f, "the daemon has not read from session {session} for {} s", SEND_WAIT.as_secs())
-            }
-            Self::System { what, source } => write!(f, "{what}: {source}"),
-        }
-    }
-}
-
-impl std::error::Error for ClientError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::System { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 fn system(what: &'static str) -> impl FnOnce(io::Error) -> ClientError {

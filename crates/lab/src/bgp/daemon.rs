@@ -9,7 +9,6 @@
 
 use super::functions::FunctionTimes;
 use super::scenario::Scenario;
-use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -46,9 +45,10 @@ pub struct DaemonSpec {
 }
 
 /// Why there is no daemon.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// The system refused something.
+    #[error("{what}: {source}")]
     System {
         /// What.
         what: &'static str,
@@ -56,11 +56,13 @@ pub enum DaemonError {
         source: io::Error,
     },
     /// It ended, or does not listen.
+    #[error("the daemon does not listen; it said: {}", .said.trim())]
     NotListening {
         /// The end of what it said.
         said: String,
     },
     /// Its answer to a question is none.
+    #[error("no answer to `{question}`: {}", .said.trim())]
     Answer {
         /// What was asked.
         question: &'static str,
@@ -68,18 +70,6 @@ pub enum DaemonError {
         said: String,
     },
 }
-
-impl fmt::Display for DaemonError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::System { what, source } => write!(f, "{what}: {source}"),
-            Self::NotListening { said } => write!(f, "the daemon does not listen; it said: {}", said.trim()),
-            Self::Answer { question, said } => write!(f, "no answer to `{question}`: {}", said.trim()),
-        }
-    }
-}
-
-impl std::error::Error for DaemonError {}
 
 /// What a process has used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -165,11 +165,13 @@ impl Outcome {
 }
 
 /// Why there is no outcome.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ExperimentError<E> {
     /// No cell, or no run.
+    #[error("there is nothing to run: no cells or no runs")]
     Nothing,
     /// A run failed.
+    #[error("{cell}: {source}")]
     Run {
         /// Which.
         cell: Cell,
@@ -177,6 +179,7 @@ pub enum ExperimentError<E> {
         source: E,
     },
     /// A run sent other UPDATEs or ended with other routes than those before with the same load, or took no time.
+    #[error("{cell}: cannot be a measurement: {what}")]
     Measurement {
         /// Which.
         cell: Cell,
@@ -184,18 +187,6 @@ pub enum ExperimentError<E> {
         what: String,
     },
 }
-
-impl<E: fmt::Display> fmt::Display for ExperimentError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nothing => write!(f, "there is nothing to run: no cells or no runs"),
-            Self::Run { cell, source } => write!(f, "{cell}: {source}"),
-            Self::Measurement { cell, what } => write!(f, "{cell}: cannot be a measurement: {what}"),
-        }
-    }
-}
-
-impl<E: std::error::Error> std::error::Error for ExperimentError<E> {}
 
 /// Runs all cells. `measure` runs one; `progress` hears of each run before it begins, with how many there will
 /// be.

@@ -7,7 +7,6 @@
 //! Reading is strict where a wrong length would lead outside the message and indifferent to everything that
 //! does not matter for "which path does this prefix have": attribute flags, order, unknown codes.
 
-use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use thalweg_base::{Address, IpPrefix, Prefix, mix64};
 use thalweg_wire::bgp::{Family, attribute};
@@ -34,24 +33,17 @@ pub mod kind {
 }
 
 /// Why bytes are no message, or no UPDATE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The marker is not all ones.
+    #[error("a marker that is not all ones")]
     Marker,
     /// The header's length is too short or too long.
+    #[error("a message of {0} bytes")]
     Length(usize),
     /// A length inside the message leads outside of it, or a prefix is longer than its family allows.
+    #[error("an UPDATE with {0} that does not fit")]
     Body(&'static str),
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Marker => write!(f, "a marker that is not all ones"),
-            Self::Length(length) => write!(f, "a message of {length} bytes"),
-            Self::Body(what) => write!(f, "an UPDATE with {what} that does not fit"),
-        }
-    }
 }
 
 /// Appends a message; `body` writes what follows the header.

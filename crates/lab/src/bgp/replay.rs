@@ -11,7 +11,6 @@
 
 use super::message::{NextHops, Stream, family_of, path_hash, put_attribute};
 use std::collections::HashMap;
-use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
 use thalweg_base::IpPrefix;
@@ -51,24 +50,15 @@ struct Item {
 }
 
 /// Why there is nothing to replay.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// The file cannot be read.
+    #[error(transparent)]
     File(MrtError),
     /// It has no routes of IPv4 or IPv6 unicast.
+    #[error("{0} has no unicast routes")]
     NoRoutes(String),
 }
-
-impl fmt::Display for ReplayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(error) => write!(f, "{error}"),
-            Self::NoRoutes(name) => write!(f, "{name} has no unicast routes"),
-        }
-    }
-}
-
-impl std::error::Error for ReplayError {}
 
 impl Replay {
     /// Reads a file, at most `messages_max` messages of it.

@@ -4,7 +4,6 @@
 //! What compares schedulings without anything that would share their cores is run [in memory](super::in_memory).
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,39 +32,25 @@ const IN_MEMORY: &str = "in memory";
 const IN_BUFFERS: &str = "in the kernel's buffers";
 
 /// Why the experiment came to nothing.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum BgpError {
     /// A measurement failed.
+    #[error(transparent)]
     Experiment(Box<ExperimentError<MeasureError>>),
     /// Receiving failed.
+    #[error("receiving over loopback: {0}")]
     Receive(std::io::Error),
 }
 
-impl fmt::Display for BgpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BgpError::Experiment(error) => write!(f, "{error}"),
-            BgpError::Receive(error) => write!(f, "receiving over loopback: {error}"),
-        }
-    }
-}
-
 /// Why a run gave no number.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
     /// The daemon in a process of its own.
+    #[error(transparent)]
     Daemon(BenchError),
     /// The speaker in this process.
+    #[error("in memory: {0}")]
     InMemory(String),
-}
-
-impl fmt::Display for MeasureError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Daemon(error) => write!(f, "{error}"),
-            Self::InMemory(error) => write!(f, "in memory: {error}"),
-        }
-    }
 }
 
 /// What is measured, and how.

@@ -15,7 +15,6 @@
 //! in every frame: the router must not drop it for the wrong reason, nor skip work on it.
 
 use crate::workload::frames::Endpoint;
-use std::fmt;
 use thalweg_wire::ethernet::{EthernetRepr, EthernetView, HEADER_BYTES as ETHERNET};
 use thalweg_wire::ip_protocol::UDP;
 use thalweg_wire::ipv4::{self, Ipv4Repr, Ipv4View};
@@ -44,16 +43,9 @@ pub const MAGIC: u16 = 0x7a1e;
 const STAMP: usize = 16;
 
 /// A size that no frame has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a frame of {0} bytes: expected {SMALLEST} to {LARGEST}, check sequence included")]
 pub struct FrameSizeError(pub usize);
-
-impl fmt::Display for FrameSizeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a frame of {} bytes: expected {SMALLEST} to {LARGEST}, check sequence included", self.0)
-    }
-}
-
-impl std::error::Error for FrameSizeError {}
 
 /// A frame size, check sequence included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,10 +6,10 @@
 use super::measure::{self, Options, Report, Spread};
 use super::{LpmRow, Range};
 use crate::workload::prefixes;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use thalweg_dataplane::lpm::LpmError;
 use thalweg_dataplane::lpm::workload::Routes;
 
 /// Routes of the made-up table.
@@ -22,9 +22,10 @@ const MADE_QUICK_V6: usize = 20_000;
 const TEXT_BYTES_MAX: u64 = 1 << 32;
 
 /// Why there are no rows.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// The table cannot be read.
+    #[error("cannot read {path}: {source}")]
     Read {
         /// The file.
         path: PathBuf,
@@ -32,6 +33,7 @@ pub enum BenchError {
         source: io::Error,
     },
     /// The file has no prefix in it.
+    #[error("{path} has no prefixes, and {bad_lines} lines that are none")]
     NoPrefixes {
         /// The file.
         path: PathBuf,
@@ -39,8 +41,13 @@ pub enum BenchError {
         bad_lines: usize,
     },
     /// The structures cannot hold the table.
-    Table(String),
+    #[error(transparent)]
+    Table(#[from] LpmError),
     /// Two structures gave different answers to the same addresses: a mistake in this program.
+    #[error(
+        "{family}, {kind} addresses: the structures do not agree:{}",
+        .answers.iter().map(|(name, hits, sum)| format!(" {name} {hits} hits, sum {sum};")).collect::<String>()
+    )]
     Disagree {
         /// `IPv4` or `IPv6`.
         family: String,
@@ -50,24 +57,6 @@ pub enum BenchError {
         answers: Vec<(String, u64, u64)>,
     },
 }
-
-impl fmt::Display for BenchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BenchError::Read { path, source } => write!(f, "cannot read {}: {source}", path.display()),
-            BenchError::NoPrefixes { path, bad_lines } => {
-                write!(f, "{} has no prefixes, and {bad_lines} lines that are none", path.display())
-            }
-            BenchError::Table(what) => f.write_str(what),
-            BenchError::Disagree { family, kind, answers } => {
-                write!(f, "{family}, {kind} addresses: the structures do not agree:")?;
-                answers.iter().try_for_each(|(name, hits, sum)| write!(f, " {name} {hits} hits, sum {sum};"))
-            }
-        }
-    }
-}
-
-impl std::error::Error for BenchError {}
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug)]
@@ -142,8 +131,7 @@ pub fn bench(
         all_variants: true,
         ..defaults
     };
-    let reports = measure::measure(&table.routes, &options, progress)
-        .map_err(|error| BenchError::Table(error.to_string()))?;
+    let reports = measure::measure(&table.routes, &options, progress)?;
     let reports: Vec<Report> = reports.into_iter().filter(|report| report.routes > 0).collect();
     agree(&reports)?;
     Ok(reports.iter().flat_map(rows).collect())

@@ -13,33 +13,21 @@ use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, ReplaySumm
 use crate::models::{Cell, CellRun};
 
 /// Why a run does not count.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// It failed.
+    #[error(transparent)]
     Replay(ReplayError),
     /// It lost or invented packets: a mistake in this program.
+    #[error("{} packets in, but {} out and {} dropped", .0.packets_in, .0.packets_out, .0.dropped_total())]
     Conservation(Box<ReplaySummary>),
     /// It gave another answer than a run before: a mistake in this program.
+    #[error("not the answer of the runs before: {difference}")]
     Answer {
         /// What differs, and how.
         difference: String,
     },
 }
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RunError::Replay(error) => write!(f, "{error}"),
-            RunError::Conservation(s) => {
-                let dropped = s.dropped_total();
-                write!(f, "{} packets in, but {} out and {dropped} dropped", s.packets_in, s.packets_out)
-            }
-            RunError::Answer { difference } => write!(f, "not the answer of the runs before: {difference}"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
 
 /// Everything that does not change from run to run, and the answers so far.
 pub struct Runs<'a> {

@@ -45,11 +45,13 @@ pub struct MemoryRun {
 }
 
 /// Why a round does not count.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// There is no router.
-    Router(StageError),
+    #[error(transparent)]
+    Router(#[from] StageError),
     /// A phase did not come out as it must.
+    #[error("with {sessions} sessions {found}")]
     Invalid {
         /// How many sessions there should have been.
         sessions: u32,
@@ -57,17 +59,6 @@ pub enum MemoryError {
         found: String,
     },
 }
-
-impl std::fmt::Display for MemoryError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Router(error) => write!(f, "{error}"),
-            Self::Invalid { sessions, found } => write!(f, "with {sessions} sessions {found}"),
-        }
-    }
-}
-
-impl std::error::Error for MemoryError {}
 
 /// A router with an empty table.
 struct Translator {
@@ -82,16 +73,14 @@ struct Translator {
 impl Translator {
     fn new(sessions: u32, room: Option<u32>, reading_ticks: f64) -> Result<Self, MemoryError> {
         let text = configuration(Workload::Nat(sessions));
-        let mut config = RouterConfig::from_text("router.toml", &text, Path::new(""))
-            .map_err(|errors| MemoryError::Router(StageError::Config(errors)))?;
+        let mut config =
+            RouterConfig::from_text("router.toml", &text, Path::new("")).map_err(StageError::Config)?;
         if let (Some(nat), Some(room)) = (&mut config.nat, room) {
             nat.sessions_max = room;
         }
-        let refused =
-            |error: &dyn std::fmt::Display| MemoryError::Router(StageError::Router(error.to_string()));
-        let routes = Routes::build(&config).map_err(|error| refused(&error))?;
+        let routes = Routes::build(&config).map_err(StageError::Router)?;
         let before = resident_bytes();
-        let plan = RouterPlan::with_routes(&config, &routes, None).map_err(|error| refused(&error))?;
+        let plan = RouterPlan::with_routes(&config, &routes, None).map_err(StageError::Router)?;
         let bytes = resident_bytes().saturating_sub(before);
         let nat = plan.stages().iter().position(|stage| stage.name == "nat").unwrap_or(0);
         Ok(Self { scratch: plan.scratch(), plan, nat, sessions, bytes, reading_ticks })
@@ -116,7 +105,7 @@ pub fn measure(
     seed: u64,
     clock: &Calibration,
 ) -> Result<MemoryRun, MemoryError> {
-    let mut made = nat_sessions(sessions, seed).map_err(MemoryError::Router)?;
+    let mut made = nat_sessions(sessions, seed)?;
     let unopened = made.clone();
     let mut nat = Translator::new(sessions, None, clock.reading_ticks)?;
 
@@ -200,7 +189,7 @@ pub struct Fill {
 /// Opens more sessions than there is room for: nothing may be lost but what does not fit, and for that reason.
 pub fn fill(room: u32, seed: u64, clock: &Calibration) -> Result<Fill, MemoryError> {
     let offered = room + room / 2;
-    let made = nat_sessions(offered, seed).map_err(MemoryError::Router)?;
+    let made = nat_sessions(offered, seed)?;
     let mut nat = Translator::new(offered, Some(room), clock.reading_ticks)?;
     let (mut opened, mut first) = (0, None);
     for mut chunk in Chunks::new(&mut made.openers(), u64::from(offered), CHUNK_PACKETS_DEFAULT, 0) {

@@ -43,20 +43,17 @@ pub struct Used {
 }
 
 /// Why a child did not come to its end.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ChildError {
     /// The system refused something.
-    System(io::Error),
+    #[error("cannot be run: {0}")]
+    System(#[from] io::Error),
     /// Somebody asked to stop.
+    #[error("interrupted")]
     Interrupted,
     /// It did not end in time.
+    #[error("did not end within {} s", .0.as_secs())]
     TooSlow(Duration),
-}
-
-impl From<io::Error> for ChildError {
-    fn from(error: io::Error) -> Self {
-        Self::System(error)
-    }
 }
 
 /// No program is smaller: a look that found less came while the program was being loaded.

@@ -18,7 +18,6 @@ use super::{Destination, Input, Subject};
 use crate::forwarding::subject::has_program;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -36,11 +35,13 @@ const NFPCAPD_NODES_MIN: u64 = 1_000_000;
 const FLOWS_MAX_DEFAULT: u64 = 1 << 20;
 
 /// Why there is no figure.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The child did not come to its end.
+    #[error(transparent)]
     Child(ChildError),
     /// A file or socket of ours.
+    #[error("{what}: {source}")]
     System {
         /// What was to be done.
         what: &'static str,
@@ -48,6 +49,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// It ended, but not well.
+    #[error("{}: {said}", .code.map_or("was ended by a signal".to_owned(), |code| format!("exited with {code}")))]
     Failed {
         /// Its exit code, if it has one.
         code: Option<i32>,
@@ -55,26 +57,13 @@ pub enum RunError {
         said: String,
     },
     /// What it said is not what was expected.
+    #[error("cannot make sense of what {who} said: {said}")]
     Answer {
         /// Who.
         who: &'static str,
         /// What it said.
         said: String,
     },
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Child(ChildError::System(error)) => write!(f, "cannot be run: {error}"),
-            Self::Child(ChildError::Interrupted) => f.write_str("interrupted"),
-            Self::Child(ChildError::TooSlow(wait)) => write!(f, "did not end within {} s", wait.as_secs()),
-            Self::System { what, source } => write!(f, "{what}: {source}"),
-            Self::Failed { code: Some(code), said } => write!(f, "exited with {code}: {said}"),
-            Self::Failed { code: None, said } => write!(f, "was ended by a signal: {said}"),
-            Self::Answer { who, said } => write!(f, "cannot make sense of what {who} said: {said}"),
-        }
-    }
 }
 
 /// What one run came to.

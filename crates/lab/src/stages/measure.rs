@@ -5,7 +5,7 @@ use super::{Options, Workload};
 use crate::workload::destinations::Kind;
 use crate::workload::flood::Flood;
 use crate::workload::frames::{Chunks, Endpoint};
-use crate::workload::nat::{NatOptions, NatSessions};
+use crate::workload::nat::{NatOptions, NatSessions, TooFewEndpoints};
 use ipnet::Ipv4Net;
 use std::fmt;
 use std::fmt::Write;
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use thalweg_base::{CHUNK_PACKETS_DEFAULT, Chunk};
 use thalweg_config::{ConfigErrors, RouterConfig};
 use thalweg_exec::{Plan, Scope};
+use thalweg_node::BuildError;
 use thalweg_node::plan::{RouterPlan, Scratch};
 
 /// The file the table is written to.
@@ -39,9 +40,10 @@ default_mac = "02:00:00:00:01:02"
 "#;
 
 /// Why there is no result.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StageError {
     /// The table cannot be written.
+    #[error("cannot write {path}: {source}")]
     File {
         /// Where.
         path: PathBuf,
@@ -49,10 +51,16 @@ pub enum StageError {
         source: std::io::Error,
     },
     /// The made configuration does not load: a mistake in this module.
-    Config(ConfigErrors),
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
     /// The router cannot be built.
-    Router(String),
+    #[error(transparent)]
+    Router(#[from] BuildError),
+    /// The sessions do not fit: a mistake in this module.
+    #[error(transparent)]
+    Sessions(#[from] TooFewEndpoints),
     /// A packet of a workload was not forwarded, so something else was measured.
+    #[error("workload {workload}: a packet was not forwarded: {reason}")]
     Dropped {
         /// The workload.
         workload: String,
@@ -60,21 +68,6 @@ pub enum StageError {
         reason: String,
     },
 }
-
-impl fmt::Display for StageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File { path, source } => write!(f, "cannot write {}: {source}", path.display()),
-            Self::Config(errors) => write!(f, "{errors}"),
-            Self::Router(why) => f.write_str(why),
-            Self::Dropped { workload, reason } => {
-                write!(f, "workload {workload}: a packet was not forwarded: {reason}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for StageError {}
 
 /// Ticks per packet of one round: the median over chunks.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,9 +103,8 @@ impl Bed {
             write_routes(table, folder)?;
         }
         let text = configuration(workload);
-        let config = RouterConfig::from_text("router.toml", &text, folder).map_err(StageError::Config)?;
-        let plan =
-            RouterPlan::from_config(&config, None).map_err(|error| StageError::Router(error.to_string()))?;
+        let config = RouterConfig::from_text("router.toml", &text, folder)?;
+        let plan = RouterPlan::from_config(&config, None)?;
         let scratch = plan.scratch();
         let everywhere = Ipv4Net::new(Ipv4Addr::new(20, 0, 0, 0), 6).unwrap_or_default();
         let (routes, prefixes) = if full { (table.len(), table.to_vec()) } else { (1, vec![everywhere]) };
@@ -268,7 +260,7 @@ pub(crate) fn nat_sessions(sessions: u32, seed: u64) -> Result<NatSessions, Stag
         inward_percent: 50,
         seed,
     };
-    NatSessions::new(options).map_err(|error| StageError::Router(error.to_string()))
+    Ok(NatSessions::new(options)?)
 }
 
 fn write_routes(table: &[Ipv4Net], folder: &Path) -> Result<(), StageError> {

@@ -15,13 +15,13 @@ use super::frames::{Chunks, Endpoint};
 use super::nat::{NatOptions, NatSessions, TooFewEndpoints};
 use super::{capture, prefixes, trace};
 use ipnet::Ipv4Net;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use thalweg_base::{CHUNK_PACKETS_DEFAULT, Chunk};
 use thalweg_config::{ConfigErrors, RouteTarget, RouterConfig};
-use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
+use thalweg_exec::{ExecError, ModelKind, ModelOptions, Sink, Source};
+use thalweg_node::BuildError;
 use thalweg_node::plan::RouterPlan;
 
 /// IPv4 routes of the `flood` workload's own table.
@@ -110,9 +110,10 @@ pub struct Made {
 }
 
 /// Why nothing was made.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
     /// A file or folder cannot be written.
+    #[error("cannot write {path}: {source}")]
     File {
         /// Which.
         path: PathBuf,
@@ -120,28 +121,21 @@ pub enum GenerateError {
         source: io::Error,
     },
     /// The made configuration does not load: a mistake in this module.
-    Config(ConfigErrors),
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
     /// The sessions do not fit: a mistake in this module.
-    Sessions(TooFewEndpoints),
-    /// The router that opens the sessions cannot be built or run.
-    Router(String),
+    #[error(transparent)]
+    Sessions(#[from] TooFewEndpoints),
+    /// The router that opens the sessions cannot be built.
+    #[error("opening sessions: {0}")]
+    Router(#[from] BuildError),
+    /// It cannot run.
+    #[error("opening sessions: {0}")]
+    Run(#[from] ExecError),
     /// The configuration has no IPv4 route that leads anywhere.
+    #[error("the configuration forwards no IPv4 prefix to flood")]
     NoRoutes,
 }
-
-impl fmt::Display for GenerateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            GenerateError::File { path, source } => write!(f, "cannot write {}: {source}", path.display()),
-            GenerateError::Config(errors) => write!(f, "{errors}"),
-            GenerateError::Sessions(error) => write!(f, "{error}"),
-            GenerateError::Router(error) => write!(f, "opening sessions: {error}"),
-            GenerateError::NoRoutes => write!(f, "the configuration forwards no IPv4 prefix to flood"),
-        }
-    }
-}
-
-impl std::error::Error for GenerateError {}
 
 /// Writes a workload of `packets` packets into `folder`, making it if need be.
 pub fn generate(kind: Generated, packets: u64, seed: u64, folder: &Path) -> Result<Made, GenerateError> {
@@ -161,7 +155,7 @@ pub fn generate(kind: Generated, packets: u64, seed: u64, folder: &Path) -> Resu
         }
         Generated::Nat => {
             write_file(&config, |out| out.write_all(NAT_CONFIG.as_bytes()))?;
-            let router = RouterConfig::load(&config).map_err(GenerateError::Config)?;
+            let router = RouterConfig::load(&config)?;
             nat(&router, packets, seed, folder).map(|made| Made { config: Some(config), ..made })
         }
         Generated::Trace => {
@@ -227,7 +221,7 @@ fn nat(config: &RouterConfig, packets: u64, seed: u64, folder: &Path) -> Result<
         inward_percent: 50,
         seed,
     };
-    let mut made = NatSessions::new(options).map_err(GenerateError::Sessions)?;
+    let mut made = NatSessions::new(options)?;
     for chunk in opened(config, &made)? {
         made.learn(&chunk);
     }
@@ -256,12 +250,11 @@ fn opened(config: &RouterConfig, sessions: &NatSessions) -> Result<Vec<Chunk>, G
             self.0.push(chunk);
         }
     }
-    let plan = RouterPlan::from_config(config, None).map_err(|e| GenerateError::Router(e.to_string()))?;
+    let plan = RouterPlan::from_config(config, None)?;
     let mut openers = sessions.openers();
     let chunks = Chunks::new(&mut openers, sessions.len() as u64, CHUNK_PACKETS_DEFAULT, GAP_NS);
     let mut kept = Kept(Vec::new());
-    thalweg_exec::run(&plan, &mut FromFrames(chunks), &mut kept, &ModelOptions::new(ModelKind::Serial, 1))
-        .map_err(|e| GenerateError::Router(e.to_string()))?;
+    thalweg_exec::run(&plan, &mut FromFrames(chunks), &mut kept, &ModelOptions::new(ModelKind::Serial, 1))?;
     Ok(kept.0)
 }
 

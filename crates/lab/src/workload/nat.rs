@@ -9,7 +9,6 @@
 
 use super::frames::{Endpoint, Frame, FrameSource, ends_of, udp};
 use ipnet::Ipv4Net;
-use std::fmt;
 use thalweg_base::{Chunk, XorShift64Star};
 
 /// First port of inside endpoints.
@@ -35,21 +34,14 @@ pub struct NatOptions {
 }
 
 /// The inside network has too few endpoints for the sessions asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{sessions} sessions need as many inside endpoints; there are {endpoints}")]
 pub struct TooFewEndpoints {
     /// Sessions asked for.
     pub sessions: u32,
     /// Endpoints there are.
     pub endpoints: u64,
 }
-
-impl fmt::Display for TooFewEndpoints {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} sessions need as many inside endpoints; there are {}", self.sessions, self.endpoints)
-    }
-}
-
-impl std::error::Error for TooFewEndpoints {}
 
 #[derive(Clone, Copy, Debug)]
 struct Session {

@@ -1,14 +1,14 @@
 //! Why a collector cannot be had.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use thalweg_flow::export::ExportOptionsError;
 
 /// Why a collector cannot be had. Displays as a sentence that says what was expected.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
     /// The address is none.
+    #[error("collector `{text}`, column {column}: expected {expected}")]
     Address {
         /// What was written.
         text: String,
@@ -18,8 +18,13 @@ pub enum CollectorError {
         expected: &'static str,
     },
     /// The export options do not go together.
+    #[error("export: {0}")]
     Options(ExportOptionsError),
     /// The host's name leads nowhere.
+    #[error(
+        "collector's host `{host}`{}",
+        .source.as_ref().map_or(" has no address".to_owned(), |error| format!(": {error}"))
+    )]
     Resolve {
         /// The name.
         host: String,
@@ -27,6 +32,7 @@ pub enum CollectorError {
         source: Option<io::Error>,
     },
     /// No socket.
+    #[error("{collector}: {source}")]
     Socket {
         /// The collector.
         collector: String,
@@ -34,6 +40,7 @@ pub enum CollectorError {
         source: io::Error,
     },
     /// A file of TLS cannot be used.
+    #[error("{path}: {reason}")]
     TlsFile {
         /// Which.
         path: PathBuf,
@@ -41,11 +48,13 @@ pub enum CollectorError {
         reason: String,
     },
     /// TLS cannot be set up.
+    #[error("TLS: {reason}")]
     Tls {
         /// Why.
         reason: String,
     },
     /// The spool cannot be used.
+    #[error("spool {path}: {source}")]
     Spool {
         /// The file or folder.
         path: PathBuf,
@@ -53,11 +62,16 @@ pub enum CollectorError {
         source: io::Error,
     },
     /// Another process uses the spool.
+    #[error("spool {path}: another process uses it; each collector needs a folder of its own")]
     SpoolTaken {
         /// The folder.
         path: PathBuf,
     },
     /// The address needs a part of the program that was not built in.
+    #[error(
+        "collector `{collector}`: this program was built without it; `cargo build --release --features \
+         {feature}` builds it in"
+    )]
     NotBuilt {
         /// The collector.
         collector: String,
@@ -65,6 +79,7 @@ pub enum CollectorError {
         feature: &'static str,
     },
     /// The client of Kafka cannot be had.
+    #[error("{collector}: {reason}")]
     Kafka {
         /// The address.
         collector: String,
@@ -72,41 +87,9 @@ pub enum CollectorError {
         reason: String,
     },
     /// No thread.
+    #[error("no thread for a collector: {source}")]
     Thread {
         /// Why.
         source: io::Error,
     },
 }
-
-impl fmt::Display for CollectorError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address { text, column, expected } => {
-                write!(f, "collector `{text}`, column {column}: expected {expected}")
-            }
-            Self::Options(error) => write!(f, "export: {error}"),
-            Self::Resolve { host, source: Some(source) } => write!(f, "collector's host `{host}`: {source}"),
-            Self::Resolve { host, source: None } => write!(f, "collector's host `{host}` has no address"),
-            Self::Socket { collector, source } => write!(f, "{collector}: {source}"),
-            Self::TlsFile { path, reason } => write!(f, "{}: {reason}", path.display()),
-            Self::Tls { reason } => write!(f, "TLS: {reason}"),
-            Self::Spool { path, source } => write!(f, "spool {}: {source}", path.display()),
-            Self::SpoolTaken { path } => {
-                write!(
-                    f,
-                    "spool {}: another process uses it; each collector needs a folder of its own",
-                    path.display()
-                )
-            }
-            Self::NotBuilt { collector, feature } => write!(
-                f,
-                "collector `{collector}`: this program was built without it; `cargo build --release --features {feature}` \
-                 builds it in"
-            ),
-            Self::Kafka { collector, reason } => write!(f, "{collector}: {reason}"),
-            Self::Thread { source } => write!(f, "no thread for a collector: {source}"),
-        }
-    }
-}
-
-impl std::error::Error for CollectorError {}

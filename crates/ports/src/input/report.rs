@@ -93,16 +93,19 @@ impl InputReport {
 }
 
 /// Why input cannot be read, or not any further.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum InputError {
     /// An input cannot be opened.
+    #[error("{input}: {error}")]
     Open {
         /// The input.
         input: String,
         /// What the system says.
+        #[source]
         error: io::Error,
     },
     /// `port=PATH` with a port that the configuration does not have.
+    #[error("{port}={input}: expected the name of a configured port, found \"{port}\"")]
     NoSuchPort {
         /// The input.
         input: String,
@@ -110,31 +113,11 @@ pub enum InputError {
         port: String,
     },
     /// The first issue, with `strict`.
+    #[error("{0}")]
     Strict(Issue),
     /// The reader's thread could not be started or died.
-    Thread(io::Error),
-}
-
-impl fmt::Display for InputError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            InputError::Open { input, error } => write!(f, "{input}: {error}"),
-            InputError::NoSuchPort { input, port } => {
-                write!(f, "{port}={input}: expected the name of a configured port, found \"{port}\"")
-            }
-            InputError::Strict(issue) => issue.fmt(f),
-            InputError::Thread(error) => write!(f, "reader thread: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for InputError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            InputError::Open { error, .. } | InputError::Thread(error) => Some(error),
-            InputError::NoSuchPort { .. } | InputError::Strict(_) => None,
-        }
-    }
+    #[error("reader thread: {0}")]
+    Thread(#[source] io::Error),
 }
 
 /// How far reading has come, for another thread to look at.

@@ -6,21 +6,27 @@ use std::io;
 use thalweg_base::IpPrefix;
 
 /// Why the kernel's tables cannot be read or written at all. A single route that is refused is a [`RouteFailure`].
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// There is no netlink socket to be had.
+    #[error("cannot talk to the kernel (rtnetlink): {source}")]
     Open {
         /// Why.
         source: io::Error,
     },
     /// This process may not change routes.
+    #[error(
+        "changing the kernel's routes needs root or CAP_NET_ADMIN; or configure another place for routes"
+    )]
     NotPermitted,
     /// Sending or receiving failed.
+    #[error("talking to the kernel (rtnetlink) failed: {source}")]
     Socket {
         /// Why.
         source: io::Error,
     },
     /// The kernel refused to list what was asked for.
+    #[error("the kernel does not list {what}: {refusal}")]
     Refused {
         /// What was asked for.
         what: &'static str,
@@ -28,34 +34,8 @@ pub enum KernelError {
         refusal: Refusal,
     },
     /// The kernel's answers did not fit into the socket's buffer, although little was asked for.
+    #[error("the kernel's answers were lost: raise net.core.rmem_max, or run with CAP_NET_ADMIN")]
     Overrun,
-}
-
-impl fmt::Display for KernelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open { source } => write!(f, "cannot talk to the kernel (rtnetlink): {source}"),
-            Self::NotPermitted => write!(
-                f,
-                "changing the kernel's routes needs root or CAP_NET_ADMIN; or configure another place for routes"
-            ),
-            Self::Socket { source } => write!(f, "talking to the kernel (rtnetlink) failed: {source}"),
-            Self::Refused { what, refusal } => write!(f, "the kernel does not list {what}: {refusal}"),
-            Self::Overrun => write!(
-                f,
-                "the kernel's answers were lost: raise net.core.rmem_max, or run with CAP_NET_ADMIN"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for KernelError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Open { source } | Self::Socket { source } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 /// The kernel's words for a refusal.

@@ -1,23 +1,27 @@
 //! Why a port cannot be had, and what to do about it.
 
-use std::fmt;
 use std::io;
 
 /// Why a port was not opened or its interface not changed. Displays as a sentence that says what to do where something
 /// can be done.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// The interface does not exist here.
+    #[error("{interface}: no such interface; `ip link` lists those of this network namespace")]
     NoSuchInterface {
         /// Its name.
         interface: String,
     },
     /// No interface can have this name.
+    #[error("{interface:?} is no interface name: expected 1 to 15 bytes without blanks and slashes")]
     BadName {
         /// The name.
         interface: String,
     },
     /// The interface carries no Ethernet frames.
+    #[error(
+        "{interface} carries no Ethernet frames (hardware type {hardware}); only Ethernet interfaces can be ports"
+    )]
     NotEthernet {
         /// Its name.
         interface: String,
@@ -25,6 +29,7 @@ pub enum LiveError {
         hardware: u16,
     },
     /// Somebody else uses what only one can use.
+    #[error("{interface}: {holder}; {remedy}")]
     Occupied {
         /// The interface's name.
         interface: String,
@@ -34,6 +39,7 @@ pub enum LiveError {
         remedy: &'static str,
     },
     /// What was asked for cannot be.
+    #[error("{interface}: {why}")]
     BadOption {
         /// The interface's name.
         interface: String,
@@ -41,6 +47,7 @@ pub enum LiveError {
         why: String,
     },
     /// The driver is not part of this program.
+    #[error("{interface}: driver {driver} is not part of this program; {remedy}")]
     NotBuiltIn {
         /// The interface's or device's name.
         interface: String,
@@ -50,6 +57,7 @@ pub enum LiveError {
         remedy: &'static str,
     },
     /// DPDK did not do what the port needs.
+    #[error("{interface}: DPDK does not {what}: {said}")]
     Dpdk {
         /// The device's name.
         interface: String,
@@ -59,6 +67,10 @@ pub enum LiveError {
         said: String,
     },
     /// The kernel did not do what the port needs.
+    #[error(
+        "{interface}: {call}: {source}{}",
+        remedy(call, .source.raw_os_error()).map(|what| format!("; {what}")).unwrap_or_default()
+    )]
     Call {
         /// The interface's name.
         interface: String,
@@ -122,48 +134,6 @@ fn remedy(call: &str, errno: Option<i32>) -> Option<&'static str> {
         libc::EINVAL if call.starts_with("TUNSETIFF") => "an interface of that name exists and is no TAP",
         _ => return None,
     })
-}
-
-impl fmt::Display for LiveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSuchInterface { interface } => {
-                write!(f, "{interface}: no such interface; `ip link` lists those of this network namespace")
-            }
-            Self::BadName { interface } => write!(
-                f,
-                "{interface:?} is no interface name: expected 1 to 15 bytes without blanks and slashes"
-            ),
-            Self::NotEthernet { interface, hardware } => write!(
-                f,
-                "{interface} carries no Ethernet frames (hardware type {hardware}); only Ethernet interfaces can be ports"
-            ),
-            Self::Occupied { interface, holder, remedy } => write!(f, "{interface}: {holder}; {remedy}"),
-            Self::BadOption { interface, why } => write!(f, "{interface}: {why}"),
-            Self::NotBuiltIn { interface, driver, remedy } => {
-                write!(f, "{interface}: driver {driver} is not part of this program; {remedy}")
-            }
-            Self::Dpdk { interface, what, said } => {
-                write!(f, "{interface}: DPDK does not {what}: {said}")
-            }
-            Self::Call { interface, call, source } => {
-                write!(f, "{interface}: {call}: {source}")?;
-                match remedy(call, source.raw_os_error()) {
-                    Some(what) => write!(f, "; {what}"),
-                    None => Ok(()),
-                }
-            }
-        }
-    }
-}
-
-impl std::error::Error for LiveError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Call { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -31,8 +31,6 @@
 //! Missing: segments inside of tunnels (the kernel does not hand those over in this form either), UDP fragmentation
 //! offload (gone from the kernel since 4.14), SCTP.
 
-use std::fmt;
-
 use thalweg_wire::ethernet::HEADER_BYTES as ETHERNET;
 use thalweg_wire::ip_protocol::{TCP, UDP};
 use thalweg_wire::vlan::TAG_BYTES;
@@ -85,35 +83,24 @@ pub enum Transport {
 }
 
 /// What makes no sense in a frame or in its offload header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
     /// A kind of segments that is not known.
+    #[error("merged segments of an unknown kind ({0})")]
     Kind(u8),
     /// Segments without payload.
+    #[error("merged segments of no length")]
     NoPayload,
     /// The frame ends within its headers.
+    #[error("merged segments that end within their headers")]
     Short,
     /// The headers are not those that the kind of segments wants.
+    #[error("merged segments whose headers are of another kind than the kernel says")]
     Mismatch,
     /// The place of the checksum lies outside the frame.
+    #[error("an unfinished checksum whose place is outside the frame")]
     Checksum,
 }
-
-impl fmt::Display for SegmentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Kind(kind) => write!(f, "merged segments of an unknown kind ({kind})"),
-            Self::NoPayload => write!(f, "merged segments of no length"),
-            Self::Short => write!(f, "merged segments that end within their headers"),
-            Self::Mismatch => {
-                write!(f, "merged segments whose headers are of another kind than the kernel says")
-            }
-            Self::Checksum => write!(f, "an unfinished checksum whose place is outside the frame"),
-        }
-    }
-}
-
-impl std::error::Error for SegmentError {}
 
 impl Offload {
     /// Reads the header.

@@ -41,26 +41,16 @@ pub struct MrtWriterOptions {
 }
 
 /// Why nothing could be written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {path}: {error}")]
 pub struct MrtWriteError {
     /// The file.
     pub path: PathBuf,
     /// What could not be done to it.
     pub action: &'static str,
     /// Why.
+    #[source]
     pub error: io::Error,
-}
-
-impl fmt::Display for MrtWriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot {} {}: {}", self.action, self.path.display(), self.error)
-    }
-}
-
-impl std::error::Error for MrtWriteError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
 }
 
 enum Packed {

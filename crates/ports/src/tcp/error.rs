@@ -1,16 +1,16 @@
 //! What can go wrong, and what to do about it.
 
-use std::fmt;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 
 /// The longest key the kernel takes.
 pub const KEY_LENGTH_MAX: usize = libc::TCP_MD5SIG_MAXKEYLEN;
 
 /// Why a socket cannot be had or used. Displays as a sentence that says what to do where something can be done.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum TcpError {
     /// Listening on an address failed.
+    #[error("cannot listen on {address}: {}", not_listening(*.address, .source))]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -18,6 +18,7 @@ pub enum TcpError {
         source: io::Error,
     },
     /// The local address of a connection cannot be used.
+    #[error("cannot connect from {address}: {}", in_words(.source, &[NO_ADDRESS]))]
     LocalAddress {
         /// The address.
         address: IpAddr,
@@ -25,6 +26,7 @@ pub enum TcpError {
         source: io::Error,
     },
     /// A connection could not even be begun.
+    #[error("cannot connect to {remote}: {}", in_words(.source, &[NO_ROUTE]))]
     Connect {
         /// The neighbor.
         remote: SocketAddr,
@@ -32,6 +34,11 @@ pub enum TcpError {
         source: io::Error,
     },
     /// The local address is of another family than the neighbor's.
+    #[error(
+        "cannot connect from {local} to {}: one is IPv4 and the other IPv6; give a local address of the \
+         neighbor's family",
+        .remote.ip()
+    )]
     FamiliesDiffer {
         /// The local address.
         local: IpAddr,
@@ -39,6 +46,7 @@ pub enum TcpError {
         remote: SocketAddr,
     },
     /// An option was refused.
+    #[error("the kernel refused {what}: {source}")]
     Option {
         /// What the option is for.
         what: &'static str,
@@ -46,11 +54,13 @@ pub enum TcpError {
         source: io::Error,
     },
     /// An MD5 key is empty or longer than the kernel takes.
+    #[error("an MD5 password has 1 to {KEY_LENGTH_MAX} bytes, this one has {bytes}")]
     KeyLength {
         /// How many bytes it has.
         bytes: usize,
     },
     /// A prefix of neighbors is longer than their addresses.
+    #[error("{address}/{length}: the prefix is longer than the address")]
     PrefixLength {
         /// The address.
         address: IpAddr,
@@ -58,102 +68,54 @@ pub enum TcpError {
         length: u8,
     },
     /// The kernel has no room for another key on this listener.
+    #[error(
+        "no room for the MD5 password of {neighbor}: raise net.core.optmem_max (about 160 bytes a password) \
+         or give neighbors one password by prefix"
+    )]
     TooManyKeys {
         /// Whose key it was.
         neighbor: IpAddr,
     },
     /// No descriptor is left for another connection; the connection waits in the kernel.
+    #[error("no file descriptor is left for another connection: raise the limit (ulimit -n)")]
     NoDescriptor,
     /// Anything else on an open connection.
+    #[error("{}", in_words(.source, &[TIMED_OUT, REFUSED]))]
     Connection {
         /// Why it ended.
         source: io::Error,
     },
     /// The poller failed.
+    #[error("cannot wait for sockets: {source}")]
     Poll {
         /// Why.
         source: io::Error,
     },
 }
 
-impl fmt::Display for TcpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Listen { address, source } => {
-                write!(f, "cannot listen on {address}: ")?;
-                match source.kind() {
-                    io::ErrorKind::PermissionDenied if address.port() < 1024 => write!(
-                        f,
-                        "port {} needs root or CAP_NET_BIND_SERVICE, or choose a port above 1023",
-                        address.port()
-                    ),
-                    io::ErrorKind::AddrInUse => write!(
-                        f,
-                        "another program listens there; stop it, or listen on another address or port"
-                    ),
-                    io::ErrorKind::AddrNotAvailable => write!(f, "no interface has this address"),
-                    _ => write!(f, "{source}"),
-                }
-            }
-            Self::LocalAddress { address, source } => match source.kind() {
-                io::ErrorKind::AddrNotAvailable => {
-                    write!(f, "cannot connect from {address}: no interface has this address")
-                }
-                _ => write!(f, "cannot connect from {address}: {source}"),
-            },
-            Self::Connect { remote, source } => match source.kind() {
-                io::ErrorKind::NetworkUnreachable => {
-                    write!(f, "cannot connect to {remote}: there is no route to it")
-                }
-                _ => write!(f, "cannot connect to {remote}: {source}"),
-            },
-            Self::FamiliesDiffer { local, remote } => write!(
-                f,
-                "cannot connect from {local} to {}: one is IPv4 and the other IPv6; give a local address of the \
-                 neighbor's family",
-                remote.ip()
-            ),
-            Self::Option { what, source } => write!(f, "the kernel refused {what}: {source}"),
-            Self::KeyLength { bytes } => {
-                write!(f, "an MD5 password has 1 to {KEY_LENGTH_MAX} bytes, this one has {bytes}")
-            }
-            Self::PrefixLength { address, length } => {
-                write!(f, "{address}/{length}: the prefix is longer than the address")
-            }
-            Self::TooManyKeys { neighbor } => write!(
-                f,
-                "no room for the MD5 password of {neighbor}: raise net.core.optmem_max (about 160 bytes a \
-                 password) or give neighbors one password by prefix"
-            ),
-            Self::NoDescriptor => {
-                write!(f, "no file descriptor is left for another connection: raise the limit (ulimit -n)")
-            }
-            Self::Connection { source } => match source.kind() {
-                io::ErrorKind::TimedOut => write!(
-                    f,
-                    "timed out; where a password is configured, the neighbor's may differ or be missing"
-                ),
-                io::ErrorKind::ConnectionRefused => {
-                    write!(f, "refused: nobody listens there, or not to this address")
-                }
-                _ => write!(f, "{source}"),
-            },
-            Self::Poll { source } => write!(f, "cannot wait for sockets: {source}"),
-        }
-    }
+const ADDRESS_IN_USE: (ErrorKind, &str) =
+    (ErrorKind::AddrInUse, "another program listens there; stop it, or listen on another address or port");
+const NO_ADDRESS: (ErrorKind, &str) = (ErrorKind::AddrNotAvailable, "no interface has this address");
+const NO_ROUTE: (ErrorKind, &str) = (ErrorKind::NetworkUnreachable, "there is no route to it");
+const REFUSED: (ErrorKind, &str) =
+    (ErrorKind::ConnectionRefused, "refused: nobody listens there, or not to this address");
+const TIMED_OUT: (ErrorKind, &str) = (
+    ErrorKind::TimedOut,
+    "timed out; where a password is configured, the neighbor's may differ or be missing",
+);
+
+/// The error in our words where `words` has some for its kind, else in the system's.
+fn in_words(error: &io::Error, words: &[(ErrorKind, &str)]) -> String {
+    let ours = words.iter().find(|(kind, _)| *kind == error.kind());
+    ours.map_or_else(|| error.to_string(), |(_, text)| (*text).to_owned())
 }
 
-impl std::error::Error for TcpError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Listen { source, .. }
-            | Self::LocalAddress { source, .. }
-            | Self::Connect { source, .. }
-            | Self::Option { source, .. }
-            | Self::Connection { source }
-            | Self::Poll { source } => Some(source),
-            _ => None,
+fn not_listening(address: SocketAddr, error: &io::Error) -> String {
+    match address.port() {
+        port @ ..1024 if error.kind() == ErrorKind::PermissionDenied => {
+            format!("port {port} needs root or CAP_NET_BIND_SERVICE, or choose a port above 1023")
         }
+        _ => in_words(error, &[ADDRESS_IN_USE, NO_ADDRESS]),
     }
 }
 

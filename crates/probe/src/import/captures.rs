@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use thalweg_base::{Chunk, Packet, PacketFlags};
 use thalweg_flow::parse::{ParseOptions, parse, payload_of};
 use thalweg_wire::ip_protocol;
-use thalweg_wire::netflow::decode::{first_message_bytes, stream_message_bytes};
+use thalweg_wire::netflow::decode::{Fault, first_message_bytes, stream_message_bytes};
 
 use super::streams::{Outcome, Segment, Streams, Way};
 
@@ -124,11 +124,11 @@ fn addresses(packet: &Packet, frame: &[u8]) -> Option<Way> {
 
 /// How many bytes the first message of a file of messages has, or that all that is left is one: what lies there was written
 /// as it was sent. NetFlow 9 does not say how long its messages are: one ends where the next begins.
-pub(super) fn message_bytes(bytes: &[u8]) -> Result<Option<usize>, String> {
+pub(super) fn message_bytes(bytes: &[u8]) -> Result<Option<usize>, Fault> {
     match bytes.first_chunk::<4>() {
         None => Ok(None),
         Some([0, 5, high, low]) => Ok(Some(24 + 48 * usize::from(u16::from_be_bytes([*high, *low])))),
         Some([0, 9, ..]) => Ok(Some(first_message_bytes(bytes))),
-        Some(_) => stream_message_bytes(bytes).map_err(|fault| fault.to_string()),
+        Some(_) => stream_message_bytes(bytes),
     }
 }

@@ -114,21 +114,11 @@ fn failed(path: &Path, error: ParquetError) -> StoreError {
     StoreError::Io { doing: "write", path: path.to_path_buf(), source }
 }
 
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 enum WriteError {
-    Parquet(ParquetError),
-    Store(StoreError),
-}
-
-impl From<ParquetError> for WriteError {
-    fn from(error: ParquetError) -> Self {
-        Self::Parquet(error)
-    }
-}
-
-impl From<StoreError> for WriteError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
+    Parquet(#[from] ParquetError),
+    Store(#[from] StoreError),
 }
 
 fn write_column(

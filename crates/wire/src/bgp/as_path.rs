@@ -6,8 +6,6 @@
 //!
 //! RFC 4271 4.3, RFC 5065 (confederations), RFC 6793 (AS_TRANS, AS4_PATH), RFC 7606 7.2, RFC 7607 (AS 0).
 
-use std::fmt;
-
 use super::open::AS_TRANS;
 use super::view::{AsPath, SegmentKind};
 
@@ -17,39 +15,32 @@ use super::view::{AsPath, SegmentKind};
 pub const AS_PATH_ASNS_MAX: usize = 2000;
 
 /// What is wrong with an AS_PATH.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum AsPathError {
     /// A segment of a type that is not known.
+    #[error("segment of type {0}")]
     SegmentType(u8),
     /// A segment without an AS.
+    #[error("segment without an AS")]
     EmptySegment,
     /// A segment is longer than what is left.
+    #[error("segment longer than the path")]
     Overrun,
     /// One byte is left after the last segment.
+    #[error("a byte after the last segment")]
     Underrun,
     /// AS 0 (RFC 7607).
+    #[error("AS 0")]
     AsZero,
     /// A confederation segment where none may be (RFC 5065 5).
+    #[error("confederation segment from outside a confederation")]
     Confederation,
     /// Another member AS of the confederation did not put itself first (RFC 5065 5).
+    #[error("no confederation segment first")]
     NoConfederationFirst,
     /// More than [`AS_PATH_ASNS_MAX`].
+    #[error("{0} ASes, above {AS_PATH_ASNS_MAX}")]
     TooLong(usize),
-}
-
-impl fmt::Display for AsPathError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::SegmentType(kind) => write!(f, "segment of type {kind}"),
-            Self::EmptySegment => f.write_str("segment without an AS"),
-            Self::Overrun => f.write_str("segment longer than the path"),
-            Self::Underrun => f.write_str("a byte after the last segment"),
-            Self::AsZero => f.write_str("AS 0"),
-            Self::Confederation => f.write_str("confederation segment from outside a confederation"),
-            Self::NoConfederationFirst => f.write_str("no confederation segment first"),
-            Self::TooLong(count) => write!(f, "{count} ASes, above {AS_PATH_ASNS_MAX}"),
-        }
-    }
 }
 
 /// What a well-formed path has.

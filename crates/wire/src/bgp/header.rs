@@ -91,33 +91,24 @@ pub struct Frame<'a> {
 }
 
 /// Why bytes cannot be a message. Nothing that follows on the connection can be trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// The marker is not all ones.
+    #[error("expected a marker of ones")]
     NotSynchronized,
     /// No message of the kind has this length.
+    #[error("no message of its kind has length {length}")]
     Length {
         /// What the header says.
         length: u16,
     },
     /// There is no such kind of message.
+    #[error("there is no message of type {byte}")]
     Kind {
         /// The type byte.
         byte: u8,
     },
 }
-
-impl fmt::Display for HeaderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotSynchronized => f.write_str("expected a marker of ones"),
-            Self::Length { length } => write!(f, "no message of its kind has length {length}"),
-            Self::Kind { byte } => write!(f, "there is no message of type {byte}"),
-        }
-    }
-}
-
-impl std::error::Error for HeaderError {}
 
 /// The first message of a stream; `None` if it is not whole yet. A bad header is found as soon as the header
 /// is there, whatever its length claims.
@@ -167,19 +158,12 @@ pub fn finish_message(out: &mut Vec<u8>, start: usize) -> Result<usize, MessageT
 }
 
 /// A message was put together that is longer than any may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a message of {length} bytes; the most is {EXTENDED_MESSAGE_LENGTH_MAX}")]
 pub struct MessageTooLong {
     /// Bytes it would have.
     pub length: usize,
 }
-
-impl fmt::Display for MessageTooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a message of {} bytes; the most is {EXTENDED_MESSAGE_LENGTH_MAX}", self.length)
-    }
-}
-
-impl std::error::Error for MessageTooLong {}
 
 /// Appends a KEEPALIVE.
 pub fn write_keepalive(out: &mut Vec<u8>) {

@@ -19,9 +19,10 @@ pub struct Nlri<'a, A> {
 }
 
 /// What is wrong with a field of prefixes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NlriError {
     /// A prefix is longer than an address.
+    #[error("prefix of {length} bits at byte {at}")]
     PrefixLength {
         /// Bits it claims.
         length: u8,
@@ -29,22 +30,12 @@ pub enum NlriError {
         at: usize,
     },
     /// The field ends within a prefix.
+    #[error("the prefix at byte {at} is cut short")]
     Cut {
         /// Where the prefix begins.
         at: usize,
     },
 }
-
-impl fmt::Display for NlriError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PrefixLength { length, at } => write!(f, "prefix of {length} bits at byte {at}"),
-            Self::Cut { at } => write!(f, "the prefix at byte {at} is cut short"),
-        }
-    }
-}
-
-impl std::error::Error for NlriError {}
 
 impl<'a, A: Address> Nlri<'a, A> {
     /// No prefixes.

@@ -4,14 +4,14 @@
 //! Everything appends one whole record to a `Vec`, or nothing at all.
 
 use super::{AsSize, Direction, Endpoint, HEADER_BYTES, PeerIndex, RECORD_BYTES_MAX, RecordType};
-use std::fmt;
 use std::net::IpAddr;
 use thalweg_base::IpPrefix;
 
 /// Why a record cannot be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// More than a field can say.
+    #[error("{found} {what}, of which there may be {max}")]
     TooMany {
         /// Of what.
         what: &'static str,
@@ -21,19 +21,9 @@ pub enum WriteError {
         max: usize,
     },
     /// The two ends of a session have addresses of different families.
+    #[error("the ends of a session have addresses of different families")]
     MixedFamilies,
 }
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooMany { what, found, max } => write!(f, "{found} {what}, of which there may be {max}"),
-            Self::MixedFamilies => write!(f, "the ends of a session have addresses of different families"),
-        }
-    }
-}
-
-impl std::error::Error for WriteError {}
 
 fn within(what: &'static str, found: usize, max: usize) -> Result<(), WriteError> {
     if found <= max { Ok(()) } else { Err(WriteError::TooMany { what, found, max }) }

@@ -1,9 +1,8 @@
 //! What may be wrong with a message, and where.
 
-use std::fmt;
-
 /// Something in a message that cannot be as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("byte {offset}: {kind}")]
 pub struct Fault {
     /// Bytes from the beginning of the message to what is wrong.
     pub offset: usize,
@@ -18,9 +17,10 @@ impl Fault {
 }
 
 /// Kinds of faults, with the values that tell why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultKind {
     /// The message ends within its header.
+    #[error("the header has {needs} bytes, the message {has}")]
     HeaderShort {
         /// Bytes that the header has.
         needs: usize,
@@ -28,8 +28,10 @@ pub enum FaultKind {
         has: usize,
     },
     /// A version other than 5, 9 and 10.
+    #[error("version {0}, where 5, 9 or 10 was expected")]
     Version(u16),
     /// IPFIX: the message's length field is not what arrived, or smaller than the header.
+    #[error("the length field says {says} bytes, {has} are here")]
     MessageLength {
         /// What the field says.
         says: usize,
@@ -37,6 +39,7 @@ pub enum FaultKind {
         has: usize,
     },
     /// Version 5: fewer records follow than the header counts; or it counts none or more than 30, then it is no header.
+    #[error("the header says {says} records (1 to 30 can be), {has} are here")]
     RecordCount {
         /// What the header says.
         says: usize,
@@ -44,6 +47,7 @@ pub enum FaultKind {
         has: usize,
     },
     /// A set is shorter than its header or longer than what is left of the message.
+    #[error("a set of {says} bytes, where 4 to {has} can be")]
     SetLength {
         /// What the set's length field says.
         says: usize,
@@ -51,21 +55,28 @@ pub enum FaultKind {
         has: usize,
     },
     /// A set number that the version keeps for something else.
+    #[error("set number {0}, which is reserved")]
     SetId(u16),
     /// Bytes behind the last set or record that are not padding.
+    #[error("{0} bytes that belong to nothing")]
     Trailing(usize),
     /// A template ends within its fields.
+    #[error("template {id} ends within its fields")]
     TemplateShort {
         /// The template's number.
         id: u16,
     },
     /// A template with a number below 256.
+    #[error("a template with number {0}, where 256 or more was expected")]
     TemplateId(u16),
     /// A template whose records would have no bytes, or more than 16 fields without any.
+    #[error("template {0} makes records of no bytes, or of too many fields of none")]
     TemplateEmpty(u16),
     /// A template with more scope fields than fields, or lengths that are no multiple of a field's.
+    #[error("template {0} has scope fields that do not add up")]
     TemplateScopes(u16),
     /// A record's field of variable length ends behind its set.
+    #[error("a field of {says} bytes, where its set has {has} left")]
     FieldLength {
         /// Bytes that the field says it has.
         says: usize,
@@ -73,39 +84,3 @@ pub enum FaultKind {
         has: usize,
     },
 }
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "byte {}: ", self.offset)?;
-        match self.kind {
-            FaultKind::HeaderShort { needs, has } => {
-                write!(f, "the header has {needs} bytes, the message {has}")
-            }
-            FaultKind::Version(version) => write!(f, "version {version}, where 5, 9 or 10 was expected"),
-            FaultKind::MessageLength { says, has } => {
-                write!(f, "the length field says {says} bytes, {has} are here")
-            }
-            FaultKind::RecordCount { says, has } => {
-                write!(f, "the header says {says} records (1 to 30 can be), {has} are here")
-            }
-            FaultKind::SetLength { says, has } => {
-                write!(f, "a set of {says} bytes, where 4 to {has} can be")
-            }
-            FaultKind::SetId(id) => write!(f, "set number {id}, which is reserved"),
-            FaultKind::Trailing(bytes) => write!(f, "{bytes} bytes that belong to nothing"),
-            FaultKind::TemplateShort { id } => write!(f, "template {id} ends within its fields"),
-            FaultKind::TemplateId(id) => {
-                write!(f, "a template with number {id}, where 256 or more was expected")
-            }
-            FaultKind::TemplateEmpty(id) => {
-                write!(f, "template {id} makes records of no bytes, or of too many fields of none")
-            }
-            FaultKind::TemplateScopes(id) => write!(f, "template {id} has scope fields that do not add up"),
-            FaultKind::FieldLength { says, has } => {
-                write!(f, "a field of {says} bytes, where its set has {has} left")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Fault {}
