@@ -122,7 +122,7 @@ fuzz_target!(|input: &[u8]| {
             8 => table.used(port, address, now),
             9 => drop(table.want(port, address, now)),
             10 => table.unwant(port, address),
-            11 => drop(table.set_static(port, address, Some([2, 0, 0, 0, 2, what >> 4]), now)),
+            11 => drop(table.set_static(port, address, Some(MacAddr([2, 0, 0, 0, 2, what >> 4])), now)),
             12 => drop(table.set_static(port, address, None, now)),
             13 => table.set_port(port, (what & 16 == 0).then(|| identity(*length)), now),
             _ => {
