@@ -15,15 +15,16 @@ use thalweg_base::{
     BATCH_PACKETS, Chunk, ChunkBuilder, DropReason, LinkType, NO_PORT, PacketFlags, UNKNOWN_PORT,
 };
 use thalweg_dataplane::classify::{Classifier, Match};
-use thalweg_dataplane::ingress::{Ingress, PortGuess};
+use thalweg_dataplane::ingress::{BroadcastSet, Ingress, PortGuess};
 use thalweg_dataplane::lpm::{Fib4, Fib4Writer, Fib6, Fib6Writer};
 use thalweg_dataplane::nat::testing::checksums;
 use thalweg_dataplane::nat::{Labeler, NatConfig, NatProtocol, NatStage, PortForward};
 use thalweg_dataplane::police::{ColorAction, Meter, Police, PolicerConfig};
-use thalweg_dataplane::route::{Adjacency, NextHops, Router};
+use thalweg_dataplane::route::{Adjacency, NextHops, Router, SharedNextHops};
 use thalweg_dataplane::schedule::{Scheduler, Service};
+use thalweg_dataplane::vlan::VlanTable;
 use thalweg_exec::{Plan, Scope};
-use thalweg_node::plan::{Nat, RouterParts, RouterPlan, Scratch};
+use thalweg_node::plan::{Filters, Nat, RouterParts, RouterPlan, Scratch};
 use thalweg_wire::MacAddr;
 use thalweg_wire::checksum::{finish, sum};
 
@@ -124,7 +125,13 @@ fn plan() -> RouterPlan {
     let connected = [("10.0.0.0/16", 1), ("10.1.0.0/16", 2), ("2001:db8:1::/64", 1)];
     let connected = connected.map(|(net, port)| (net.parse().expect(net), port));
     RouterPlan::new(RouterParts {
-        ingress: Ingress { drop_martians: true, port_guess: PortGuess::new(connected, Some(0)) },
+        ingress: Ingress {
+            drop_martians: true,
+            port_guess: PortGuess::new(connected, Some(0)),
+            vlans: VlanTable::default(),
+            broadcasts: BroadcastSet::new([[10, 0, 255, 255].into()]),
+        },
+        filters: Filters::default(),
         classifier: Classifier::new([(voice, 0), (marked, 1), (web, 2), (bulk, 3)], 3),
         police: Police::new(&[
             None,
@@ -140,9 +147,12 @@ fn plan() -> RouterPlan {
         ]),
         nat: Some(Nat {
             labeler: Labeler::new(&nat).expect("valid NAT"),
-            stage: NatStage::new(&nat).expect("valid NAT"),
+            stage: Arc::new(NatStage::new(&nat).expect("valid NAT")),
         }),
-        router: Router { fib4: Arc::clone(fib4), fib6: Arc::clone(fib6), next_hops },
+        router: Router { fib4: Arc::clone(fib4), fib6: Arc::clone(fib6), next_hops: SharedNextHops::from(next_hops) },
+        router_addresses: Vec::new(),
+        session_sources: None,
+        hash_seed: 0,
         ports: 3,
         classes: 4,
         work_queens: None,
