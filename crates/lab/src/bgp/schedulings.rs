@@ -1,7 +1,7 @@
 //! The experiment on schedulings: our daemon under loads that all schedulings get.
 //!
 //! The daemon is `thalweg run`, in a process of its own; neighbors and monitor are the laboratory's, in this process.
-//! What compares schedulings without anything that would share their cores is run [in memory](super::in_memory).
+//! What compares schedulings without anything that would share their cores is run in memory (`bgp/in_memory.rs`).
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! Measures this router's own look-up structures and makes rows of it.
 //!
-//! What is measured and how is [`super::measure`]; here the table is read or made, and the
+//! What is measured and how is in `lpm/measure.rs`; here the table is read or made, and the
 //! answers are compared: structures that do not find the same next hops are not worth comparing.
 
 use super::measure::{self, Options, Report, Spread};
