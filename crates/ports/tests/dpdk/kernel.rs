@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_ports::live::link::Links;
 use thalweg_ports::live::{NotTaken, PortRx};
+use thalweg_wire::MacAddr;
 
 use crate::common::{in_namespace, ip};
 use crate::veth::{End, TIMEOUT, assert_same, frame, frames, veth};
@@ -72,9 +73,9 @@ fn the_host_gets_nothing_of_what_arrives() {
         let (mut other, _link) = open("net_af_packet0,iface=v1");
         // Who has 192.0.2.1? The host would answer.
         let mut question = vec![0xff; 6];
-        question.extend(one.facts.mac);
+        question.extend(one.facts.mac.0);
         question.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
-        question.extend(one.facts.mac);
+        question.extend(one.facts.mac.0);
         question.extend([192, 0, 2, 9, 0, 0, 0, 0, 0, 0, 192, 0, 2, 1]);
         question.resize(60, 0);
         let after = frame(one.facts.mac, other.facts.mac, 1, 60);
@@ -132,12 +133,12 @@ fn an_interface_that_goes_down_is_said_to_be_and_comes_back() {
         ip("link set v1 up");
         ip("link set v0 up");
         eventually("it is back", || link.read().unwrap().has_carrier && other.tx.flush().is_ok());
-        assert_eq!(link.read().unwrap().mac, [2, 0, 0, 0, 0, 0x77]);
+        assert_eq!(link.read().unwrap().mac, MacAddr([2, 0, 0, 0, 0, 0x77]));
         one = End::packet("v0");
-        let there = frames([2, 0, 0, 0, 0, 0x77], one.facts.mac, 100);
+        let there = frames(MacAddr([2, 0, 0, 0, 0, 0x77]), one.facts.mac, 100);
         one.send(&there);
         assert_same(&other.receive(there.len()), &there);
-        let back = frames(to, [2, 0, 0, 0, 0, 0x77], 100);
+        let back = frames(to, MacAddr([2, 0, 0, 0, 0, 0x77]), 100);
         other.send(&back);
         eventually("frames arrive again", || one.receive_once(Duration::from_millis(50)).contains(&back[99]));
     });
@@ -150,7 +151,7 @@ fn tap_makes_an_interface_of_the_hosts() {
         let (mut port, link) = open("net_tap0,iface=dt0");
         ip("link set dt0 up");
         let mut host = End::packet("dt0");
-        let there = frames(port.facts.mac, [2, 0, 0, 0, 0, 9], 300);
+        let there = frames(port.facts.mac, MacAddr([2, 0, 0, 0, 0, 9]), 300);
         host.send(&there);
         assert_same(&port.receive(there.len()), &there);
         let back = frames(host.facts.mac, port.facts.mac, 300);

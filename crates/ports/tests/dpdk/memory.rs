@@ -49,9 +49,9 @@ fn null_gives_frames_without_end_and_takes_any() {
     assert!(counters.foreign > 0 && counters.frames == 0, "{counters:?}");
     drop((port, link));
     // To the neighbor that they are for, they come.
-    let options = DpdkOptions { mac: Some([0; 6]), ..DpdkOptions::new("net_null0,size=64,copy=1") };
+    let options = DpdkOptions { mac: Some(MacAddr::ZERO), ..DpdkOptions::new("net_null0,size=64,copy=1") };
     let (mut port, _link) = try_open(&options).unwrap();
-    assert_eq!(port.facts.mac, [0; 6]);
+    assert_eq!(port.facts.mac, MacAddr::ZERO);
     let got = port.receive(1000);
     assert!(got.iter().all(|frame| *frame == [0; 64]));
     let (_, counters) = port.source.counters().next().unwrap();
@@ -68,7 +68,7 @@ fn what_comes_from_a_file_goes_to_a_file() {
     let (input, output) = (folder.path().join("in.pcap"), folder.path().join("out.pcap"));
     // All lengths; some are for others, one too long for the port, one longer than a buffer, one too short to be a frame.
     let mut all = frames(OWN, OTHER, 3000);
-    all.extend((60..1515).map(|bytes| frame([0xff; 6], OTHER, bytes as u32, bytes)));
+    all.extend((60..1515).map(|bytes| frame(MacAddr([0xff; 6]), OTHER, bytes as u32, bytes)));
     let ours = all.clone();
     all.insert(7, frame(OTHER, OWN, 1, 100));
     all.insert(8, frame(OWN, OTHER, 2, 1600));
