@@ -6,8 +6,8 @@
 use libfuzzer_sys::fuzz_target;
 use thalweg_base::Address;
 use thalweg_wire::bgp::{
-    AsPath, Codec, CodeSet, EXTENDED_MESSAGE_LENGTH_MAX, Frame, MessageKind, MpNlri, Nlri, Notification, Open,
-    PeerFacts, PeerSide, RouteRefresh, Update, frame, narrow_as_path, write_nlri,
+    AsPath, CodeSet, Codec, EXTENDED_MESSAGE_LENGTH_MAX, Frame, MessageKind, MpNlri, Nlri, Notification,
+    Open, PeerFacts, PeerSide, RouteRefresh, Update, frame, narrow_as_path, write_nlri,
 };
 
 fuzz_target!(|input: &[u8]| {
@@ -76,7 +76,8 @@ fn read(message: Frame<'_>, codec: &Codec, peer: &PeerFacts) {
             assert!(update.attributes().count() <= 256);
             let path = update.as_path(&mut out).to_vec();
             let asns: usize = AsPath::new(&path).segments().map(|segment| segment.asns().len()).sum();
-            let bytes: usize = AsPath::new(&path).segments().map(|segment| 2 + 4 * segment.asns().len()).sum();
+            let bytes: usize =
+                AsPath::new(&path).segments().map(|segment| 2 + 4 * segment.asns().len()).sum();
             assert_eq!(bytes, path.len(), "{asns}");
             narrow_as_path(AsPath::new(&path), &mut Vec::new(), &mut Vec::new());
         }

@@ -58,7 +58,8 @@ fn read_whole(bytes: &[u8]) -> (Vec<u8>, usize) {
 /// The same by the reader of files; `None` if a record is torn: it goes on behind it, and a slice of records does not.
 fn read_in_drops(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let (mut lines, mut broken) = (Vec::new(), 0);
-    let mut reader = MrtReader::new("fuzz", Drops { bytes: bytes.to_vec(), at: 0 }).expect("it begins with a record");
+    let mut reader =
+        MrtReader::new("fuzz", Drops { bytes: bytes.to_vec(), at: 0 }).expect("it begins with a record");
     while let Some(result) = reader.next() {
         match result {
             Ok(item) => {

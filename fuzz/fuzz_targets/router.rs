@@ -149,7 +149,11 @@ fn plan() -> RouterPlan {
             labeler: Labeler::new(&nat).expect("valid NAT"),
             stage: Arc::new(NatStage::new(&nat).expect("valid NAT")),
         }),
-        router: Router { fib4: Arc::clone(fib4), fib6: Arc::clone(fib6), next_hops: SharedNextHops::from(next_hops) },
+        router: Router {
+            fib4: Arc::clone(fib4),
+            fib6: Arc::clone(fib6),
+            next_hops: SharedNextHops::from(next_hops),
+        },
         router_addresses: Vec::new(),
         session_sources: None,
         hash_seed: 0,
