@@ -34,7 +34,7 @@ static AS: Key<RemoteAs> = Key::by("as", "a number, a list of numbers and ranges
 static DYNAMIC: Key<Vec<At<IpPrefix>>> = Key::by("dynamic", "a prefix or a list", |reader, item| {
     reader.all(item, |reader, entry| reader.parse(entry, bgp_prefix))
 })
-.help("whoever connects from an address in these is a neighbor of the group");
+.help("a router that connects from an address in these is a neighbor of the group");
 static DYNAMIC_MAX: Key<usize> = Key::number("dynamic_max", 1..=NEIGHBORS_MAX as u64)
     .unit("neighbors")
     .default(1000)

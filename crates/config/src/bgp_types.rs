@@ -85,7 +85,7 @@ impl Install {
     }
 }
 
-/// What becomes of routes when the router is stopped, if whoever stops it does not say.
+/// What becomes of routes when the router is stopped and the command does not say it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnStop {
     /// Neighbors are told that the sessions end, and routes are removed from the kernel.

@@ -41,7 +41,7 @@ static PORT: Key<()> = Key::raw("port", "a port")
     .help("alone: on-link; with `via`: the port the next hop is on");
 static ONLINK: Key<bool> = Key::flag("onlink").default(false).help(
     "with `via` and `port`: the next hop is on the port's link though none of its networks holds it. For hosts of providers \
-     that give an address as a /32: the router asks for the gateway by ARP all the same, and answers whoever asks for its \
+     that give an address as a /32: the router asks for the gateway by ARP all the same, and answers questions for its \
      own address there",
 );
 static ACTION: Key<bool> = Key::word("action", &[("blackhole", true), ("unreachable", false)])

@@ -8,7 +8,7 @@
 //! A gateway or next hop that the kernel has asked for in vain (its neighbor table says FAILED) is silent: routes through
 //! it count no more, and the address itself is not reached, until the kernel knows its MAC address again. The kernel asks
 //! only when there are packets, and none go to where no route leads, so we have it ask every [`ASK_EVERY`]. Other neighbors
-//! are nobody's concern: whoever scans a network must not have routes decided anew.
+//! do not count: a scan of a network must not make the router decide routes again.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;

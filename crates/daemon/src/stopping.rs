@@ -16,7 +16,7 @@ use crate::orders::{Reload, Stop};
 #[derive(Default)]
 pub(crate) struct Stopping {
     pub(crate) flag: Arc<AtomicBool>,
-    /// What whoever stops it wants; `None`: what the configuration says.
+    /// What the stop command asked for; `None`: what the configuration says.
     asked: Mutex<Option<OnStop>>,
 }
 

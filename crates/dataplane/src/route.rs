@@ -35,7 +35,7 @@ pub enum Adjacency {
         mtu_bytes: u32,
     },
     /// A neighbor or network on a port whose MAC address is not known yet: dropped as
-    /// `neighbor-unresolved`, for whoever resolves it.
+    /// `neighbor-unresolved`, until the host thread resolves it.
     Glean {
         /// The port it is on.
         port: u16,

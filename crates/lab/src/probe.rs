@@ -9,7 +9,7 @@
 //!
 //! Every run is a process of its own: `thalweg probe`, or a rival. So memory is that of one configuration, and what is measured
 //! is what a user would type. Captures are made from a seed ([`traffic`]), so what is in them is known: each run's packets,
-//! bytes and flows, as told by whoever was *given* the records, are compared with the file's. Records that came to the
+//! bytes and flows, as told by the program that was *given* the records, are compared with the file's. Records that came to the
 //! collector have a fingerprint, which must be the same under every configuration.
 //!
 //! All cells run once a round, in shuffled order. From memory, time runs from the first packet to the last record delivered; from a

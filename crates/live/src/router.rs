@@ -246,7 +246,7 @@ impl LiveRouter {
     }
 }
 
-/// A router that was told to stop. Whoever shares the router behind a lock waits without it: threads that end may ask the router
+/// A router that was told to stop. Wait for it without holding a lock around the router: threads that end may ask the router
 /// once more.
 pub struct Stopping {
     packets: Option<JoinHandle<()>>,

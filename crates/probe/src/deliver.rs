@@ -324,7 +324,7 @@ pub(crate) fn label(record: &mut FlowRecord) {
     }
 }
 
-/// The totals of all meters together, from whoever reads them to whoever tells them.
+/// The totals of all meters together, from the thread that reads them to the exporter.
 pub(crate) struct TotalsReader {
     ask: AskMeters,
     latest: Mutex<Option<Statistics>>,

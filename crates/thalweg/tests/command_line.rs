@@ -330,7 +330,7 @@ fn output_that_cannot_be_written_is_told_and_no_success() {
         let said = err(&output);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
         assert!(said.contains("standard output: No space left on device"), "{arguments:?}: {said}");
-        // Whoever closes the pipe has seen enough.
+        // A reader that closes the pipe has seen enough.
         let mut child = run(Stdio::piped());
         drop(child.stdout.take());
         let output = child.wait_with_output().expect("it ends");

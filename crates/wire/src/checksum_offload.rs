@@ -2,7 +2,7 @@
 //!
 //! A kernel that sends through an interface with checksum offload writes into the field only the sum of the pseudo
 //! header, folded and not inverted, and marks the packet; the hardware adds the rest and inverts. Between two virtual
-//! interfaces there is no hardware: the packet arrives as it was, and the mark is lost on whoever sees bytes only.
+//! interfaces there is no hardware: the packet arrives as it was, and a program that sees only bytes misses the mark.
 //!
 //! So it is told by the field itself: it is unfinished if it equals the folded sum of the pseudo header *and* is not
 //! the right checksum. This never changes a packet whose checksum is right. It completes every unfinished one, but

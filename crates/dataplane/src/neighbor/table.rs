@@ -304,7 +304,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         self.release(key, mac);
     }
 
-    /// What was configured is believed until the neighbor itself is asked, which is soon: whoever sends to it must
+    /// What was configured is believed until the neighbor itself is asked, which is soon: a sender must
     /// not have to wait for the answer.
     fn end_static(&mut self, key: Key, now_ns: u64) {
         let is_wanted = self.wanted.contains(&key);

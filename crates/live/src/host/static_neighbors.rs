@@ -104,7 +104,7 @@ impl StaticNeighbors {
         };
         let (wanted, mut counts) = self.wanted(is_on_link);
         let mut refused = Vec::new();
-        // Whoever goes makes room.
+        // Entries that go make room.
         for (port, address) in self.in_force.keys().filter(|key| !wanted.contains_key(key)) {
             neighbors.set_static(*port, *address, None, now_ns);
         }

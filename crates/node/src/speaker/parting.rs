@@ -1,6 +1,6 @@
 //! Connections that are told why they end (NOTIFICATION).
 //!
-//! A socket that is closed while the other end still sends answers with a reset, and whoever gets a reset may never look
+//! A socket that is closed while the other end still sends answers with a reset, and a program that gets a reset may never look
 //! at what came before it. So what is to be said is written, our direction is shut down, and what still comes is read and
 //! thrown away until the other end closes too: for [`TIME_MS`] at most, a bounded number of bytes at a look, one look every
 //! half second. Nothing waits for it.

@@ -4,7 +4,7 @@
 //! Two of that table's lines have no step of their own here:
 //!
 //! - **Reading headers and payloads.** One read brings many messages, whole. It is measured as what it is, and beside it
-//!   stand the bytes of headers and of payloads that were worked off, for whoever wants to share it out.
+//!   stand the bytes of headers and of payloads that were read, so that the time can be divided by them.
 //! - **Parsing headers.** A session frames each message just before it decodes it, in less time than it takes to look
 //!   at a clock. When times are measured, what a session took is framed once more, all of it between two readings;
 //!   that time is taken from the session's own and counted as parsing of headers. The first pass has brought the

@@ -1,6 +1,6 @@
 //! A neighbor's place: its session, its connections, and what waits to be written to it.
 //!
-//! Everything that changes is behind one lock, which whoever works for the neighbor holds for one turn. The
+//! Everything that changes is behind one lock, which the thread that works for the neighbor holds for one turn. The
 //! atomics beside it say whether a turn is worth while, so that nobody takes the lock in vain.
 
 use std::collections::VecDeque;

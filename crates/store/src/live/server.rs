@@ -45,7 +45,7 @@ struct Served {
 }
 
 impl Writer {
-    /// Answers whoever asks, on a socket in the dataset's folder, what is in no file yet: what is pending here, and what is in
+    /// Answers questions, on a socket in the dataset's folder, about what is in no file yet: what is pending here, and what is in
     /// the flow cache from which records come. For as long as the server is kept.
     pub fn serve(&self, cache: Option<Arc<dyn Cache>>) -> Result<LiveServer, StoreError> {
         let writer = self.shared();

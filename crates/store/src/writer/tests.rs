@@ -268,7 +268,7 @@ fn a_clock_that_is_set_removes_nothing() {
     // The next writer does not know when, but that they are hours older than the newest.
     open().close().unwrap();
     assert_eq!(stored(folder.path()), 10);
-    // Whoever says so has it by the wall clock.
+    // Who says so reads the wall clock.
     let (writer, _) = Writer::open(
         folder.path(),
         WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(in_a_century) },

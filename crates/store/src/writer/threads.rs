@@ -116,7 +116,7 @@ impl Shared {
                 self.options.retry.end().as_secs()
             ));
         }
-        // Whoever waits for it finds that it was told.
+        // A thread that waits for it finds that it was told.
         self.written.notify_all();
         is_closing
     }

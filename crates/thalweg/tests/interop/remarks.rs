@@ -91,7 +91,7 @@ fn strangers_do_not_fill_the_log() {
     assert!(said[0].contains("no neighbor is configured at this address"), "{said:#?}");
 }
 
-/// Whoever waits while no file can be opened is let in when one can be, although no event says so, and the log is not filled
+/// A connection that waits while no file can be opened is accepted when one can be, although no event says so, and the log is not filled
 /// meanwhile.
 #[test]
 fn connections_that_cannot_be_accepted_are_accepted_later() {
@@ -148,7 +148,7 @@ fn a_neighbor_that_still_sends_hears_why() {
             Ok(())
         });
         thalweg.neighbor(End::Right.v4().into(), "shutdown");
-        // Whoever reads late still finds it.
+        // A neighbor that reads late still finds it.
         std::thread::sleep(Duration::from_millis(300));
         let mut heard = Vec::new();
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");

@@ -50,7 +50,7 @@ pub(crate) struct Spec {
     /// Waits to be connected to.
     pub(crate) passive: bool,
     pub(crate) hold_time_s: u16,
-    /// More IPv4 neighbors at the other end: address and AS. Those wait, whoever they are.
+    /// More IPv4 neighbors at the other end: address and AS. All of them wait.
     pub(crate) others: Vec<(Ipv4Addr, u32)>,
     /// Sends next hops of the network they share as they are (RFC 4271 5.1.3). All others live on one machine here, where a
     /// daemon takes another's address for its own and refuses the route; so it is off unless asked for.

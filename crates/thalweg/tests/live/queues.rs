@@ -19,7 +19,7 @@ const DATAGRAMS: u64 = 400;
 const WINDOW: u64 = 8;
 /// Flows that a server has.
 const PER_SERVER: usize = 4;
-/// Bytes of datagrams that go whole, and of such that are cut by whoever sends them.
+/// Bytes of datagrams that go whole, and of those that their sender cuts.
 const WHOLE: Range<usize> = 16..1216;
 const CUT: Range<usize> = 1600..2800;
 /// Nothing is this late; what is not there by then is lost.

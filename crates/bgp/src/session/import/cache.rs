@@ -2,7 +2,7 @@
 //!
 //! Direct-mapped by a hash of the bytes: a slot holds one field, a new one takes its place. A hit compares all
 //! bytes, so that the hash decides only about speed. What a slot remembers holds only for one configuration and
-//! one policy; whoever changes them clears the cache. A neighbor costs at most [`CACHE_SLOTS`] times
+//! one policy; a change of either must clear the cache. A neighbor costs at most [`CACHE_SLOTS`] times
 //! [`KEY_BYTES_MAX`] bytes, and usually about 3 kB.
 
 use std::hash::{BuildHasher, Hasher};

@@ -96,7 +96,7 @@ impl NatShard {
     }
 
     /// Takes a session of a shard with the same hash seed over, if it has a place here. `is_filtered` says whether it
-    /// has kept track of whom it sends to; without a place it ends at `now_ns` for whoever keeps a log.
+    /// has kept track of whom it sends to; without a place it ends at `now_ns`, and the log says so.
     pub(crate) fn adopt(&mut self, session: &Session, is_filtered: bool, now_ns: u64) -> bool {
         let Some(placed) = self.place(session, is_filtered) else {
             self.counters.sessions_displaced += 1;

@@ -1,4 +1,4 @@
-//! Numbers in network byte order out of a slice. Whoever calls has checked the length: what is not there
+//! Numbers in network byte order out of a slice. The caller has checked the length: what is not there
 //! reads as 0.
 
 pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
