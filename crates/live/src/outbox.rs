@@ -122,10 +122,11 @@ pub(crate) enum Rest {
 }
 
 impl Rest {
-    /// What the driver has taken and could not send yet goes out soon, also if no other frame follows.
+    /// What the driver has taken and could not send yet goes out soon, also if no other frame follows. A driver that is down is
+    /// looked at now and then only.
     fn with_pending(self, state: &State, now_ns: u64) -> Self {
         match self {
-            Rest::Empty if state.tx.pending() > 0 => Rest::Until(now_ns + FULL_WAIT_NS),
+            Rest::Empty if state.tx.pending() > 0 && !state.is_down => Rest::Until(now_ns + FULL_WAIT_NS),
             other => other,
         }
     }

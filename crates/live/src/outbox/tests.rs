@@ -130,7 +130,9 @@ fn what_a_driver_keeps_is_asked_for_again_soon() {
     let (outbox, _) = outbox(&driver, None);
     let Rest::Until(at_ns) = send(&outbox, &frames(3, 100), 0) else { panic!("three frames are left") };
     assert_eq!(outbox.serve(at_ns), Rest::Until(2 * at_ns));
-    driver.with(|taken| taken.is_stuck = false);
+    driver.with(|taken| taken.is_down = true);
+    assert_eq!(outbox.serve(at_ns), Rest::Empty, "a port that is down is not tried all the time");
+    driver.with(|taken| (taken.is_down, taken.is_stuck) = (false, false));
     assert_eq!(outbox.serve(2 * at_ns), Rest::Empty);
     assert_eq!(driver.with(|taken| taken.frames.clone()), frames(3, 100));
 }
