@@ -3,6 +3,7 @@
 use crate::{test, tidy};
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 /// One step: what it is called, how it is run, and what a person does when it fails.
 struct Step {
@@ -105,6 +106,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let steps: Vec<&Step> = STEPS.iter().filter(|step| options.wants(step)).collect();
     for (number, step) in (1..).zip(&steps) {
         println!("==> {number}/{} {}", steps.len(), step.name);
+        let began = Instant::now();
         let result = match &step.action {
             Action::Cargo { args, env } => cargo(root, args, env),
             Action::Tidy => tidy::run(root),
@@ -113,6 +115,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
             Action::Deny => deny(root),
         };
         result.map_err(|why| format!("{} failed ({why}): {}", step.name, step.remedy))?;
+        println!("    {} s", began.elapsed().as_secs());
     }
     println!("==> all {} steps passed", steps.len());
     Ok(())

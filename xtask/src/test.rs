@@ -38,8 +38,29 @@ struct Program {
     path: PathBuf,
     /// Where it runs: its package's folder, as with `cargo test`.
     folder: PathBuf,
-    /// Its tests mostly wait.
-    waits: bool,
+    lane: Lane,
+}
+
+/// Programs of one lane run one after the other; the lanes run side by side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    /// Tests that mostly wait: for sessions, timers, other daemons.
+    Waits,
+    /// Tests that compute.
+    Computes,
+    /// As the second, but one test at a time: DPDK's share one process's memory, and one of them uses it up; Kafka's each start a broker.
+    Alone,
+}
+
+impl Lane {
+    /// Tests at a time.
+    fn threads(self) -> usize {
+        match self {
+            Self::Waits => THREADS_WAITING,
+            Self::Computes => thread::available_parallelism().map_or(2, usize::from),
+            Self::Alone => 1,
+        }
+    }
 }
 
 /// How a program ended.
@@ -56,15 +77,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let programs = build(root, &options.cargo)?;
     println!("==> {} test programs, built in {} s", programs.len(), began.elapsed().as_secs());
     let began = Instant::now();
-    let (waiting, computing): (Vec<_>, Vec<_>) = programs.into_iter().partition(|program| program.waits);
-    let cores = thread::available_parallelism().map_or(2, usize::from);
+    let (waiting, computing): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(|program| program.lane == Lane::Waits);
     let (report, reports) = channel();
     let mut totals = Totals::default();
     thread::scope(|scope| {
-        let lanes = [(waiting, THREADS_WAITING), (computing, cores)];
-        for (programs, threads) in lanes {
+        for programs in [waiting, computing] {
             let report = report.clone();
-            scope.spawn(move || run_lane(&programs, threads, &options.program, &report));
+            scope.spawn(move || run_lane(&programs, &options.program, &report));
         }
         drop(report);
         for outcome in reports {
@@ -81,13 +101,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     totals.say()
 }
 
-fn run_lane(programs: &[Program], threads: usize, arguments: &[String], report: &Sender<Outcome>) {
+fn run_lane(programs: &[Program], arguments: &[String], report: &Sender<Outcome>) {
     for program in programs {
         let began = Instant::now();
         let result = Command::new(&program.path)
             .args(arguments)
             .current_dir(&program.folder)
-            .env("RUST_TEST_THREADS", threads.to_string())
+            .env("RUST_TEST_THREADS", program.lane.threads().to_string())
             .stdin(Stdio::null())
             .output();
         let (output, passed) = match result {
@@ -185,7 +205,11 @@ fn program(message: &Value) -> Option<Program> {
         name: format!("{package} {part}"),
         path,
         folder,
-        waits: is_integration && package == "thalweg",
+        lane: match target {
+            "dpdk" | "kafka" => Lane::Alone,
+            _ if is_integration && package == "thalweg" => Lane::Waits,
+            _ => Lane::Computes,
+        },
     })
 }
 
@@ -198,10 +222,16 @@ mod tests {
         let messages = r#"{"reason":"compiler-artifact","manifest_path":"/x/crates/base/Cargo.toml","target":{"kind":["lib"],"name":"b"},"profile":{"test":false},"executable":null}
 {"reason":"compiler-artifact","manifest_path":"/x/crates/base/Cargo.toml","target":{"kind":["lib"],"name":"b"},"profile":{"test":true},"executable":"/t/b-1"}
 {"reason":"compiler-artifact","manifest_path":"/x/crates/thalweg/Cargo.toml","target":{"kind":["test"],"name":"live"},"profile":{"test":true},"executable":"/t/live-2"}
+{"reason":"compiler-artifact","manifest_path":"/x/crates/ports/Cargo.toml","target":{"kind":["test"],"name":"dpdk"},"profile":{"test":true},"executable":"/t/dpdk-3"}
 {"reason":"compiler-artifact","manifest_path":"/x/crates/thalweg/Cargo.toml","target":{"kind":["bin"],"name":"thalweg"},"profile":{"test":false},"executable":"/t/thalweg"}
 {"reason":"build-finished","success":true}"#;
-        let found: Vec<_> = programs(messages).into_iter().map(|each| (each.name, each.waits)).collect();
-        assert_eq!(found, [("base unit tests".to_owned(), false), ("thalweg tests/live".to_owned(), true)]);
+        let found: Vec<_> = programs(messages).into_iter().map(|each| (each.name, each.lane)).collect();
+        let expected = [
+            ("base unit tests", Lane::Computes),
+            ("thalweg tests/live", Lane::Waits),
+            ("ports tests/dpdk", Lane::Alone),
+        ];
+        assert_eq!(found, expected.map(|(name, lane)| (name.to_owned(), lane)));
     }
 
     #[test]
