@@ -4,7 +4,9 @@
 //! stable compiler take them, so that a finding is one of the compiler we ship with.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+
+use crate::ci::cargo_command;
 
 const SECONDS_DEFAULT: u64 = 60;
 const INSTALL: &str = "cargo install --locked cargo-fuzz";
@@ -57,7 +59,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
         // What is found goes to the first folder, the seeds are read from the second: they stay few.
         let found = root.join("fuzz/target/corpus").join(target);
         std::fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
-        let status = cargo()
+        let status = cargo_command()
             .current_dir(root)
             .env("RUSTC_BOOTSTRAP", "1")
             .args(["fuzz", "run", target])
@@ -79,12 +81,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-}
-
 fn is_installed() -> bool {
-    let mut command = cargo();
+    let mut command = cargo_command();
     command.args(["fuzz", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }

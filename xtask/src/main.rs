@@ -17,7 +17,7 @@ const USAGE: &str = "\
 cargo xtask CHORE
 
   test [ARGUMENT OF CARGO].. [-- ARGUMENT OF TEST PROGRAMS..]
-                          all tests, two test programs at a time
+                          all tests, three test programs at a time
   quick                   after each change: fmt, tidy, clippy, tests of the crates that changed
   ci [--without STEP]..   fmt, clippy, tidy, wasm, deny, tests, docs: everything a push must pass
   tidy                    crate arrows, file sizes, forbidden words, unsafe, the map

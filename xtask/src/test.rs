@@ -1,15 +1,19 @@
-//! All tests of the workspace, two test programs at a time.
+//! All tests of the workspace, three test programs at a time.
 //!
-//! `cargo test` runs one test program after the other, and most of ours wait: for sessions, timers, other daemons. Here those of the
-//! binary, which wait, run beside all others, which compute. What a program prints is printed when it has ended, in one piece.
+//! `cargo test` runs one test program after the other, and many of ours wait: for sessions, timers, other daemons. Here two programs
+//! that wait run beside one that computes. What a program prints is printed when it has ended, in one piece.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{env, thread};
 
 use serde_json::Value;
+
+use crate::ci::cargo_command;
 
 /// Tests at a time in a program whose tests mostly wait.
 const THREADS_WAITING: usize = 16;
@@ -41,7 +45,7 @@ struct Program {
     lane: Lane,
 }
 
-/// Programs of one lane run one after the other; the lanes run side by side.
+/// What a program's tests do most of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lane {
     /// Tests that mostly wait: for sessions, timers, other daemons.
@@ -63,6 +67,13 @@ impl Lane {
     }
 }
 
+impl Program {
+    /// Runs for about a minute or longer.
+    fn is_long(&self) -> bool {
+        self.name == "thalweg tests/live"
+    }
+}
+
 /// How a program ended.
 struct Outcome {
     name: String,
@@ -77,14 +88,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let programs = build(root, &options.cargo)?;
     println!("==> {} test programs, built in {} s", programs.len(), began.elapsed().as_secs());
     let began = Instant::now();
-    let (waiting, computing): (Vec<_>, Vec<_>) =
-        programs.into_iter().partition(|program| program.lane == Lane::Waits);
+    let queue = Queue::new(programs);
     let (report, reports) = channel();
     let mut totals = Totals::default();
     thread::scope(|scope| {
-        for programs in [waiting, computing] {
-            let report = report.clone();
-            scope.spawn(move || run_lane(&programs, &options.program, &report));
+        for first in [Lane::Waits, Lane::Waits, Lane::Computes] {
+            let (report, queue) = (report.clone(), &queue);
+            scope.spawn(move || run_programs(queue, first, &options.program, &report));
         }
         drop(report);
         for outcome in reports {
@@ -101,8 +111,26 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     totals.say()
 }
 
-fn run_lane(programs: &[Program], arguments: &[String], report: &Sender<Outcome>) {
-    for program in programs {
+/// Programs that nobody has begun.
+struct Queue(Mutex<VecDeque<Program>>);
+
+impl Queue {
+    /// Long ones first: what is begun last should not be waited for.
+    fn new(mut programs: Vec<Program>) -> Self {
+        programs.sort_by_key(|program| !program.is_long());
+        Self(Mutex::new(programs.into()))
+    }
+
+    /// One of this lane, if there is any, else any other.
+    fn next(&self, lane: Lane) -> Option<Program> {
+        let mut programs = self.0.lock().expect("nobody panics with it");
+        let own = programs.iter().position(|program| program.lane == lane);
+        programs.remove(own.unwrap_or(0))
+    }
+}
+
+fn run_programs(queue: &Queue, first: Lane, arguments: &[String], report: &Sender<Outcome>) {
+    while let Some(program) = queue.next(first) {
         let began = Instant::now();
         let result = Command::new(&program.path)
             .args(arguments)
@@ -172,7 +200,7 @@ fn number_before(line: &str, word: &str) -> u64 {
 fn build(root: &Path, arguments: &[String]) -> Result<Vec<Program>, String> {
     let fixed = ["test", "--workspace", "--locked", "--no-run", "--message-format=json-render-diagnostics"];
     println!("    cargo {} {}", fixed.join(" "), arguments.join(" "));
-    let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let output = cargo_command()
         .current_dir(root)
         .args(fixed)
         .args(arguments)
@@ -205,9 +233,11 @@ fn program(message: &Value) -> Option<Program> {
         name: format!("{package} {part}"),
         path,
         folder,
-        lane: match target {
-            "dpdk" | "kafka" => Lane::Alone,
-            _ if is_integration && package == "thalweg" => Lane::Waits,
+        lane: match (package.as_str(), target) {
+            (_, "dpdk" | "kafka") => Lane::Alone,
+            ("thalweg", _) | ("replay", "conformance") | ("ports", "collector") if is_integration => {
+                Lane::Waits
+            }
             _ => Lane::Computes,
         },
     })

@@ -38,7 +38,7 @@ struct Answer {
     files: BTreeMap<String, Vec<u8>>,
 }
 
-fn answer(config: &RouterConfig, input: &Path, model: ModelKind, workers: usize) -> (ReplaySummary, Answer) {
+fn answer(router: &Prepared, input: &Path, model: ModelKind, workers: usize) -> (ReplaySummary, Answer) {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let options = ReplayOptions {
         inputs: vec![input.to_path_buf()],
@@ -52,8 +52,7 @@ fn answer(config: &RouterConfig, input: &Path, model: ModelKind, workers: usize)
         output: Output::Captures(folder.path().to_path_buf()),
         ..ReplayOptions::default()
     };
-    let summary =
-        replay(config, &options, &()).unwrap_or_else(|e| panic!("{} {model}: {e}", input.display()));
+    let summary = router.replay(&options, &()).unwrap_or_else(|e| panic!("{} {model}: {e}", input.display()));
     assert!(summary.is_conserved(), "{} {model}: {summary:?}", input.display());
     let mut files = BTreeMap::new();
     for path in &summary.outputs {
@@ -81,11 +80,12 @@ fn answer(config: &RouterConfig, input: &Path, model: ModelKind, workers: usize)
 fn every_capture_is_accounted_for_and_every_model_agrees() {
     let config = RouterConfig::load(&root().join("examples/small-office/router.toml"))
         .unwrap_or_else(|e| panic!("{e}"));
+    let router = Prepared::new(&config).expect("a router");
     let mut packets_in = 0;
     let mut packets_out = 0;
     let inputs = captures();
     for input in &inputs {
-        let (summary, serial) = answer(&config, input, ModelKind::Serial, 1);
+        let (summary, serial) = answer(&router, input, ModelKind::Serial, 1);
         packets_in += summary.packets_in;
         packets_out += summary.packets_out;
         for (model, workers) in [
@@ -94,7 +94,7 @@ fn every_capture_is_accounted_for_and_every_model_agrees() {
             (ModelKind::Tokens, 2),
             (ModelKind::Farm, 3),
         ] {
-            let (_, other) = answer(&config, input, model, workers);
+            let (_, other) = answer(&router, input, model, workers);
             assert_eq!(other.counts, serial.counts, "{} {model}", input.display());
             assert!(other.files == serial.files, "{} {model}: the files differ", input.display());
         }
