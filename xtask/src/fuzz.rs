@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::ci::cargo_command;
+use crate::cargo::cargo_command;
 
 const SECONDS_DEFAULT: u64 = 60;
 const INSTALL: &str = "cargo install --locked cargo-fuzz";

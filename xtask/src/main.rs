@@ -4,6 +4,7 @@
 //! `.ci/run` calls the same steps. Every chore says what it does before it does it, stops at the first
 //! failure, and then says what to do next. Exit codes: 0 done, 1 failed, 2 bad usage.
 
+mod cargo;
 mod ci;
 mod fuzz;
 mod quick;

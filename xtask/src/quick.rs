@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use crate::ci::cargo;
+use crate::cargo::cargo;
 use crate::tidy;
 
 /// Its integration tests take minutes: `cargo xtask test` runs them.

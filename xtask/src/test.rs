@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::ci::cargo_command;
+use crate::cargo::cargo_command;
 
 /// Tests at a time in a program whose tests mostly wait.
 const THREADS_WAITING: usize = 16;
