@@ -461,6 +461,11 @@ impl RibShard {
         }
     }
 
+    /// Whether withdrawn prefixes are kept for readers.
+    pub fn has_tombstones(&self) -> bool {
+        self.v4.tombstones() + self.v6.tombstones() > 0
+    }
+
     /// The version of the last change of a family.
     pub fn version(&self, family: Family) -> u32 {
         match family {

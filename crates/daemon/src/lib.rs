@@ -143,6 +143,7 @@ fn route(
             limits: ExportLimits::default(),
             scheduling: format!("{}, {} threads", options.kind, options.threads),
             profile_functions: run.profile_functions,
+            interner: None,
             restart,
         },
     );

@@ -31,6 +31,7 @@ mod profile;
 mod query;
 mod read;
 mod reload;
+mod rest;
 mod restart;
 mod restart_progress;
 mod scan;
@@ -81,6 +82,8 @@ const SIGNATURES_LOOK_MS: u64 = 5000;
 pub struct Speaker {
     config: RwLock<Arc<BgpConfig>>,
     interner: Arc<Interner>,
+    /// Others have attribute sets there too.
+    shares_interner: bool,
     network: Box<dyn Network>,
     slots: RwLock<Vec<Arc<PeerSlot>>>,
     by_address: Mutex<HashMap<IpAddr, PeerId>>,
@@ -121,7 +124,10 @@ pub struct Speaker {
 
 /// What a thread keeps for its work.
 pub struct SpeakerWorker {
+    /// What a connection has: what was left of the time before, and what arrived.
     buffer: Vec<u8>,
+    /// Where reads go; as long as a read may be.
+    arrived: Vec<u8>,
     builder: RouteBatchBuilder,
 }
 
@@ -143,6 +149,8 @@ pub struct SpeakerOptions {
     pub profile_functions: bool,
     /// The daemon has restarted, and its neighbors may have kept its routes (RFC 4724).
     pub restart: Option<Restart>,
+    /// Where attribute sets live, if several speakers share that. Who shares it sweeps it and gives memory back.
+    pub interner: Option<Arc<Interner>>,
 }
 
 impl Speaker {
@@ -158,7 +166,8 @@ impl Speaker {
         };
         let speaker = Self {
             shards: shards::all(shard),
-            interner: Arc::new(Interner::new(options.seed)),
+            shares_interner: options.interner.is_some(),
+            interner: options.interner.unwrap_or_else(|| Arc::new(Interner::new(options.seed))),
             network: options.network,
             slots: RwLock::default(),
             by_address: Mutex::default(),
@@ -282,7 +291,7 @@ impl Control for Speaker {
     type Batch = Work;
 
     fn worker(&self) -> SpeakerWorker {
-        SpeakerWorker { buffer: Vec::new(), builder: RouteBatchBuilder::default() }
+        SpeakerWorker { buffer: Vec::new(), arrived: Vec::new(), builder: RouteBatchBuilder::default() }
     }
 
     fn shards(&self) -> usize {

@@ -82,6 +82,7 @@ fn run(kind: SchedulingKind, threads: usize) {
         restart: None,
         scheduling: kind.to_string(),
         profile_functions: false,
+        interner: None,
     };
     let speaker = Speaker::new(config(), options).unwrap();
     let stop = Arc::new(AtomicBool::new(false));

@@ -131,6 +131,7 @@ fn speaker(config: Arc<BgpConfig>, network: LocalNetwork, tap: &Arc<Stumbling>) 
         restart: None,
         scheduling: "under test".to_owned(),
         profile_functions: false,
+        interner: None,
     };
     Speaker::new(config, options).unwrap()
 }

@@ -92,6 +92,7 @@ fn speaker(network: &Picky, config: Arc<BgpConfig>) -> io::Result<Speaker> {
         restart: None,
         scheduling: "none".to_owned(),
         profile_functions: false,
+        interner: None,
     };
     let speaker = Speaker::new(config, options)?;
     speaker.begin(1, Wakers::default());

@@ -183,6 +183,7 @@ fn run(trace: &Trace, kind: SchedulingKind, threads: usize) -> Answer {
         restart: None,
         scheduling: kind.to_string(),
         profile_functions: false,
+        interner: None,
     };
     let speaker = Speaker::new(config(), options).unwrap();
     let stop = Arc::new(AtomicBool::new(false));

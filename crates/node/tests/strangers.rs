@@ -49,6 +49,7 @@ fn with_speaker(test: impl FnOnce(&Speaker, &mut Door, &mut Vec<UnixStream>)) {
         restart: None,
         scheduling: "sharded".to_owned(),
         profile_functions: false,
+        interner: None,
     };
     let speaker = Speaker::new(config, options).unwrap();
     let stop = Arc::new(AtomicBool::new(false));

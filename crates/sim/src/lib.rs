@@ -1,2 +1,21 @@
 //! The Internet in a process: routers that run the shipped BGP code on simulated links and virtual time.
+//!
+//! A [`Network`] has [`Link`]s and routers, each a real speaker with its sessions, policies, tables and encoded
+//! UPDATEs. Nothing of it is real but the code: no socket, no clock, no thread of its own. Everything follows from a
+//! seed, so what happened once happens again, in another process and with another number of threads.
 #![warn(missing_docs)]
+
+mod chance;
+mod error;
+mod link;
+mod meter;
+mod network;
+mod router;
+mod site;
+mod windows;
+
+pub use chance::Random;
+pub use error::SimError;
+pub use link::{Link, LinkState};
+pub use network::{Clock, Network, NetworkOptions, Quiet, Start, Traffic};
+pub use router::Interleaving;

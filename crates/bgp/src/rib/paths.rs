@@ -11,7 +11,8 @@
 //! list would follow ten pointers. A prefix whose count outgrows its class moves to the next one. A block that is
 //! given back is filled with the last block of its class, whose owner (the prefix's entry) is told; so a class
 //! has no holes, no free list and no fragmentation, and its last chunks go back to the allocator. Memory
-//! comes in chunks of about 6 KiB; nothing doubles.
+//! comes in chunks of about 6 KiB; only the first of a class grows as it fills, so that a table of few prefixes is
+//! small.
 //!
 //! A path costs 20 bytes, its share of the owner's four, and the slack of its class (none up to four
 //! paths, at most a third above).
@@ -25,6 +26,9 @@ pub(super) const PATHS_MAX: usize = u16::MAX as usize;
 
 /// Slots of a chunk, as near as the class allows.
 const CHUNK_SLOTS: u32 = 256;
+
+/// Blocks that the first chunk of a class begins with.
+const BLOCKS_MIN: usize = 4;
 
 /// The neighbor has gone or is repeating its routes, and has not yet repeated this one.
 pub(super) const STALE: u32 = 1 << 29;
@@ -108,10 +112,26 @@ pub(super) struct Moved {
     pub head: u32,
 }
 
+#[derive(Default)]
 struct Chunk {
     meta: Box<[PathMeta]>,
     attrs: Box<[Option<AttrRef>]>,
     owners: Box<[u32]>,
+}
+
+impl Chunk {
+    /// Makes room for so many blocks; what is beyond goes.
+    fn resize(&mut self, blocks: usize, capacity: usize) {
+        fn resized<T>(all: &mut Box<[T]>, length: usize, new: impl FnMut() -> T) {
+            let mut grown = std::mem::take(all).into_vec();
+            grown.reserve_exact(length.saturating_sub(grown.len()));
+            grown.resize_with(length, new);
+            *all = grown.into();
+        }
+        resized(&mut self.meta, blocks * capacity, || PathMeta::NONE);
+        resized(&mut self.attrs, blocks * capacity, || None);
+        resized(&mut self.owners, blocks, || 0);
+    }
 }
 
 /// Blocks of one size.
@@ -138,13 +158,13 @@ impl Class {
     fn allocate(&mut self, owner: u32) -> u32 {
         let head = self.blocks;
         let (chunk, block) = self.place(head);
+        let whole = 1 << self.shift;
         if chunk == self.chunks.len() {
-            let (blocks, slots) = (1 << self.shift, self.capacity << self.shift);
-            self.chunks.push(Chunk {
-                meta: vec![PathMeta::NONE; slots].into(),
-                attrs: (0..slots).map(|_| None).collect(),
-                owners: vec![0; blocks].into(),
-            });
+            let mut new = Chunk::default();
+            new.resize(if chunk == 0 { BLOCKS_MIN.min(whole) } else { whole }, self.capacity);
+            self.chunks.push(new);
+        } else if block == self.chunks[chunk].owners.len() {
+            self.chunks[chunk].resize(2 * block, self.capacity);
         }
         self.chunks[chunk].owners[block] = owner;
         self.blocks += 1;
@@ -164,6 +184,12 @@ impl Class {
             if self.chunks.capacity() > 64 && self.chunks.capacity() > 4 * keep {
                 self.chunks.shrink_to(2 * keep);
             }
+        }
+        if let [chunk] = &mut self.chunks[..]
+            && last as usize * 4 <= chunk.owners.len()
+            && chunk.owners.len() > BLOCKS_MIN
+        {
+            chunk.resize(chunk.owners.len() / 2, self.capacity);
         }
         moved
     }
@@ -187,8 +213,9 @@ impl Class {
     fn bytes(&self) -> usize {
         const CHUNK_ALLOCATIONS: usize = 3 * 16;
         let slot = size_of::<PathMeta>() + size_of::<Option<AttrRef>>();
-        let chunk = ((slot * self.capacity + size_of::<u32>()) << self.shift) + CHUNK_ALLOCATIONS;
-        self.chunks.len() * chunk + self.chunks.capacity() * size_of::<Chunk>()
+        let block = slot * self.capacity + size_of::<u32>();
+        let chunks = self.chunks.iter().map(|chunk| chunk.owners.len() * block + CHUNK_ALLOCATIONS);
+        chunks.sum::<usize>() + self.chunks.capacity() * size_of::<Chunk>()
     }
 }
 

@@ -10,6 +10,7 @@
 //! once; one that comes or goes in between may or may not be. And growing touches the index alone, of
 //! which there are never two: it is dropped, and built anew from the entries.
 //!
+//! The first chunk grows as it fills, so that a table of few prefixes is small; the others come whole.
 //! A chunk whose entries are all free goes back to the allocator, and comes again when its numbers are needed; the index
 //! is built smaller when it is nearly empty. So a table is as small as what is in it, but for chunks that few share.
 //!
@@ -28,6 +29,8 @@ pub(super) const NONE: u32 = u32::MAX;
 
 const CHUNK_SHIFT: u32 = 8;
 const CHUNK: usize = 1 << CHUNK_SHIFT;
+/// Entries that the first chunk begins with.
+const CHUNK_MIN: usize = 4;
 /// The length of an entry that is free; its `head` is the next free one.
 const FREE: u8 = u8::MAX;
 const EMPTY_SLOT: u32 = u32::MAX;
@@ -87,7 +90,7 @@ pub(super) struct Table<A> {
     filled: usize,
     seed: [u64; 2],
     shard: usize,
-    /// Prefixes by length, for the longest match.
+    /// Prefixes by length, for the longest match; nothing before the first prefix.
     by_length: Box<[u32]>,
 }
 
@@ -111,7 +114,7 @@ impl<A: Address> Table<A> {
             filled: 0,
             seed,
             shard,
-            by_length: vec![0; usize::from(A::BITS) + 1].into(),
+            by_length: Box::default(),
         }
     }
 
@@ -127,8 +130,8 @@ impl<A: Address> Table<A> {
 
     pub(super) fn bytes(&self) -> usize {
         const ALLOCATION: usize = 16;
-        let chunks = self.chunks.iter().filter(|chunk| !chunk.entries.is_empty()).count();
-        chunks * (CHUNK * size_of::<Entry<A>>() + ALLOCATION)
+        let chunks = self.chunks.iter().filter(|chunk| !chunk.entries.is_empty());
+        chunks.map(|chunk| size_of_val(&*chunk.entries) + ALLOCATION).sum::<usize>()
             + self.chunks.capacity() * size_of::<Chunk<A>>()
             + self.open.capacity() * size_of::<u32>()
             + self.slots.capacity() * size_of::<u32>()
@@ -215,6 +218,9 @@ impl<A: Address> Table<A> {
             Some(chunk) => self.reuse_entry(chunk, entry),
         };
         self.entries += 1;
+        if self.by_length.is_empty() {
+            self.by_length = vec![0; usize::from(A::BITS) + 1].into();
+        }
         self.by_length[usize::from(prefix.length())] += 1;
         if (self.filled + 1) * 16 > self.slots.len() * 13 {
             self.rebuild();
@@ -226,12 +232,20 @@ impl<A: Address> Table<A> {
 
     fn push_entry(&mut self, entry: Entry<A>) -> u32 {
         let number = self.used;
-        if (number as usize).is_multiple_of(CHUNK) {
-            let entries = vec![self.nothing; CHUNK].into();
+        let (index, at) = ((number >> CHUNK_SHIFT) as usize, number as usize % CHUNK);
+        if at == 0 {
+            let entries = vec![self.nothing; if index == 0 { CHUNK_MIN } else { CHUNK }].into();
             self.chunks.push(Chunk { entries, free: NONE, live: 0 });
         }
+        let chunk = &mut self.chunks[index];
+        if at == chunk.entries.len() {
+            let mut entries = std::mem::take(&mut chunk.entries).into_vec();
+            entries.reserve_exact(at);
+            entries.resize(2 * at, self.nothing);
+            chunk.entries = entries.into();
+        }
+        chunk.live += 1;
         self.used += 1;
-        self.chunks[(number >> CHUNK_SHIFT) as usize].live += 1;
         *self.entry_mut(number) = entry;
         number
     }
@@ -267,7 +281,7 @@ impl<A: Address> Table<A> {
         self.entries -= 1;
         if self.entries == 0 {
             (self.chunks, self.open, self.slots) = (Vec::new(), Vec::new(), Vec::new());
-            (self.used, self.filled) = (0, 0);
+            (self.used, self.filled, self.by_length) = (0, 0, Box::default());
             return;
         }
         self.free_entry(number);
@@ -345,11 +359,14 @@ impl<A: Address> Table<A> {
 
     /// The longest prefix that `address` lies in and `accept` takes.
     pub(super) fn longest_match(&self, address: A, mut accept: impl FnMut(u32) -> bool) -> Option<u32> {
-        (0..=A::BITS).rev().filter(|length| self.by_length[usize::from(*length)] > 0).find_map(|length| {
-            let prefix = Prefix::new(address, length).ok()?;
-            let number = self.find(self.hash(prefix), prefix);
-            (number != NONE && accept(number)).then_some(number)
-        })
+        (0..=A::BITS)
+            .rev()
+            .filter(|length| self.by_length.get(usize::from(*length)).is_some_and(|count| *count > 0))
+            .find_map(|length| {
+                let prefix = Prefix::new(address, length).ok()?;
+                let number = self.find(self.hash(prefix), prefix);
+                (number != NONE && accept(number)).then_some(number)
+            })
     }
 }
 

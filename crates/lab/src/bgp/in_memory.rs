@@ -72,6 +72,7 @@ pub(crate) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, String> {
         limits: ExportLimits::default(),
         scheduling: spec.scheduling.to_string(),
         profile_functions: false,
+        interner: None,
         restart: None,
     };
     let speaker = Speaker::new(bgp, options).map_err(|error| format!("neighbors: {error}"))?;

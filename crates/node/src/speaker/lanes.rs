@@ -142,6 +142,11 @@ impl Lane {
 }
 
 impl LaneWork {
+    /// Changes are held back.
+    pub(super) fn has_pending(&self) -> bool {
+        self.pending > 0
+    }
+
     fn take_in(&mut self, changes: &SharedChanges, peers: &PeerTable, now_ms: u64) {
         for slot in &self.groups {
             slot.lock().group.handle_changes(changes, peers);

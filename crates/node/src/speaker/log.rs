@@ -79,6 +79,12 @@ impl Strangers {
         }
     }
 
+    /// Nothing is left to say, and accepting works.
+    pub(super) fn is_calm(&self) -> bool {
+        let is_told = lock(&self.refused).1.is_none() && lock(&self.failed).1.is_none();
+        is_told && !self.accept_again.load(Ordering::Acquire)
+    }
+
     /// How many there were.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)

@@ -50,10 +50,13 @@ impl GiveBack {
 impl Speaker {
     /// Takes the look.
     pub(super) fn give_back(&self) {
+        self.shards.iter().for_each(|shard| shard.rib().bury());
+        if self.shares_interner {
+            return;
+        }
         let (mut announced, mut gone, mut paths) = (0, 0, 0);
         for shard in &self.shards {
-            let mut rib = shard.rib();
-            rib.bury();
+            let rib = shard.rib();
             let counters = rib.counters();
             announced += counters.announced;
             gone += counters.withdrawn + counters.replaced;

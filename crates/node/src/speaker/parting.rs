@@ -63,6 +63,11 @@ impl Partings {
         all.push_back(parting);
     }
 
+    /// Nobody is left.
+    pub(super) fn is_empty(&self) -> bool {
+        lock(&self.0).is_empty()
+    }
+
     /// Goes on with all of them; whether there are any left.
     pub(super) fn look(&self, now: Millis) -> bool {
         let mut all = lock(&self.0);

@@ -182,21 +182,20 @@ fn take_bytes(
     connection: Connection,
     profile: &Profile,
 ) -> Look {
-    let buffer = &mut worker.buffer;
+    let SpeakerWorker { buffer, arrived, .. } = worker;
     buffer.clear();
     let Some(link) = &mut state.links[connection as usize] else { return Look::Nothing };
     if link.connecting {
         return Look::Nothing;
     }
     buffer.append(&mut link.unread);
-    let kept = buffer.len();
-    if kept >= READ_BYTES {
+    if buffer.len() >= READ_BYTES {
         // The longest message fits into this: there is something to work off first.
         return Look::Some;
     }
     let read = profile.time(Function::Read, || {
-        buffer.resize(kept + READ_BYTES, 0);
-        link.stream.read(&mut buffer[kept..])
+        arrived.resize(READ_BYTES, 0);
+        link.stream.read(arrived)
     });
     let (bytes, look) = match read {
         Ok(0) => (0, Look::Ended),
@@ -205,6 +204,6 @@ fn take_bytes(
         Err(error) if error.kind() == io::ErrorKind::Interrupted => (0, Look::Some),
         Err(_) => (0, Look::Ended),
     };
-    buffer.truncate(kept + bytes);
+    buffer.extend_from_slice(&arrived[..bytes]);
     look
 }

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use thalweg_bgp::export::ExportLimits;
 use thalweg_node::control::BgpRequest;
 
-use crate::random::Random;
 use crate::world::{World, address};
 use crate::{check_counts, flaps, networks, router, with_seeds};
+use thalweg_sim::Random;
 
 const PREFIXES: usize = 240;
 
@@ -143,9 +143,7 @@ fn churn(seed: u64, limits: ExportLimits) -> u64 {
     let links: Vec<_> = (1..=FEEDER).map(|node| (0, node)).collect();
     let mut world = World::with_limits(seed, &configs, &links, limits);
     for (index, (rate, capacity)) in RECEIVERS.into_iter().enumerate() {
-        let mut fabric = crate::fabric::lock(&world.fabric);
-        let link = fabric.link(0, index + 1);
-        (link.rate, link.capacity) = (rate, capacity);
+        world.set_speed(0, index + 1, rate, capacity);
     }
     // Changes begin while the first tables are on their way.
     world

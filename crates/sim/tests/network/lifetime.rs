@@ -2,9 +2,9 @@
 
 use thalweg_node::control::{BgpRequest, MemoryView, RibView};
 
-use crate::fabric::LinkState;
 use crate::world::{World, address};
 use crate::{check_counts, flaps, networks, router, with_seeds};
+use thalweg_sim::LinkState;
 
 /// Prefixes that a router has from a neighbor.
 fn received(world: &World, node: usize, neighbor: usize) -> Vec<String> {
@@ -153,9 +153,7 @@ fn a_refresh_during_the_first_table_costs_nothing() {
         let configs = row(&networks(0, 3000), "families = [\"ipv4\", \"ipv6\"]", "");
         let mut world = World::new(seed, &configs, &ROW);
         {
-            let mut fabric = crate::fabric::lock(&world.fabric);
-            let link = fabric.link(0, 1);
-            (link.rate, link.capacity) = (3, 200);
+            world.set_speed(0, 1, 3, 200);
         }
         world.run_until("the session", 20, |world| world.is_established(1, 0));
         world.run_ms(300);
@@ -233,9 +231,7 @@ fn routes_are_not_kept_over_two_lost_sessions() {
         world.run_s(2);
         // It comes back slowly, and is lost again in the middle of it.
         {
-            let mut fabric = crate::fabric::lock(&world.fabric);
-            let link = fabric.link(0, 1);
-            (link.rate, link.capacity) = (20, 2000);
+            world.set_speed(0, 1, 20, 2000);
         }
         world.set_link(0, 1, LinkState::Up);
         let comes_back = |world: &mut World| {

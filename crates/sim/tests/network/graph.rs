@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::fabric::LinkState;
-use crate::random::Random;
 use crate::world::{World, address};
 use crate::{check_counts, networks, router, with_seeds};
+use thalweg_sim::LinkState;
+use thalweg_sim::Random;
 
 const ROUTERS: usize = 20;
 
@@ -126,9 +126,7 @@ fn disturb(world: &mut World, graph: &Graph) {
         3 | 4 => world.set_link(a, b, LinkState::Up),
         5 => {
             let rate = [20, 200, 1 << 20][world.random.below(3)];
-            let mut fabric = crate::fabric::lock(&world.fabric);
-            let link = fabric.link(a, b);
-            (link.rate, link.capacity) = (rate, rate.clamp(100, 64 << 10));
+            world.set_speed(a, b, rate, rate.clamp(100, 64 << 10));
         }
         6 => world.stop(a),
         _ => {
@@ -142,9 +140,7 @@ fn disturb(world: &mut World, graph: &Graph) {
 fn put_right(world: &mut World, graph: &Graph) {
     for &(a, b) in &graph.links {
         world.set_link(a, b, LinkState::Up);
-        let mut fabric = crate::fabric::lock(&world.fabric);
-        let link = fabric.link(a, b);
-        (link.rate, link.capacity) = (1 << 20, 64 << 10);
+        world.set_speed(a, b, 1 << 20, 64 << 10);
     }
     for node in 0..graph.neighbors.len() {
         if !world.is_running(node) {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::fabric::LinkState;
 use crate::world::{World, address};
 use crate::{check_counts, networks, router, with_seeds};
+use thalweg_sim::LinkState;
 
 /// A route as these tests look at it: prefix, neighbor, AS_PATH, next hop, best.
 type Row = (String, String, String, String, bool);

@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use thalweg_node::control::{BgpRequest, RibView};
 use thalweg_node::speaker::{Restart, RestartNeighbor};
 
-use crate::fabric::LinkState;
 use crate::world::{World, address};
 use crate::{check_counts, networks, router, with_seeds};
+use thalweg_sim::LinkState;
 
 const LINKS: [(usize, usize); 2] = [(0, 1), (1, 2)];
 const KEYS: &str = "graceful_restart = { time_s = 60, stale_path_s = 60 }\nselection_deferral_s = 30";

@@ -1,17 +1,16 @@
 //! Networks of speakers on simulated links and virtual time: what every router ends up with is exactly what the
 //! protocol says, whatever happened before.
 //!
-//! [`fabric`] is the network, [`world`] the routers on it, [`graph`] many routers with an oracle for every route,
-//! and the other modules small networks for one matter each. Everything follows from a seed, which a failing test
-//! names. What one router sent is looked at in the RIB of the router that received it.
+//! [`graph`] has many routers and an oracle for every route, and the other modules small networks for one matter each;
+//! [`world`] is what they do with the simulator. Everything follows from a seed, which a failing test names. What one
+//! router sent is looked at in the RIB of the router that received it.
 
 mod exchange;
-mod fabric;
 mod graph;
 mod lifetime;
 mod next_hops;
-mod random;
 mod restart;
+mod same;
 mod slow;
 mod topology;
 mod world;

@@ -1,0 +1,42 @@
+//! When nothing is left to do: who drives many speakers lets one alone until its next timer.
+
+use std::sync::atomic::Ordering;
+
+use super::{Speaker, lock};
+
+impl Speaker {
+    /// When the next timer is due, if nothing is left to do before, unless something arrives or is asked for: the look
+    /// that [`tick`](thalweg_exec::control::Control::tick) takes every half second would find nothing. `None`: there is
+    /// something left, so tick says when. To be asked when everything that can be done now is done.
+    pub fn rests_until_ms(&self) -> Option<u64> {
+        let is_busy = self.restart.is_active()
+            || !self.partings.is_empty()
+            || !self.strangers.is_calm()
+            || self.network.signature_faults().is_some()
+            || !self.shares_interner
+            || self.shards.iter().any(|shard| shard.has_work());
+        if is_busy {
+            return None;
+        }
+        let mut next = u64::MAX;
+        for shard in &self.shards {
+            let rib = shard.rib();
+            if rib.has_tombstones() {
+                return None;
+            }
+            next = next.min(rib.next_deadline().map_or(u64::MAX, |deadline| deadline.0));
+        }
+        for lane in self.lanes() {
+            if lane.waiting() > 0 || lane.work().has_pending() {
+                return None;
+            }
+            next = next.min(lane.delayed_until_ms().unwrap_or(u64::MAX));
+        }
+        let slots = self.slots.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let deadlines = slots.iter().filter(|slot| !slot.is_free());
+        let deadlines = deadlines.map(|slot| slot.deadline_ms.load(Ordering::Acquire));
+        let groups = lock(&self.groups);
+        let wanted = groups.iter().any(|group| group.wants.load(Ordering::Acquire));
+        (!wanted).then(|| deadlines.min().unwrap_or(u64::MAX).min(next))
+    }
+}

@@ -1,0 +1,39 @@
+//! Chance from a seed (splitmix64), so that a run that fails can be run again. Unlike `base`'s generator, seeds that are
+//! next to each other give streams that have nothing to do with each other.
+
+/// A stream of numbers that a seed decides.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The stream of a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed ^ 0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// The stream of a part of what a seed decides: a router's, a link's.
+    pub fn of(seed: u64, part: u64) -> Self {
+        Self::new(Self::new(seed ^ part.wrapping_mul(0xd6e8_feb8_6659_fd93)).next_u64())
+    }
+
+    /// The next 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next_u64() % end.max(1) as u64) as usize
+    }
+
+    /// Brings the items into a random order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What goes over connections, counted: BGP messages are recognized in the stream, wherever it is cut.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+const HEADER_BYTES: usize = 19;
+const UPDATE: u8 = 2;
+
+/// What a router sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sent {
+    pub(crate) updates: u64,
+    pub(crate) bytes: u64,
+    /// Of all bytes, with their times and connections.
+    digest: u64,
+}
+
+impl Sent {
+    pub(crate) fn digest(&mut self, now_us: u64, connection: (u32, u32), bytes: &[u8]) {
+        let at = now_us.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ u64::from(connection.0) << 32
+            ^ u64::from(connection.1);
+        self.digest = xxh3_64_with_seed(bytes, self.digest ^ at);
+    }
+
+    pub(crate) fn digest_so_far(&self) -> u64 {
+        self.digest
+    }
+}
+
+/// Both directions of a connection.
+#[derive(Default)]
+pub(crate) struct Meter {
+    sent: Framing,
+    received: Framing,
+}
+
+impl Meter {
+    /// Bytes were written; whether any of them belongs to an UPDATE.
+    pub(crate) fn sent(&mut self, bytes: &[u8], sent: &mut Sent) -> bool {
+        sent.bytes += bytes.len() as u64;
+        let (begun, touched) = self.sent.feed(bytes);
+        sent.updates += begun;
+        touched
+    }
+
+    /// Bytes arrived; whether any of them belongs to an UPDATE.
+    pub(crate) fn received(&mut self, bytes: &[u8]) -> bool {
+        self.received.feed(bytes).1
+    }
+}
+
+/// Where in a message a direction is.
+#[derive(Default)]
+struct Framing {
+    /// Length and type, once they were seen.
+    header: [u8; 3],
+    /// Bytes of the header that were seen.
+    seen: usize,
+    /// Bytes of the message that are still to come after the header.
+    left: usize,
+}
+
+impl Framing {
+    /// How many UPDATEs begin here, and whether any byte belongs to one.
+    fn feed(&mut self, mut bytes: &[u8]) -> (u64, bool) {
+        let (mut begun, mut touched) = (0, false);
+        while let [first, rest @ ..] = bytes {
+            if self.seen < HEADER_BYTES {
+                // The marker is nobody's business; then come length and type.
+                if self.seen >= HEADER_BYTES - 3 {
+                    self.header[self.seen + 3 - HEADER_BYTES] = *first;
+                }
+                self.seen += 1;
+                bytes = rest;
+                if self.seen == HEADER_BYTES {
+                    let length = usize::from(u16::from_be_bytes([self.header[0], self.header[1]]));
+                    self.left = length.saturating_sub(HEADER_BYTES);
+                    begun += u64::from(self.header[2] == UPDATE);
+                    touched |= self.header[2] == UPDATE;
+                }
+            } else {
+                let taken = self.left.min(bytes.len());
+                touched |= taken > 0 && self.header[2] == UPDATE;
+                self.left -= taken;
+                bytes = &bytes[taken..];
+            }
+            if self.seen == HEADER_BYTES && self.left == 0 {
+                self.seen = 0;
+            }
+        }
+        (begun, touched)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u8, body: usize) -> Vec<u8> {
+        let mut bytes = vec![0xff; 16];
+        bytes.extend(((HEADER_BYTES + body) as u16).to_be_bytes());
+        bytes.push(kind);
+        bytes.resize(HEADER_BYTES + body, 7);
+        bytes
+    }
+
+    #[test]
+    fn updates_are_counted_wherever_the_stream_is_cut() {
+        let stream = [message(4, 0), message(2, 40), message(2, 4), message(4, 0), message(3, 2)].concat();
+        for piece in 1..stream.len() {
+            let mut framing = Framing::default();
+            let begun: u64 = stream.chunks(piece).map(|bytes| framing.feed(bytes).0).sum();
+            assert_eq!(begun, 2, "pieces of {piece}");
+        }
+        let mut framing = Framing::default();
+        assert_eq!(framing.feed(&message(4, 0)), (0, false));
+        let update = message(2, 40);
+        assert_eq!(framing.feed(&update[..30]), (1, true));
+        assert_eq!(framing.feed(&update[30..]), (0, true));
+        assert_eq!(framing.feed(&message(4, 0)), (0, false));
+    }
+
+    #[test]
+    fn a_digest_depends_on_bytes_times_and_connections() {
+        let of = |now_us, connection, bytes: &[u8]| {
+            let mut sent = Sent::default();
+            sent.digest(now_us, connection, bytes);
+            sent.digest_so_far()
+        };
+        let one = of(5, (1, 2), b"abc");
+        assert_eq!(one, of(5, (1, 2), b"abc"));
+        for other in [of(6, (1, 2), b"abc"), of(5, (2, 1), b"abc"), of(5, (1, 2), b"abd")] {
+            assert_ne!(one, other);
+        }
+    }
+}

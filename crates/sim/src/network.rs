@@ -1,0 +1,446 @@
+//! Routers and links on virtual time.
+//!
+//! Time goes in *windows* as long as the shortest latency of a link: nothing that a router does in a window reaches
+//! another one before the window ends, so the routers that have something to do in it run in any order and on any
+//! thread, each through its own moments, and what they sent is delivered afterwards. A router without anything to do is
+//! not looked at. What comes out is the same for any number of threads.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use mio::{Poll, Registry};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use thalweg_bgp::attrs::Interner;
+use thalweg_bgp::export::ExportLimits;
+use thalweg_bgp::rib::NextHopView;
+use thalweg_config::BgpConfig;
+use thalweg_node::control::{BgpNeighborView, BgpRequest};
+use thalweg_node::speaker::{Restart, SessionTap, Speaker, SpeakerOptions};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::chance::Random;
+use crate::error::SimError;
+use crate::link::{Link, LinkState};
+use crate::router::{Interleaving, Place, Router};
+use crate::site::{SharedSite, SimulatedNetwork, Site};
+use crate::windows;
+
+/// Attribute sets that nobody holds are swept when there are so many times more UPDATEs than at the last sweep.
+const SWEEP_EVERY_UPDATES: u64 = 1 << 20;
+
+/// What holds for the whole network.
+#[derive(Clone, Copy, Debug)]
+pub struct NetworkOptions {
+    /// Decides everything that is left to chance.
+    pub seed: u64,
+    /// What routers keep for neighbors that read slowly.
+    pub limits: ExportLimits,
+    /// In which order a router's workers take their turns.
+    pub interleaving: Interleaving,
+    /// Threads that run routers.
+    pub threads: usize,
+    /// Attribute sets are kept once for all routers, not by each for itself: less memory, and an idle router takes no looks
+    /// after what it could give back.
+    pub shares_attributes: bool,
+}
+
+impl Default for NetworkOptions {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            limits: ExportLimits::default(),
+            interleaving: Interleaving::Fixed,
+            threads: 1,
+            shares_attributes: true,
+        }
+    }
+}
+
+/// What a router starts with besides its configuration.
+#[derive(Default)]
+pub struct Start {
+    /// It has restarted, and its neighbors may have kept its routes.
+    pub restart: Option<Restart>,
+    /// Who sees what its neighbors send.
+    pub tap: Option<Arc<dyn SessionTap>>,
+}
+
+/// How a run until quiet ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quiet {
+    /// No UPDATE was sent or on its way for the time asked, and all sessions that can be up are.
+    pub is_quiet: bool,
+    /// When the last one was sent or arrived.
+    pub last_update_us: u64,
+    /// Sessions that could be up and are not.
+    pub sessions_down: usize,
+}
+
+/// Totals over all routers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// UPDATE messages that were sent.
+    pub updates: u64,
+    /// Bytes of all messages that were sent.
+    pub bytes: u64,
+}
+
+/// A network of routers.
+pub struct Network {
+    options: NetworkOptions,
+    now_us: u64,
+    places: Vec<Arc<Place>>,
+    by_address: BTreeMap<Ipv4Addr, usize>,
+    links: BTreeMap<(usize, usize), Link>,
+    /// Nothing sent arrives sooner.
+    lookahead_us: u64,
+    /// When each router has something to do: what is later than `next_us` says, or another time, is out of date.
+    agenda: BinaryHeap<Reverse<(u64, u32)>>,
+    next_us: Vec<u64>,
+    /// How often each router started.
+    starts: Vec<u64>,
+    interner: Arc<Interner>,
+    swept_at: u64,
+    registry: Arc<Registry>,
+    _poll: Poll,
+}
+
+impl Network {
+    /// An empty network.
+    pub fn new(options: NetworkOptions) -> Result<Self, SimError> {
+        let poll = Poll::new()?;
+        Ok(Self {
+            options,
+            now_us: 0,
+            places: Vec::new(),
+            by_address: BTreeMap::new(),
+            links: BTreeMap::new(),
+            lookahead_us: u64::MAX,
+            agenda: BinaryHeap::new(),
+            next_us: Vec::new(),
+            starts: Vec::new(),
+            interner: Arc::new(Interner::new(options.seed)),
+            swept_at: 0,
+            registry: Arc::new(poll.registry().try_clone()?),
+            _poll: poll,
+        })
+    }
+
+    /// A place for a router with this address; its number.
+    pub fn add_router(&mut self, address: Ipv4Addr) -> usize {
+        let number = self.places.len();
+        let site = Arc::new(Mutex::new(Site::new(number as u32, address)));
+        self.places.push(Arc::new(Place { site, router: Mutex::new(None) }));
+        self.starts.push(0);
+        self.next_us.push(u64::MAX);
+        self.by_address.insert(address, number);
+        number
+    }
+
+    /// Links two routers, or changes what is between them.
+    pub fn set_link(&mut self, a: usize, b: usize, link: Link) {
+        let link = Link { latency_us: link.latency_us.max(1), ..link };
+        let was = self.links.insert((a.min(b), a.max(b)), link);
+        for (at, to) in [(a, b), (b, a)] {
+            let address = self.places[to].site.lock().address;
+            let mut site = self.places[at].site.lock();
+            site.now_us = self.now_us;
+            site.set_link(to as u32, address, link);
+            if was.is_some_and(|was| was.state != link.state) {
+                site.set_link_state(to as u32, link.state);
+            }
+        }
+        self.lookahead_us = match was {
+            Some(was) if was.latency_us != link.latency_us => {
+                self.links.values().map(|link| link.latency_us).min().unwrap_or(u64::MAX)
+            }
+            _ => self.lookahead_us.min(link.latency_us),
+        };
+        [a, b].into_iter().for_each(|node| self.touched(node));
+    }
+
+    /// The link between two routers.
+    pub fn link(&self, a: usize, b: usize) -> Result<Link, SimError> {
+        self.links.get(&(a.min(b), a.max(b))).copied().ok_or(SimError::NoLink(a, b))
+    }
+
+    /// A link goes up, down or silent.
+    pub fn set_link_state(&mut self, a: usize, b: usize, state: LinkState) -> Result<(), SimError> {
+        let link = self.link(a, b)?;
+        self.set_link(a, b, Link { state, ..link });
+        Ok(())
+    }
+
+    /// Starts a router with an empty memory; one that runs is stopped before.
+    pub fn start(&mut self, node: usize, config: Arc<BgpConfig>, start: Start) -> Result<(), SimError> {
+        self.stop(node);
+        let place = &self.places[node];
+        self.starts[node] += 1;
+        let mut random = Random::of(Random::of(self.options.seed, node as u64).next_u64(), self.starts[node]);
+        let options = SpeakerOptions {
+            network: Box::new(SimulatedNetwork(place.site.clone())),
+            readers: Vec::new(),
+            tap: start.tap,
+            seed: random.next_u64(),
+            limits: self.options.limits,
+            scheduling: "simulated".to_owned(),
+            profile_functions: false,
+            restart: start.restart,
+            interner: self.options.shares_attributes.then(|| self.interner.clone()),
+        };
+        let (site, registry) = (place.site.clone(), self.registry.clone());
+        let router = Router::new(config, options, site, registry, random, self.options.interleaving);
+        let router = router.map_err(|source| SimError::Router { router: node, source })?;
+        *place.router.lock() = Some(router);
+        self.touched(node);
+        Ok(())
+    }
+
+    /// A router stops dead; its connections end.
+    pub fn stop(&mut self, node: usize) {
+        self.places[node].site.lock().now_us = self.now_us;
+        *self.places[node].router.lock() = None;
+        self.touched(node);
+    }
+
+    /// Whether a router runs.
+    pub fn is_running(&self, node: usize) -> bool {
+        self.places[node].router.lock().is_some()
+    }
+
+    /// How many places there are.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// There is no place for any router.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Virtual time.
+    pub fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    /// A clock that shows a router's moment while it works.
+    pub fn clock(&self, node: usize) -> Clock {
+        Clock(self.places[node].site.clone())
+    }
+
+    /// The BGP speaker of a router.
+    pub fn speaker(&self, node: usize) -> Result<Arc<Speaker>, SimError> {
+        let router = self.places[node].router.lock();
+        router.as_ref().map(|router| router.speaker.clone()).ok_or(SimError::NotRunning(node))
+    }
+
+    /// Gives a running router another configuration; what it did, in words.
+    pub fn reload(&mut self, node: usize, config: Arc<BgpConfig>) -> Result<Vec<String>, SimError> {
+        let done = self.act(node, |speaker| speaker.reload(config))?;
+        done.map_err(|reason| SimError::Refused { router: node, reason })
+    }
+
+    /// Tells a running router how next hops are reached; whether anything changed.
+    pub fn set_next_hops(&mut self, node: usize, view: NextHopView) -> Result<bool, SimError> {
+        self.act(node, |speaker| speaker.set_next_hops(view))
+    }
+
+    /// Asks a running router to do something.
+    pub fn command(&mut self, node: usize, request: &BgpRequest) -> Result<(), SimError> {
+        self.act(node, |speaker| ask::<serde_json::Value>(speaker, node, request))?.map(drop)
+    }
+
+    /// Asks a running router what it knows.
+    pub fn ask<T: DeserializeOwned>(&self, node: usize, request: &BgpRequest) -> Result<Vec<T>, SimError> {
+        let speaker = self.speaker(node)?;
+        ask(&speaker, node, request)
+    }
+
+    /// Does something to a speaker, which then looks at everything again.
+    fn act<T>(&mut self, node: usize, action: impl FnOnce(&Speaker) -> T) -> Result<T, SimError> {
+        let place = &self.places[node];
+        place.site.lock().now_us = self.now_us;
+        let mut router = place.router.lock();
+        let running = router.as_mut().ok_or(SimError::NotRunning(node))?;
+        let done = action(&running.speaker);
+        running.wake();
+        drop(router);
+        self.touched(node);
+        Ok(done)
+    }
+
+    /// Something was done to a router from outside.
+    fn touched(&mut self, node: usize) {
+        self.deliver(node);
+        self.schedule(node as u32);
+    }
+
+    /// Puts what a router sent before the others.
+    fn deliver(&mut self, node: usize) {
+        let mut leaving = std::mem::take(&mut self.places[node].site.lock().leaving);
+        for parcel in leaving.drain(..) {
+            let to = parcel.to;
+            let at_us = parcel.at_us;
+            self.places[to as usize].site.lock().push(parcel);
+            if at_us < self.next_us[to as usize] {
+                self.next_us[to as usize] = at_us;
+                self.agenda.push(Reverse((at_us, to)));
+            }
+        }
+        // The room for parcels is kept, but not that of a burst.
+        if leaving.capacity() <= 64 {
+            self.places[node].site.lock().leaving = leaving;
+        }
+    }
+
+    fn schedule(&mut self, node: u32) {
+        let next_us = windows::next_us(&self.places[node as usize]).max(self.now_us);
+        if next_us != self.next_us[node as usize] {
+            self.next_us[node as usize] = next_us;
+            if next_us != u64::MAX {
+                self.agenda.push(Reverse((next_us, node)));
+            }
+        }
+    }
+
+    /// When something happens next.
+    fn peek(&mut self) -> Option<u64> {
+        while let Some(&Reverse((at_us, node))) = self.agenda.peek() {
+            if self.next_us[node as usize] == at_us {
+                return Some(at_us);
+            }
+            self.agenda.pop();
+        }
+        None
+    }
+
+    /// Takes the routers that have something to do before a time out of the agenda.
+    fn take_active(&mut self, end_us: u64, active: &mut Vec<u32>) {
+        active.clear();
+        while self.peek().is_some_and(|at_us| at_us < end_us) {
+            if let Some(Reverse((_, node))) = self.agenda.pop() {
+                self.next_us[node as usize] = u64::MAX;
+                active.push(node);
+            }
+        }
+    }
+
+    /// Runs for a time.
+    pub fn run_us(&mut self, us: u64) -> Result<(), SimError> {
+        self.run_until_us(self.now_us + us)
+    }
+
+    /// Runs until a time, with all that happens then.
+    pub fn run_until_us(&mut self, until_us: u64) -> Result<(), SimError> {
+        let threads = self.options.threads.clamp(1, thalweg_exec::THREADS_MAX);
+        let mut active = Vec::new();
+        windows::with_threads(threads, |pool| {
+            while let Some(start_us) = self.peek().filter(|at_us| *at_us <= until_us) {
+                let end_us = start_us.saturating_add(self.lookahead_us).min(until_us + 1);
+                self.now_us = start_us;
+                self.take_active(end_us, &mut active);
+                pool.run(&self.places, &active, end_us)?;
+                for &node in &active {
+                    self.deliver(node as usize);
+                }
+                for &node in &active {
+                    self.schedule(node);
+                }
+            }
+            self.now_us = until_us;
+            self.sweep();
+            Ok(())
+        })
+    }
+
+    fn sweep(&mut self) {
+        let updates = self.traffic().updates;
+        if updates - self.swept_at >= SWEEP_EVERY_UPDATES {
+            self.swept_at = updates;
+            self.interner.sweep();
+        }
+    }
+
+    /// Runs until no UPDATE was on its way for `quiet_us` and all sessions that can be up are, or until `limit_us` of virtual
+    /// time from now on have passed.
+    pub fn run_until_quiet(&mut self, quiet_us: u64, limit_us: u64) -> Result<Quiet, SimError> {
+        let end_us = self.now_us.saturating_add(limit_us);
+        let begun_us = self.now_us;
+        loop {
+            let last_update_us = self.last_update_us();
+            let is_silent = last_update_us.max(begun_us) + quiet_us <= self.now_us;
+            if is_silent || self.now_us >= end_us {
+                let sessions_down = self.sessions_down()?;
+                let is_quiet = is_silent && sessions_down == 0;
+                if is_quiet || self.now_us >= end_us {
+                    return Ok(Quiet { is_quiet, last_update_us, sessions_down });
+                }
+            }
+            let next_us = (last_update_us.max(begun_us) + quiet_us).max(self.now_us + quiet_us / 4);
+            self.run_until_us(next_us.min(end_us).max(self.now_us + 1))?;
+        }
+    }
+
+    /// When the last byte of an UPDATE was sent or arrived.
+    pub fn last_update_us(&self) -> u64 {
+        self.places.iter().map(|place| place.site.lock().updated_us).max().unwrap_or(0)
+    }
+
+    /// Sessions between two running routers whose link is up that are not established, seen from each end.
+    pub fn sessions_down(&self) -> Result<usize, SimError> {
+        let mut down = 0;
+        for node in (0..self.places.len()).filter(|node| self.is_running(*node)) {
+            for view in self.ask::<BgpNeighborView>(node, &BgpRequest::Neighbors)? {
+                let IpAddr::V4(address) = view.address else { continue };
+                let Some(&peer) = self.by_address.get(&address) else { continue };
+                let is_up = self.link(node, peer).is_ok_and(|link| link.state == LinkState::Up);
+                down += usize::from(is_up && self.is_running(peer) && view.state != "Established");
+            }
+        }
+        Ok(down)
+    }
+
+    /// What was sent so far.
+    pub fn traffic(&self) -> Traffic {
+        self.places.iter().fold(Traffic::default(), |total, place| {
+            let sent = place.site.lock().sent;
+            Traffic { updates: total.updates + sent.updates, bytes: total.bytes + sent.bytes }
+        })
+    }
+
+    /// A number that follows from every byte that was sent, when and on which connection.
+    pub fn digest(&self) -> u128 {
+        let each = self.places.iter().flat_map(|place| place.site.lock().sent.digest_so_far().to_le_bytes());
+        xxh3_128(&each.collect::<Vec<u8>>())
+    }
+}
+
+fn ask<T: DeserializeOwned>(
+    speaker: &Speaker,
+    node: usize,
+    request: &BgpRequest,
+) -> Result<Vec<T>, SimError> {
+    let refused = |reason: String| SimError::Refused { router: node, reason };
+    let mut items = Vec::new();
+    let answer = speaker.answer(request, &mut |item| {
+        items.push(serde_json::from_value(item));
+        Ok(())
+    });
+    answer.map_err(|error| refused(error.to_string()))?.map_err(|error| refused(error.to_string()))?;
+    let items: Result<Vec<T>, _> = items.into_iter().collect();
+    items.map_err(|error| refused(format!("answers with something else: {error}")))
+}
+
+/// Shows a router's moment while it works.
+#[derive(Clone)]
+pub struct Clock(SharedSite);
+
+impl Clock {
+    /// Virtual time at the router.
+    pub fn now_us(&self) -> u64 {
+        self.0.lock().now_us
+    }
+}

@@ -1,0 +1,218 @@
+//! A router: a real [`Speaker`] behind a scheduling that does what the daemon's sharded one does.
+//!
+//! With [`Interleaving::Fixed`] one worker does everything in one order, as the daemon's serial scheduling does. With
+//! [`Interleaving::Random`] there are up to three workers, and chance decides which does what next: a batch may be
+//! applied to some shards long before it is to others, and an export may come between.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use mio::{Registry, Token};
+use parking_lot::Mutex;
+use thalweg_exec::control::{Control, Notice, Share, Wakers};
+use thalweg_node::speaker::{Speaker, SpeakerOptions, SpeakerWorker, Work};
+
+use crate::chance::Random;
+use crate::site::{Ready, SharedSite};
+
+/// A router that is not at rest after so many rounds of a moment never will be.
+const ROUNDS_MAX: usize = 20_000;
+
+/// In which order a router's workers do what is to be done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Interleaving {
+    /// Always the same, with one worker.
+    #[default]
+    Fixed,
+    /// Chance decides, and how many workers there are.
+    Random,
+}
+
+/// One thing a worker may do.
+enum Step {
+    Read(usize),
+    Apply(usize),
+    Background(usize),
+    Export(usize),
+    Tick(usize),
+}
+
+pub(crate) struct Router {
+    pub(crate) speaker: Arc<Speaker>,
+    worker: SpeakerWorker,
+    site: SharedSite,
+    registry: Arc<Registry>,
+    random: Random,
+    interleaving: Interleaving,
+    /// Sessions that there may be something to read from.
+    turns: BTreeSet<usize>,
+    /// Batches before each worker; shards and lanes belong to the worker whose number is the remainder.
+    inboxes: Vec<VecDeque<Arc<Work>>>,
+    due_ms: Vec<u64>,
+    ready: Vec<Ready>,
+}
+
+impl Router {
+    pub(crate) fn new(
+        config: Arc<thalweg_config::BgpConfig>,
+        options: SpeakerOptions,
+        site: SharedSite,
+        registry: Arc<Registry>,
+        mut random: Random,
+        interleaving: Interleaving,
+    ) -> io::Result<Self> {
+        let workers = match interleaving {
+            Interleaving::Fixed => 1,
+            Interleaving::Random => 1 + random.below(3),
+        };
+        let speaker = Speaker::new(config, options)?;
+        speaker.begin(workers, Wakers::default());
+        site.lock().set_up(true);
+        Ok(Self {
+            worker: speaker.worker(),
+            speaker: Arc::new(speaker),
+            site,
+            registry,
+            random,
+            interleaving,
+            turns: BTreeSet::new(),
+            inboxes: vec![VecDeque::new(); workers],
+            due_ms: vec![0; workers],
+            ready: Vec::new(),
+        })
+    }
+
+    /// When the next timer is due.
+    pub(crate) fn due_ms(&self) -> u64 {
+        self.due_ms.iter().copied().min().unwrap_or(u64::MAX)
+    }
+
+    /// Something came from outside: look at everything again.
+    pub(crate) fn wake(&mut self) {
+        self.due_ms.fill(0);
+    }
+
+    /// Does all there is to do at a moment; false if it does not come to rest.
+    pub(crate) fn run(&mut self, now_us: u64) -> io::Result<bool> {
+        let now_ms = now_us / 1000;
+        {
+            let mut site = self.site.lock();
+            site.advance(now_us);
+            site.take_news(&mut self.ready);
+        }
+        for Ready { session, readable, writable } in self.ready.drain(..) {
+            self.speaker.ready(session, readable, writable);
+            self.turns.insert(session);
+        }
+        let mut rests = 0;
+        for _ in 0..ROUNDS_MAX {
+            let busy = self.round(now_ms)?;
+            rests = if busy { 0 } else { rests + 1 };
+            if rests == 2 {
+                self.rest();
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Leaves out looks that would find nothing.
+    fn rest(&mut self) {
+        if self.interleaving == Interleaving::Fixed
+            && let Some(until_ms) = self.speaker.rests_until_ms()
+        {
+            self.due_ms.fill(until_ms);
+        }
+    }
+
+    /// Each thing once; whether there may be more to do.
+    fn round(&mut self, now_ms: u64) -> io::Result<bool> {
+        let mut busy = false;
+        if self.site.lock().has_backlog() {
+            self.speaker.accept(&mut self.worker, now_ms);
+            busy = true;
+        }
+        let mut steps: Vec<Step> = self.turns.iter().copied().map(Step::Read).collect();
+        for worker in 0..self.due_ms.len() {
+            steps.extend([Step::Apply(worker), Step::Background(worker)]);
+            steps.extend([Step::Export(worker), Step::Tick(worker)]);
+        }
+        if self.interleaving == Interleaving::Random {
+            self.random.shuffle(&mut steps);
+        }
+        for step in steps {
+            busy |= self.step(step, now_ms);
+        }
+        while let Some(notice) = self.speaker.poll_notice() {
+            if let Notice::Opened(session) = notice {
+                self.speaker.attach(session, &self.registry, Token(session))?;
+                self.due_ms.fill(0);
+                self.turns.insert(session);
+                busy = true;
+            }
+        }
+        Ok(busy)
+    }
+
+    /// Does a step; whether there may be more to do.
+    fn step(&mut self, step: Step, now_ms: u64) -> bool {
+        let of = self.due_ms.len();
+        match step {
+            Step::Read(session) => {
+                let reading = self.speaker.read(&mut self.worker, session, now_ms);
+                if let Some(batch) = reading.batch {
+                    let batch = Arc::new(batch);
+                    self.inboxes.iter_mut().for_each(|inbox| inbox.push_back(batch.clone()));
+                }
+                if !reading.more {
+                    self.turns.remove(&session);
+                }
+                self.speaker.write(&mut self.worker, session, now_ms);
+                true
+            }
+            Step::Apply(index) => {
+                let Some(batch) = self.inboxes[index].pop_front() else { return false };
+                for shard in (index..self.speaker.shards()).step_by(of) {
+                    if self.speaker.touches(&batch, shard) {
+                        self.speaker.apply(&mut self.worker, shard, &batch, now_ms);
+                    }
+                }
+                true
+            }
+            Step::Background(index) => {
+                let more = self.speaker.background_work(&mut self.worker, Share { index, of }, now_ms);
+                if more {
+                    self.speaker.write_share(&mut self.worker, Share::ALL, now_ms);
+                }
+                more
+            }
+            Step::Export(index) => {
+                let all_applied = self.inboxes.iter().all(VecDeque::is_empty);
+                let exported = self.speaker.export(&mut self.worker, index, all_applied, now_ms);
+                if exported.grew {
+                    self.speaker.write_share(&mut self.worker, Share::ALL, now_ms);
+                }
+                exported.grew || exported.held
+            }
+            Step::Tick(index) if self.due_ms[index] <= now_ms => {
+                self.due_ms[index] = self.speaker.tick(&mut self.worker, Share { index, of }, now_ms);
+                true
+            }
+            Step::Tick(_) => false,
+        }
+    }
+}
+
+/// A router, or the place of one that does not run.
+pub(crate) struct Place {
+    pub(crate) site: SharedSite,
+    pub(crate) router: Mutex<Option<Router>>,
+}
+
+impl Drop for Router {
+    /// The router stops dead; its connections end with its speaker.
+    fn drop(&mut self) {
+        self.site.lock().set_up(false);
+    }
+}

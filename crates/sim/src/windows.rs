@@ -1,0 +1,137 @@
+//! Runs the routers that have something to do in a window, on one thread or several.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use parking_lot::Mutex;
+
+use crate::error::SimError;
+use crate::router::Place;
+
+/// Fewer routers than this are run by one thread: the others would cost more to wake than they save.
+const ROUTERS_MIN: usize = 4;
+
+/// When a router has something to do next.
+pub(crate) fn next_us(place: &Place) -> u64 {
+    let site = place.site.lock();
+    let arrival_us = site.next_us().unwrap_or(u64::MAX);
+    let news_us = if site.is_up && site.has_news() { site.now_us } else { u64::MAX };
+    drop(site);
+    let due_ms = place.router.lock().as_ref().map_or(u64::MAX, |router| router.due_ms());
+    arrival_us.min(news_us).min(due_ms.saturating_mul(1000))
+}
+
+/// Runs a router through its moments before the end of a window.
+fn run_one(place: &Place, number: u32, end_us: u64) -> Result<(), SimError> {
+    loop {
+        let at_us = next_us(place);
+        if at_us >= end_us {
+            return Ok(());
+        }
+        let at_us = at_us.max(place.site.lock().now_us);
+        match place.router.lock().as_mut() {
+            None => place.site.lock().advance(at_us),
+            Some(router) => match router.run(at_us) {
+                Ok(true) => {}
+                Ok(false) => return Err(SimError::NoRest { router: number as usize, at_us }),
+                Err(source) => return Err(SimError::Router { router: number as usize, source }),
+            },
+        }
+    }
+}
+
+/// The routers of a window.
+struct Window {
+    places: Vec<(u32, Arc<Place>)>,
+    end_us: u64,
+    next: AtomicUsize,
+    failure: Mutex<Option<Failure>>,
+}
+
+enum Failure {
+    Error(SimError),
+    Panic(Box<dyn Any + Send>),
+}
+
+impl Window {
+    /// Runs routers that no other thread has taken until none is left.
+    fn work(&self) {
+        while let Some((number, place)) = self.places.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            let done = catch_unwind(AssertUnwindSafe(|| run_one(place, *number, self.end_us)));
+            let failure = match done {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => Failure::Error(error),
+                Err(panic) => Failure::Panic(panic),
+            };
+            self.failure.lock().get_or_insert(failure);
+        }
+    }
+}
+
+struct Shared {
+    /// Before a window, when there is one to work on or none any more, and after it.
+    barrier: Barrier,
+    window: Mutex<Option<Arc<Window>>>,
+}
+
+/// The threads that run windows: the caller's, and others if there are any.
+pub(crate) struct Pool(Option<Arc<Shared>>);
+
+impl Pool {
+    /// Runs routers through their moments before `end_us`.
+    pub(crate) fn run(&self, places: &[Arc<Place>], active: &[u32], end_us: u64) -> Result<(), SimError> {
+        let shared = match &self.0 {
+            Some(shared) if active.len() >= ROUTERS_MIN => shared,
+            _ => return active.iter().try_for_each(|node| run_one(&places[*node as usize], *node, end_us)),
+        };
+        let window = Arc::new(Window {
+            places: active.iter().map(|node| (*node, places[*node as usize].clone())).collect(),
+            end_us,
+            next: AtomicUsize::new(0),
+            failure: Mutex::new(None),
+        });
+        *shared.window.lock() = Some(window.clone());
+        shared.barrier.wait();
+        window.work();
+        shared.barrier.wait();
+        match window.failure.lock().take() {
+            None => Ok(()),
+            Some(Failure::Error(error)) => Err(error),
+            Some(Failure::Panic(panic)) => resume_unwind(panic),
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.0 {
+            *shared.window.lock() = None;
+            shared.barrier.wait();
+        }
+    }
+}
+
+/// Gives `body` so many threads.
+pub(crate) fn with_threads<T>(threads: usize, body: impl FnOnce(&Pool) -> T) -> T {
+    if threads <= 1 {
+        return body(&Pool(None));
+    }
+    let shared = Arc::new(Shared { barrier: Barrier::new(threads), window: Mutex::new(None) });
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            let shared = shared.clone();
+            scope.spawn(move || {
+                loop {
+                    shared.barrier.wait();
+                    let Some(window) = shared.window.lock().clone() else { return };
+                    window.work();
+                    shared.barrier.wait();
+                }
+            });
+        }
+        body(&Pool(Some(shared)))
+    })
+}
