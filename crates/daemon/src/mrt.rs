@@ -13,13 +13,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use thalweg_bgp::session::Negotiated;
 use thalweg_config::MrtConfig;
-use thalweg_node::mrt::RibDump;
+use thalweg_node::mrt::{RibDump, write_session_state, write_session_updates};
 use thalweg_node::speaker::{SessionTap, Speaker};
 use thalweg_ports::{MrtWriteError, MrtWriter, MrtWriterOptions};
-use thalweg_wire::bgp::{MessageKind, MpNlri, PeerFacts, Update, frame};
-use thalweg_wire::mrt::{
-    AsSize, Direction, Endpoint, MessageForm, Timestamp, write_message, write_state_change,
-};
+use thalweg_wire::mrt::Timestamp;
 
 /// Bytes of messages that may wait: about a table of 500,000 routes.
 const WAITING_BYTES_MAX: usize = 64 << 20;
@@ -32,11 +29,6 @@ const WAIT: Duration = Duration::from_millis(200);
 
 /// Errors of writing and losses are told at most this often.
 const TELL_EVERY: Duration = Duration::from_secs(60);
-
-/// States of RFC 4271 8.2.2 as MRT numbers them.
-const IDLE: u16 = 1;
-const OPEN_CONFIRM: u16 = 5;
-const ESTABLISHED: u16 = 6;
 
 /// What sessions said, and when.
 struct Seen {
@@ -239,45 +231,12 @@ impl Files {
 }
 
 impl Seen {
-    /// Appends the records. Other messages than UPDATEs are not of interest.
     fn encode(&self, out: &mut Vec<u8>) {
-        let session = &self.session;
-        let peer = Endpoint { address: session.remote_address, asn: session.remote_as };
-        let local = Endpoint { address: session.local_address, asn: session.local_as };
         match &self.what {
-            What::State { is_up } => {
-                let (old, new) = if *is_up { (OPEN_CONFIRM, ESTABLISHED) } else { (ESTABLISHED, IDLE) };
-                // Both ends of a connection have addresses of one family.
-                let _ = write_state_change(out, self.time, peer, local, old, new);
-            }
-            What::Messages(bytes) => {
-                let mut rest: &[u8] = bytes;
-                while let Ok(Some(message)) = frame(rest, session.codec.message_length_max()) {
-                    let (whole, next) = rest.split_at(message.length.min(rest.len()));
-                    if message.kind == MessageKind::Update {
-                        let form = MessageForm {
-                            direction: Direction::Received,
-                            as_size: if session.codec.four_octet_as { AsSize::Four } else { AsSize::Two },
-                            add_path: has_path_ids(session, message.body),
-                        };
-                        let _ = write_message(out, self.time, peer, local, form, whole);
-                    }
-                    rest = next;
-                }
-            }
+            What::State { is_up } => write_session_state(out, self.time, &self.session, *is_up),
+            What::Messages(bytes) => write_session_updates(out, self.time, &self.session, bytes),
         }
     }
-}
-
-/// Whether the message's NLRI has path identifiers: a matter of its family.
-fn has_path_ids(session: &Negotiated, body: &[u8]) -> bool {
-    let by_family = session.codec.add_path_receive;
-    if by_family[0] == by_family[1] {
-        return by_family[0];
-    }
-    let Ok(update) = Update::parse(body, &session.codec, &PeerFacts::default()) else { return by_family[0] };
-    let routes = update.mp_reach.map(|reach| reach.routes).or(update.mp_unreach);
-    routes.map_or(by_family[0], |routes: MpNlri<'_>| by_family[routes.family().index()])
 }
 
 fn timestamp() -> Timestamp {

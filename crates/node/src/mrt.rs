@@ -17,8 +17,12 @@ use thalweg_bgp::attrs::{AttrRef, NextHop};
 use thalweg_bgp::peer::{PeerId, PeerTable};
 use thalweg_bgp::rib::{RibAddress, ScanCursor};
 use thalweg_bgp::route::SHARDS;
-use thalweg_wire::bgp::attribute;
-use thalweg_wire::mrt::{Peer, PeerIndex, RibRecord, WriteError, write_peer_index_table};
+use thalweg_bgp::session::Negotiated;
+use thalweg_wire::bgp::{MessageKind, MpNlri, PeerFacts, Update, attribute, frame};
+use thalweg_wire::mrt::{
+    AsSize, Direction, Endpoint, MessageForm, Peer, PeerIndex, RibRecord, Timestamp, WriteError,
+    write_message, write_peer_index_table, write_state_change,
+};
 
 use crate::speaker::Speaker;
 
@@ -227,6 +231,55 @@ impl Fields {
             out.extend(link_local.iter().flat_map(|address| address.octets()));
         }
     }
+}
+
+/// States of RFC 4271 8.2.2 as MRT numbers them.
+const IDLE: u16 = 1;
+const OPEN_CONFIRM: u16 = 5;
+const ESTABLISHED: u16 = 6;
+
+/// The neighbor's end and ours.
+fn endpoints(session: &Negotiated) -> (Endpoint, Endpoint) {
+    let peer = Endpoint { address: session.remote_address, asn: session.remote_as };
+    (peer, Endpoint { address: session.local_address, asn: session.local_as })
+}
+
+/// Appends a record: a session came up or went down.
+pub fn write_session_state(out: &mut Vec<u8>, time: Timestamp, session: &Negotiated, is_up: bool) {
+    let (peer, local) = endpoints(session);
+    let (old, new) = if is_up { (OPEN_CONFIRM, ESTABLISHED) } else { (ESTABLISHED, IDLE) };
+    // Both ends of a connection have addresses of one family.
+    let _ = write_state_change(out, time, peer, local, old, new);
+}
+
+/// Appends a record for each UPDATE among whole messages that a session received, one after the other.
+pub fn write_session_updates(out: &mut Vec<u8>, time: Timestamp, session: &Negotiated, messages: &[u8]) {
+    let (peer, local) = endpoints(session);
+    let mut rest = messages;
+    while let Ok(Some(message)) = frame(rest, session.codec.message_length_max()) {
+        let (whole, next) = rest.split_at(message.length.min(rest.len()));
+        if message.kind == MessageKind::Update {
+            let form = MessageForm {
+                direction: Direction::Received,
+                as_size: if session.codec.four_octet_as { AsSize::Four } else { AsSize::Two },
+                add_path: has_path_ids(session, message.body),
+            };
+            // The longest message fits into a record.
+            let _ = write_message(out, time, peer, local, form, whole);
+        }
+        rest = next;
+    }
+}
+
+/// Whether the message's NLRI has path identifiers: a matter of its family.
+fn has_path_ids(session: &Negotiated, body: &[u8]) -> bool {
+    let by_family = session.codec.add_path_receive;
+    if by_family[0] == by_family[1] {
+        return by_family[0];
+    }
+    let Ok(update) = Update::parse(body, &session.codec, &PeerFacts::default()) else { return by_family[0] };
+    let routes = update.mp_reach.map(|reach| reach.routes).or(update.mp_unreach);
+    routes.map_or(by_family[0], |routes: MpNlri<'_>| by_family[routes.family().index()])
 }
 
 #[cfg(test)]

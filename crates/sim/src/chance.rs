@@ -30,6 +30,11 @@ impl Random {
         (self.next_u64() % end.max(1) as u64) as usize
     }
 
+    /// A share: at least 0, below 1.
+    pub fn share(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
     /// Brings the items into a random order.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {

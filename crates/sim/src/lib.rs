@@ -6,16 +6,26 @@
 #![warn(missing_docs)]
 
 mod chance;
+pub mod churn;
 mod error;
+pub mod fixpoint;
 mod link;
 mod meter;
 mod network;
+pub mod policy;
+pub mod prefixes;
+mod record;
 mod router;
+mod scenario;
 mod site;
+pub mod topology;
+pub mod watch;
 mod windows;
 
 pub use chance::Random;
 pub use error::SimError;
 pub use link::{Link, LinkState};
 pub use network::{Clock, Network, NetworkOptions, Quiet, Start, Traffic};
+pub use record::{EPOCH_S, Recorder, dump_table};
 pub use router::Interleaving;
+pub use scenario::{Scenario, Simulation};

@@ -18,7 +18,7 @@ use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::rib::NextHopView;
 use thalweg_config::BgpConfig;
 use thalweg_node::control::{BgpNeighborView, BgpRequest};
-use thalweg_node::speaker::{Restart, SessionTap, Speaker, SpeakerOptions};
+use thalweg_node::speaker::{Restart, RouteReader, SessionTap, Speaker, SpeakerOptions};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::chance::Random;
@@ -66,6 +66,8 @@ pub struct Start {
     pub restart: Option<Restart>,
     /// Who sees what its neighbors send.
     pub tap: Option<Arc<dyn SessionTap>>,
+    /// Who sees what changes in its table.
+    pub watch: Vec<Box<dyn RouteReader>>,
 }
 
 /// How a run until quiet ended.
@@ -182,7 +184,7 @@ impl Network {
         let mut random = Random::of(Random::of(self.options.seed, node as u64).next_u64(), self.starts[node]);
         let options = SpeakerOptions {
             network: Box::new(SimulatedNetwork(place.site.clone())),
-            readers: Vec::new(),
+            readers: start.watch,
             tap: start.tap,
             seed: random.next_u64(),
             limits: self.options.limits,

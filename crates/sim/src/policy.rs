@@ -1,0 +1,112 @@
+//! Configurations of routers as an operator would write them, from what their neighbors are to them.
+
+use std::fmt::Write;
+use std::net::Ipv4Addr;
+
+use thalweg_base::IpPrefix;
+
+use crate::topology::{AsGraph, Relation};
+
+/// What routers do with routes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Customers' routes are preferred to peers', those to providers'; peers and providers are announced what is our own and
+    /// our customers'. Marks in communities say what a route is.
+    #[default]
+    Relationships,
+    /// The same, and the neighbors' roles (RFC 9234), which stop leaks by themselves.
+    Roles,
+    /// Everything is accepted and announced.
+    Everything,
+}
+
+/// Timers of sessions, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timers {
+    /// A session without a message ends after this.
+    pub hold_s: u32,
+    /// Changes are sent at most once in this time; 0: at once.
+    pub mrai_s: u32,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self { hold_s: 90, mrai_s: 0 }
+    }
+}
+
+/// The address and BGP identifier of a router. The order is that of AS numbers, as in ties between equal paths.
+pub fn address(node: usize) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(Ipv4Addr::new(198, 18, 0, 1)) + node as u32)
+}
+
+/// Marks of customers', peers' and providers' routes are LOCAL_PREFs too.
+fn local_pref(relation: Relation) -> u32 {
+    match relation {
+        Relation::Customer => 200,
+        Relation::Peer => 100,
+        Relation::Provider => 50,
+    }
+}
+
+fn name(relation: Relation) -> &'static str {
+    match relation {
+        Relation::Customer => "customer",
+        Relation::Peer => "peer",
+        Relation::Provider => "provider",
+    }
+}
+
+/// The `router.toml` of an AS with one router.
+pub fn router(graph: &AsGraph, node: usize, networks: &[IpPrefix], policy: Policy, timers: Timers) -> String {
+    let networks: Vec<String> = networks.iter().map(IpPrefix::to_string).collect();
+    let mut text = format!(
+        "[bgp]\nas = {}\nrouter_id = \"{}\"\nlisten = []\ninstall = \"none\"\nhold_time_s = {}\nnetworks = {networks:?}\n",
+        graph.asn(node),
+        address(node),
+        timers.hold_s,
+    );
+    if timers.mrai_s > 0 {
+        let _ = writeln!(text, "mrai_ms = {}", timers.mrai_s * 1000);
+    }
+    if policy == Policy::Everything {
+        text += "import = \"accept\"\nexport = \"accept\"\n";
+    }
+    for neighbor in graph.neighbors(node) {
+        let (other, relation) = (neighbor.node as usize, name(neighbor.relation));
+        let _ =
+            write!(text, "[[bgp.neighbor]]\naddress = \"{}\"\nas = {}\n", address(other), graph.asn(other));
+        if policy != Policy::Everything {
+            let export = if neighbor.relation == Relation::Customer { "accept" } else { "own-and-customers" };
+            let _ = write!(text, "import = \"from-{relation}\"\nexport = \"{export}\"\n");
+        }
+        if policy == Policy::Roles {
+            let _ = writeln!(text, "role = \"{relation}\"");
+        }
+    }
+    if policy != Policy::Everything {
+        text += &rules();
+    }
+    text
+}
+
+fn rules() -> String {
+    let mut text = String::new();
+    for relation in [Relation::Customer, Relation::Peer, Relation::Provider] {
+        let pref = local_pref(relation);
+        let _ = write!(
+            text,
+            "[[policy.rules.from-{}]]\nset = {{ local_pref = {pref}, communities_set = [\"64512:{pref}\"] }}\n\
+             action = \"accept\"\n",
+            name(relation)
+        );
+    }
+    let customers = local_pref(Relation::Customer);
+    let _ = write!(
+        text,
+        "[[policy.rules.own-and-customers]]\nmatch = {{ source = \"local\" }}\naction = \"accept\"\n\
+         [[policy.rules.own-and-customers]]\nmatch = {{ community = \"64512:{customers}\" }}\naction = \"accept\"\n\
+         [[policy.rules.own-and-customers]]\ndefault = \"reject\"\n"
+    );
+    text
+}

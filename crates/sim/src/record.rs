@@ -1,0 +1,82 @@
+//! What a router hears and holds, as MRT files (RFC 6396): the UPDATEs of its sessions with their times, and its table.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use thalweg_bgp::session::Negotiated;
+use thalweg_node::mrt::{DumpCounters, RibDump, write_session_state, write_session_updates};
+use thalweg_node::speaker::{SessionTap, Speaker};
+use thalweg_wire::mrt::Timestamp;
+
+use crate::network::Clock;
+
+/// Virtual time begins here, in seconds since the epoch: 2020-01-01 00:00 UTC. Files of the same run have the same times.
+pub const EPOCH_S: u64 = 1_577_836_800;
+
+/// Records what the sessions of a router bring. Handed to the router when it [starts](crate::Start::tap).
+pub struct Recorder {
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+struct State {
+    out: Box<dyn Write + Send>,
+    buffer: Vec<u8>,
+    /// The first that went wrong; nothing is written after it.
+    error: Option<io::Error>,
+}
+
+impl Recorder {
+    /// A recorder that writes records of a router's clock to `out`.
+    pub fn new(clock: Clock, out: Box<dyn Write + Send>) -> Arc<Self> {
+        Arc::new(Self { clock, state: Mutex::new(State { out, buffer: Vec::new(), error: None }) })
+    }
+
+    fn record(&self, encode: impl FnOnce(&mut Vec<u8>, Timestamp)) {
+        let now_us = self.clock.now_us();
+        let seconds = (EPOCH_S + now_us / 1_000_000) as u32;
+        let time = Timestamp { seconds, microseconds: (now_us % 1_000_000) as u32 };
+        let mut state = self.state.lock();
+        let State { out, buffer, error } = &mut *state;
+        if error.is_none() {
+            buffer.clear();
+            encode(buffer, time);
+            *error = out.write_all(buffer).err();
+        }
+    }
+
+    /// Writes what is still held back; the first error since the beginning.
+    pub fn finish(&self) -> io::Result<()> {
+        let mut state = self.state.lock();
+        match state.error.take() {
+            Some(error) => Err(error),
+            None => state.out.flush(),
+        }
+    }
+}
+
+impl SessionTap for Recorder {
+    fn received(&self, session: &Arc<Negotiated>, messages: &[u8]) {
+        self.record(|out, time| write_session_updates(out, time, session, messages));
+    }
+
+    fn state_changed(&self, session: &Arc<Negotiated>, is_up: bool) {
+        self.record(|out, time| write_session_state(out, time, session, is_up));
+    }
+}
+
+/// Writes a router's table (TABLE_DUMP_V2), as it is at a time of the simulation.
+pub fn dump_table(speaker: &Speaker, now_us: u64, out: &mut dyn Write) -> io::Result<DumpCounters> {
+    let mut buffer = Vec::new();
+    let dump = RibDump::begin(speaker, EPOCH_S + now_us / 1_000_000, &mut buffer);
+    let mut dump = dump.map_err(io::Error::other)?;
+    loop {
+        let is_done = dump.step(speaker, &mut buffer);
+        out.write_all(&buffer)?;
+        buffer.clear();
+        if is_done {
+            return Ok(dump.counters());
+        }
+    }
+}

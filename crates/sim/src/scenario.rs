@@ -1,0 +1,174 @@
+//! A network made of a graph, and what happens to it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use thalweg_base::IpPrefix;
+use thalweg_config::{BgpConfig, RouterConfig};
+use thalweg_node::control::BgpRequest;
+
+use crate::chance::Random;
+use crate::churn::{Change, Event};
+use crate::error::SimError;
+use crate::link::Link;
+use crate::network::{Network, NetworkOptions, Start};
+use crate::policy::{self, Policy, Timers, address};
+use crate::prefixes::{PrefixPlan, prefix};
+use crate::record::Recorder;
+use crate::topology::AsGraph;
+use crate::watch::Watch;
+
+/// A network as data: with the same seed, the same network.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Who is linked to whom.
+    pub graph: AsGraph,
+    /// What routers do with routes.
+    pub policy: Policy,
+    /// Timers of all sessions.
+    pub timers: Timers,
+    /// How many prefixes each AS has.
+    pub prefixes: PrefixPlan,
+    /// The shortest and the longest latency of a link, in microseconds; each link has one between them.
+    pub latency_us: (u64, u64),
+    /// Decides what is left to chance.
+    pub seed: u64,
+}
+
+/// A network that runs a scenario.
+pub struct Simulation {
+    scenario: Scenario,
+    /// The routers, by node of the graph.
+    pub network: Network,
+    /// The AS of each prefix, by number.
+    owners: Vec<usize>,
+    /// Prefixes that each AS announces now.
+    announced: Vec<BTreeSet<IpPrefix>>,
+    configs: Vec<Arc<BgpConfig>>,
+    watches: Vec<Watch>,
+}
+
+impl Simulation {
+    /// Builds the network; no router runs yet.
+    pub fn new(scenario: Scenario, mut options: NetworkOptions) -> Result<Self, SimError> {
+        options.seed = scenario.seed;
+        let mut network = Network::new(options)?;
+        let graph = &scenario.graph;
+        let counts = scenario.prefixes.counts(graph.len(), scenario.seed);
+        let owners: Vec<usize> =
+            counts.iter().enumerate().flat_map(|(node, count)| std::iter::repeat_n(node, *count)).collect();
+        let mut announced = vec![BTreeSet::new(); graph.len()];
+        for (number, node) in owners.iter().enumerate() {
+            announced[*node].insert(prefix(number));
+        }
+        let mut random = Random::of(scenario.seed, 0x6c69_6e6b);
+        let (low, high) = scenario.latency_us;
+        let mut configs = Vec::with_capacity(graph.len());
+        for node in 0..graph.len() {
+            network.add_router(address(node));
+            configs.push(Self::config(&scenario, node, &announced[node])?);
+        }
+        for node in 0..graph.len() {
+            for neighbor in graph.neighbors(node).filter(|neighbor| (neighbor.node as usize) > node) {
+                let latency_us = low + (random.share() * (high.saturating_sub(low) as f64)) as u64;
+                network.set_link(node, neighbor.node as usize, Link { latency_us, ..Link::default() });
+            }
+        }
+        let watches = (0..graph.len()).map(|node| Watch::new(network.clock(node))).collect();
+        Ok(Self { scenario, network, owners, announced, configs, watches })
+    }
+
+    fn config(
+        scenario: &Scenario,
+        node: usize,
+        networks: &BTreeSet<IpPrefix>,
+    ) -> Result<Arc<BgpConfig>, SimError> {
+        let refused = |reason: String| SimError::Refused { router: node, reason };
+        let text = Self::text_of(scenario, node, networks);
+        let config = RouterConfig::from_text("router.toml", &text, Path::new(""));
+        let config = config.map_err(|errors| refused(errors.to_string()))?;
+        config.bgp.map(Arc::new).ok_or_else(|| refused("its configuration has no [bgp]".to_owned()))
+    }
+
+    fn text_of(scenario: &Scenario, node: usize, networks: &BTreeSet<IpPrefix>) -> String {
+        let networks: Vec<IpPrefix> = networks.iter().copied().collect();
+        policy::router(&scenario.graph, node, &networks, scenario.policy, scenario.timers)
+    }
+
+    /// The configuration of a router, as text.
+    pub fn config_text(&self, node: usize) -> String {
+        Self::text_of(&self.scenario, node, &self.announced[node])
+    }
+
+    /// The scenario.
+    pub fn scenario(&self) -> &Scenario {
+        &self.scenario
+    }
+
+    /// The AS of each prefix, by number.
+    pub fn owners(&self) -> &[usize] {
+        &self.owners
+    }
+
+    /// What a router's best paths do.
+    pub fn watch(&self, node: usize) -> &Watch {
+        &self.watches[node]
+    }
+
+    /// Starts all routers at once. `recorder` may give one for a router.
+    pub fn start(
+        &mut self,
+        mut recorder: impl FnMut(usize, &Network) -> Option<Arc<Recorder>>,
+    ) -> Result<(), SimError> {
+        for node in 0..self.scenario.graph.len() {
+            let tap = recorder(node, &self.network).map(|recorder| recorder as _);
+            let watch: Vec<Box<dyn thalweg_node::speaker::RouteReader>> =
+                vec![Box::new(self.watches[node].clone())];
+            self.network.start(node, self.configs[node].clone(), Start { tap, watch, ..Start::default() })?;
+        }
+        Ok(())
+    }
+
+    /// Lets the events happen, each at its time from now on. `at` hears of each before it happens.
+    pub fn play(&mut self, events: &[Event], mut at: impl FnMut(usize)) -> Result<(), SimError> {
+        let begun_us = self.network.now_us();
+        for (number, (after_us, change)) in events.iter().enumerate() {
+            at(number);
+            self.network.run_until_us(begun_us + after_us)?;
+            self.apply(*change)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a change happen now.
+    pub fn apply(&mut self, change: Change) -> Result<(), SimError> {
+        match change {
+            Change::Announce { node, prefix: number } => {
+                if number >= self.owners.len() {
+                    self.owners.resize(number + 1, node);
+                }
+                self.announced[node].insert(prefix(number));
+                self.reannounce(node)
+            }
+            Change::Withdraw { node, prefix: number } => {
+                self.announced[node].remove(&prefix(number));
+                self.reannounce(node)
+            }
+            Change::Link { a, b, state } => self.network.set_link_state(a, b, state),
+            Change::Reset { node, neighbor } => {
+                let request =
+                    BgpRequest::Reset { neighbor: address(neighbor).to_string(), text: String::new() };
+                self.network.command(node, &request)
+            }
+        }
+    }
+
+    /// A reload with the prefixes that the AS announces now.
+    fn reannounce(&mut self, node: usize) -> Result<(), SimError> {
+        let mut config = BgpConfig::clone(&self.configs[node]);
+        config.networks = self.announced[node].iter().copied().collect();
+        self.configs[node] = Arc::new(config);
+        self.network.reload(node, self.configs[node].clone()).map(drop)
+    }
+}
