@@ -7,6 +7,7 @@
 
 mod exchange;
 mod graph;
+mod internet;
 mod lifetime;
 mod next_hops;
 mod restart;

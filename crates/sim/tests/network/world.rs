@@ -78,7 +78,7 @@ impl World {
 
     /// Starts a router that knows this of its predecessor.
     pub(crate) fn start_with(&mut self, node: usize, restart: Option<Restart>) {
-        let start = Start { restart, tap: None };
+        let start = Start { restart, ..Start::default() };
         self.network.start(node, self.configs[node].clone(), start).expect("a speaker");
     }
 
