@@ -6,6 +6,7 @@
 //! names machine, commit, input and command, and the same numbers into `results.json`.
 //!
 //! - [`models`], [`stages`], [`lpm`], [`bgp::schedulings`]: in memory. [`bgp`], [`probe`]: programs as processes.
+//! - [`network`]: routers on virtual time, and the graph of the Internet.
 //! - [`forwarding`], [`nat`], [`qos`]: routers between two testers in network namespaces.
 //!
 //! Tables and reports take measured rows, so tests can use made-up numbers. A number never appears without its spread
@@ -19,6 +20,7 @@ pub mod lpm;
 mod markup;
 pub mod models;
 pub mod nat;
+pub mod network;
 pub mod plot;
 pub mod probe;
 pub mod qos;

@@ -1,4 +1,4 @@
-//! How fast a network converges, and what it takes: `cargo bench -p thalweg-sim -- [ROUTERS] [LINKS_EACH] [THREADS]`.
+//! How fast a network converges, and what it takes: `cargo bench -p thalweg-sim -- [ROUTERS] [LINKS_EACH] [THREADS] [GRAIN_US]`.
 //!
 //! Each router is an AS of its own with one prefix, linked to routers before it, those with many links first; everything is
 //! accepted and announced. Prints time and UPDATEs until quiet, the cost of one link's failure and of 20 s without
@@ -62,7 +62,9 @@ fn main() {
     let (routers, each, threads) = (number(0, 200), number(1, 3), number(2, 1));
     let mut random = Random::new(1);
     let links = preferential(&mut random, routers, each);
-    let mut network = Network::new(NetworkOptions { threads, ..Default::default() }).expect("a network");
+    let mut network =
+        Network::new(NetworkOptions { threads, grain_us: number(3, 1000) as u64, ..Default::default() })
+            .expect("a network");
     for node in 0..routers {
         network.add_router(address(node));
     }

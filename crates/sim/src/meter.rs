@@ -2,19 +2,39 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+/// The length of a step of series over time.
+pub const STEP_US: u64 = 10_000;
+
 const HEADER_BYTES: usize = 19;
 const UPDATE: u8 = 2;
 
 /// What a router sent.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Sent {
     pub(crate) updates: u64,
     pub(crate) bytes: u64,
     /// Of all bytes, with their times and connections.
     digest: u64,
+    /// UPDATEs by step, in order.
+    steps: Vec<(u64, u64)>,
 }
 
 impl Sent {
+    /// UPDATEs by step since this was asked last.
+    pub(crate) fn take_steps(&mut self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.steps)
+    }
+
+    fn count(&mut self, now_us: u64, updates: u64) {
+        self.updates += updates;
+        let step = now_us / STEP_US;
+        match self.steps.last_mut() {
+            Some((last, count)) if *last == step => *count += updates,
+            _ if updates > 0 => self.steps.push((step, updates)),
+            _ => {}
+        }
+    }
+
     pub(crate) fn digest(&mut self, now_us: u64, connection: (u32, u32), bytes: &[u8]) {
         let at = now_us.wrapping_mul(0x9e37_79b9_7f4a_7c15)
             ^ u64::from(connection.0) << 32
@@ -36,10 +56,10 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// Bytes were written; whether any of them belongs to an UPDATE.
-    pub(crate) fn sent(&mut self, bytes: &[u8], sent: &mut Sent) -> bool {
+    pub(crate) fn sent(&mut self, now_us: u64, bytes: &[u8], sent: &mut Sent) -> bool {
         sent.bytes += bytes.len() as u64;
         let (begun, touched) = self.sent.feed(bytes);
-        sent.updates += begun;
+        sent.count(now_us, begun);
         touched
     }
 
@@ -51,7 +71,7 @@ impl Meter {
 
 /// Where in a message a direction is.
 #[derive(Default)]
-struct Framing {
+pub(crate) struct Framing {
     /// Length and type, once they were seen.
     header: [u8; 3],
     /// Bytes of the header that were seen.
@@ -62,7 +82,7 @@ struct Framing {
 
 impl Framing {
     /// How many UPDATEs begin here, and whether any byte belongs to one.
-    fn feed(&mut self, mut bytes: &[u8]) -> (u64, bool) {
+    pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> (u64, bool) {
         let (mut begun, mut touched) = (0, false);
         while let [first, rest @ ..] = bytes {
             if self.seen < HEADER_BYTES {

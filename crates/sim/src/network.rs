@@ -45,6 +45,9 @@ pub struct NetworkOptions {
     /// Attribute sets are kept once for all routers, not by each for itself: less memory, and an idle router takes no looks
     /// after what it could give back.
     pub shares_attributes: bool,
+    /// What arrives at a router does so at multiples of this many microseconds: the router takes in together what a real one
+    /// would find in its sockets when it comes to read them.
+    pub grain_us: u64,
 }
 
 impl Default for NetworkOptions {
@@ -55,6 +58,7 @@ impl Default for NetworkOptions {
             interleaving: Interleaving::Fixed,
             threads: 1,
             shares_attributes: true,
+            grain_us: 1000,
         }
     }
 }
@@ -134,7 +138,7 @@ impl Network {
     /// A place for a router with this address; its number.
     pub fn add_router(&mut self, address: Ipv4Addr) -> usize {
         let number = self.places.len();
-        let site = Arc::new(Mutex::new(Site::new(number as u32, address)));
+        let site = Arc::new(Mutex::new(Site::new(number as u32, address, self.options.grain_us)));
         self.places.push(Arc::new(Place { site, router: Mutex::new(None) }));
         self.starts.push(0);
         self.next_us.push(u64::MAX);
@@ -408,9 +412,18 @@ impl Network {
     /// What was sent so far.
     pub fn traffic(&self) -> Traffic {
         self.places.iter().fold(Traffic::default(), |total, place| {
-            let sent = place.site.lock().sent;
+            let sent = &place.site.lock().sent;
             Traffic { updates: total.updates + sent.updates, bytes: total.bytes + sent.bytes }
         })
+    }
+
+    /// UPDATEs that were sent since this was asked last, by step of [`STEP_US`](crate::STEP_US).
+    pub fn take_update_steps(&mut self) -> BTreeMap<u64, u64> {
+        let mut steps = BTreeMap::new();
+        for (step, updates) in self.places.iter().flat_map(|place| place.site.lock().sent.take_steps()) {
+            *steps.entry(step).or_default() += updates;
+        }
+        steps
     }
 
     /// A number that follows from every byte that was sent, when and on which connection.

@@ -78,7 +78,11 @@ pub fn router(graph: &AsGraph, node: usize, networks: &[IpPrefix], policy: Polic
             write!(text, "[[bgp.neighbor]]\naddress = \"{}\"\nas = {}\n", address(other), graph.asn(other));
         if policy != Policy::Everything {
             let export = if neighbor.relation == Relation::Customer { "accept" } else { "own-and-customers" };
-            let _ = write!(text, "import = \"from-{relation}\"\nexport = \"{export}\"\n");
+            // Marks stay inside.
+            let _ = write!(
+                text,
+                "import = \"from-{relation}\"\nexport = \"{export}\"\nsend_communities = false\n"
+            );
         }
         if policy == Policy::Roles {
             let _ = writeln!(text, "role = \"{relation}\"");

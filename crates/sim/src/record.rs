@@ -1,6 +1,8 @@
 //! What a router hears and holds, as MRT files (RFC 6396): the UPDATEs of its sessions with their times, and its table.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -9,6 +11,7 @@ use thalweg_node::mrt::{DumpCounters, RibDump, write_session_state, write_sessio
 use thalweg_node::speaker::{SessionTap, Speaker};
 use thalweg_wire::mrt::Timestamp;
 
+use crate::meter::Framing;
 use crate::network::Clock;
 
 /// Virtual time begins here, in seconds since the epoch: 2020-01-01 00:00 UTC. Files of the same run have the same times.
@@ -25,12 +28,56 @@ struct State {
     buffer: Vec<u8>,
     /// The first that went wrong; nothing is written after it.
     error: Option<io::Error>,
+    heard: Heard,
+    last: Option<IpAddr>,
+    run: u64,
+}
+
+/// What a recorder heard.
+#[derive(Clone, Debug, Default)]
+pub struct Heard {
+    /// UPDATE messages.
+    pub updates: u64,
+    /// How many runs of UPDATEs from the same neighbor there were, by length.
+    pub runs: BTreeMap<u64, u64>,
+}
+
+impl State {
+    fn count(&mut self, neighbor: IpAddr, messages: &[u8]) {
+        let (updates, _) = Framing::default().feed(messages);
+        if updates == 0 {
+            return;
+        }
+        if self.last != Some(neighbor) {
+            self.end_run();
+            self.last = Some(neighbor);
+        }
+        self.run += updates;
+        self.heard.updates += updates;
+    }
+
+    fn end_run(&mut self) {
+        if self.run > 0 {
+            *self.heard.runs.entry(std::mem::take(&mut self.run)).or_default() += 1;
+        }
+        self.last = None;
+    }
 }
 
 impl Recorder {
     /// A recorder that writes records of a router's clock to `out`.
     pub fn new(clock: Clock, out: Box<dyn Write + Send>) -> Arc<Self> {
-        Arc::new(Self { clock, state: Mutex::new(State { out, buffer: Vec::new(), error: None }) })
+        Arc::new(Self {
+            clock,
+            state: Mutex::new(State {
+                out,
+                buffer: Vec::new(),
+                error: None,
+                heard: Heard::default(),
+                last: None,
+                run: 0,
+            }),
+        })
     }
 
     fn record(&self, encode: impl FnOnce(&mut Vec<u8>, Timestamp)) {
@@ -38,12 +85,19 @@ impl Recorder {
         let seconds = (EPOCH_S + now_us / 1_000_000) as u32;
         let time = Timestamp { seconds, microseconds: (now_us % 1_000_000) as u32 };
         let mut state = self.state.lock();
-        let State { out, buffer, error } = &mut *state;
+        let State { out, buffer, error, .. } = &mut *state;
         if error.is_none() {
             buffer.clear();
             encode(buffer, time);
             *error = out.write_all(buffer).err();
         }
+    }
+
+    /// What was heard so far.
+    pub fn heard(&self) -> Heard {
+        let mut state = self.state.lock();
+        state.end_run();
+        state.heard.clone()
     }
 
     /// Writes what is still held back; the first error since the beginning.
@@ -58,6 +112,7 @@ impl Recorder {
 
 impl SessionTap for Recorder {
     fn received(&self, session: &Arc<Negotiated>, messages: &[u8]) {
+        self.state.lock().count(session.remote_address, messages);
         self.record(|out, time| write_session_updates(out, time, session, messages));
     }
 

@@ -65,9 +65,9 @@ impl Simulation {
         let mut random = Random::of(scenario.seed, 0x6c69_6e6b);
         let (low, high) = scenario.latency_us;
         let mut configs = Vec::with_capacity(graph.len());
-        for node in 0..graph.len() {
+        for (node, networks) in announced.iter().enumerate() {
             network.add_router(address(node));
-            configs.push(Self::config(&scenario, node, &announced[node])?);
+            configs.push(Self::config(&scenario, node, networks)?);
         }
         for node in 0..graph.len() {
             for neighbor in graph.neighbors(node).filter(|neighbor| (neighbor.node as usize) > node) {

@@ -167,6 +167,8 @@ pub(crate) struct Site {
     backlog: VecDeque<ConnectionId>,
     connections: u32,
     order: u64,
+    /// Arrivals are at multiples of this.
+    grain_us: u64,
     arriving: BinaryHeap<Reverse<Parcel>>,
     /// What the router sent, for the network to deliver.
     pub(crate) leaving: Vec<Parcel>,
@@ -186,7 +188,7 @@ pub(crate) struct Ready {
 }
 
 impl Site {
-    pub(crate) fn new(number: u32, address: Ipv4Addr) -> Self {
+    pub(crate) fn new(number: u32, address: Ipv4Addr, grain_us: u64) -> Self {
         Self {
             number,
             address,
@@ -198,6 +200,7 @@ impl Site {
             backlog: VecDeque::new(),
             connections: 0,
             order: 0,
+            grain_us: grain_us.max(1),
             arriving: BinaryHeap::new(),
             leaving: Vec::new(),
             sent: Sent::default(),
@@ -353,6 +356,7 @@ impl Site {
 
     fn send_at(&mut self, at_us: u64, to: u32, connection: ConnectionId, what: What) {
         self.order += 1;
+        let at_us = at_us.next_multiple_of(self.grain_us);
         let parcel = Parcel { at_us, from: self.number, order: self.order, to, connection, what };
         if to == self.number { self.push(parcel) } else { self.leaving.push(parcel) }
     }
@@ -427,7 +431,7 @@ impl Site {
             let room = taken - bytes.len();
             bytes.extend_from_slice(&slice[..slice.len().min(room)]);
         }
-        if end.meter.sent(&bytes, &mut self.sent) {
+        if end.meter.sent(now_us, &bytes, &mut self.sent) {
             self.updated_us = now_us;
         }
         self.sent.digest(now_us, id, &bytes);

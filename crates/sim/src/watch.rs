@@ -9,10 +9,8 @@ use thalweg_bgp::peer::PeerTable;
 use thalweg_bgp::route::SharedChanges;
 use thalweg_node::speaker::RouteReader;
 
+use crate::meter::STEP_US;
 use crate::network::Clock;
-
-/// The length of a step of the series over time.
-pub const STEP_US: u64 = 10_000;
 
 /// One prefix at one router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@ mod lab;
 mod lab_probe;
 mod lpm;
 mod nat;
+mod network;
 mod probe;
 mod qos;
 mod show;
@@ -43,6 +44,7 @@ pub(crate) use lab::RouterArg;
 pub(crate) use lab_probe::LabProbeArgs;
 pub(crate) use lpm::LabLpmArgs;
 pub(crate) use nat::LabNatArgs;
+pub(crate) use network::{LabNetworkArgs, NetworkEngine};
 pub(crate) use probe::ProbeArgs;
 pub(crate) use qos::LabQosArgs;
 pub(crate) use show::{BgpArgs, BgpCommand, SessionEndArgs, ShowArgs, ShowBgp, ShowThing};
@@ -438,6 +440,8 @@ pub(crate) enum Experiment {
     Nat(Box<LabNatArgs>),
     /// Measure calls under overload of a shaped port, against the kernel's disciplines: needs root
     Qos(LabQosArgs),
+    /// Simulate networks of routers with real sessions, or find the routes of the whole Internet
+    Network(Box<LabNetworkArgs>),
     /// Measure the flow probe: ffProbe's table, many flows, floods, and other probes on the same file
     Probe(Box<LabProbeArgs>),
 }

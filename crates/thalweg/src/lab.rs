@@ -5,6 +5,7 @@ mod forwarding;
 mod lpm;
 mod models;
 mod nat;
+mod network;
 mod probe;
 mod qos;
 mod stages;
@@ -33,6 +34,7 @@ pub(crate) fn run(args: &LabArgs, format: Format) -> Result<(), Failure> {
         Experiment::Forwarding(args) => forwarding::run(args, format),
         Experiment::Stages(args) => stages::run(args, format),
         Experiment::Nat(args) => nat::run(args, format),
+        Experiment::Network(args) => network::run(args, format),
         Experiment::Qos(args) => qos::run(args, format),
         Experiment::Probe(args) => probe::run(args, format),
     }

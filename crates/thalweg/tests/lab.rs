@@ -377,3 +377,83 @@ fn live_experiments_with_the_kernel_and_ourselves() {
     assert!(ours.iter().all(|cell| cell["sojourn"]["p99_us"].as_f64().is_some()), "{ours:?}");
     assert!(cells.iter().all(|cell| cell["line_bits_per_second"]["median"].as_f64().is_some()), "{json}");
 }
+
+/// A simulated network: the same bytes for any number of threads, records that others can read.
+#[test]
+fn networks_of_routers() {
+    let run = |threads: &str| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let arguments =
+            ["lab", "network", "--ases", "60", "--load", "links", "--events", "5", "--collect", "8"];
+        let arguments = [&arguments[..], &["--threads", threads]].concat();
+        let json = results(&experiment(&arguments, folder.path()), folder.path());
+        (folder, json)
+    };
+    let (folder, json) = run("1");
+    let (_, other) = run("3");
+    assert_eq!(json["results"]["digest"], other["results"]["digest"], "any number of threads");
+    let phases = json["results"]["phases"].as_array().expect("phases");
+    assert_eq!(phases.len(), 2);
+    for phase in phases {
+        assert!(phase["is_quiet"] == true && phase["sessions_down"] == 0, "{phase}");
+        assert!(phase["updates"].as_u64().is_some_and(|updates| updates > 50), "{phase}");
+        let reached = phase["reached_over_time"].as_array().and_then(|points| points.last()).expect("points");
+        assert_eq!(reached[1], 1.0, "every AS reaches every prefix in the end");
+    }
+    let collected = &json["results"]["collected"][0];
+    let file = |name: &str| {
+        let name = format!("AS{}-{name}", collected["asn"]);
+        report(folder.path()).join(name).to_str().expect("a path").to_owned()
+    };
+    let mrt = |file: &str| String::from_utf8(support::thalweg(&["mrt", file]).stdout).expect("text");
+    let table = mrt(&file("rib.mrt"));
+    assert_eq!(table.lines().count() as u64, collected["routes"].as_u64().expect("a number"), "{table}");
+    assert_eq!(collected["prefixes"], 60);
+    let updates = mrt(&file("updates.mrt"));
+    assert!(updates.lines().all(|line| line.starts_with("BGP4MP_ET|15778368")), "{updates}");
+    for name in ["updates.mrt", "rib.mrt"] {
+        match Command::new("bgpdump").args(["-m", &file(name)]).output() {
+            Ok(output) => {
+                assert!(output.stdout == mrt(&file(name)).as_bytes(), "bgpdump reads {name} in another way")
+            }
+            Err(_) => println!("SKIPPED: bgpdump is not installed: nobody else reads {name}"),
+        }
+    }
+    let check = support::thalweg(&["check", &file("router.toml")]);
+    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
+}
+
+/// The second engine on a file of relationships, and what is wrong with files and questions.
+#[test]
+fn routes_in_a_graph() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let graph = folder.path().join("as-rel.txt");
+    let file = graph.to_str().expect("a path");
+    // 1 and 2 are peers; 3 and 4 buy from 1 and 2; 5 buys from both 3 and 4, 6 from 4.
+    std::fs::write(&graph, "# made\n1|2|0|bgp\n1|3|-1|bgp\n2|4|-1|bgp\n3|5|-1|bgp\n4|5|-1|bgp\n4|6|-1|mlp\n")
+        .expect("writing");
+    let ask = |more: &[&str]| {
+        let arguments = [&["lab", "network", "--engine", "fixpoint", "--caida", file], more].concat();
+        experiment(&arguments, folder.path())
+    };
+    let json = results(&ask(&["--origin", "6"]), folder.path());
+    assert_eq!(json["results"]["found"]["classes"], serde_json::json!([1, 2, 1, 2, 0]));
+    // 5 leaks what it has from 4 to 3, which likes customers best; so does 1.
+    let json = results(&ask(&["--origin", "6", "--leak", "5"]), folder.path());
+    assert_eq!(json["results"]["found"]["leaked"], 2);
+    let json = results(&ask(&["--origin", "6", "--leak", "5", "--aspa", "1"]), folder.path());
+    assert_eq!(json["results"]["found"]["leaked"], 0);
+    let json = results(&ask(&["--hijack", "6,3"]), folder.path());
+    assert_eq!(json["results"]["found"]["hijacked"], 3, "3 itself, 1 and 5: {json}");
+    let error = |output: Output| (output.status.code(), String::from_utf8(output.stderr).expect("text"));
+    let (code, text) = error(ask(&["--origin", "7"]));
+    assert_eq!(
+        (code, text.as_str()),
+        (Some(1), "error: AS 7 is not in the graph: it has 6 ASes, among them 1, 2, 3\n")
+    );
+    let (code, text) = error(ask(&["--load", "flaps"]));
+    assert!(code == Some(2) && text.contains("--load goes with --engine sessions"), "{text}");
+    std::fs::write(&graph, "1|2|-1\n2|3|-1\n3|1|-1\n").expect("writing");
+    let (code, text) = error(ask(&[]));
+    assert!(code == Some(1) && text.contains("each of these is a customer of the next"), "{text}");
+}

@@ -43,7 +43,8 @@ impl World {
         limits: ExportLimits,
     ) -> Self {
         let interleaving = Interleaving::Random;
-        let options = NetworkOptions { seed, limits, interleaving, threads: 1, shares_attributes: false };
+        let options =
+            NetworkOptions { seed, limits, interleaving, shares_attributes: false, ..Default::default() };
         Self::with_options(options, configs, links)
     }
 

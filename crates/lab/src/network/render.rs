@@ -1,0 +1,272 @@
+//! Networks as tables, charts and reports.
+
+use thalweg_text::units::{Unit, bytes, count, share};
+use thalweg_text::{Align, Table};
+
+use super::{GraphFacts, fixpoint, sessions};
+use crate::plot::{Axis, LineChart, Point, Scale, Series, SeriesKind};
+use crate::report::{Origin, Report};
+
+/// The phases of a simulation.
+pub fn phases(outcome: &sessions::Outcome) -> Table {
+    let mut table = Table::new(
+        format!(
+            "{}: {} links, {} prefixes, {}",
+            outcome.graph.source,
+            count(outcome.graph.links as u64),
+            count(outcome.prefixes as u64),
+            outcome.policy
+        ),
+        [
+            ("phase", Align::Left),
+            ("events", Align::Right),
+            ("UPDATEs", Align::Right),
+            ("until quiet, s", Align::Right),
+            ("converged: 50 %", Align::Right),
+            ("99 %", Align::Right),
+            ("all", Align::Right),
+            ("paths tried", Align::Right),
+            ("CPU s", Align::Right),
+            ("UPDATEs/CPU s", Align::Right),
+        ],
+    );
+    for phase in &outcome.phases {
+        let [half, _, most, all] = phase.converged_s;
+        let quiet = if phase.is_quiet { "" } else { " (not quiet)" };
+        table.push([
+            phase.name.clone(),
+            count(phase.events as u64),
+            count(phase.updates),
+            format!("{:.2}{quiet}", phase.virtual_s),
+            format!("{half:.3} s"),
+            format!("{most:.3} s"),
+            format!("{all:.3} s"),
+            format!("{:.2}", mean_changes(phase)),
+            format!("{:.2}", phase.cpu_s),
+            count((phase.updates as f64 / phase.cpu_s.max(1e-9)) as u64),
+        ]);
+    }
+    table
+}
+
+fn mean_changes(phase: &sessions::Phase) -> f64 {
+    let sum: u64 = phase.changes.iter().map(|(changes, routes)| u64::from(*changes) * routes).sum();
+    sum as f64 / phase.changed.max(1) as f64
+}
+
+/// Who was recorded.
+pub fn collected(outcome: &sessions::Outcome) -> Table {
+    let mut table = Table::new(
+        "Recorded: the UPDATEs that these ASes received, and their tables",
+        [
+            ("AS", Align::Right),
+            ("neighbors", Align::Right),
+            ("UPDATEs", Align::Right),
+            ("mean run of one neighbor", Align::Right),
+            ("prefixes", Align::Right),
+            ("routes", Align::Right),
+            ("files", Align::Left),
+        ],
+    );
+    for each in &outcome.collected {
+        let runs: u64 = each.runs.iter().map(|(_, runs)| runs).sum();
+        table.push([
+            each.asn.to_string(),
+            each.neighbors.to_string(),
+            count(each.updates),
+            format!("{:.2}", each.updates as f64 / runs.max(1) as f64),
+            count(each.prefixes),
+            count(each.routes),
+            format!("AS{0}-updates.mrt, AS{0}-rib.mrt, AS{0}-router.toml", each.asn),
+        ]);
+    }
+    table
+}
+
+fn lines(title: &str, x: Axis, y: Axis, series: Vec<(String, Vec<(f64, f64)>)>) -> String {
+    let series = series.into_iter().enumerate().map(|(number, (name, points))| Series {
+        name,
+        kind: SeriesKind::Measured(number),
+        points: points.into_iter().map(|(x, y)| Point { x, y, range: None }).collect(),
+    });
+    LineChart { title: title.to_owned(), x, y, series: series.collect() }.svg()
+}
+
+fn of_phases(
+    outcome: &sessions::Outcome,
+    points: impl Fn(&sessions::Phase) -> Vec<(f64, f64)>,
+) -> Vec<(String, Vec<(f64, f64)>)> {
+    outcome.phases.iter().map(|phase| (phase.name.clone(), points(phase))).collect()
+}
+
+fn degrees(graph: &GraphFacts) -> String {
+    let mut left = graph.ases;
+    let mut points = Vec::new();
+    for (degree, ases) in &graph.degrees {
+        points.push((*degree as f64, left as f64 / graph.ases as f64));
+        left -= ases;
+    }
+    lines(
+        "ASes by number of neighbors",
+        Axis::new("neighbors, at least", Unit::Count, Scale::Log),
+        Axis::new("share of ASes", Unit::Plain, Scale::Log),
+        vec![("ASes".to_owned(), points)],
+    )
+}
+
+/// In a sentence or two.
+pub fn lead(outcome: &sessions::Outcome) -> String {
+    let Some(cold) = outcome.phases.first() else { return String::new() };
+    let state = if outcome.phases.iter().all(|phase| phase.is_quiet) {
+        "came to rest"
+    } else {
+        "did NOT come to rest"
+    };
+    format!(
+        "{} routers with real sessions {state}: from a cold start after {} UPDATEs and {:.2} s of virtual time, in {:.1} s \
+         of processor time with {} of memory at most. Digest {}.",
+        count(outcome.graph.ases as u64),
+        count(cold.updates),
+        cold.virtual_s,
+        cold.cpu_s,
+        bytes(outcome.memory_bytes),
+        outcome.digest
+    )
+}
+
+/// The report of a simulation.
+pub fn sessions(outcome: &sessions::Outcome, origin: Origin) -> Report {
+    let mut report = Report::new("A network of routers", lead(outcome), origin);
+    report.table(phases(outcome));
+    if !outcome.collected.is_empty() {
+        report.table(collected(outcome));
+    }
+    let seconds = |label: &str| Axis::new(label, Unit::Plain, Scale::Linear);
+    report.plot(
+        lines(
+            "Convergence",
+            seconds("seconds after the event before"),
+            seconds("share of best paths that changed"),
+            of_phases(outcome, |phase| phase.convergence.clone()),
+        ),
+        "For each prefix at each router: from the last event to the last change of the best path.",
+    );
+    report.plot(
+        lines(
+            "Paths tried before the last one",
+            Axis::new("changes of the best path", Unit::Count, Scale::Log),
+            Axis::new("prefixes at routers", Unit::Count, Scale::Log),
+            of_phases(outcome, |phase| {
+                phase.changes.iter().map(|(changes, routes)| (f64::from(*changes), *routes as f64)).collect()
+            }),
+        ),
+        "How often a best path changed: BGP explores paths before it finds the one that stays.",
+    );
+    for phase in &outcome.phases {
+        report.heading(format!("Over time: {}", phase.name));
+        report.plot(
+            lines(
+                "UPDATEs over time",
+                seconds("seconds of virtual time"),
+                Axis::new("UPDATEs a second, all routers", Unit::Count, Scale::Linear),
+                vec![(phase.name.clone(), phase.updates_over_time.clone())],
+            ),
+            "Steps of 10 ms; where several share a point, the busiest.",
+        );
+        report.plot(
+            lines(
+                "Reachability over time",
+                seconds("seconds of virtual time"),
+                seconds("share of prefixes at routers with a best path"),
+                vec![(phase.name.clone(), phase.reached_over_time.clone())],
+            ),
+            "A dip is a black hole: a router without any path to a prefix that it had.",
+        );
+    }
+    report.heading("The graph");
+    report.plot(degrees(&outcome.graph), "The share of ASes that have at least so many neighbors.");
+    let runs = outcome.collected.iter().map(|each| {
+        let points = each.runs.iter().map(|(length, runs)| (*length as f64, *runs as f64)).collect();
+        (format!("AS {}", each.asn), points)
+    });
+    let runs: Vec<_> = runs.collect();
+    if !runs.is_empty() {
+        report.plot(
+            lines(
+                "Runs of UPDATEs from one neighbor",
+                Axis::new("UPDATEs in a row", Unit::Count, Scale::Log),
+                Axis::new("runs", Unit::Count, Scale::Log),
+                runs,
+            ),
+            "Short runs are a good mix of neighbors: what a daemon with a thread for each can spread.",
+        );
+    }
+    report.notes([
+        "Every AS is one router that runs the daemon's own session, policy, table and export code and encodes every \
+         UPDATE. Virtual time is made of latencies between 2 and 50 ms; computing takes none.",
+        "The digest follows from every byte with its time: the same command gives the same one, with any number of threads.",
+    ]);
+    report
+}
+
+/// What the second engine found.
+pub fn found(outcome: &fixpoint::Outcome) -> Table {
+    let found = &outcome.found;
+    let all: u64 = found.classes.iter().sum();
+    let mut table = Table::new(
+        format!("{}: {}", outcome.graph.source, outcome.question),
+        [("routes", Align::Left), ("ASes", Align::Right), ("share", Align::Right)],
+    );
+    let names = ["own", "from customers", "from peers", "from providers", "none"];
+    for (name, ases) in names.into_iter().zip(found.classes) {
+        table.push([name.to_owned(), count(ases), share(ases, all)]);
+    }
+    if found.hijacked > 0 || outcome.question.contains("too") {
+        table.push(["end at the hijacker".to_owned(), count(found.hijacked), share(found.hijacked, all)]);
+    }
+    if found.leaked > 0 || outcome.question.contains("leaked") {
+        table.push(["go by the leak".to_owned(), count(found.leaked), share(found.leaked, all)]);
+    }
+    table
+}
+
+/// In a sentence or two.
+pub fn fixpoint_lead(outcome: &fixpoint::Outcome) -> String {
+    let each_ms = outcome.engine_s * 1e3 * outcome.threads as f64 / outcome.announcements.max(1) as f64;
+    format!(
+        "{} ASes, {} links: {} prefixes in {:.2} s with {} threads ({each_ms:.2} ms each on one core); the mean path has {:.2} \
+         ASes after the first. The graph took {:.2} s.",
+        count(outcome.graph.ases as u64),
+        count(outcome.graph.links as u64),
+        count(outcome.announcements as u64),
+        outcome.engine_s,
+        outcome.threads,
+        outcome.found.mean_length(),
+        outcome.graph_s
+    )
+}
+
+/// The report of the second engine.
+pub fn fixpoint(outcome: &fixpoint::Outcome, origin: Origin) -> Report {
+    let mut report = Report::new("Routes in a graph of the Internet", fixpoint_lead(outcome), origin);
+    report.table(found(outcome));
+    let total = outcome.found.reached().max(1) as f64;
+    let lengths = outcome.found.lengths.iter().enumerate();
+    let points = lengths.map(|(length, routes)| (length as f64, *routes as f64 / total)).collect();
+    report.plot(
+        lines(
+            "Length of paths",
+            Axis::new("ASes after the first", Unit::Plain, Scale::Linear),
+            Axis::new("share of routes", Unit::Plain, Scale::Linear),
+            vec![("routes".to_owned(), points)],
+        ),
+        "How long the paths are that ASes end up with.",
+    );
+    report.plot(degrees(&outcome.graph), "The share of ASes that have at least so many neighbors.");
+    report.notes([
+        "Every AS prefers customers' routes to peers' and these to providers', then the shortest path, then the neighbor \
+         with the lowest AS number; it announces its own and its customers' routes to all, others to customers only.",
+        "A leaker keeps the route it had. ASes that validate were drawn from the seed.",
+    ]);
+    report
+}

@@ -1,0 +1,358 @@
+//! A network of routers with real sessions: a cold start, a load, and what was heard.
+//!
+//! Convergence of a prefix at a router is the time from the last event before its best path changed last. The counts of
+//! UPDATEs are of all routers, as they are sent; virtual time comes from latencies alone, not from how long the
+//! machine takes.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::Serialize;
+use thalweg_node::ProcessFacts;
+use thalweg_sim::churn::{Load, events};
+use thalweg_sim::policy::{Policy, Timers};
+use thalweg_sim::prefixes::PrefixPlan;
+use thalweg_sim::topology::AsGraph;
+use thalweg_sim::{NetworkOptions, Recorder, STEP_US, Scenario, Simulation, dump_table};
+
+use super::{GraphFacts, GraphSource, NetworkError, node, write_relationships};
+use crate::cpu_time::process_cpu_s;
+
+/// No UPDATE for so long is quiet, beyond the interval between advertisements.
+const QUIET_US: u64 = 5_000_000;
+/// A network that is not quiet after so long never will be.
+const LIMIT_US: u64 = 4 * 3_600_000_000;
+
+/// Whom to record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collect {
+    /// An AS that has about so many neighbors.
+    Neighbors(usize),
+    /// This AS.
+    As(u32),
+}
+
+/// What to simulate.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The graph.
+    pub graph: GraphSource,
+    /// What routers do with routes.
+    pub policy: Policy,
+    /// The least time between advertisements, in seconds.
+    pub mrai_s: u32,
+    /// Prefixes of each AS.
+    pub prefixes: PrefixPlan,
+    /// What happens after the cold start, and how often.
+    pub load: Option<(Load, usize)>,
+    /// Whom to record.
+    pub collect: Vec<Collect>,
+    /// Threads that run routers.
+    pub threads: usize,
+    /// Decides what is left to chance.
+    pub seed: u64,
+}
+
+/// A cold start or a load.
+#[derive(Clone, Debug, Serialize)]
+pub struct Phase {
+    /// What it is.
+    pub name: String,
+    /// Events.
+    pub events: usize,
+    /// Whether the network was quiet in the end.
+    pub is_quiet: bool,
+    /// Sessions that could be up in the end and are not.
+    pub sessions_down: usize,
+    /// Virtual time from the beginning to the last UPDATE, in seconds.
+    pub virtual_s: f64,
+    /// UPDATEs sent.
+    pub updates: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Processor time, in seconds.
+    pub cpu_s: f64,
+    /// Time it took, in seconds.
+    pub wall_s: f64,
+    /// Best paths that changed at least once, of all prefixes at all routers.
+    pub changed: u64,
+    /// Convergence at shares of them: median, nine tenths, 99 hundredths, all; in seconds.
+    pub converged_s: [f64; 4],
+    /// The same as a curve: seconds, share.
+    pub convergence: Vec<(f64, f64)>,
+    /// How many of them changed so often.
+    pub changes: Vec<(u32, u64)>,
+    /// UPDATEs by time: seconds since the beginning, UPDATEs a second.
+    pub updates_over_time: Vec<(f64, f64)>,
+    /// Share of prefixes at routers that had a best path, by time.
+    pub reached_over_time: Vec<(f64, f64)>,
+}
+
+/// What an AS heard.
+#[derive(Clone, Debug, Serialize)]
+pub struct Collected {
+    /// Its number.
+    pub asn: u32,
+    /// How many neighbors it has.
+    pub neighbors: usize,
+    /// UPDATEs that it received.
+    pub updates: u64,
+    /// How many runs of UPDATEs from one neighbor there were, by length.
+    pub runs: Vec<(u64, u64)>,
+    /// Prefixes and routes of its table in the end.
+    pub prefixes: u64,
+    /// Routes.
+    pub routes: u64,
+}
+
+/// Everything that was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// The graph.
+    pub graph: GraphFacts,
+    /// What routers do with routes, in a word.
+    pub policy: String,
+    /// Prefixes in the beginning.
+    pub prefixes: usize,
+    /// Threads.
+    pub threads: usize,
+    /// The cold start, and the load if there was one.
+    pub phases: Vec<Phase>,
+    /// Who was recorded.
+    pub collected: Vec<Collected>,
+    /// The most memory the process had.
+    pub memory_bytes: u64,
+    /// Of every byte with its time: the same for the same seed.
+    pub digest: String,
+}
+
+/// Runs the network and writes its records into `folder`. `progress` hears what is going on.
+pub fn run(
+    options: &Options,
+    folder: &Path,
+    progress: &(dyn Fn(&str) + Sync),
+) -> Result<Outcome, NetworkError> {
+    std::fs::create_dir_all(folder)
+        .map_err(|source| NetworkError::File { path: folder.to_path_buf(), source })?;
+    progress("making the graph");
+    let graph = options.graph.graph(options.seed)?;
+    let facts = GraphFacts::of(&graph, &options.graph);
+    write_relationships(&graph, &folder.join("relationships.txt"))?;
+    let chosen = choose(&graph, &options.collect)?;
+    let scenario = Scenario {
+        graph: graph.clone(),
+        policy: options.policy,
+        timers: Timers { mrai_s: options.mrai_s, ..Timers::default() },
+        prefixes: options.prefixes,
+        latency_us: (2_000, 50_000),
+        seed: options.seed,
+    };
+    progress("starting routers");
+    let mut simulation =
+        Simulation::new(scenario, NetworkOptions { threads: options.threads, ..NetworkOptions::default() })?;
+    let mut recorders: BTreeMap<usize, Arc<Recorder>> = BTreeMap::new();
+    for &node in &chosen {
+        let path = folder.join(format!("AS{}-updates.mrt", graph.asn(node)));
+        let file = File::create(&path).map_err(|source| NetworkError::File { path, source })?;
+        recorders.insert(node, Recorder::new(simulation.network.clock(node), Box::new(BufWriter::new(file))));
+    }
+    let prefixes = simulation.owners().len();
+    let mut tracker = Tracker { total: (prefixes * graph.len()) as f64, reached: 0 };
+    let quiet_us = QUIET_US + 1_000_000 * u64::from(options.mrai_s);
+    let cold = tracker.phase("cold start", &mut simulation, &[0], quiet_us, progress, |simulation| {
+        Ok(simulation.start(|node, _| recorders.get(&node).cloned())?)
+    })?;
+    let mut phases = vec![cold];
+    if let Some((load, count)) = options.load {
+        let script = events(load, count, &graph, simulation.owners(), options.seed);
+        let times: Vec<u64> = script.iter().map(|event| event.0).collect();
+        phases.push(tracker.phase(
+            load.name(),
+            &mut simulation,
+            &times,
+            quiet_us,
+            progress,
+            |simulation| {
+                let of = script.len();
+                Ok(simulation.play(&script, |number| progress(&format!("event {number} of {of}")))?)
+            },
+        )?);
+    }
+    let mut collected = Vec::new();
+    for (node, recorder) in &recorders {
+        collected.push(finish(&simulation, *node, recorder, folder)?);
+    }
+    Ok(Outcome {
+        graph: facts,
+        policy: format!("{:?}", options.policy).to_lowercase(),
+        prefixes,
+        threads: options.threads,
+        phases,
+        collected,
+        memory_bytes: ProcessFacts::read().resident_peak,
+        digest: format!("{:032x}", simulation.network.digest()),
+    })
+}
+
+/// The nodes to record.
+fn choose(graph: &AsGraph, collect: &[Collect]) -> Result<Vec<usize>, NetworkError> {
+    let choose = |collect: &Collect| match *collect {
+        Collect::As(asn) => node(graph, asn),
+        Collect::Neighbors(wanted) => {
+            Ok((0..graph.len()).min_by_key(|node| graph.degree(*node).abs_diff(wanted)).unwrap_or_default())
+        }
+    };
+    collect.iter().map(choose).collect()
+}
+
+/// Ends a recording: its table, its configuration.
+fn finish(
+    simulation: &Simulation,
+    node: usize,
+    recorder: &Recorder,
+    folder: &Path,
+) -> Result<Collected, NetworkError> {
+    let graph = &simulation.scenario().graph;
+    let asn = graph.asn(node);
+    let at = |name: &str| folder.join(format!("AS{asn}-{name}"));
+    let failed = |path, source| NetworkError::File { path, source };
+    recorder.finish().map_err(|error| failed(at("updates.mrt"), error))?;
+    let table = at("rib.mrt");
+    let counters = File::create(&table).and_then(|file| {
+        let mut out = BufWriter::new(file);
+        let speaker = simulation.network.speaker(node).map_err(std::io::Error::other)?;
+        let counters = dump_table(&speaker, simulation.network.now_us(), &mut out)?;
+        out.into_inner()?;
+        Ok(counters)
+    });
+    let counters = counters.map_err(|error| failed(table, error))?;
+    let written = std::fs::write(at("router.toml"), simulation.config_text(node));
+    written.map_err(|error| failed(at("router.toml"), error))?;
+    let heard = recorder.heard();
+    Ok(Collected {
+        asn,
+        neighbors: graph.degree(node),
+        updates: heard.updates,
+        runs: heard.runs.into_iter().collect(),
+        prefixes: counters.prefixes,
+        routes: counters.routes,
+    })
+}
+
+/// What goes on from phase to phase.
+struct Tracker {
+    /// Prefixes at routers.
+    total: f64,
+    /// Of these, those with a best path.
+    reached: i64,
+}
+
+impl Tracker {
+    /// Lets something happen, waits until the network is quiet, and says what it did. `events_us` are times after the
+    /// beginning.
+    fn phase(
+        &mut self,
+        name: &str,
+        simulation: &mut Simulation,
+        events_us: &[u64],
+        quiet_us: u64,
+        progress: &(dyn Fn(&str) + Sync),
+        body: impl FnOnce(&mut Simulation) -> Result<(), NetworkError>,
+    ) -> Result<Phase, NetworkError> {
+        let begun_us = simulation.network.now_us();
+        let before = simulation.network.traffic();
+        let (cpu_s, wall) = (process_cpu_s(), Instant::now());
+        body(simulation)?;
+        progress(&format!("{name}: until it is quiet"));
+        let quiet = simulation.network.run_until_quiet(quiet_us, LIMIT_US)?;
+        let (cpu_s, wall_s) = (process_cpu_s() - cpu_s, wall.elapsed().as_secs_f64());
+        let after = simulation.network.traffic();
+        let mut seen = Seen::default();
+        for node in 0..simulation.network.len() {
+            seen.take(&simulation.watch(node).take(), events_us, begun_us);
+        }
+        let updates = simulation.network.take_update_steps();
+        let seconds = |step: u64| (step * STEP_US).saturating_sub(begun_us) as f64 / 1e6;
+        let per_second = 1e6 / STEP_US as f64;
+        let by_time: Vec<(f64, f64)> =
+            updates.into_iter().map(|(step, updates)| (seconds(step), updates as f64 * per_second)).collect();
+        let mut reached_over_time = vec![(0.0, self.reached as f64 / self.total)];
+        for (step, delta) in &seen.reached {
+            self.reached += delta;
+            reached_over_time.push((seconds(*step), self.reached as f64 / self.total));
+        }
+        let convergence = seen.curve();
+        Ok(Phase {
+            name: name.to_owned(),
+            events: events_us.len(),
+            is_quiet: quiet.is_quiet,
+            sessions_down: quiet.sessions_down,
+            virtual_s: quiet.last_update_us.saturating_sub(begun_us) as f64 / 1e6,
+            updates: after.updates - before.updates,
+            bytes: after.bytes - before.bytes,
+            cpu_s,
+            wall_s,
+            changed: seen.times_us.len() as u64,
+            converged_s: [0.5, 0.9, 0.99, 1.0].map(|share| seen.at(share)),
+            convergence,
+            changes: seen.changes.into_iter().collect(),
+            updates_over_time: thinned(by_time, f64::max),
+            reached_over_time: thinned(reached_over_time, f64::min),
+        })
+    }
+}
+
+/// What all routers' best paths did.
+#[derive(Default)]
+struct Seen {
+    /// How long each prefix at each router took.
+    times_us: Vec<u64>,
+    changes: BTreeMap<u32, u64>,
+    reached: BTreeMap<u64, i64>,
+}
+
+impl Seen {
+    fn take(&mut self, watched: &thalweg_sim::watch::Watched, events_us: &[u64], begun_us: u64) {
+        for each in watched.prefixes.values() {
+            let at_us = each.last_us.saturating_sub(begun_us);
+            let event = events_us.partition_point(|event_us| *event_us <= at_us);
+            let since_us = event.checked_sub(1).and_then(|event| events_us.get(event)).copied().unwrap_or(0);
+            self.times_us.push(at_us - since_us);
+            *self.changes.entry(each.changes).or_default() += 1;
+        }
+        for (step, delta) in &watched.reached {
+            *self.reached.entry(*step).or_default() += delta;
+        }
+    }
+
+    /// The time at a share of all, in seconds.
+    fn at(&mut self, share: f64) -> f64 {
+        if self.times_us.is_empty() {
+            return 0.0;
+        }
+        let at = ((self.times_us.len() - 1) as f64 * share) as usize;
+        *self.times_us.select_nth_unstable(at).1 as f64 / 1e6
+    }
+
+    fn curve(&mut self) -> Vec<(f64, f64)> {
+        if self.times_us.is_empty() {
+            return Vec::new();
+        }
+        (0..=100).map(|percent| f64::from(percent) / 100.0).map(|share| (self.at(share), share)).collect()
+    }
+}
+
+/// At most so many points: the others' extreme value is kept.
+fn thinned(points: Vec<(f64, f64)>, extreme: fn(f64, f64) -> f64) -> Vec<(f64, f64)> {
+    const POINTS_MAX: usize = 240;
+    let each = points.len().div_ceil(POINTS_MAX).max(1);
+    let thin = |part: &[(f64, f64)]| {
+        let value = part.iter().map(|point| point.1).reduce(extreme).unwrap_or(0.0);
+        (part[0].0, value)
+    };
+    points.chunks(each).map(thin).collect()
+}
