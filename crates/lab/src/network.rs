@@ -4,18 +4,20 @@
 //! ASes hear. [`fixpoint`] asks the graph of the whole Internet where routes end up. Both take the graph from a file of
 //! relationships or make one.
 
+pub mod answers;
 pub mod fixpoint;
 pub mod render;
 pub mod sessions;
 
-use std::fs::File;
-use std::io::{self, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::time::Instant;
 
 use serde::Serialize;
 use thalweg_sim::SimError;
 use thalweg_sim::topology::{
-    AsGraph, GraphError, ReadError, Relation, internet, preferential, read_as_relationships,
+    AsGraph, GraphError, Growth, Relation, TopologyError, grown, internet, read_brite, read_caida,
 };
 
 /// Why an experiment with a network came to nothing.
@@ -29,15 +31,10 @@ pub enum NetworkError {
         /// Why.
         source: io::Error,
     },
-    /// A file of relationships.
-    #[error("{path}: {source}", path = path.display())]
-    Relationships {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: ReadError,
-    },
-    /// A graph cannot be made.
+    /// A file of a graph.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// A graph that makes no sense.
     #[error("the graph: {0}")]
     Graph(#[from] GraphError),
     /// The simulation.
@@ -56,39 +53,51 @@ pub enum NetworkError {
 }
 
 /// Where the graph comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum GraphSource {
     /// Made like the Internet.
     Internet(usize),
-    /// Grown by preference, with so many links for each new AS.
-    Preferential(usize, usize),
-    /// Read from a file of relationships.
-    Relationships(PathBuf),
+    /// Grown.
+    Grown(usize, Growth),
+    /// CAIDA's AS relationships.
+    Caida(PathBuf),
+    /// A file of BRITE.
+    Brite(PathBuf),
 }
 
 impl GraphSource {
-    /// The graph.
-    pub fn graph(&self, seed: u64) -> Result<AsGraph, NetworkError> {
-        match self {
-            Self::Internet(ases) => Ok(internet(*ases, seed)?),
-            Self::Preferential(ases, links) => Ok(preferential(*ases, *links, seed)?),
-            Self::Relationships(path) => {
-                let file =
-                    File::open(path).map_err(|source| NetworkError::File { path: path.clone(), source })?;
-                let (_, input) = thalweg_ports::decompressed(file)
-                    .map_err(|source| NetworkError::File { path: path.clone(), source })?;
-                read_as_relationships(BufReader::new(input))
-                    .map_err(|source| NetworkError::Relationships { path: path.clone(), source })
+    /// The graph, and what it is like.
+    pub fn graph(&self, seed: u64) -> Result<(AsGraph, GraphFacts), NetworkError> {
+        let begun = Instant::now();
+        let mut siblings = 0;
+        let graph = match self {
+            Self::Internet(ases) => internet(*ases, seed)?,
+            Self::Grown(ases, growth) => grown(*growth, *ases, seed)?,
+            Self::Caida(path) => {
+                let file = read_caida(path)?;
+                siblings = file.siblings;
+                file.graph
             }
-        }
+            Self::Brite(path) => read_brite(path)?,
+        };
+        let facts = GraphFacts::of(&graph, self.describe(), siblings, begun.elapsed().as_secs_f64());
+        Ok((graph, facts))
     }
 
     /// In words.
-    pub fn describe(&self) -> String {
+    fn describe(&self) -> String {
         match self {
-            Self::Internet(ases) => format!("{ases} ASes, made like the Internet (Elmokashfi et al.)"),
-            Self::Preferential(ases, links) => format!("{ases} ASes, each linked to {links} before it"),
-            Self::Relationships(path) => format!("AS relationships of {}", path.display()),
+            Self::Internet(ases) => format!("{ases} ASes like the Internet"),
+            Self::Grown(ases, Growth::Preferential { links }) => {
+                format!("{ases} ASes, {links} links each to those with many")
+            }
+            Self::Grown(ases, Growth::Waxman { links, .. }) => {
+                format!("{ases} ASes, {links} links each to those nearby")
+            }
+            Self::Grown(ases, Growth::Glp { links, .. }) => {
+                format!("{ases} ASes, {links} links at a time (GLP)")
+            }
+            Self::Caida(path) | Self::Brite(path) => path.display().to_string(),
         }
     }
 }
@@ -98,32 +107,38 @@ impl GraphSource {
 pub struct GraphFacts {
     /// Where it comes from.
     pub source: String,
-    /// How many ASes there are.
+    /// ASes.
     pub ases: usize,
-    /// How many links between them.
+    /// Links.
     pub links: usize,
-    /// Of these, between peers.
-    pub peer_links: usize,
+    /// Links that are peerings; the rest is transit.
+    pub peerings: usize,
+    /// Links between siblings, counted as peerings.
+    pub siblings: usize,
     /// Neighbors of an AS on average.
     pub mean_degree: f64,
     /// ASes by their number of neighbors.
     pub degrees: Vec<(usize, usize)>,
+    /// Seconds to read or make it.
+    pub load_s: f64,
 }
 
 impl GraphFacts {
-    fn of(graph: &AsGraph, source: &GraphSource) -> Self {
-        let mut degrees = std::collections::BTreeMap::new();
+    fn of(graph: &AsGraph, source: String, siblings: usize, load_s: f64) -> Self {
+        let mut degrees = BTreeMap::new();
         for node in 0..graph.len() {
             *degrees.entry(graph.degree(node)).or_default() += 1;
         }
-        let peers: usize = (0..graph.len()).map(|node| graph.those(node, Relation::Peer).len()).sum();
+        let peers: usize = (0..graph.len()).map(|node| graph.neighbors(node, Relation::Peer).len()).sum();
         Self {
-            source: source.describe(),
+            source,
             ases: graph.len(),
             links: graph.links(),
-            peer_links: peers / 2,
+            peerings: peers / 2,
+            siblings,
             mean_degree: 2.0 * graph.links() as f64 / graph.len().max(1) as f64,
             degrees: degrees.into_iter().collect(),
+            load_s,
         }
     }
 }
@@ -133,21 +148,4 @@ fn node(graph: &AsGraph, asn: u32) -> Result<usize, NetworkError> {
     let few =
         || (0..graph.len().min(3)).map(|node| graph.asn(node).to_string()).collect::<Vec<_>>().join(", ");
     graph.node(asn).ok_or_else(|| NetworkError::NoSuchAs { asn, of: graph.len(), few: few() })
-}
-
-/// Writes the relationships of a graph, as they are read.
-fn write_relationships(graph: &AsGraph, path: &Path) -> Result<(), NetworkError> {
-    let mut text = String::from("# provider|customer|-1, peer|peer|0\n");
-    for node in 0..graph.len() {
-        for neighbor in graph.neighbors(node) {
-            let (a, b) = (graph.asn(node), graph.asn(neighbor.node as usize));
-            match neighbor.relation {
-                Relation::Customer => text += &format!("{a}|{b}|-1\n"),
-                Relation::Peer if a < b => text += &format!("{a}|{b}|0\n"),
-                Relation::Peer | Relation::Provider => {}
-            }
-        }
-    }
-    let written = File::create(path).and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|source| NetworkError::File { path: path.to_path_buf(), source })
 }

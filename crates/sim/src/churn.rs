@@ -214,7 +214,7 @@ fn ends(graph: &AsGraph) -> Vec<u32> {
 fn some_link(graph: &AsGraph, ends: &[u32], random: &mut Random) -> (usize, usize) {
     let a = ends[random.below(ends.len())] as usize;
     let at = random.below(graph.degree(a));
-    let b = graph.neighbors(a).nth(at).map_or(a, |neighbor| neighbor.node as usize);
+    let b = graph.links_of(a).nth(at).map_or(a, |(other, ..)| other);
     (a.min(b), a.max(b))
 }
 

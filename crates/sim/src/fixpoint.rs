@@ -1,52 +1,81 @@
-//! The second engine: where routes end up in a graph of the whole Internet, without sessions, messages and time.
+//! Where routes end up, without sessions: the stable state of the whole Internet, a prefix at a time.
 //!
-//! Every AS prefers routes of its customers to those of its peers, and those to its providers'; then the shortest path; then
-//! the neighbor with the lowest AS number. It announces its own and its customers' routes to all, others to its customers
-//! only. Gao and Rexford showed (2001) that one stable state follows, whatever the order of messages; it is found in three
-//! sweeps: customers' routes go up, cross one link between peers, then go down. A sweep visits each link once.
+//! Each AS follows the rules of Gao and Rexford ("Stable Internet Routing without Global Coordination", 2001). It
+//! prefers routes of customers to those of peers, and those to routes of providers. It tells customers every route, but
+//! peers and providers only its own and those of customers. Of several routes of one class it takes the shortest, and
+//! of several shortest ones that of the neighbor with the lowest AS number. If nobody is its own indirect provider there is
+//! exactly one state in which no AS wants another route, and [`Solver::solve`] finds it.
 //!
-//! It shares no code with the router's decision process, which it is the oracle of.
+//! A [`Scenario`] has one origin or several (the others hijack the prefix of the first), perhaps an AS that leaks (tells
+//! everybody the route it got from a peer or provider), and ASes that check origins (ROV) or paths (ASPA).
+//!
+//! This module shares no code with `thalweg-bgp`, because tests compare the two.
 
+mod arrays;
+mod guard;
+#[cfg(test)]
 mod naive;
+mod solver;
+mod state;
 mod sweep;
 
-pub use sweep::{Engine, Routes};
+pub use arrays::Engine;
+pub use solver::{Class, Route, Solver, Summary};
+pub use sweep::sweep;
 
-/// How an AS came by its route. The order is that of preference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
-    /// It announces the prefix itself.
-    Own,
-    /// From a customer.
-    Customer,
-    /// From a peer.
-    Peer,
-    /// From a provider.
-    Provider,
-    /// It has none.
-    Unreached,
-}
+use crate::chance::Random;
+use crate::topology::AsGraph;
 
-/// Who announces a prefix, and who does not believe it.
+/// What is announced, who misbehaves and who checks. ASes are node numbers of the graph.
 #[derive(Clone, Debug, Default)]
-pub struct Announcement {
-    /// The AS that the prefix belongs to, as a node.
-    pub origin: usize,
-    /// Another one that announces the same prefix.
-    pub hijacker: Option<usize>,
-    /// One that announces what it has from a provider or peer to all its neighbors. It keeps the route that it had before:
-    /// what its leak does to its own route is not followed, because then there need not be one stable state.
+pub struct Scenario {
+    /// Who announces the prefix. The first may; the others hijack it.
+    pub origins: Vec<usize>,
+    /// Who tells everybody a route that it should tell customers only.
     pub leaker: Option<usize>,
-    /// Who drops routes of the wrong origin (ROV), by node; shorter: nobody after the end.
-    pub validates_origin: Vec<bool>,
-    /// Who drops routes that a customer or peer was not allowed to pass on (ASPA), by node. Every AS has registered
-    /// its providers.
-    pub validates_path: Vec<bool>,
+    /// Who drops routes of a wrong origin (RFC 6811).
+    pub rov: Deployment,
+    /// Who says which providers it has, and drops paths that contradict what others say (ASPA).
+    pub aspa: Deployment,
 }
 
-impl Announcement {
-    /// An announcement by its origin alone.
-    pub fn of(origin: usize) -> Self {
-        Self { origin, ..Self::default() }
+impl Scenario {
+    /// One AS announces a prefix of its own, and nothing else happens.
+    pub fn announced_by(origin: usize) -> Self {
+        Self { origins: vec![origin], ..Self::default() }
+    }
+}
+
+/// The ASes that take part in something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deployment(Vec<bool>);
+
+impl Deployment {
+    /// Each AS takes part with probability `share`. Who does with a small share also does with a larger one.
+    pub fn share(graph: &AsGraph, share: f64, seed: u64) -> Self {
+        let takes_part = |node| Random::of(seed, u64::from(graph.asn(node))).happens(share);
+        if share > 0.0 { Self((0..graph.len()).map(takes_part).collect()) } else { Self::default() }
+    }
+
+    /// Just these nodes.
+    pub fn nodes(nodes: impl IntoIterator<Item = usize>) -> Self {
+        let mut all = Vec::new();
+        for node in nodes {
+            if all.len() <= node {
+                all.resize(node + 1, false);
+            }
+            all[node] = true;
+        }
+        Self(all)
+    }
+
+    /// Whether a node takes part.
+    pub fn has(&self, node: usize) -> bool {
+        self.0.get(node).copied().unwrap_or(false)
+    }
+
+    /// Nobody takes part.
+    pub fn is_empty(&self) -> bool {
+        !self.0.contains(&true)
     }
 }

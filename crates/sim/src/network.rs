@@ -345,7 +345,10 @@ impl Network {
         let mut active = Vec::new();
         windows::with_threads(threads, |pool| {
             while let Some(start_us) = self.peek().filter(|at_us| *at_us <= until_us) {
-                let end_us = start_us.saturating_add(self.lookahead_us).min(until_us + 1);
+                // What is sent arrives at the next multiple of the grain at the soonest.
+                let grain_us = self.options.grain_us.max(1);
+                let lookahead_us = self.lookahead_us.max(grain_us - start_us % grain_us);
+                let end_us = start_us.saturating_add(lookahead_us).min(until_us + 1);
                 self.now_us = start_us;
                 self.take_active(end_us, &mut active);
                 pool.run(&self.places, &active, end_us)?;

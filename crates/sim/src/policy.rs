@@ -49,14 +49,6 @@ fn local_pref(relation: Relation) -> u32 {
     }
 }
 
-fn name(relation: Relation) -> &'static str {
-    match relation {
-        Relation::Customer => "customer",
-        Relation::Peer => "peer",
-        Relation::Provider => "provider",
-    }
-}
-
 /// The `router.toml` of an AS with one router.
 pub fn router(graph: &AsGraph, node: usize, networks: &[IpPrefix], policy: Policy, timers: Timers) -> String {
     let networks: Vec<String> = networks.iter().map(IpPrefix::to_string).collect();
@@ -72,12 +64,12 @@ pub fn router(graph: &AsGraph, node: usize, networks: &[IpPrefix], policy: Polic
     if policy == Policy::Everything {
         text += "import = \"accept\"\nexport = \"accept\"\n";
     }
-    for neighbor in graph.neighbors(node) {
-        let (other, relation) = (neighbor.node as usize, name(neighbor.relation));
+    for (other, what, _) in graph.links_of(node) {
+        let relation = what.name();
         let _ =
             write!(text, "[[bgp.neighbor]]\naddress = \"{}\"\nas = {}\n", address(other), graph.asn(other));
         if policy != Policy::Everything {
-            let export = if neighbor.relation == Relation::Customer { "accept" } else { "own-and-customers" };
+            let export = if what == Relation::Customer { "accept" } else { "own-and-customers" };
             // Marks stay inside.
             let _ = write!(
                 text,
@@ -102,7 +94,7 @@ fn rules() -> String {
             text,
             "[[policy.rules.from-{}]]\nset = {{ local_pref = {pref}, communities_set = [\"64512:{pref}\"] }}\n\
              action = \"accept\"\n",
-            name(relation)
+            relation.name()
         );
     }
     let customers = local_pref(Relation::Customer);

@@ -8,7 +8,6 @@ use thalweg_base::IpPrefix;
 use thalweg_config::{BgpConfig, RouterConfig};
 use thalweg_node::control::BgpRequest;
 
-use crate::chance::Random;
 use crate::churn::{Change, Event};
 use crate::error::SimError;
 use crate::link::Link;
@@ -30,8 +29,6 @@ pub struct Scenario {
     pub timers: Timers,
     /// How many prefixes each AS has.
     pub prefixes: PrefixPlan,
-    /// The shortest and the longest latency of a link, in microseconds; each link has one between them.
-    pub latency_us: (u64, u64),
     /// Decides what is left to chance.
     pub seed: u64,
 }
@@ -62,17 +59,14 @@ impl Simulation {
         for (number, node) in owners.iter().enumerate() {
             announced[*node].insert(prefix(number));
         }
-        let mut random = Random::of(scenario.seed, 0x6c69_6e6b);
-        let (low, high) = scenario.latency_us;
         let mut configs = Vec::with_capacity(graph.len());
         for (node, networks) in announced.iter().enumerate() {
             network.add_router(address(node));
             configs.push(Self::config(&scenario, node, networks)?);
         }
         for node in 0..graph.len() {
-            for neighbor in graph.neighbors(node).filter(|neighbor| (neighbor.node as usize) > node) {
-                let latency_us = low + (random.share() * (high.saturating_sub(low) as f64)) as u64;
-                network.set_link(node, neighbor.node as usize, Link { latency_us, ..Link::default() });
+            for (other, _, latency_us) in graph.links_of(node).filter(|(other, ..)| *other > node) {
+                network.set_link(node, other, Link { latency_us: latency_us.into(), ..Link::default() });
             }
         }
         let watches = (0..graph.len()).map(|node| Watch::new(network.clock(node))).collect();

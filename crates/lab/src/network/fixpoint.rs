@@ -1,193 +1,256 @@
-//! Where routes end up in a graph of the whole Internet, by the second engine.
+//! Where routes end up on a graph of ASes: the whole Internet by its stable state ([`thalweg_sim::fixpoint`]).
+//!
+//! A question names an origin, or asks about all of them, and may add a hijacker, a leaker, and shares of ASes that check
+//! origins (ROV) or paths (ASPA). The answer counts ASes step by step: as it should be, under attack, and with checks.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::Instant;
 
 use serde::Serialize;
-use thalweg_sim::Random;
-use thalweg_sim::fixpoint::{Announcement, Class, Engine, Routes};
+use thalweg_sim::fixpoint::{Deployment, Engine, Scenario, Solver, Summary, sweep};
 use thalweg_sim::topology::AsGraph;
 
 use super::{GraphFacts, GraphSource, NetworkError, node};
 
-/// What is asked.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+/// Deployments of a curve, in tenths of all ASes.
+const TENTHS: u32 = 10;
+/// Draws of the ASes that deploy, for each point of a curve.
+const DRAWS: u64 = 5;
+
+/// What is asked. ASes are AS numbers.
+#[derive(Clone, Debug)]
+pub struct Question {
     /// The graph.
-    pub graph: GraphSource,
-    /// Whose prefix; without one, every AS's, one after the other.
+    pub source: GraphSource,
+    /// Whose prefix; all ASes in turn if none.
     pub origin: Option<u32>,
-    /// Who announces it too.
-    pub hijacker: Option<u32>,
-    /// Who passes on what it should not.
+    /// An AS that leaks.
     pub leaker: Option<u32>,
-    /// The share of ASes that drop routes of a wrong origin.
+    /// An AS that announces the origin's prefix too.
+    pub hijacker: Option<u32>,
+    /// Share of ASes that check origins, 0 to 1.
     pub rov: f64,
-    /// The share of ASes that drop routes by a leak.
+    /// Share of ASes that publish their providers and check paths, 0 to 1.
     pub aspa: f64,
-    /// Threads, where every AS is asked for.
-    pub threads: usize,
-    /// Decides who validates.
+    /// Of the graph and of the ASes that check.
     pub seed: u64,
+    /// For all origins.
+    pub threads: usize,
 }
 
-/// What was found.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Found {
-    /// Routes by the way they came: own, from customers, peers, providers; none.
-    pub classes: [u64; 5],
-    /// Routes by ASes on the path after the first.
-    pub lengths: Vec<u64>,
-    /// ASes whose route ends at the hijacker.
-    pub hijacked: u64,
-    /// ASes whose route goes by the leak.
-    pub leaked: u64,
-}
-
-impl Found {
-    fn add(&mut self, graph: &AsGraph, routes: Routes<'_>) {
-        for node in 0..graph.len() {
-            self.classes[class_index(routes.class(node))] += 1;
-            self.hijacked += u64::from(routes.is_hijacked(node));
-            self.leaked += u64::from(routes.is_leaked(node));
-            if let Some(length) = routes.length(node) {
-                if self.lengths.len() <= length {
-                    self.lengths.resize(length + 1, 0);
-                }
-                self.lengths[length] += 1;
-            }
-        }
-    }
-
-    fn merge(&mut self, other: &Found) {
-        self.classes.iter_mut().zip(other.classes).for_each(|(sum, more)| *sum += more);
-        self.lengths.resize(self.lengths.len().max(other.lengths.len()), 0);
-        self.lengths.iter_mut().zip(&other.lengths).for_each(|(sum, more)| *sum += more);
-        self.hijacked += other.hijacked;
-        self.leaked += other.leaked;
-    }
-
-    /// ASes with a route, over all announcements.
-    pub fn reached(&self) -> u64 {
-        self.classes[..4].iter().sum()
-    }
-
-    /// The mean number of ASes on a path after the first.
-    pub fn mean_length(&self) -> f64 {
-        let sum: u64 = self.lengths.iter().enumerate().map(|(length, routes)| length as u64 * routes).sum();
-        sum as f64 / self.reached().max(1) as f64
-    }
-}
-
-fn class_index(class: Class) -> usize {
-    match class {
-        Class::Own => 0,
-        Class::Customer => 1,
-        Class::Peer => 2,
-        Class::Provider => 3,
-        Class::Unreached => 4,
-    }
-}
-
-/// Everything that was found.
+/// One prefix under one set of circumstances.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
-    /// The graph.
-    pub graph: GraphFacts,
-    /// What was asked, in words.
-    pub question: String,
-    /// How many prefixes.
-    pub announcements: usize,
-    /// What came of it.
-    pub found: Found,
-    /// ASes that drop routes of a wrong origin, and those that drop leaks.
-    pub validating: [usize; 2],
-    /// Time to read or make the graph, in seconds.
-    pub graph_s: f64,
-    /// Time for all announcements, in seconds.
-    pub engine_s: f64,
+pub struct Step {
+    /// In words.
+    pub what: String,
+    /// Seconds to find the stable state.
+    pub seconds: f64,
+    /// The counts.
+    pub summary: Summary,
+}
+
+/// ASes that took the wrong route, by deployment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Deployed {
+    /// Share of ASes that check.
+    pub share: f64,
+    /// Wrong ASes in each draw, ascending.
+    pub wrong: Vec<u32>,
+}
+
+/// All origins in turn.
+#[derive(Clone, Debug, Serialize)]
+pub struct Totals {
+    /// Origins.
+    pub origins: usize,
     /// Threads.
     pub threads: usize,
+    /// Seconds by the clock.
+    pub seconds: f64,
+    /// Routes: pairs of an AS and an origin that it reaches, itself included.
+    pub routes: u64,
+    /// Routes by class: provider, peer, customer, own.
+    pub by_class: [u64; 4],
+    /// Routes that went through the leak.
+    pub leaked: u64,
+    /// Links of all routes.
+    pub links: u64,
+    /// The longest route.
+    pub longest: u32,
+    /// Mean length of the routes to an origin, ascending over origins.
+    #[serde(skip)]
+    pub means: Vec<f64>,
 }
 
-/// Asks. `progress` hears how many announcements are done, of how many.
-pub fn run(options: &Options, progress: &(dyn Fn(usize, usize) + Sync)) -> Result<Outcome, NetworkError> {
-    let begun = Instant::now();
-    let graph = options.graph.graph(options.seed)?;
-    let graph_s = begun.elapsed().as_secs_f64();
-    let asked = |asn: Option<u32>| asn.map(|asn| node(&graph, asn)).transpose();
-    let (origin, hijacker, leaker) =
-        (asked(options.origin)?, asked(options.hijacker)?, asked(options.leaker)?);
-    let mut random = Random::new(options.seed);
-    let mut validates =
-        |share: f64| -> Vec<bool> { (0..graph.len()).map(|_| random.share() < share).collect() };
-    let template = Announcement {
-        origin: 0,
-        hijacker,
-        leaker,
-        validates_origin: validates(options.rov),
-        validates_path: validates(options.aspa),
+/// The answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct Answer {
+    /// About the graph.
+    pub graph: GraphFacts,
+    /// Seconds to make it ready for questions.
+    pub prepare_s: f64,
+    /// For one origin.
+    pub steps: Vec<Step>,
+    /// Under attack only: what ROV (of a hijack) or ASPA (of a leak) would help.
+    pub curve: Vec<Deployed>,
+    /// For all origins.
+    pub totals: Option<Totals>,
+}
+
+/// Finds the answer. `progress` hears of origins done, for all origins.
+pub fn ask(question: &Question, progress: &(dyn Fn(usize) + Sync)) -> Result<Answer, NetworkError> {
+    let (graph, facts) = question.source.graph(question.seed)?;
+    let started = Instant::now();
+    let engine = Engine::new(&graph)?;
+    let prepare_s = started.elapsed().as_secs_f64();
+    let node = |asn: u32| node(&graph, asn);
+    let attacked = Scenario {
+        origins: question.origin.into_iter().chain(question.hijacker).map(node).collect::<Result<_, _>>()?,
+        leaker: question.leaker.map(node).transpose()?,
+        rov: Deployment::share(&graph, question.rov, question.seed),
+        aspa: Deployment::share(&graph, question.aspa, question.seed),
     };
-    let origins: Vec<usize> = origin.map_or_else(|| (0..graph.len()).collect(), |origin| vec![origin]);
-    let threads = options.threads.clamp(1, origins.len());
-    let begun = Instant::now();
-    let found = ask(&graph, &template, &origins, threads, progress);
-    let count = |all: &[bool]| all.iter().filter(|each| **each).count();
-    Ok(Outcome {
-        question: question(options),
-        announcements: origins.len(),
-        found,
-        validating: [count(&template.validates_origin), count(&template.validates_path)],
-        graph_s,
-        engine_s: begun.elapsed().as_secs_f64(),
-        threads,
-        graph: GraphFacts::of(&graph, &options.graph),
-    })
+    if question.origin.is_none() {
+        let totals = totals(&engine, &attacked, question.threads, progress);
+        return Ok(Answer {
+            graph: facts,
+            prepare_s,
+            steps: Vec::new(),
+            curve: Vec::new(),
+            totals: Some(totals),
+        });
+    }
+    let mut solver = Solver::new(&engine);
+    let steps = steps(&mut solver, question, &attacked);
+    let curve = curve(&mut solver, &graph, question, &attacked);
+    Ok(Answer { graph: facts, prepare_s, steps, curve, totals: None })
 }
 
-fn ask(
+/// As it should be, under attack, with checks: as many of these as the question has.
+fn steps(solver: &mut Solver<'_>, question: &Question, attacked: &Scenario) -> Vec<Step> {
+    let mut scenarios = vec![("as announced".to_owned(), Scenario::announced_by(attacked.origins[0]))];
+    let attack: Vec<String> = question
+        .hijacker
+        .iter()
+        .map(|asn| format!("AS{asn} hijacks"))
+        .chain(question.leaker.iter().map(|asn| format!("AS{asn} leaks")))
+        .collect();
+    if !attack.is_empty() {
+        let unchecked =
+            Scenario { rov: Deployment::default(), aspa: Deployment::default(), ..attacked.clone() };
+        scenarios.push((attack.join(", "), unchecked));
+        let checks: Vec<String> = [("ROV", question.rov), ("ASPA", question.aspa)]
+            .into_iter()
+            .filter(|(_, share)| *share > 0.0)
+            .map(|(name, share)| format!("{name} at {:.0} %", share * 100.0))
+            .collect();
+        if !checks.is_empty() {
+            scenarios.push((format!("{}; {}", attack.join(", "), checks.join(", ")), attacked.clone()));
+        }
+    }
+    let mut step = |(what, scenario): (String, Scenario)| {
+        let started = Instant::now();
+        solver.solve(&scenario);
+        Step { what, seconds: started.elapsed().as_secs_f64(), summary: solver.summary() }
+    };
+    scenarios.into_iter().map(&mut step).collect()
+}
+
+/// What the check that helps would do at each share.
+fn curve(
+    solver: &mut Solver<'_>,
     graph: &AsGraph,
-    template: &Announcement,
-    origins: &[usize],
-    threads: usize,
-    progress: &(dyn Fn(usize, usize) + Sync),
-) -> Found {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let (mut found, mut engine) = (Found::default(), Engine::new(graph));
-        let mut announcement = template.clone();
-        while let Some(&origin) = origins.get(next.fetch_add(1, Ordering::Relaxed)) {
-            announcement.origin = origin;
-            found.add(graph, engine.routes(&announcement));
-            progress(next.load(Ordering::Relaxed).min(origins.len()), origins.len());
-        }
-        found
+    question: &Question,
+    attacked: &Scenario,
+) -> Vec<Deployed> {
+    if question.hijacker.is_none() && question.leaker.is_none() {
+        return Vec::new();
+    }
+    let mut at = |tenths: u32| {
+        let share = f64::from(tenths) / f64::from(TENTHS);
+        let mut draw = |number: u64| {
+            let some = Deployment::share(graph, share, question.seed + number);
+            let (rov, aspa) = match question.hijacker {
+                Some(_) => (some, attacked.aspa.clone()),
+                None => (attacked.rov.clone(), some),
+            };
+            solver.solve(&Scenario { rov, aspa, ..attacked.clone() });
+            let summary = solver.summary();
+            if question.hijacker.is_some() { summary.hijacked } else { summary.leaked }
+        };
+        let mut wrong: Vec<u32> = (0..DRAWS).map(&mut draw).collect();
+        wrong.sort_unstable();
+        Deployed { share, wrong }
     };
-    let mut found = Found::default();
-    thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        found.merge(&work());
-        for other in others {
-            match other.join() {
-                Ok(more) => found.merge(&more),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-    });
-    found
+    (0..=TENTHS).map(&mut at).collect()
 }
 
-fn question(options: &Options) -> String {
-    let mut text = match options.origin {
-        Some(asn) => format!("a prefix of AS {asn}"),
-        None => "a prefix of each AS".to_owned(),
+fn totals(engine: &Engine, scenario: &Scenario, threads: usize, progress: &(dyn Fn(usize) + Sync)) -> Totals {
+    let origins: Vec<usize> = (0..engine.len()).collect();
+    let started = Instant::now();
+    let all = sweep(engine, scenario, &origins, threads, progress);
+    let mut totals = Totals {
+        origins: all.len(),
+        threads,
+        seconds: started.elapsed().as_secs_f64(),
+        routes: 0,
+        by_class: [0; 4],
+        leaked: 0,
+        links: 0,
+        longest: 0,
+        means: Vec::with_capacity(all.len()),
     };
-    if let Some(asn) = options.hijacker {
-        text += &format!(", announced by AS {asn} too");
+    for summary in &all {
+        totals.routes += u64::from(summary.reached);
+        totals.leaked += u64::from(summary.leaked);
+        totals.links += summary.links;
+        totals.longest = totals.longest.max(summary.longest);
+        for (sum, count) in totals.by_class.iter_mut().zip(summary.by_class) {
+            *sum += u64::from(count);
+        }
+        totals.means.push(summary.links as f64 / f64::from(summary.reached.max(1)));
     }
-    if let Some(asn) = options.leaker {
-        text += &format!(", leaked by AS {asn}");
+    totals.means.sort_unstable_by(f64::total_cmp);
+    totals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(origin: Option<u32>) -> Question {
+        Question {
+            source: GraphSource::Internet(400),
+            origin,
+            leaker: None,
+            hijacker: None,
+            rov: 0.0,
+            aspa: 0.0,
+            seed: 1,
+            threads: 2,
+        }
     }
-    text
+
+    #[test]
+    fn checks_help_against_hijacks() {
+        let asked = Question { hijacker: Some(350), rov: 0.5, ..question(Some(300)) };
+        let answer = ask(&asked, &|_| {}).unwrap();
+        let wrong: Vec<u32> = answer.steps.iter().map(|step| step.summary.hijacked).collect();
+        assert!(wrong[0] == 0 && wrong[1] > wrong[2] && wrong[2] > 0, "{wrong:?}");
+        assert_eq!(answer.curve.len(), 11);
+        assert_eq!(answer.curve[0].wrong, vec![wrong[1]; 5]);
+        assert_eq!(answer.curve[10].wrong, [1; 5], "the hijacker itself");
+    }
+
+    #[test]
+    fn all_origins_reach_all_ases() {
+        let totals = ask(&question(None), &|_| {}).unwrap().totals.unwrap();
+        assert_eq!((totals.origins, totals.routes, totals.by_class[3]), (400, 160_000, 400));
+        assert_eq!(totals.by_class.iter().sum::<u64>(), totals.routes);
+    }
+
+    #[test]
+    fn unknown_ases_are_named() {
+        let error = ask(&question(Some(9999)), &|_| {}).unwrap_err();
+        assert_eq!(error.to_string(), "AS 9999 is not in the graph: it has 400 ASes, among them 1, 2, 3");
+    }
 }

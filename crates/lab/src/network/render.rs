@@ -1,9 +1,9 @@
-//! Networks as tables, charts and reports.
+//! A simulated network as tables, charts and a report.
 
-use thalweg_text::units::{Unit, bytes, count, share};
+use thalweg_text::units::{Unit, bytes, count};
 use thalweg_text::{Align, Table};
 
-use super::{GraphFacts, fixpoint, sessions};
+use super::{GraphFacts, sessions};
 use crate::plot::{Axis, LineChart, Point, Scale, Series, SeriesKind};
 use crate::report::{Origin, Report};
 
@@ -134,8 +134,8 @@ pub fn lead(outcome: &sessions::Outcome) -> String {
     )
 }
 
-/// The report of a simulation.
-pub fn sessions(outcome: &sessions::Outcome, origin: Origin) -> Report {
+/// The report.
+pub fn report(outcome: &sessions::Outcome, origin: Origin) -> Report {
     let mut report = Report::new("A network of routers", lead(outcome), origin);
     report.table(phases(outcome));
     if !outcome.collected.is_empty() {
@@ -203,70 +203,8 @@ pub fn sessions(outcome: &sessions::Outcome, origin: Origin) -> Report {
     }
     report.notes([
         "Every AS is one router that runs the daemon's own session, policy, table and export code and encodes every \
-         UPDATE. Virtual time is made of latencies between 2 and 50 ms; computing takes none.",
+         UPDATE. Virtual time is made of the latencies of links; computing takes none.",
         "The digest follows from every byte with its time: the same command gives the same one, with any number of threads.",
-    ]);
-    report
-}
-
-/// What the second engine found.
-pub fn found(outcome: &fixpoint::Outcome) -> Table {
-    let found = &outcome.found;
-    let all: u64 = found.classes.iter().sum();
-    let mut table = Table::new(
-        format!("{}: {}", outcome.graph.source, outcome.question),
-        [("routes", Align::Left), ("ASes", Align::Right), ("share", Align::Right)],
-    );
-    let names = ["own", "from customers", "from peers", "from providers", "none"];
-    for (name, ases) in names.into_iter().zip(found.classes) {
-        table.push([name.to_owned(), count(ases), share(ases, all)]);
-    }
-    if found.hijacked > 0 || outcome.question.contains("too") {
-        table.push(["end at the hijacker".to_owned(), count(found.hijacked), share(found.hijacked, all)]);
-    }
-    if found.leaked > 0 || outcome.question.contains("leaked") {
-        table.push(["go by the leak".to_owned(), count(found.leaked), share(found.leaked, all)]);
-    }
-    table
-}
-
-/// In a sentence or two.
-pub fn fixpoint_lead(outcome: &fixpoint::Outcome) -> String {
-    let each_ms = outcome.engine_s * 1e3 * outcome.threads as f64 / outcome.announcements.max(1) as f64;
-    format!(
-        "{} ASes, {} links: {} prefixes in {:.2} s with {} threads ({each_ms:.2} ms each on one core); the mean path has {:.2} \
-         ASes after the first. The graph took {:.2} s.",
-        count(outcome.graph.ases as u64),
-        count(outcome.graph.links as u64),
-        count(outcome.announcements as u64),
-        outcome.engine_s,
-        outcome.threads,
-        outcome.found.mean_length(),
-        outcome.graph_s
-    )
-}
-
-/// The report of the second engine.
-pub fn fixpoint(outcome: &fixpoint::Outcome, origin: Origin) -> Report {
-    let mut report = Report::new("Routes in a graph of the Internet", fixpoint_lead(outcome), origin);
-    report.table(found(outcome));
-    let total = outcome.found.reached().max(1) as f64;
-    let lengths = outcome.found.lengths.iter().enumerate();
-    let points = lengths.map(|(length, routes)| (length as f64, *routes as f64 / total)).collect();
-    report.plot(
-        lines(
-            "Length of paths",
-            Axis::new("ASes after the first", Unit::Plain, Scale::Linear),
-            Axis::new("share of routes", Unit::Plain, Scale::Linear),
-            vec![("routes".to_owned(), points)],
-        ),
-        "How long the paths are that ASes end up with.",
-    );
-    report.plot(degrees(&outcome.graph), "The share of ASes that have at least so many neighbors.");
-    report.notes([
-        "Every AS prefers customers' routes to peers' and these to providers', then the shortest path, then the neighbor \
-         with the lowest AS number; it announces its own and its customers' routes to all, others to customers only.",
-        "A leaker keeps the route it had. ASes that validate were drawn from the seed.",
     ]);
     report
 }

@@ -16,10 +16,10 @@ use thalweg_node::ProcessFacts;
 use thalweg_sim::churn::{Load, events};
 use thalweg_sim::policy::{Policy, Timers};
 use thalweg_sim::prefixes::PrefixPlan;
-use thalweg_sim::topology::AsGraph;
+use thalweg_sim::topology::{AsGraph, write_caida};
 use thalweg_sim::{NetworkOptions, Recorder, STEP_US, Scenario, Simulation, dump_table};
 
-use super::{GraphFacts, GraphSource, NetworkError, node, write_relationships};
+use super::{GraphFacts, GraphSource, NetworkError, node};
 use crate::cpu_time::process_cpu_s;
 
 /// No UPDATE for so long is quiet, beyond the interval between advertisements.
@@ -139,16 +139,14 @@ pub fn run(
     std::fs::create_dir_all(folder)
         .map_err(|source| NetworkError::File { path: folder.to_path_buf(), source })?;
     progress("making the graph");
-    let graph = options.graph.graph(options.seed)?;
-    let facts = GraphFacts::of(&graph, &options.graph);
-    write_relationships(&graph, &folder.join("relationships.txt"))?;
+    let (graph, facts) = options.graph.graph(options.seed)?;
+    write_caida(&graph, &folder.join("relationships.txt"))?;
     let chosen = choose(&graph, &options.collect)?;
     let scenario = Scenario {
         graph: graph.clone(),
         policy: options.policy,
         timers: Timers { mrai_s: options.mrai_s, ..Timers::default() },
         prefixes: options.prefixes,
-        latency_us: (2_000, 50_000),
         seed: options.seed,
     };
     progress("starting routers");

@@ -1,132 +1,173 @@
-//! The slow twin: every AS looks at what all its neighbors have until nothing changes any more.
-#![cfg(test)]
+//! The same answer the slow way: every AS looks at what all its neighbors tell it, again and again, until nobody
+//! changes its mind. Whole paths, no phases, no order.
 
-use super::{Announcement, Class, Engine};
-use crate::chance::Random;
+use proptest::prelude::*;
+
+use super::{Class, Deployment, Engine, Scenario, Solver, sweep};
 use crate::topology::{AsGraph, GraphBuilder, Relation};
 
-/// Class, path after the node itself, and whether the path has the leak.
-type Route = (Class, Vec<usize>, bool);
+/// A path from an AS to an origin, both included, and its class.
+type Held = Option<(Class, Vec<usize>)>;
 
-fn fixpoint(graph: &AsGraph, announcement: &Announcement) -> Vec<Option<Route>> {
-    // The leaker keeps what it had before the leak.
-    let before = announcement.leaker.map(|leaker| {
-        let without = Announcement { leaker: None, ..announcement.clone() };
-        (leaker, fixpoint(graph, &without)[leaker].clone())
-    });
-    let is = |all: &[bool], node: usize| all.get(node).copied().unwrap_or(false);
-    let mut routes: Vec<Option<Route>> = vec![None; graph.len()];
-    let mut changed = true;
-    while changed {
-        changed = false;
-        for node in 0..graph.len() {
-            if let Some((leaker, route)) = before.as_ref().filter(|(leaker, _)| *leaker == node) {
-                changed |= routes[*leaker] != *route;
-                routes[*leaker] = route.clone();
-                continue;
-            }
-            let mut best: Option<Route> = None;
-            if node == announcement.origin || Some(node) == announcement.hijacker {
-                best = Some((Class::Own, Vec::new(), false));
-            }
-            for neighbor in graph.neighbors(node) {
-                let from = neighbor.node as usize;
-                let Some((class, path, was_leaked)) = &routes[from] else { continue };
-                let to_all = *class <= Class::Customer;
-                let is_leak =
-                    !to_all && Some(from) == announcement.leaker && neighbor.relation != Relation::Provider;
-                let allowed = to_all || neighbor.relation == Relation::Provider || is_leak;
-                let path: Vec<usize> = [&[from], path.as_slice()].concat();
-                let leaked = is_leak || *was_leaked || (Some(from) == announcement.leaker && !to_all);
-                let wrong = path.last() == announcement.hijacker.as_ref()
-                    && announcement.hijacker != Some(announcement.origin);
-                let refused = path.contains(&node)
-                    || (wrong && is(&announcement.validates_origin, node))
-                    || (leaked && is(&announcement.validates_path, node));
-                if !allowed || refused {
-                    continue;
-                }
-                let class = match neighbor.relation {
-                    Relation::Customer => Class::Customer,
-                    Relation::Peer => Class::Peer,
-                    Relation::Provider => Class::Provider,
-                };
-                let offered = (class, path, leaked);
-                let key = |route: &Route| (route.0, route.1.len(), route.1.first().copied());
-                if best.as_ref().is_none_or(|best| key(&offered) < key(best)) {
-                    best = Some(offered);
-                }
-            }
-            changed |= routes[node] != best;
-            routes[node] = best;
-        }
+fn class(relation: Relation) -> Class {
+    match relation {
+        Relation::Customer => Class::Customer,
+        Relation::Peer => Class::Peer,
+        Relation::Provider => Class::Provider,
     }
-    routes
 }
 
-/// A graph whose providers have lower numbers: no cycle.
-fn graph(random: &mut Random) -> AsGraph {
-    let nodes = 3 + random.below(12) as u32;
-    let mut builder = GraphBuilder::default();
-    for node in 2..=nodes {
-        for _ in 0..1 + random.below(3) {
-            let other = 1 + random.below(node as usize - 1) as u32;
-            let relation = if random.below(3) == 0 { Relation::Peer } else { Relation::Provider };
-            if !builder.is_linked(node, other) {
-                builder.link(node, other, relation).unwrap();
-            }
-        }
+/// The textbook's check: with every hop said by its lower end, a path climbs, crosses once at most, and descends.
+fn aspa_drops(graph: &AsGraph, scenario: &Scenario, relation: Relation, path: &[usize]) -> bool {
+    let hops: Vec<(usize, usize)> = path.windows(2).rev().map(|hop| (hop[1], hop[0])).collect();
+    let denied = |low: usize, high: usize| {
+        scenario.aspa.has(low) && graph.relation(low, high) != Some(Relation::Provider)
+    };
+    if relation != Relation::Provider {
+        return hops.iter().any(|(a, b)| denied(*a, *b));
     }
-    builder.build().unwrap()
+    // Some AS must be the top: nothing denied on the way up to it, nor on the way down from it or from the next.
+    let n = path.len();
+    let fits = |up: usize, down: usize| {
+        hops[..up].iter().all(|(a, b)| !denied(*a, *b)) && hops[down..].iter().all(|(a, b)| !denied(*b, *a))
+    };
+    !(0..n).any(|top| fits(top, top) || top + 1 < n && fits(top, top + 1))
 }
 
-fn shares(random: &mut Random, nodes: usize, one_in: usize) -> Vec<bool> {
-    (0..nodes).map(|_| random.below(one_in) == 0).collect()
+fn naive(graph: &AsGraph, scenario: &Scenario) -> Vec<Held> {
+    let mut held: Vec<Held> = vec![None; graph.len()];
+    for _ in 0..4 * graph.len() + 10 {
+        let choose = |node: usize| {
+            if scenario.origins.contains(&node) {
+                return Some((Class::Own, vec![node]));
+            }
+            let offers = graph.links_of(node).filter_map(|(neighbor, relation, _)| {
+                let (is, path) = held[neighbor].as_ref()?;
+                let told = *is >= Class::Customer
+                    || relation == Relation::Provider
+                    || scenario.leaker == Some(neighbor);
+                let origin = *path.last()?;
+                let wrong = scenario.rov.has(node) && origin != scenario.origins[0];
+                let drops = scenario.aspa.has(node) && aspa_drops(graph, scenario, relation, path);
+                (told && !wrong && !drops && !path.contains(&node)).then_some((
+                    class(relation),
+                    neighbor,
+                    path,
+                ))
+            });
+            let best = offers.max_by_key(|(class, neighbor, path)| {
+                (*class, std::cmp::Reverse((path.len(), graph.asn(*neighbor))))
+            });
+            best.map(|(class, _, path)| (class, [&[node], path.as_slice()].concat()))
+        };
+        let next: Vec<Held> = (0..graph.len()).map(choose).collect();
+        if next == held {
+            return held;
+        }
+        held = next;
+    }
+    panic!("no stable state");
+}
+
+/// A graph without providers in a circle, with shuffled AS numbers.
+fn graphs() -> impl Strategy<Value = AsGraph> {
+    (2usize..14).prop_flat_map(|n| {
+        let links = prop::collection::vec((0..n, 0..n, any::<bool>()), 1..3 * n);
+        let asns = Just((0..n as u32).collect::<Vec<_>>()).prop_shuffle();
+        (links, asns).prop_map(move |(links, asns)| {
+            let mut builder = GraphBuilder::new();
+            asns.iter().for_each(|asn| builder.node(100 + asn, None));
+            let mut pairs = std::collections::BTreeMap::new();
+            for (a, b, peer) in links.into_iter().filter(|(a, b, _)| a != b) {
+                pairs.entry((a.min(b), a.max(b))).or_insert(peer);
+            }
+            for ((high, low), peer) in pairs {
+                let relation = if peer { Relation::Peer } else { Relation::Customer };
+                builder.link(100 + asns[high], 100 + asns[low], relation, 1, 0);
+            }
+            builder.build().unwrap()
+        })
+    })
+}
+
+fn same(graph: &AsGraph, scenario: &Scenario) -> Result<(), TestCaseError> {
+    let engine = Engine::new(graph).unwrap();
+    let mut solver = Solver::new(&engine);
+    solver.solve(scenario);
+    let wanted = naive(graph, scenario);
+    for (node, held) in wanted.iter().enumerate() {
+        let is = solver.route(node).map(|route| (route.class, solver.path(node)));
+        prop_assert_eq!(&is, held, "AS{}", graph.asn(node));
+        if let (Some(route), Some((_, path))) = (solver.route(node), held) {
+            prop_assert_eq!(route.length as usize + 1, path.len());
+            prop_assert_eq!(scenario.origins[route.origin], *path.last().unwrap());
+            let passes = path.windows(2).any(|hop| Some(hop[1]) == scenario.leaker);
+            let up = |hop: &[usize]| graph.relation(hop[0], hop[1]) != Some(Relation::Provider);
+            let against = path.windows(3).any(|hop| {
+                Some(hop[1]) == scenario.leaker
+                    && up(hop)
+                    && !matches!(graph.relation(hop[1], hop[2]), Some(Relation::Customer))
+            });
+            prop_assert!(!against || route.leaked);
+            prop_assert!(passes || !route.leaked);
+        }
+    }
+    let summary = solver.summary();
+    prop_assert_eq!(summary.reached as usize, wanted.iter().flatten().count());
+    prop_assert_eq!(
+        summary.links as usize,
+        wanted.iter().flatten().map(|(_, path)| path.len() - 1).sum::<usize>()
+    );
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn one_origin(graph in graphs(), origin in any::<prop::sample::Index>()) {
+        same(&graph, &Scenario::announced_by(origin.index(graph.len())))?;
+    }
+
+    #[test]
+    fn hijacks_leaks_and_checks(
+        graph in graphs(),
+        origins in prop::collection::btree_set(any::<prop::sample::Index>().prop_map(|i| i.index(1 << 20)), 1..4),
+        leaker in prop::option::of(any::<prop::sample::Index>()),
+        shares in (0usize..4, 0usize..4),
+        seed in any::<u64>(),
+    ) {
+        let n = graph.len();
+        let mut distinct: Vec<usize> = Vec::new();
+        for origin in origins.into_iter().map(|origin| origin % n) {
+            if !distinct.contains(&origin) {
+                distinct.push(origin);
+            }
+        }
+        let share = |which: usize, salt: u64| {
+            Deployment::share(&graph, [0.0, 0.3, 0.7, 1.0][which], seed.wrapping_add(salt))
+        };
+        let scenario = Scenario {
+            origins: distinct,
+            leaker: leaker.map(|leaker| leaker.index(n)),
+            rov: share(shares.0, 0),
+            aspa: share(shares.1, 1),
+        };
+        same(&graph, &scenario)?;
+    }
 }
 
 #[test]
-fn the_sweeps_find_what_the_slow_twin_finds() {
-    let (mut leaks, mut hijacks) = (0, 0);
-    for seed in 0..4000 {
-        let mut random = Random::new(seed);
-        let graph = graph(&mut random);
-        let nodes = graph.len();
-        let mut announcement = Announcement::of(random.below(nodes));
-        match seed % 4 {
-            0 => {}
-            1 => announcement.hijacker = Some(random.below(nodes)),
-            _ => announcement.leaker = Some(random.below(nodes)),
-        }
-        if announcement.hijacker == Some(announcement.origin) {
-            announcement.hijacker = None;
-        }
-        if seed % 8 >= 4 {
-            announcement.validates_origin = shares(&mut random, nodes, 3);
-            announcement.validates_path = shares(&mut random, nodes, 3);
-        }
-        let wanted = fixpoint(&graph, &announcement);
-        let mut engine = Engine::new(&graph);
-        let routes = engine.routes(&announcement);
-        for (node, wanted) in wanted.iter().enumerate() {
-            let is =
-                (routes.class(node) != Class::Unreached).then(|| (routes.class(node), routes.path(node)));
-            let wanted = wanted.as_ref().map(|(class, path, _)| (*class, path.clone()));
-            assert_eq!(is, wanted, "seed {seed}, node {node}, {announcement:?}");
-            assert_eq!(routes.length(node), wanted.map(|(_, path)| path.len()), "seed {seed}, node {node}");
-            hijacks += usize::from(routes.is_hijacked(node));
-            leaks += usize::from(routes.is_leaked(node));
-        }
-    }
-    assert!(leaks > 100 && hijacks > 1000, "{leaks} routes by leaks, {hijacks} hijacked");
-}
-
-#[test]
-fn an_engine_is_used_again() {
-    let graph = graph(&mut Random::new(3));
-    let mut engine = Engine::new(&graph);
-    for origin in (0..graph.len()).chain((0..graph.len()).rev()) {
-        let wanted = fixpoint(&graph, &Announcement::of(origin));
-        let routes = engine.routes(&Announcement::of(origin));
-        assert_eq!(routes.reached(), wanted.iter().flatten().count());
+fn many_origins_on_any_number_of_threads() {
+    let graph = crate::topology::internet(300, 3).unwrap();
+    let engine = Engine::new(&graph).unwrap();
+    let origins: Vec<usize> = (0..graph.len()).collect();
+    let one = sweep(&engine, &Scenario::default(), &origins, 1, &|_| {});
+    assert_eq!(one, sweep(&engine, &Scenario::default(), &origins, 3, &|_| {}));
+    let mut solver = Solver::new(&engine);
+    for (origin, summary) in one.iter().enumerate() {
+        solver.solve(&Scenario::announced_by(origin));
+        assert_eq!(solver.summary(), *summary);
+        assert_eq!((summary.reached, summary.by_class[Class::Own as usize]), (300, 1));
     }
 }

@@ -1,109 +1,172 @@
-//! AS relationships as CAIDA publishes them: `PROVIDER|CUSTOMER|-1` and `PEER|PEER|0`, one link a line, with a source
-//! (`|bgp`, `|mlp`) in serial-2. Lines that begin with `#` are remarks. Older files have siblings (`2`), whom the same
-//! owner has: they are peers here, because the files do not say who is whose provider.
+//! CAIDA's AS relationships, serial-1 and serial-2, plain or compressed.
+//!
+//! A line is `a|b|-1` (`a` is a provider of `b`), `a|b|0` (peers) or `a|b|2` (siblings). Serial-2 adds a column that
+//! says how the link was found (`bgp`, `mlp`, `ark` and the like). Lines that begin with `#` are comments. Siblings, two
+//! ASes of one organization, are taken for peers and counted. The data may not be passed on: we read the user's file.
 
-use std::io::{self, BufRead};
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::Path;
 
-use super::graph::{AsGraph, GraphBuilder, GraphError, Relation};
+use thalweg_ports::decompressed;
 
-/// Why a file of relationships cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// It cannot be read.
-    #[error("line {line}: {source}")]
-    Io {
-        /// Which one.
-        line: usize,
-        /// Why.
-        source: io::Error,
-    },
-    /// A line is not what it should be.
-    #[error("line {line}: {text:?} is not `AS|AS|-1` (provider and customer) or `AS|AS|0` (peers)")]
-    Line {
-        /// Which one.
-        line: usize,
-        /// What is there.
-        text: String,
-    },
-    /// A line contradicts one before it.
-    #[error("line {line}: {source}")]
-    Contradiction {
-        /// Which one.
-        line: usize,
-        /// In what.
-        source: GraphError,
-    },
-    /// The links do not make a graph.
-    #[error(transparent)]
-    Graph(GraphError),
-    /// There is nothing in it.
-    #[error("no relationship is in it: lines are `AS|AS|-1` or `AS|AS|0`")]
-    Empty,
+use super::graph::{AsGraph, GraphBuilder, LATENCY_DEFAULT_US, Relation};
+use super::{GraphError, TopologyError};
+
+/// A file as it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CaidaFile {
+    /// The graph.
+    pub graph: AsGraph,
+    /// Links between siblings, which are peers in the graph.
+    pub siblings: usize,
 }
 
-/// Reads the relationships of all lines.
-pub fn read_as_relationships(input: impl BufRead) -> Result<AsGraph, ReadError> {
-    let mut builder = GraphBuilder::default();
-    let mut is_empty = true;
-    for (line, text) in (1..).zip(input.lines()) {
-        let text = text.map_err(|source| ReadError::Io { line, source })?;
-        let text = text.trim();
-        if text.is_empty() || text.starts_with('#') {
+/// Reads a file.
+pub fn read_caida(path: &Path) -> Result<CaidaFile, TopologyError> {
+    let bytes = File::open(path)
+        .and_then(|file| {
+            let mut bytes = Vec::new();
+            decompressed(file)?.1.read_to_end(&mut bytes)?;
+            Ok(bytes)
+        })
+        .map_err(|error| TopologyError::File { path: path.to_owned(), error })?;
+    let mut builder = GraphBuilder::new();
+    let siblings = parse(&bytes, &mut builder).map_err(|(line, message)| TopologyError::Line {
+        path: path.to_owned(),
+        line,
+        message,
+    })?;
+    drop(bytes);
+    let graph = builder.build().map_err(|error| match error {
+        // The line belongs beside the file's name.
+        GraphError::Loop { line, .. } | GraphError::Contradiction { line, .. } => {
+            let words = error.to_string();
+            let message = words.split_once(": ").map_or(words.as_str(), |(_, message)| message).to_owned();
+            TopologyError::Line { path: path.to_owned(), line, message }
+        }
+        error => TopologyError::Graph { path: path.to_owned(), error },
+    })?;
+    Ok(CaidaFile { graph, siblings })
+}
+
+/// Writes a graph as serial-1, so that other programs can be asked the same.
+pub fn write_caida(graph: &AsGraph, path: &Path) -> Result<(), TopologyError> {
+    let write = || -> io::Result<()> {
+        let mut file = BufWriter::new(File::create(path)?);
+        for node in 0..graph.len() {
+            let asn = graph.asn(node);
+            for customer in graph.neighbors(node, Relation::Customer) {
+                writeln!(file, "{asn}|{}|-1", graph.asn(*customer as usize))?;
+            }
+            for peer in graph.neighbors(node, Relation::Peer).iter().filter(|peer| **peer as usize > node) {
+                writeln!(file, "{asn}|{}|0", graph.asn(*peer as usize))?;
+            }
+        }
+        file.flush()
+    };
+    write().map_err(|error| TopologyError::File { path: path.to_owned(), error })
+}
+
+/// Takes the lines into the builder; how many were siblings, or a line with what is wrong in it.
+fn parse(bytes: &[u8], builder: &mut GraphBuilder) -> Result<usize, (usize, String)> {
+    let mut siblings = 0;
+    for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() || line[0] == b'#' {
             continue;
         }
-        let Some((a, b, relation)) = parse(text) else {
-            let text = text.chars().take(60).collect();
-            return Err(ReadError::Line { line, text });
+        let number = at + 1;
+        let mut columns = line.split(|byte| *byte == b'|');
+        let mut asn = |what: &str| match columns.next() {
+            Some(word) => asn(word).ok_or_else(|| {
+                (number, format!("{what} AS \"{}\" is no AS number", String::from_utf8_lossy(word)))
+            }),
+            None => Err((number, format!("the {what} AS is missing; wanted a|b|-1, a|b|0 or a|b|2"))),
         };
-        builder.link(a, b, relation).map_err(|source| ReadError::Contradiction { line, source })?;
-        is_empty = false;
+        let (a, b) = (asn("first")?, asn("second")?);
+        let relation = match columns.next() {
+            Some(b"-1") => Relation::Customer,
+            Some(b"0") => Relation::Peer,
+            Some(b"2") => {
+                siblings += 1;
+                Relation::Peer
+            }
+            Some(word) => {
+                let word = String::from_utf8_lossy(word);
+                return Err((number, format!("relationship \"{word}\" is none of -1, 0 and 2")));
+            }
+            None => return Err((number, "the relationship is missing; wanted -1, 0 or 2".to_owned())),
+        };
+        builder.link(a, b, relation, LATENCY_DEFAULT_US, number);
     }
-    if is_empty {
-        return Err(ReadError::Empty);
-    }
-    builder.build().map_err(ReadError::Graph)
+    Ok(siblings)
 }
 
-fn parse(text: &str) -> Option<(u32, u32, Relation)> {
-    let mut fields = text.split('|');
-    let (a, b) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    let relation = match fields.next()? {
-        "-1" => Relation::Customer,
-        "0" | "2" => Relation::Peer,
-        _ => return None,
-    };
-    // What follows is where the link was seen.
-    (fields.count() <= 1).then_some((a, b, relation))
+fn asn(word: &[u8]) -> Option<u32> {
+    if word.is_empty() || word.len() > 10 {
+        return None;
+    }
+    let mut value = 0u64;
+    for byte in word {
+        value = value * 10 + u64::from(byte.checked_sub(b'0').filter(|digit| *digit < 10)?);
+    }
+    u32::try_from(value).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
-    fn error(text: &str) -> String {
-        read_as_relationships(text.as_bytes()).unwrap_err().to_string()
+    const SERIAL_2: &str = "# inferred clique: 1 2\n1|2|0|bgp\n1|3|-1|bgp\r\n2|3|-1|mlp\n3|4|2\n\n";
+
+    fn read(bytes: &[u8]) -> Result<CaidaFile, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("as-rel.txt");
+        std::fs::write(&path, bytes).unwrap();
+        let strip =
+            |error: TopologyError| error.to_string().replace(&format!("{}/", folder.path().display()), "");
+        read_caida(&path).map_err(strip)
     }
 
     #[test]
-    fn both_serials_are_read() {
-        let text = "# inferred clique: 1 2\n1|2|0|bgp\n1|3|-1|bgp\n2|3|-1\n3|4|-1|mlp\n\n4|5|2\n";
-        let graph = read_as_relationships(text.as_bytes()).unwrap();
-        assert_eq!((graph.len(), graph.links()), (5, 5));
-        assert_eq!(graph.those(2, Relation::Provider), [0, 1]);
-        assert_eq!(graph.those(3, Relation::Peer), [4]);
+    fn both_serials_are_read_plain_and_compressed() {
+        let plain = read(SERIAL_2.as_bytes()).unwrap();
+        assert_eq!((plain.graph.len(), plain.graph.links(), plain.siblings), (4, 4, 1));
+        assert_eq!(plain.graph.neighbors(2, Relation::Provider), [0, 1]);
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        gzip.write_all(SERIAL_2.as_bytes()).unwrap();
+        assert_eq!(read(&gzip.finish().unwrap()).unwrap(), plain);
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
-        assert!(error("1|2|0\n1|2\n").starts_with("line 2: \"1|2\" is not"));
-        assert!(error("1|x|0\n").starts_with("line 1: "));
-        assert!(error("1|2|7\n").starts_with("line 1: "));
-        assert!(error("1|2|0|bgp|more\n").starts_with("line 1: "));
-        assert_eq!(
-            error("1|2|0\n2|1|-1\n"),
-            "line 2: AS 1 and AS 2 are linked twice, as Peer and as Provider"
-        );
-        assert!(error("1|2|-1\n2|3|-1\n3|1|-1\n").contains("each of these is a customer of the next"));
-        assert!(error("# nothing\n").starts_with("no relationship"));
+    fn what_is_written_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("as-rel.txt");
+        let graph = crate::topology::internet(200, 1).unwrap();
+        write_caida(&graph, &path).unwrap();
+        let again = read_caida(&path).unwrap().graph;
+        assert_eq!((again.len(), again.links()), (graph.len(), graph.links()));
+        for node in 0..graph.len() {
+            for relation in Relation::ALL {
+                assert_eq!(again.neighbors(node, relation), graph.neighbors(node, relation));
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_lines_are_named() {
+        for (text, error) in [
+            ("1|2|0\nx|3|0", "as-rel.txt:2: first AS \"x\" is no AS number"),
+            ("1|4294967296|0", "as-rel.txt:1: second AS \"4294967296\" is no AS number"),
+            ("1|2", "as-rel.txt:1: the relationship is missing; wanted -1, 0 or 2"),
+            ("1", "as-rel.txt:1: the second AS is missing; wanted a|b|-1, a|b|0 or a|b|2"),
+            ("1|2|7", "as-rel.txt:1: relationship \"7\" is none of -1, 0 and 2"),
+            ("#\n1|1|0", "as-rel.txt:2: AS1 has a link to itself"),
+            ("1|2|0\n2|1|-1", "as-rel.txt:2: AS2 is a provider of AS1, but line 1 made it a peer"),
+        ] {
+            assert_eq!(read(text.as_bytes()).unwrap_err(), error);
+        }
     }
 }

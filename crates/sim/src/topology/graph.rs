@@ -1,145 +1,311 @@
-//! A graph of autonomous systems in flat arrays: 8 bytes a link and direction.
+//! ASes and the links between them, in arrays.
 //!
-//! Nodes are numbered in the order of their AS numbers, so that the lowest number is the lowest AS. A node's neighbors
-//! stand together, providers first, then peers, then customers, each in order.
+//! Nodes are numbered by ascending AS number, so "the neighbor with the lowest AS number" is the lowest index. The
+//! neighbors of a node lie together: customers, then peers, then providers, each by ascending number.
 
-use std::collections::BTreeMap;
+use hashbrown::HashMap;
+
+/// Latency of a link of which nothing is known.
+pub const LATENCY_DEFAULT_US: u32 = 10_000;
 
 /// What a neighbor is to an AS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Relation {
-    /// It is paid for transit.
-    Provider,
-    /// Both exchange their customers' routes.
-    Peer,
     /// It pays for transit.
     Customer,
+    /// Both exchange their own and their customers' routes.
+    Peer,
+    /// It sells transit.
+    Provider,
 }
 
 impl Relation {
-    /// What the AS is to that neighbor.
+    /// All three, in the order in which a node's neighbors lie.
+    pub const ALL: [Self; 3] = [Self::Customer, Self::Peer, Self::Provider];
+
+    /// The same link from its other end.
     pub fn reversed(self) -> Self {
         match self {
-            Self::Provider => Self::Customer,
-            Self::Peer => Self::Peer,
             Self::Customer => Self::Provider,
+            Self::Peer => Self::Peer,
+            Self::Provider => Self::Customer,
+        }
+    }
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Customer => "customer",
+            Self::Peer => "peer",
+            Self::Provider => "provider",
         }
     }
 }
 
-/// A neighbor in the graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Neighbor {
-    /// Its number in the graph.
-    pub node: u32,
-    /// What it is to the AS.
-    pub relation: Relation,
+/// Where a node is: degrees for real places, otherwise a plane in kilometers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Place {
+    /// Latitude and longitude in degrees.
+    Earth(f32, f32),
+    /// Kilometers on a plane.
+    Plane(f32, f32),
+}
+
+impl Place {
+    const EARTH_RADIUS_KM: f64 = 6371.0;
+    /// Light in fiber.
+    const KM_PER_MS: f64 = 200.0;
+    /// Cables do not run straight.
+    const DETOUR: f64 = 1.5;
+    /// Equipment at both ends.
+    const LEAST_US: f64 = 100.0;
+
+    /// Kilometers between two places; none between a place on Earth and one on a plane.
+    pub fn distance_km(self, other: Self) -> Option<f64> {
+        match (self, other) {
+            (Self::Earth(lat_a, lon_a), Self::Earth(lat_b, lon_b)) => {
+                let [lat_a, lon_a, lat_b, lon_b] =
+                    [lat_a, lon_a, lat_b, lon_b].map(|degrees| f64::from(degrees).to_radians());
+                let half = |from: f64, to: f64| ((to - from) / 2.0).sin().powi(2);
+                let chord = half(lat_a, lat_b) + lat_a.cos() * lat_b.cos() * half(lon_a, lon_b);
+                Some(2.0 * Self::EARTH_RADIUS_KM * chord.sqrt().min(1.0).asin())
+            }
+            (Self::Plane(xa, ya), Self::Plane(xb, yb)) => Some(f64::from(xa - xb).hypot(f64::from(ya - yb))),
+            _ => None,
+        }
+    }
+
+    /// Latency of a cable between two places.
+    pub fn latency_us(self, other: Self) -> u32 {
+        match self.distance_km(other) {
+            Some(km) => (Self::LEAST_US + km * Self::DETOUR / Self::KM_PER_MS * 1000.0).round() as u32,
+            None => LATENCY_DEFAULT_US,
+        }
+    }
 }
 
 /// What is wrong with a graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
-    /// An AS is its own neighbor.
-    #[error("AS {0} has a link to itself")]
-    Itself(u32),
-    /// Two ASes are linked twice, each time as something else.
-    #[error("AS {0} and AS {1} are linked twice, as {2:?} and as {3:?}")]
-    Contradiction(u32, u32, Relation, Relation),
-    /// Customers of customers that are their own provider: no policy can make sense of it.
-    #[error("each of these is a customer of the next, and the last of the first: AS {}", cycle_text(.0))]
+    /// A link from an AS to itself.
+    #[error("line {line}: AS{asn} has a link to itself")]
+    Loop {
+        /// Where it was said; zero if no file says it.
+        line: usize,
+        /// Who.
+        asn: u32,
+    },
+    /// Two lines disagree.
+    #[error(
+        "line {line}: AS{b} is a {} of AS{a}, but line {earlier_line} made it a {}",
+        now.name(), earlier.name()
+    )]
+    Contradiction {
+        /// The AS whose neighbor it is about.
+        a: u32,
+        /// The neighbor.
+        b: u32,
+        /// What the neighbor is by the later line.
+        now: Relation,
+        /// The later line.
+        line: usize,
+        /// What the neighbor is by the earlier line.
+        earlier: Relation,
+        /// The earlier line.
+        earlier_line: usize,
+    },
+    /// Providers in a circle: each AS is a customer of the next, the last one of the first.
+    #[error("providers in a circle: {}", circle(.0))]
     ProviderCycle(Vec<u32>),
-    /// There are more ASes than numbers for them.
-    #[error("{0} ASes are too many: at most 4 million")]
-    TooMany(usize),
+    /// More links than the arrays can number.
+    #[error("more than 2^31 links")]
+    TooLarge,
 }
 
-fn cycle_text(cycle: &[u32]) -> String {
-    cycle.iter().map(u32::to_string).collect::<Vec<_>>().join(", AS ")
+/// A circle in words, shortened in the middle.
+fn circle(asns: &[u32]) -> String {
+    const SHOWN: usize = 12;
+    let mut words: Vec<String> = asns.iter().take(SHOWN).map(|asn| format!("AS{asn}")).collect();
+    if asns.len() > SHOWN {
+        words.push(format!("({} more)", asns.len() - SHOWN));
+    }
+    words.extend(asns.first().map(|asn| format!("AS{asn}")));
+    words.join(" -> ")
 }
 
-/// Collects links.
+/// A link on its way into a graph.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    a: u32,
+    b: u32,
+    /// What `b` is to `a`.
+    relation: Relation,
+    latency_us: u32,
+    /// Where it was said, for errors.
+    line: u32,
+}
+
+/// Collects nodes and links.
 #[derive(Clone, Debug, Default)]
 pub struct GraphBuilder {
-    /// By both AS numbers, the lower one first: what the second is to the first.
-    links: BTreeMap<(u32, u32), Relation>,
+    links: Vec<Link>,
+    places: Vec<(u32, Place)>,
+    nodes: Vec<u32>,
 }
 
 impl GraphBuilder {
-    /// Adds a link: `b` is `relation` to `a`. The same again changes nothing.
-    pub fn link(&mut self, a: u32, b: u32, relation: Relation) -> Result<(), GraphError> {
-        if a == b {
-            return Err(GraphError::Itself(a));
-        }
-        let (key, relation) = if a < b { ((a, b), relation) } else { ((b, a), relation.reversed()) };
-        match *self.links.entry(key).or_insert(relation) {
-            known if known == relation => Ok(()),
-            known => Err(GraphError::Contradiction(key.0, key.1, known, relation)),
-        }
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    /// Whether two ASes are linked.
-    pub fn is_linked(&self, a: u32, b: u32) -> bool {
-        self.links.contains_key(&(a.min(b), a.max(b)))
+    /// An AS, with or without links.
+    pub fn node(&mut self, asn: u32, place: Option<Place>) {
+        self.nodes.push(asn);
+        self.places.extend(place.map(|place| (asn, place)));
     }
 
-    /// The graph. Provider cycles are refused.
-    pub fn build(&self) -> Result<AsGraph, GraphError> {
-        const NODES_MAX: usize = 4_000_000;
-        let mut asns: Vec<u32> = self.links.keys().flat_map(|(a, b)| [*a, *b]).collect();
-        asns.sort_unstable();
-        asns.dedup();
-        if asns.len() > NODES_MAX {
-            return Err(GraphError::TooMany(asns.len()));
+    /// A link: `b` is to `a` what `relation` says. `line` is zero where no file says it.
+    pub fn link(&mut self, a: u32, b: u32, relation: Relation, latency_us: u32, line: usize) {
+        let line = u32::try_from(line).unwrap_or(u32::MAX);
+        self.links.push(Link { a, b, relation, latency_us, line });
+    }
+
+    /// The graph. A link that is said twice counts once.
+    pub fn build(self) -> Result<AsGraph, GraphError> {
+        if self.links.len() >= 1 << 31 {
+            return Err(GraphError::TooLarge);
         }
-        let number = |asn: &u32| asns.binary_search(asn).unwrap_or_default() as u32;
-        let mut all = Vec::with_capacity(2 * self.links.len());
-        for ((a, b), relation) in &self.links {
-            let (a, b) = (number(a), number(b));
-            all.push((a, *relation, b));
-            all.push((b, relation.reversed(), a));
+        if let Some(link) = self.links.iter().find(|link| link.a == link.b) {
+            return Err(GraphError::Loop { line: link.line as usize, asn: link.a });
         }
-        all.sort_unstable();
-        let mut starts = vec![[0; 3]; asns.len() + 1];
-        let mut at = 0;
-        for (node, start) in starts.iter_mut().enumerate() {
-            for (slot, relation) in
-                [Relation::Provider, Relation::Peer, Relation::Customer].into_iter().enumerate()
-            {
-                start[slot] = at as u32;
-                while all.get(at).is_some_and(|link| link.0 as usize == node && link.1 == relation) {
-                    at += 1;
-                }
+        let (asns, index) = self.numbering();
+        let ends = |link: &Link| (index[&link.a], index[&link.b]);
+        let mut first = vec![0u32; asns.len() + 1];
+        for link in &self.links {
+            let (a, b) = ends(link);
+            first[a as usize + 1] += 1;
+            first[b as usize + 1] += 1;
+        }
+        for node in 0..asns.len() {
+            first[node + 1] += first[node];
+        }
+        // Neighbor in the upper half, link in the lower: sorting brings what is said twice together.
+        let mut entries = vec![0u64; 2 * self.links.len()];
+        let mut free = first.clone();
+        for (number, link) in self.links.iter().enumerate() {
+            let (a, b) = ends(link);
+            for (from, to) in [(a, b), (b, a)] {
+                entries[free[from as usize] as usize] = u64::from(to) << 32 | number as u64;
+                free[from as usize] += 1;
             }
         }
-        let graph = AsGraph { asns, starts, neighbors: all.into_iter().map(|link| link.2).collect() };
-        match graph.provider_cycle() {
-            Some(cycle) => Err(GraphError::ProviderCycle(cycle)),
-            None => Ok(graph),
+        drop(free);
+        let mut graph = self.arrays(asns, &first, &mut entries)?;
+        if !self.places.is_empty() {
+            graph.places = vec![None; graph.asns.len()];
+            for (asn, place) in &self.places {
+                graph.places[index[asn] as usize] = Some(*place);
+            }
         }
+        Ok(graph)
+    }
+
+    /// All AS numbers ascending, and the index of each.
+    fn numbering(&self) -> (Vec<u32>, HashMap<u32, u32>) {
+        let mut index = HashMap::with_capacity(self.nodes.len().max(self.links.len() / 8));
+        let ends = self.links.iter().flat_map(|link| [link.a, link.b]);
+        for asn in self.nodes.iter().copied().chain(ends) {
+            index.insert(asn, 0);
+        }
+        let mut asns: Vec<u32> = index.keys().copied().collect();
+        asns.sort_unstable();
+        for (number, asn) in asns.iter().enumerate() {
+            index.insert(*asn, number as u32);
+        }
+        (asns, index)
+    }
+
+    /// The arrays of the graph from each node's entries.
+    fn arrays(&self, asns: Vec<u32>, first: &[u32], entries: &mut [u64]) -> Result<AsGraph, GraphError> {
+        let mut graph = AsGraph {
+            offsets: Vec::with_capacity(3 * asns.len() + 1),
+            neighbors: Vec::with_capacity(entries.len()),
+            latencies_us: Vec::with_capacity(entries.len()),
+            places: Vec::new(),
+            asns,
+        };
+        graph.offsets.push(0);
+        for node in 0..graph.asns.len() {
+            let own = &mut entries[first[node] as usize..first[node + 1] as usize];
+            own.sort_unstable();
+            for relation in Relation::ALL {
+                let mut before = None;
+                for entry in own.iter() {
+                    let (neighbor, link) = ((entry >> 32) as u32, &self.links[*entry as u32 as usize]);
+                    let is = self.relation(link, graph.asns[node]);
+                    if is == relation && before != Some(neighbor) {
+                        graph.neighbors.push(neighbor);
+                        graph.latencies_us.push(link.latency_us);
+                        before = Some(neighbor);
+                    }
+                }
+                graph.offsets.push(graph.neighbors.len() as u32);
+            }
+            self.no_contradiction(graph.asns[node], own)?;
+        }
+        Ok(graph)
+    }
+
+    /// What the other end of a link is to `asn`.
+    fn relation(&self, link: &Link, asn: u32) -> Relation {
+        if link.a == asn { link.relation } else { link.relation.reversed() }
+    }
+
+    /// Entries of one node, sorted, name each neighbor in one role only.
+    fn no_contradiction(&self, asn: u32, own: &[u64]) -> Result<(), GraphError> {
+        for pair in own.windows(2) {
+            let [earlier, link] = [pair[0], pair[1]].map(|entry| &self.links[entry as u32 as usize]);
+            let (before, now) = (self.relation(earlier, asn), self.relation(link, asn));
+            if pair[0] >> 32 == pair[1] >> 32 && before != now {
+                return Err(GraphError::Contradiction {
+                    a: asn,
+                    b: if link.a == asn { link.b } else { link.a },
+                    now,
+                    line: link.line as usize,
+                    earlier: before,
+                    earlier_line: earlier.line as usize,
+                });
+            }
+        }
+        Ok(())
     }
 }
 
-/// A graph of autonomous systems without provider cycles.
-#[derive(Clone, Debug)]
+/// ASes and their links. See the head of the file for the order.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct AsGraph {
     asns: Vec<u32>,
-    /// Where the providers, peers and customers of each node begin.
-    starts: Vec<[u32; 3]>,
+    /// Where the customers, peers and providers of each node begin, and one more at the end.
+    offsets: Vec<u32>,
     neighbors: Vec<u32>,
+    latencies_us: Vec<u32>,
+    /// Empty where no place is known.
+    places: Vec<Option<Place>>,
 }
 
 impl AsGraph {
-    /// How many ASes there are.
+    /// Number of ASes.
     pub fn len(&self) -> usize {
         self.asns.len()
     }
 
-    /// There is none.
+    /// Nothing in it.
     pub fn is_empty(&self) -> bool {
         self.asns.is_empty()
     }
 
-    /// How many links there are.
+    /// Number of links.
     pub fn links(&self) -> usize {
         self.neighbors.len() / 2
     }
@@ -154,61 +320,75 @@ impl AsGraph {
         self.asns.binary_search(&asn).ok()
     }
 
-    /// The neighbors that are something to a node, by number.
-    pub fn those(&self, node: usize, relation: Relation) -> &[u32] {
-        let [providers, peers, customers] = self.starts[node];
-        let end = self.starts[node + 1][0];
-        let (from, to) = match relation {
-            Relation::Provider => (providers, peers),
-            Relation::Peer => (peers, customers),
-            Relation::Customer => (customers, end),
-        };
-        &self.neighbors[from as usize..to as usize]
+    /// Where a node is, if it is known.
+    pub fn place(&self, node: usize) -> Option<Place> {
+        self.places.get(node).copied().flatten()
     }
 
-    /// All neighbors of a node.
-    pub fn neighbors(&self, node: usize) -> impl Iterator<Item = Neighbor> + '_ {
-        [Relation::Provider, Relation::Peer, Relation::Customer].into_iter().flat_map(move |relation| {
-            self.those(node, relation).iter().map(move |node| Neighbor { node: *node, relation })
+    /// Number of links of a node.
+    pub fn degree(&self, node: usize) -> usize {
+        (self.offsets[3 * node + 3] - self.offsets[3 * node]) as usize
+    }
+
+    fn range(&self, node: usize, relation: Relation) -> std::ops::Range<usize> {
+        let at = 3 * node + relation as usize;
+        self.offsets[at] as usize..self.offsets[at + 1] as usize
+    }
+
+    /// The customers, peers or providers of a node, ascending.
+    pub fn neighbors(&self, node: usize, relation: Relation) -> &[u32] {
+        &self.neighbors[self.range(node, relation)]
+    }
+
+    /// All neighbors of a node with what they are to it and the latency of the link in microseconds.
+    pub fn links_of(&self, node: usize) -> impl Iterator<Item = (usize, Relation, u32)> + '_ {
+        Relation::ALL.into_iter().flat_map(move |relation| {
+            self.range(node, relation)
+                .map(move |at| (self.neighbors[at] as usize, relation, self.latencies_us[at]))
         })
     }
 
-    /// How many neighbors a node has.
-    pub fn degree(&self, node: usize) -> usize {
-        (self.starts[node + 1][0] - self.starts[node][0]) as usize
+    /// What `neighbor` is to `node`, if there is a link.
+    pub fn relation(&self, node: usize, neighbor: usize) -> Option<Relation> {
+        let has =
+            |relation: &Relation| self.neighbors(node, *relation).binary_search(&(neighbor as u32)).is_ok();
+        Relation::ALL.into_iter().find(has)
     }
 
-    /// The AS numbers of a circle of customers and providers, if there is one.
-    fn provider_cycle(&self) -> Option<Vec<u32>> {
-        // Take away those without customers until none is left.
-        let mut customers: Vec<usize> =
-            (0..self.len()).map(|node| self.those(node, Relation::Customer).len()).collect();
-        let mut free: Vec<usize> = (0..self.len()).filter(|node| customers[*node] == 0).collect();
-        let mut left = self.len();
-        while let Some(node) = free.pop() {
-            left -= 1;
-            for &provider in self.those(node, Relation::Provider) {
-                customers[provider as usize] -= 1;
-                if customers[provider as usize] == 0 {
-                    free.push(provider as usize);
+    /// The nodes so that each comes after all its providers, or a circle of providers by its AS numbers.
+    pub fn providers_first(&self) -> Result<Vec<u32>, GraphError> {
+        let count = |node| self.neighbors(node, Relation::Provider).len() as u32;
+        let mut waits: Vec<u32> = (0..self.len()).map(count).collect();
+        let mut order: Vec<u32> = (0..self.len() as u32).filter(|node| waits[*node as usize] == 0).collect();
+        let mut at = 0;
+        while let Some(&node) = order.get(at) {
+            at += 1;
+            for &customer in self.neighbors(node as usize, Relation::Customer) {
+                waits[customer as usize] -= 1;
+                if waits[customer as usize] == 0 {
+                    order.push(customer);
                 }
             }
         }
-        if left == 0 {
-            return None;
-        }
-        // Each that is left has a customer that is left: down that way, somebody comes twice.
-        let mut way: Vec<usize> = (0..self.len()).find(|node| customers[*node] > 0).into_iter().collect();
-        loop {
-            let last = *way.last()?;
-            let next =
-                self.those(last, Relation::Customer).iter().find(|node| customers[**node as usize] > 0);
-            let next = *next? as usize;
-            if let Some(first) = way.iter().position(|node| *node == next) {
-                return Some(way[first..].iter().rev().map(|node| self.asn(*node)).collect());
+        if order.len() == self.len() { Ok(order) } else { Err(GraphError::ProviderCycle(self.cycle(&waits))) }
+    }
+
+    /// A circle among the nodes that still wait for a provider: each of them has one that waits too.
+    fn cycle(&self, waits: &[u32]) -> Vec<u32> {
+        let waiting = |node: &u32| waits[*node as usize] > 0;
+        let mut seen = vec![usize::MAX; self.len()];
+        let mut path = Vec::new();
+        let mut at = (0..self.len() as u32).find(waiting);
+        while let Some(node) = at {
+            if seen[node as usize] != usize::MAX {
+                path.drain(..seen[node as usize]);
+                break;
             }
-            way.push(next);
+            seen[node as usize] = path.len();
+            path.push(node);
+            at = self.neighbors(node as usize, Relation::Provider).iter().copied().find(waiting);
         }
+        path.into_iter().map(|node| self.asns[node as usize]).collect()
     }
 }
 
@@ -217,44 +397,69 @@ mod tests {
     use super::*;
 
     fn graph(links: &[(u32, u32, Relation)]) -> Result<AsGraph, GraphError> {
-        let mut builder = GraphBuilder::default();
-        links.iter().try_for_each(|(a, b, relation)| builder.link(*a, *b, *relation))?;
+        let mut builder = GraphBuilder::new();
+        for (line, (a, b, relation)) in links.iter().enumerate() {
+            builder.link(*a, *b, *relation, 5, line + 1);
+        }
         builder.build()
     }
 
     #[test]
-    fn neighbors_stand_by_relation_and_number() {
+    fn neighbors_lie_by_relation_and_number() {
         use Relation::{Customer, Peer, Provider};
-        let graph =
-            graph(&[(30, 10, Provider), (30, 20, Peer), (30, 50, Customer), (40, 30, Provider)]).unwrap();
-        assert_eq!((graph.len(), graph.links()), (5, 4));
-        let node = graph.node(30).unwrap();
-        let asns = |relation| {
-            graph.those(node, relation).iter().map(|node| graph.asn(*node as usize)).collect::<Vec<_>>()
+        let graph = graph(&[
+            (20, 10, Provider),
+            (20, 40, Peer),
+            (20, 30, Peer),
+            (20, 50, Customer),
+            (50, 20, Provider),
+        ])
+        .unwrap();
+        let node = graph.node(20).unwrap();
+        let named = |relation| -> Vec<u32> {
+            graph.neighbors(node, relation).iter().map(|n| graph.asn(*n as usize)).collect()
         };
-        assert_eq!((asns(Provider), asns(Peer), asns(Customer)), (vec![10], vec![20], vec![40, 50]));
-        assert_eq!(
-            graph.neighbors(graph.node(50).unwrap()).collect::<Vec<_>>(),
-            [Neighbor { node: node as u32, relation: Provider }]
-        );
-        assert_eq!(graph.degree(node), 4);
-        assert_eq!(graph.node(31), None);
+        assert_eq!([named(Customer), named(Peer), named(Provider)], [vec![50], vec![30, 40], vec![10]]);
+        assert_eq!((graph.len(), graph.links(), graph.degree(node)), (5, 4, 4));
+        assert_eq!(graph.relation(graph.node(10).unwrap(), node), Some(Customer));
+        assert_eq!(graph.relation(0, graph.node(40).unwrap()), None);
+        assert_eq!(graph.links_of(node).map(|(_, _, latency)| latency).collect::<Vec<_>>(), [5; 4]);
     }
 
     #[test]
-    fn contradictions_are_named() {
-        use Relation::{Customer, Peer, Provider};
-        assert_eq!(graph(&[(1, 1, Peer)]).unwrap_err(), GraphError::Itself(1));
-        assert!(graph(&[(1, 2, Peer), (2, 1, Peer)]).is_ok());
-        let twice = graph(&[(1, 2, Provider), (2, 1, Provider)]).unwrap_err();
-        assert_eq!(twice, GraphError::Contradiction(1, 2, Provider, Customer));
-        let cycle =
-            graph(&[(1, 2, Provider), (2, 3, Provider), (3, 1, Provider), (3, 4, Provider)]).unwrap_err();
-        let GraphError::ProviderCycle(mut asns) = cycle else { panic!("{cycle}") };
-        // It may begin anywhere.
-        while asns[0] != 1 {
-            asns.rotate_left(1);
-        }
-        assert_eq!(asns, [1, 2, 3]);
+    fn contradictions_loops_and_circles_are_named() {
+        use Relation::{Customer, Peer};
+        let error = graph(&[(1, 2, Customer), (2, 1, Peer)]).unwrap_err();
+        assert_eq!(error.to_string(), "line 2: AS2 is a peer of AS1, but line 1 made it a customer");
+        let error = graph(&[(1, 2, Peer), (3, 3, Peer)]).unwrap_err();
+        assert_eq!(error.to_string(), "line 2: AS3 has a link to itself");
+        let circle = graph(&[
+            (1, 2, Customer),
+            (2, 3, Customer),
+            (3, 4, Customer),
+            (4, 2, Customer),
+            (4, 5, Customer),
+        ])
+        .unwrap();
+        let error = circle.providers_first().unwrap_err();
+        assert_eq!(error.to_string(), "providers in a circle: AS2 -> AS4 -> AS3 -> AS2");
+    }
+
+    #[test]
+    fn providers_come_first() {
+        use Relation::Customer;
+        let graph = graph(&[(9, 1, Customer), (9, 2, Customer), (2, 1, Customer)]).unwrap();
+        let order: Vec<u32> =
+            graph.providers_first().unwrap().into_iter().map(|node| graph.asn(node as usize)).collect();
+        assert_eq!(order, [9, 2, 1]);
+    }
+
+    #[test]
+    fn latency_follows_distance() {
+        // Amsterdam to New York are 5,860 km.
+        let km = Place::Earth(52.37, 4.9).distance_km(Place::Earth(40.71, -74.0)).unwrap();
+        assert!((5800.0..5920.0).contains(&km), "{km}");
+        assert_eq!(Place::Plane(0.0, 0.0).latency_us(Place::Plane(3.0, 4.0)), 138);
+        assert_eq!(Place::Plane(0.0, 0.0).distance_km(Place::Earth(0.0, 0.0)), None);
     }
 }

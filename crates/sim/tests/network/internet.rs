@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use thalweg_sim::churn::Change;
-use thalweg_sim::fixpoint::{Announcement, Engine};
+use thalweg_sim::fixpoint::{Engine, Scenario as Question, Solver};
 use thalweg_sim::policy::{Policy, Timers};
 use thalweg_sim::prefixes::{PrefixPlan, prefix};
-use thalweg_sim::topology::{AsGraph, GraphBuilder, internet, preferential};
+use thalweg_sim::topology::{AsGraph, GraphBuilder, Growth, grown, internet};
 use thalweg_sim::{LinkState, NetworkOptions, Scenario, Simulation};
 
 use thalweg_node::control::{BgpRequest, RouteFilter, RouteView};
@@ -22,14 +22,16 @@ fn best(simulation: &Simulation, node: usize) -> BTreeMap<String, String> {
 /// Every best path of every router is the one that `graph` gives.
 fn check(simulation: &Simulation, graph: &AsGraph, what: &str) {
     let mut wanted = vec![BTreeMap::new(); graph.len()];
-    let mut engine = Engine::new(graph);
+    let engine = Engine::new(graph).expect("no provider cycle");
+    let mut solver = Solver::new(&engine);
     let full = &simulation.scenario().graph;
     for (number, owner) in simulation.owners().iter().enumerate() {
         let Some(origin) = graph.node(full.asn(*owner)) else { continue };
-        let routes = engine.routes(&Announcement::of(origin));
-        for (node, wanted) in wanted.iter_mut().enumerate().filter(|(node, _)| routes.length(*node).is_some())
+        solver.solve(&Question::announced_by(origin));
+        for (node, wanted) in wanted.iter_mut().enumerate().filter(|(node, _)| solver.route(*node).is_some())
         {
-            let path: Vec<String> = routes.path(node).iter().map(|hop| graph.asn(*hop).to_string()).collect();
+            let path = solver.path(node);
+            let path: Vec<String> = path[1..].iter().map(|hop| graph.asn(*hop).to_string()).collect();
             wanted.insert(prefix(number).to_string(), path.join(" "));
         }
     }
@@ -44,7 +46,7 @@ fn check(simulation: &Simulation, graph: &AsGraph, what: &str) {
 
 fn scenario(graph: AsGraph, policy: Policy, seed: u64) -> Scenario {
     let timers = Timers { hold_s: 9, mrai_s: 0 };
-    Scenario { graph, policy, timers, prefixes: PrefixPlan::Each(2), latency_us: (1000, 30_000), seed }
+    Scenario { graph, policy, timers, prefixes: PrefixPlan::Each(2), seed }
 }
 
 fn quiet(simulation: &mut Simulation) {
@@ -54,14 +56,11 @@ fn quiet(simulation: &mut Simulation) {
 
 /// The graph without a link.
 fn without(graph: &AsGraph, link: (usize, usize)) -> AsGraph {
-    let mut builder = GraphBuilder::default();
+    let mut builder = GraphBuilder::new();
     for node in 0..graph.len() {
-        for neighbor in graph.neighbors(node) {
-            let other = neighbor.node as usize;
-            if (node.min(other), node.max(other)) != link {
-                builder
-                    .link(graph.asn(node), graph.asn(other), neighbor.relation)
-                    .expect("a link of the graph");
+        for (other, relation, latency_us) in graph.links_of(node).filter(|(other, ..)| *other > node) {
+            if (node, other) != link {
+                builder.link(graph.asn(node), graph.asn(other), relation, latency_us, 0);
             }
         }
     }
@@ -78,7 +77,7 @@ fn routers_agree_with_the_engine(graph: AsGraph, policy: Policy, seed: u64) {
     check(&simulation, &graph, &what);
     // An AS with several ways loses the first.
     let node = (0..graph.len()).rev().find(|node| graph.degree(*node) > 1).expect("an AS with two neighbors");
-    let neighbor = graph.neighbors(node).next().expect("a neighbor").node as usize;
+    let neighbor = graph.links_of(node).next().expect("a neighbor").0;
     let (a, b) = (node.min(neighbor), node.max(neighbor));
     simulation.apply(Change::Link { a, b, state: LinkState::Down }).expect("a link");
     quiet(&mut simulation);
@@ -102,7 +101,11 @@ fn roles_lead_to_the_same_routes() {
 
 #[test]
 fn a_grown_graph_ends_as_the_second_engine_says() {
-    routers_agree_with_the_engine(preferential(40, 4, 5).expect("a graph"), Policy::Relationships, 5);
+    routers_agree_with_the_engine(
+        grown(Growth::Preferential { links: 4 }, 40, 5).expect("a graph"),
+        Policy::Relationships,
+        5,
+    );
 }
 
 /// Prefixes that come and go leave nothing behind, and new ones get everywhere.

@@ -40,6 +40,17 @@ pub(crate) enum NetworkEngine {
     Fixpoint,
 }
 
+/// How a graph grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Grow {
+    /// New ASes link to those with many links (Barabási and Albert)
+    Preferential,
+    /// New ASes link to those nearby (Waxman)
+    Waxman,
+    /// As preferential, with links added later (Bu and Towsley)
+    Glp,
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -52,14 +63,20 @@ A recorded AS leaves ASN-updates.mrt, ASN-rib.mrt and ASN-router.toml in the fol
 `thalweg mrt` read them.")]
 pub(crate) struct LabNetworkArgs {
     /// How many ASes to make [default: 1000; 100 with --quick]
-    #[arg(long, value_name = "N", conflicts_with = "caida", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
+    #[arg(long, value_name = "N", conflicts_with_all = ["caida", "brite"], value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     pub(crate) ases: Option<u32>,
-    /// Make a graph that grows by preference, with so many neighbors on average [default: one like the Internet]
-    #[arg(long, value_name = "N", conflicts_with = "caida")]
+    /// Make a graph that grows in this way [default: one like the Internet; preferential with --degree]
+    #[arg(long, value_enum, value_name = "WAY", conflicts_with_all = ["caida", "brite"])]
+    pub(crate) grow: Option<Grow>,
+    /// Neighbors on average of a graph that grows [default: 4]
+    #[arg(long, value_name = "N", conflicts_with_all = ["caida", "brite"])]
     pub(crate) degree: Option<NonZeroUsize>,
     /// Read the graph: CAIDA's AS relationships, serial-1 or serial-2, plain or compressed
     #[arg(long, value_name = "FILE")]
     pub(crate) caida: Option<PathBuf>,
+    /// Read the graph: a file of BRITE, with relationships by degree
+    #[arg(long, value_name = "FILE", conflicts_with = "caida")]
+    pub(crate) brite: Option<PathBuf>,
     /// What finds the routes
     #[arg(long, value_enum, default_value = "sessions", value_name = "ENGINE")]
     pub(crate) engine: NetworkEngine,

@@ -2,13 +2,15 @@
 
 use std::num::NonZeroUsize;
 
-use thalweg_lab::network::{GraphSource, fixpoint, render, sessions};
+use thalweg_lab::network::fixpoint::{self, Question};
+use thalweg_lab::network::{GraphSource, answers, render, sessions};
 use thalweg_lab::report::Origin;
 use thalweg_sim::churn::Load;
+use thalweg_sim::topology::Growth;
 
-use super::{command_line, failed, show, show_all};
+use super::{command_line, failed, show_all};
 use crate::Failure;
-use crate::cli::{Format, LabNetworkArgs, NetworkEngine};
+use crate::cli::{Format, Grow, LabNetworkArgs, NetworkEngine};
 use crate::progress::Steps;
 
 const ASES: usize = 1000;
@@ -25,11 +27,18 @@ pub(super) fn run(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> 
 fn graph(args: &LabNetworkArgs) -> GraphSource {
     let usual = if args.run.quick { ASES_QUICK } else { ASES };
     let ases = args.ases.map_or(usual, |ases| ases as usize);
-    match (&args.caida, args.degree) {
-        (Some(path), _) => GraphSource::Relationships(path.clone()),
-        // Each link counts for two.
-        (None, Some(degree)) => GraphSource::Preferential(ases, degree.get().div_ceil(2)),
-        (None, None) => GraphSource::Internet(ases),
+    // Each link counts for two.
+    let links = args.degree.map_or(2, |degree| degree.get().div_ceil(2));
+    match (&args.caida, &args.brite, args.grow) {
+        (Some(path), ..) => GraphSource::Caida(path.clone()),
+        (_, Some(path), _) => GraphSource::Brite(path.clone()),
+        (_, _, Some(Grow::Waxman)) => {
+            GraphSource::Grown(ases, Growth::Waxman { links, alpha: 0.15, beta: 0.2 })
+        }
+        (_, _, Some(Grow::Glp)) => GraphSource::Grown(ases, Growth::Glp { links, more: 0.45, beta: 0.64 }),
+        (_, _, Some(Grow::Preferential)) => GraphSource::Grown(ases, Growth::Preferential { links }),
+        (_, _, None) if args.degree.is_some() => GraphSource::Grown(ases, Growth::Preferential { links }),
+        (_, _, None) => GraphSource::Internet(ases),
     }
 }
 
@@ -71,7 +80,7 @@ fn run_sessions(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
     steps.finish();
     let outcome = outcome.map_err(failed)?;
     let origin = Origin::here(command_line(), format!("{}; seed {}", outcome.graph.source, options.seed));
-    let report = render::sessions(&outcome, origin);
+    let report = render::report(&outcome, origin);
     let mut tables = vec![render::phases(&outcome)];
     if !outcome.collected.is_empty() {
         tables.push(render::collected(&outcome));
@@ -98,8 +107,8 @@ fn run_fixpoint(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
     {
         return Err(Failure::Usage(format!("{option} goes with --engine sessions")));
     }
-    let options = fixpoint::Options {
-        graph: graph(args),
+    let question = Question {
+        source: graph(args),
         origin: args.hijack.map(|(victim, _)| victim).or(args.origin),
         hijacker: args.hijack.map(|(_, attacker)| attacker),
         leaker: args.leak,
@@ -109,14 +118,11 @@ fn run_fixpoint(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
         seed: args.run.seed(1),
     };
     let steps = Steps::on_terminal(None);
-    let outcome = fixpoint::run(&options, &|done, of| {
-        if done % 100 == 0 {
-            steps.at(done, &format!("{done} of {of} prefixes"));
-        }
-    });
+    steps.at(0, "reading or making the graph");
+    let answer = fixpoint::ask(&question, &|done| steps.at(done, &format!("{done} origins done")));
     steps.finish();
-    let outcome = outcome.map_err(failed)?;
-    let origin = Origin::here(command_line(), format!("{}; seed {}", outcome.graph.source, options.seed));
-    let report = render::fixpoint(&outcome, origin);
-    show(&report, &outcome, &render::found(&outcome), &args.run.output("lab-network"), format)
+    let answer = answer.map_err(failed)?;
+    let origin = Origin::here(command_line(), format!("{}; seed {}", answer.graph.source, question.seed));
+    let report = answers::report(&answer, origin);
+    show_all(&report, &answer, &answers::tables(&answer), &args.run.output("lab-network"), format)
 }

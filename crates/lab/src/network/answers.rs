@@ -1,0 +1,219 @@
+//! Tables and plots of an answer.
+
+use super::fixpoint::{Answer, Deployed, Step, Totals};
+use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series, SeriesKind};
+use crate::report::{Origin, Report};
+use thalweg_sim::fixpoint::Class;
+use thalweg_text::units::{Unit, count};
+use thalweg_text::{Align, Table};
+
+/// Points of a distribution.
+const POINTS: usize = 100;
+
+/// The graph, and what was asked of it.
+pub fn tables(answer: &Answer) -> Vec<Table> {
+    let mut tables = vec![graph(answer)];
+    if !answer.steps.is_empty() {
+        tables.push(steps(answer));
+    }
+    tables.extend(answer.totals.as_ref().map(totals));
+    tables
+}
+
+fn seconds(seconds: f64) -> String {
+    Unit::Nanoseconds.format(seconds * 1e9)
+}
+
+fn share(part: u64, all: u64) -> String {
+    format!("{:.1} %", part as f64 * 100.0 / all.max(1) as f64)
+}
+
+fn graph(answer: &Answer) -> Table {
+    let graph = &answer.graph;
+    let columns = ["ASes", "links", "peerings", "siblings", "most links", "read or made in", "ready in"];
+    let most = graph.degrees.last().map_or(0, |(degree, _)| *degree);
+    let mut table =
+        Table::new(format!("The graph: {}", graph.source), columns.map(|name| (name, Align::Right)));
+    let counts = [graph.ases, graph.links, graph.peerings, graph.siblings, most];
+    let times = [seconds(graph.load_s), seconds(answer.prepare_s)];
+    table.push(counts.map(|number| count(number as u64)).into_iter().chain(times));
+    table
+}
+
+fn steps(answer: &Answer) -> Table {
+    let mut table = Table::new(
+        "One prefix: ASes by the neighbor that told them, and those with the wrong route",
+        [
+            ("circumstances", Align::Left),
+            ("reached", Align::Right),
+            ("provider", Align::Right),
+            ("peer", Align::Right),
+            ("customer", Align::Right),
+            ("hijacked", Align::Right),
+            ("leaked", Align::Right),
+            ("mean length", Align::Right),
+            ("longest", Align::Right),
+            ("found in", Align::Right),
+        ],
+    );
+    for step in &answer.steps {
+        let summary = &step.summary;
+        let [provider, peer, customer, _] = summary.by_class.map(|ases| count(u64::from(ases)));
+        table.push([
+            step.what.clone(),
+            count(u64::from(summary.reached)),
+            provider,
+            peer,
+            customer,
+            count(u64::from(summary.hijacked)),
+            count(u64::from(summary.leaked)),
+            Unit::Plain.format(summary.links as f64 / f64::from(summary.reached.max(1))),
+            summary.longest.to_string(),
+            seconds(step.seconds),
+        ]);
+    }
+    table
+}
+
+fn totals(totals: &Totals) -> Table {
+    let mut table = Table::new(
+        "All origins, a prefix each",
+        [
+            ("origins", Align::Right),
+            ("routes", Align::Right),
+            ("provider", Align::Right),
+            ("peer", Align::Right),
+            ("customer", Align::Right),
+            ("leaked", Align::Right),
+            ("mean length", Align::Right),
+            ("longest", Align::Right),
+            ("threads", Align::Right),
+            ("found in", Align::Right),
+            ("an origin", Align::Right),
+        ],
+    );
+    let [provider, peer, customer, _] = totals.by_class.map(|routes| share(routes, totals.routes));
+    table.push([
+        count(totals.origins as u64),
+        count(totals.routes),
+        provider,
+        peer,
+        customer,
+        count(totals.leaked),
+        Unit::Plain.format(totals.links as f64 / totals.routes.max(1) as f64),
+        totals.longest.to_string(),
+        totals.threads.to_string(),
+        seconds(totals.seconds),
+        seconds(totals.seconds / totals.origins.max(1) as f64),
+    ]);
+    table
+}
+
+/// The report.
+pub fn report(answer: &Answer, origin: Origin) -> Report {
+    let mut report = Report::new("Routes of the whole Internet", lead(answer), origin);
+    report.heading("Plots");
+    if !answer.steps.is_empty() {
+        report.plot(classes(answer).svg(), "ASes by the neighbor that told them the route they use.");
+    }
+    if !answer.curve.is_empty() {
+        report.plot(
+            curve(answer).svg(),
+            "ASes that take the wrong route if so many check, drawn at random: median, and range of five draws.",
+        );
+    }
+    if let Some(totals) = &answer.totals {
+        report.plot(means(totals).svg(), "Share of origins to which routes are at most so long on average.");
+    }
+    report.heading("Tables");
+    for table in tables(answer) {
+        report.table(table);
+    }
+    report.heading("How to read this");
+    report.notes([
+        "Each AS prefers routes of customers to those of peers, and those to routes of providers; then the shortest; then \
+         the neighbor with the lowest AS number. Peers and providers are told own and customers' routes only.",
+        "A hijacker announces the same prefix. A leaker tells everybody the route that a peer or provider told it. ROV \
+         drops routes of a wrong origin. ASPA drops paths that contradict what ASes publish about their providers.",
+    ]);
+    report
+}
+
+fn lead(answer: &Answer) -> String {
+    let graph =
+        format!("{} ASes, {} links.", count(answer.graph.ases as u64), count(answer.graph.links as u64));
+    if let Some(totals) = &answer.totals {
+        return format!(
+            "{graph} {} routes to {} origins, found in {}.",
+            count(totals.routes),
+            count(totals.origins as u64),
+            seconds(totals.seconds)
+        );
+    }
+    let wrong = |step: &Step| {
+        let wrong = step.summary.hijacked.max(step.summary.leaked);
+        format!(" {}: {} of {} ASes with a route have the wrong one.", step.what, wrong, step.summary.reached)
+    };
+    let reached = answer.steps.first().map_or(0, |step| step.summary.reached);
+    let attacks: String = answer.steps.iter().skip(1).map(wrong).collect();
+    format!("{graph} The prefix reaches {} ASes.{attacks}", count(u64::from(reached)))
+}
+
+fn classes(answer: &Answer) -> BarChart {
+    let group = |step: &Step| BarGroup {
+        label: step.what.clone(),
+        bars: (0..3)
+            .map(|series| Bar {
+                series,
+                value: f64::from(step.summary.by_class[series]),
+                range: None,
+                mark: None,
+            })
+            .collect(),
+    };
+    BarChart {
+        title: "Who told it".to_owned(),
+        values: Axis::new("ASes", Unit::Count, Scale::Linear),
+        series: Class::ALL[..3].iter().map(|class| class.name().to_owned()).collect(),
+        ordered: false,
+        mark_name: None,
+        groups: answer.steps.iter().map(group).collect(),
+    }
+}
+
+fn curve(answer: &Answer) -> LineChart {
+    let point = |deployed: &Deployed| {
+        let at = |place: usize| f64::from(deployed.wrong.get(place).copied().unwrap_or(0));
+        let last = deployed.wrong.len().saturating_sub(1);
+        Point { x: deployed.share * 100.0, y: at(last / 2), range: Some((at(0), at(last))) }
+    };
+    LineChart {
+        title: "What checks help".to_owned(),
+        x: Axis::new("ASes that check, %", Unit::Plain, Scale::Linear),
+        y: Axis::new("ASes with the wrong route", Unit::Count, Scale::Linear),
+        series: vec![Series {
+            name: "wrong route".to_owned(),
+            kind: SeriesKind::Measured(0),
+            points: answer.curve.iter().map(point).collect(),
+        }],
+    }
+}
+
+fn means(totals: &Totals) -> LineChart {
+    let last = totals.means.len().saturating_sub(1);
+    let point = |number: usize| Point {
+        x: totals.means.get(number * last / POINTS).copied().unwrap_or(0.0),
+        y: number as f64 * 100.0 / POINTS as f64,
+        range: None,
+    };
+    LineChart {
+        title: "Length of routes".to_owned(),
+        x: Axis::new("mean length of the routes to an origin", Unit::Plain, Scale::Linear),
+        y: Axis::new("origins, %", Unit::Plain, Scale::Linear),
+        series: vec![Series {
+            name: "origins".to_owned(),
+            kind: SeriesKind::Measured(0),
+            points: (0..=POINTS).map(point).collect(),
+        }],
+    }
+}
