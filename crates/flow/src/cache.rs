@@ -17,7 +17,7 @@
 //! # When the clock goes back
 //!
 //! A packet that arrives as long as the active timeout, or longer, before the last one of its flow finds the flow over
-//! (`ForcedEnd`), and so does a chunk whose clock is that far before the flow's last packet: the clock of whoever captured was set
+//! (`ForcedEnd`), and so does a chunk whose clock is that far before the flow's last packet: the capturing host's clock was set
 //! back, or captures are not in the order of time. The wheel then follows the clock. So no record is longer than the active timeout,
 //! whatever clocks do. Flows that end for this are counted (`flows_set_back`).
 //!

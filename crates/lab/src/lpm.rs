@@ -1,6 +1,6 @@
 //! The experiment on longest-prefix match: measurements made elsewhere, shown as table and report.
 //!
-//! The rows come from whoever measures: [`mod@bench`] our own structures, or another program on the same addresses.
+//! The rows come from the measuring code: [`mod@bench`] our own structures, or another program on the same addresses.
 //! This module only shows them. The workload they must have used is that of [`crate::workload::destinations`].
 
 pub mod bench;

@@ -4,7 +4,7 @@
 //! command and input. What is not known says "unknown"; it is never left out.
 //!
 //! The page has no script and no resource from elsewhere, follows the reader's light or dark setting, and
-//! prints. All text is escaped here, whoever it comes from; drawings come from [`crate::plot`], which escapes
+//! prints. All text is escaped here, no matter its source; drawings come from [`crate::plot`], which escapes
 //! its own.
 //!
 //! Both files are written beside their place and moved there, so that a reader never sees half of one.

@@ -221,7 +221,7 @@ impl LiveRouter {
         let asked = self.questions.send_timeout(
             Box::new(move |host| {
                 *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(question(host));
-                // Whoever asked may have gone.
+                // The asker may have gone.
                 let _ = done.send(());
             }),
             ANSWER_WAIT,

@@ -47,7 +47,7 @@ impl Reading {
     }
 }
 
-/// How far reading has come, for whoever shows it.
+/// How far reading has come, for display.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     packets: AtomicU64,
@@ -220,7 +220,7 @@ impl Source<Chunk> for Captures {
     }
 }
 
-/// For whoever asks it what became of it afterwards.
+/// For questions after the run.
 impl Source<Chunk> for &mut Captures {
     fn next(&mut self) -> Option<Chunk> {
         (**self).next()

@@ -152,7 +152,7 @@ impl List {
     }
 }
 
-/// All lists and the ports they are bound to, compiled. Never changes: whoever reloads compiles another one
+/// All lists and the ports they are bound to, compiled. Never changes: a reload compiles another one
 /// with another version and shares that instead.
 #[derive(Clone, Debug, Default)]
 pub struct AclSet {
@@ -395,7 +395,7 @@ impl AclCounts {
         Self { cells: Arc::new(AclCells { version: set.version, counts }) }
     }
 
-    /// The same counters for whoever reads them while they are written.
+    /// The same counters, for reading while they are written.
     pub fn shared(&self) -> Arc<AclCells> {
         Arc::clone(&self.cells)
     }

@@ -1,6 +1,6 @@
-//! What a NAT tells of itself, for whoever has to know later who had a public port (RFC 6888 REQ-12, RFC 8158).
+//! The log of a NAT: it answers later which subscriber had a public port (RFC 6888 REQ-12, RFC 8158).
 //!
-//! Each shard keeps what happened to it until whoever drives it takes it away, after every chunk; a list of bounded length, what
+//! Each shard keeps what happened to it until its driver takes the list away, after every chunk; a list of bounded length, what
 //! finds it full is counted. Nothing here is asked for a packet of a session that exists, and nothing at all where nobody
 //! wants to know.
 //!

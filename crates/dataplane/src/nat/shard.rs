@@ -121,7 +121,7 @@ counters! {
     odd_parity: "Sessions given a port of other parity, because all of theirs were used up.";
     subscribers_active: "Inside addresses that have sessions, where each has its limits.";
     blocks_active: "Blocks of ports that subscribers have.";
-    events: "Events told to whoever keeps a log.";
+    events: "Events handed to the log.";
     events_dropped: "Events that found no room.";
 }
 
@@ -533,7 +533,7 @@ impl NatShard {
     /// life is not touched (RFC 5508 REQ-6, RFC 5382 REQ-10).
     ///
     /// From inside: what is quoted was sent *to* the inside endpoint. The error leaves under that
-    /// endpoint's public address, whoever reported it. From outside: what is quoted was sent *from* the
+    /// endpoint's public address, no matter which router reported it. From outside: what is quoted was sent *from* the
     /// public endpoint. The error's sender may be any router on the way; under address-dependent
     /// filtering, the quoted destination must be one the session has sent to.
     #[cold]

@@ -90,7 +90,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         let is_probe = arp.sender == Ipv4Addr::UNSPECIFIED;
         let sender = (port, IpAddr::V4(arp.sender));
         if !is_probe && self.store.get(sender).is_none() && !identity.is_on_link(sender.1) {
-            // Who is on the link of an address without a network cannot be told: whoever asks is answered, and not learned.
+            // An address without a network does not tell which hosts are on the link: any sender gets an answer and is not learned.
             if asks_us && identity.is_alone(arp.target.into()) && is_neighbor_address(sender.1) {
                 self.reply_arp(port, &identity, &arp);
             }

@@ -63,7 +63,7 @@ pub struct MeterOptions {
     /// Whether the cache asks for huge pages: a third faster when it has hundreds of thousands of flows, but memory is then
     /// taken in steps of 2 MiB, by each family and the index. Small caches have none.
     pub huge_pages: bool,
-    /// How flows come by the name of their application. Whoever parses packets looks at payloads, whoever delivers records at
+    /// How flows come by the name of their application. The parser looks at payloads, the deliverer of records at
     /// ports; the meter keeps what it is told.
     pub labeling: Labeling,
     /// Secret with which hashes are keyed, so that nobody outside can make flows that share a place.

@@ -421,7 +421,7 @@ fn notes() -> [String; 5] {
         "From memory: from the first packet to the last record, which includes that all flows are reported at the end. From a file: the \
          whole process. Memory from memory holds the packets too."
             .to_owned(),
-        "Totals are those of whoever was given the records: the collector here, the text file, nfdump, thalweg flows; where records \
+        "Totals are those of the receiver of the records: the collector here, the text file, nfdump, thalweg flows; where records \
          go nowhere, the probe's own."
             .to_owned(),
         "Probes on one file: whole processes. \"Ours\" is this program's packets per second of processor time over that probe's; its \

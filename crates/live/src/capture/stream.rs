@@ -257,7 +257,7 @@ impl Ended {
         match self {
             Self::Count => "as many packets as were asked for",
             Self::Time => "the time is over",
-            Self::Client => "whoever asked has enough",
+            Self::Client => "the client has enough",
             Self::Router => "the router stops",
         }
     }

@@ -46,7 +46,7 @@ pub(crate) struct Taps {
     watched: AtomicU32,
     captures: ArcSwap<Vec<Arc<Capture>>>,
     on_their_way: [Mutex<HashMap<ChunkKey, Vec<Waiting>>>; SLOTS],
-    /// Held by whoever begins or ends one.
+    /// Held while a capture begins or ends.
     changing: Mutex<()>,
     next_number: AtomicU64,
     /// What classes are called.

@@ -3,7 +3,7 @@
 //! Messages of one length go to the kernel together, which cuts them into datagrams (`UDP_SEGMENT`, since Linux 4.18): a call
 //! and a way through the network stack for some forty of them. Where that is refused (an older kernel, messages longer than the
 //! path's MTU, a device without checksums), where datagrams are to keep a rate, and where it is not wanted, each has a call of
-//! its own. Whoever captures on this system sees what goes together as one datagram, longer than the MTU: it is cut behind the
+//! its own. A capture on this system shows what is sent together as one datagram, longer than the MTU: it is cut behind the
 //! place where captures are taken.
 
 use super::report::{CollectorReport, Loss, Shared};

@@ -11,7 +11,7 @@
 //! **What ours look like.** NOARP: the kernel uses them and never asks, because the router asks and takes them away when
 //! nobody answers. Were they REACHABLE, the kernel would doubt them after half a minute and ask as well. Externally
 //! learned: the kernel's garbage collection passes over them, and they do not count against its limit (`gc_thresh3`), so how
-//! many there may be is for whoever sets them. The kernel takes them away itself with the interface, its carrier or its MAC
+//! many there may be is for the caller. The kernel takes them away itself with the interface, its carrier or its MAC
 //! address.
 //!
 //! **Whose is whose.** The protocol number alone does not say: somebody who replaces an entry of ours by hand leaves the

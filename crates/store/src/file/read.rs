@@ -1,6 +1,6 @@
 //! Reading: the footer when a file is opened, then columns of row groups as they are asked for.
 //!
-//! An open file stays readable when it is removed meanwhile, so whoever holds one holds a snapshot. Reads are positioned;
+//! An open file stays readable when it is removed meanwhile, so an open file is a snapshot. Reads are positioned;
 //! several threads may share a file. Files of earlier versions are read as if they were of today's (`read/old.rs`), and a
 //! column that a file does not have yet is NULL.
 
