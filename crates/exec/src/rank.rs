@@ -121,12 +121,12 @@ impl Rank {
     #[inline]
     pub fn look(&mut self) {
         if self.has_budget && self.began.elapsed() >= WINDOW {
-            self.settle();
+            self.adjust();
         }
     }
 
     #[cold]
-    fn settle(&mut self) {
+    fn adjust(&mut self) {
         let (now, used) = (Instant::now(), os::thread_cpu_time());
         let (elapsed, spent) = (now - self.began, used.saturating_sub(self.used));
         (self.began, self.used) = (now, used);

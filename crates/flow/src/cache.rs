@@ -252,7 +252,7 @@ impl Shard {
     {
         let (slot, touched) = match found {
             Some(slot) => {
-                self.settle(slot, key, facts, out);
+                self.report_ended(slot, key, facts, out);
                 (slot, state::TOUCHED)
             }
             None if self.flows >= self.flows_max && !self.flood.admits() => {
@@ -282,20 +282,25 @@ impl Shard {
 
     /// What was over by the time this packet arrived is reported before it is counted.
     #[inline(always)]
-    fn settle<const WORDS: usize>(&mut self, slot: u32, key: &Key<WORDS>, facts: &Facts, out: &mut Out<'_>)
-    where
+    fn report_ended<const WORDS: usize>(
+        &mut self,
+        slot: u32,
+        key: &Key<WORDS>,
+        facts: &Facts,
+        out: &mut Out<'_>,
+    ) where
         Key<WORDS>: Family,
     {
         let lifetime = self.lifetime::<WORDS>(place(slot));
         let begins = lifetime.is_ended() && facts.tcp_flags & (SYN | ACK | RST) == SYN;
         let set_back = lifetime.is_ahead_of(facts.arrival_ns, &self.timeouts);
         if facts.arrival_ns >= lifetime.deadline_ns(&self.timeouts) || begins || lifetime.full || set_back {
-            self.settle_now(slot, key, facts, &lifetime, begins, out);
+            self.report_ended_now(slot, key, facts, &lifetime, begins, out);
         }
     }
 
     #[cold]
-    fn settle_now<const WORDS: usize>(
+    fn report_ended_now<const WORDS: usize>(
         &mut self,
         slot: u32,
         key: &Key<WORDS>,
@@ -478,7 +483,7 @@ impl Shard {
         record.application = key.application();
         record.sampling_interval = self.sampling_interval;
         if let Some(fate) = fate {
-            fate.tell(&mut record);
+            fate.write_to(&mut record);
         }
         record
     }

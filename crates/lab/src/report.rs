@@ -35,6 +35,19 @@ pub enum ReportError {
     Results(#[source] serde_json::Error),
 }
 
+/// Columns of a table, separated by ` | `: words stand left if their heading begins with `<`, numbers stand right.
+pub(crate) fn columns(headings: &str) -> impl Iterator<Item = (&str, Align)> {
+    headings.split(" | ").map(|heading| match heading.strip_prefix('<') {
+        Some(words) => (words, Align::Left),
+        None => (heading, Align::Right),
+    })
+}
+
+/// The tables that have something in them.
+pub(crate) fn filled(tables: impl IntoIterator<Item = Table>) -> Vec<Table> {
+    tables.into_iter().filter(|table| !table.rows().is_empty()).collect()
+}
+
 /// A part of a report.
 #[derive(Clone, Debug)]
 enum Block {
@@ -88,6 +101,14 @@ impl Report {
     /// Adds remarks.
     pub fn notes<S: Into<String>>(&mut self, notes: impl IntoIterator<Item = S>) {
         self.blocks.push(Block::Notes(notes.into_iter().map(Into::into).collect()));
+    }
+
+    /// Adds what was not measured, if anything, in a section of its own.
+    pub fn left_out(&mut self, what: &[String]) {
+        if !what.is_empty() {
+            self.heading("Left out");
+            self.notes(what.iter().map(String::as_str));
+        }
     }
 
     /// The page.

@@ -24,7 +24,7 @@ use crate::halves::HalvesSlot;
 use crate::host::{Host, KernelNeighborCounts, Question};
 use crate::links::WatchChange;
 use crate::offload::{FlowOffload, Offloaded};
-use crate::outbox::{Outboxes, Server};
+use crate::outbox::{Outboxes, QueueClock};
 use crate::packets::Exchange;
 use crate::ports::{PortState, PortStates};
 use crate::received::{Received, sum_of};
@@ -69,7 +69,7 @@ pub struct PortStatus {
 pub struct LiveRouter {
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) wakers: Vec<SourceWaker>,
-    pub(crate) server: Arc<Server>,
+    pub(crate) server: Arc<QueueClock>,
     pub(crate) threads: Vec<JoinHandle<()>>,
     pub(crate) packets: Option<JoinHandle<()>>,
     pub(crate) counters: Arc<Counters>,

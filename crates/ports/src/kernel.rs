@@ -65,5 +65,5 @@ pub use neighbors::{
 pub use repair::RepairReport;
 pub use route::{FoundRoute, KernelRoute, RouteTarget};
 pub use sockets::{SystemSocket, SystemSockets};
-pub use view::{InterfaceAddress, Link, Neighbor, NetworkView, interface_addresses};
+pub use view::{InterfaceAddress, Link, Neighbor, NetworkView};
 pub use xdp::XdpAttachment;

@@ -159,7 +159,7 @@ impl Captures {
             match reader.as_mut()?.next_chunk() {
                 Ok(Some(mut chunk)) => {
                     self.timeline.place(&mut chunk);
-                    self.tell();
+                    self.publish_progress();
                     return Some(chunk);
                 }
                 Ok(None) => {}
@@ -192,7 +192,7 @@ impl Captures {
     }
 
     /// Says how far it is.
-    fn tell(&self) {
+    fn publish_progress(&self) {
         let Current::Streaming(Some(reader)) = &self.current else { return };
         let progress = reader.progress();
         let Some(total) = progress.bytes_total().filter(|total| *total > 0) else { return };

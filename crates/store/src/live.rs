@@ -39,8 +39,6 @@ use std::time::Duration;
 
 use thalweg_flow::FlowRecord;
 
-use crate::error::StoreError;
-
 pub(crate) use frame::Note;
 
 pub use client::{Follow, Followed, LiveFacts, Writing};
@@ -48,8 +46,6 @@ pub use server::LiveServer;
 
 /// The socket's name in the dataset's folder. Engines that read the folder pass over names that begin with a dot.
 pub const SOCKET: &str = ".live.sock";
-/// The name that earlier versions used: they are asked as well.
-const OLD_SOCKET: &str = "live.sock";
 /// Records that come in while a question is answered, of which notes are kept: 24 bytes each.
 pub const NOTED_MAX: usize = 1 << 21;
 /// Records that an answer may have beyond the files.
@@ -70,17 +66,6 @@ pub trait Cache: Send + Sync {
     /// Waits until all records made before have come to the writer, or are lost; for so long at most. How many have not, if that
     /// can be said.
     fn settle(&self, timeout: Duration) -> Option<u64>;
-}
-
-/// Removes the socket that an earlier version left. Only for who holds the lock.
-pub(crate) fn remove_old_socket(folder: &Path) -> Result<(), StoreError> {
-    let path = folder.join(OLD_SOCKET);
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(StoreError::io("remove", &path)(error))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// A path to the socket that is short enough for its address: the system allows 108 bytes.

@@ -244,7 +244,7 @@ impl AclSet {
         port: impl Fn(&Packet) -> u16,
         counts: &mut AclCounts,
     ) {
-        counts.follow(self);
+        counts.match_version(self);
         // Packets of one list and family are looked up together: those of the first packet's, which mostly is all
         // of them, while tables are noted down; then others.
         let table_of = |packet: &Packet| {
@@ -312,7 +312,7 @@ impl AclSet {
         leaves_by: impl Fn(u16) -> bool,
         counts: &mut AclCounts,
     ) {
-        counts.follow(self);
+        counts.match_version(self);
         let inbound = self.inbound.get(usize::from(packet.port_in)).copied();
         let outbound =
             (0u16..).zip(&self.outbound).filter(|(port, _)| leaves_by(*port)).map(|(_, list)| *list);
@@ -401,7 +401,7 @@ impl AclCounts {
     }
 
     #[inline(always)]
-    fn follow(&mut self, set: &AclSet) {
+    fn match_version(&mut self, set: &AclSet) {
         if self.cells.version != set.version || self.cells.counts.len() != set.counters {
             *self = Self::new(set);
         }

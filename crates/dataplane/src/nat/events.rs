@@ -163,17 +163,17 @@ impl EventLog {
     }
 
     /// Something happened because of that packet.
-    pub(crate) fn tell(&mut self, what: Happening) {
-        self.tell_at(self.time_ns, what);
+    pub(crate) fn log(&mut self, what: Happening) {
+        self.log_at(self.time_ns, what);
     }
 
     /// Something happened at the beginning of a second.
-    pub(crate) fn tell_of_second(&mut self, second: u32, what: Happening) {
-        self.tell_at(starts_ns(second), what);
+    pub(crate) fn log_at_second(&mut self, second: u32, what: Happening) {
+        self.log_at(starts_ns(second), what);
     }
 
     /// Something happened at this time.
-    pub(crate) fn tell_at(&mut self, time_ns: u64, what: Happening) {
+    pub(crate) fn log_at(&mut self, time_ns: u64, what: Happening) {
         if self.waiting.len() >= self.waiting_max {
             self.dropped += 1;
             self.dropped_untold += 1;

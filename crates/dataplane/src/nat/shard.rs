@@ -498,7 +498,7 @@ impl NatShard {
         if flags.has(tcp::SYN | tcp::RST) & (packet.protocol == NatProtocol::Tcp.number()) {
             let sequence =
                 l4.and_then(|l4| l3.get(l4 + 4..)?.first_chunk()).map_or(0, |n| u32::from_be_bytes(*n));
-            self.heed_syn_or_rst(at, end, flags, before, [sequence, acknowledged]);
+            self.check_syn_or_rst(at, end, flags, before, [sequence, acknowledged]);
         }
     }
 

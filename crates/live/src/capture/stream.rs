@@ -238,7 +238,7 @@ impl CaptureStream {
 impl Drop for CaptureStream {
     fn drop(&mut self) {
         self.counters.taps.end(self.begun.number);
-        self.counters.taps.settle();
+        self.counters.taps.update_watched();
         tracing::info!(point = self.point, packets = self.captured, "a capture has ended");
     }
 }

@@ -120,7 +120,7 @@ impl Taps {
     }
 
     /// Packets need not look any more, if nobody captures.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn update_watched(&self) {
         let _changing = self.changing();
         let bits = bits_of(&self.captures.load());
         self.watched.store(bits, Ordering::Relaxed);

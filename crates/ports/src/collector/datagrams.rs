@@ -95,11 +95,11 @@ impl Datagrams {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => ended = true,
             }
-            self.tell_statistics();
+            self.report_statistics();
             self.exporter.handle_time(wall_ns());
             self.send_all();
         }
-        self.tell_statistics();
+        self.report_statistics();
         self.exporter.handle_end(wall_ns());
         self.send_all();
         self.hear_last_refusal();
@@ -130,7 +130,7 @@ impl Datagrams {
     }
 
     /// Statistics go out with what this side lost.
-    fn tell_statistics(&mut self) {
+    fn report_statistics(&mut self) {
         let not_sent = self.report.lost_in_all();
         if self.statistics.not_sent != not_sent || self.statistics.seen != Amount::default() {
             self.statistics.not_sent = not_sent;

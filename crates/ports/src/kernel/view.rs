@@ -87,7 +87,7 @@ impl NetworkView {
         Ok(view)
     }
 
-    /// Reads only our addresses.
+    /// Reads only our addresses, on all interfaces of this network namespace.
     pub fn read_addresses() -> Result<Vec<InterfaceAddress>, KernelError> {
         Reader::open()?.addresses()
     }
@@ -122,16 +122,6 @@ impl NetworkView {
             _ => None,
         })
     }
-}
-
-/// The addresses of all interfaces here.
-pub fn interface_addresses() -> Result<Vec<InterfaceAddress>, KernelError> {
-    let mut addresses = Vec::new();
-    let mut reader = Reader { netlink: Netlink::open()?, writer: MessageWriter::default() };
-    reader.list("its addresses", libc::RTM_GETADDR, &[0; 8], |message| {
-        addresses.extend(interface_address(&message));
-    })?;
-    Ok(addresses)
 }
 
 struct Reader {

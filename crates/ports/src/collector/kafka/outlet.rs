@@ -125,7 +125,7 @@ impl Outlet {
     }
 
     /// Learns what became of messages.
-    fn settle(&mut self) {
+    fn take_acknowledgments(&mut self) {
         let mut again = Vec::new();
         for (number, error) in self.take_reports() {
             let Some(record) = self.flight.remove(&number) else { continue };
@@ -304,7 +304,7 @@ impl Session for Outlet {
     }
 
     fn advance(&mut self) -> State {
-        self.settle();
+        self.take_acknowledgments();
         self.work()
     }
 
