@@ -488,7 +488,7 @@ impl Shard {
         record
     }
 
-    /// Reports and forgets what is over by this clock.
+    /// Reports and removes the flows that have expired by this clock.
     #[inline]
     pub(crate) fn advance(&mut self, clock_ns: u64, out: &mut Out<'_>) {
         let tick = Wheel::tick_after(clock_ns) - 1;
@@ -499,7 +499,7 @@ impl Shard {
         }
     }
 
-    /// The clock has gone back: the wheel follows it, and what is ahead of it is over.
+    /// The clock has gone back: the wheel follows it, and flows that are ahead of it have expired.
     #[cold]
     fn set_back(&mut self, clock_ns: u64, out: &mut Out<'_>) {
         let tick = Wheel::tick_after(clock_ns) - 1;

@@ -193,7 +193,7 @@ pub struct Exporter {
     encoder: Encoder,
     outbox: Outbox,
     totals: ExportTotals,
-    /// Close the open message when it has been open for so long, nanoseconds.
+    /// Close the open message when it has been open for this many nanoseconds.
     delay_max_ns: u64,
 }
 

@@ -41,7 +41,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Rounds per second: how often drivers are checked for still taking what is redirected, and the upper limit for changes of
 /// BGP's routes end leases, or a full table would leave none.
 const TURNS_PER_S: u32 = 10;
-/// The longest lease: flows that go on for long come up so often. Seconds.
+/// The longest lease, seconds: a long flow passes through the router this often.
 const LEASE_MAX_S: u32 = 30;
 /// NAT's sessions must outlive the leases of their flows. Only packets that come up keep them alive, so a lease lasts for
 /// this part of the shortest timeout.

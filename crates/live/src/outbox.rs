@@ -170,7 +170,7 @@ impl Outbox {
         let Some(own) = own else { return self.open() };
         if self.ways.has_queue.load(Ordering::Acquire) {
             let main = self.open();
-            // That it has none any more is said by who has the lock.
+            // The holder of the lock reports that it has none any more.
             if self.ways.has_queue.load(Ordering::Acquire) {
                 return main;
             }

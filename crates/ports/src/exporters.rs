@@ -34,7 +34,7 @@ pub const CONNECTIONS_MAX: usize = 256;
 const QUEUE_MESSAGES: usize = 4096;
 /// What the kernel may hold of datagrams, bytes: 0.1 s of a hundred thousand.
 const RECEIVE_BUFFER_BYTES: i32 = 16 << 20;
-/// Threads look so often whether they are to end.
+/// How often threads check whether they should end.
 const TURN: Duration = Duration::from_millis(100);
 
 /// So long at most what exporters sent before the end is read.
@@ -52,7 +52,7 @@ pub enum Heard {
         /// The message.
         bytes: Vec<u8>,
     },
-    /// A connection is over; why, if that was not how it should be.
+    /// A connection ended; the error, if it did not end properly.
     Closed {
         /// Whose it was.
         from: SocketAddr,

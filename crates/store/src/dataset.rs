@@ -197,7 +197,7 @@ impl Dataset {
 
     /// Whether records were ever kept here, or somebody began to: other folders answer every question with nothing.
     pub fn is_one(&self) -> Result<bool, StoreError> {
-        let is_lock = |path: &PathBuf| name_of(path).trim_start_matches('.') == "writer.lock";
+        let is_lock = |path: &PathBuf| name_of(path) == ".writer.lock";
         Ok(folder(&self.root)?.iter().any(is_lock) || !partitions(&self.root)?.is_empty())
     }
 

@@ -16,7 +16,7 @@
 use super::config::NatProtocol;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// For so long a limit that goes on being met is not told again, seconds.
+/// Seconds before a limit that is still being met is logged again.
 pub const TOLD_AGAIN_S: u32 = 60;
 /// How many events of other kinds than the end of a session may wait, of one shard.
 const EVENTS_SPARE: usize = 8192;

@@ -20,9 +20,9 @@
 //!
 //! # Time
 //! A session used in second `t` with a lifetime of `d` seconds lives through second `t + d`: never
-//! shorter than `d`, at most a second longer. Every call first removes what is over, so an expired
+//! shorter than `d`, at most a second longer. Every call first removes expired sessions, so an expired
 //! session is never seen, holds no port and no place, and results depend on nothing but the sequence of
-//! packets and times given. A wheel of one-second buckets finds what is over; a session is filed no
+//! packets and times given. A wheel of one-second buckets finds them; a session is filed no
 //! further ahead than its protocol's shortest lifetime, so that shortening its life (FIN, RST) needs no
 //! refiling, and refiled when its bucket comes up early.
 //!

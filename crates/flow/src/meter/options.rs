@@ -45,11 +45,11 @@ pub struct MeterOptions {
     pub flows_max: u32,
     /// Shards, which different threads may work on.
     pub shards: u16,
-    /// A flow that had no packet for so long is over. Nanoseconds.
+    /// Idle timeout: a flow without a packet for this many nanoseconds has ended.
     pub idle_timeout_ns: u64,
     /// A flow that goes on is reported when its first unreported packet is so old. Nanoseconds.
     pub active_timeout_ns: u64,
-    /// A TCP flow that was ended by FIN or RST is over when nothing came for so long after it. Nanoseconds.
+    /// A TCP flow that was ended by FIN or RST ends when no packet followed for this many nanoseconds.
     pub end_linger_ns: u64,
     /// Both directions as one flow (RFC 5103). The traffic class and the port it came in by are then those of its first
     /// packet and do not tell flows apart: an answer need not have the same.

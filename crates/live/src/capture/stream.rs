@@ -20,7 +20,7 @@ use super::{CAPTURES_MAX, Captured, Fate, Selection};
 use crate::counters::Counters;
 use crate::offload::OffloadPause;
 
-/// How often it is looked whether the client has enough, and the time is over.
+/// How often to check whether the client has enough and whether the time is up.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// How long the last packets of a capture that has ended may take to come.

@@ -21,7 +21,7 @@ use thalweg_flow::export::{Amount, Exporter, Statistics, Train};
 
 /// What the kernel may hold for us, bytes: the sender then waits instead of losing.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
-/// The worker looks at its timers so often at least.
+/// Longest time between two looks of the worker at its timers.
 const TURN: Duration = Duration::from_millis(100);
 /// How long an answer to the last datagrams is waited for.
 const LAST_REFUSAL: Duration = Duration::from_millis(20);

@@ -262,7 +262,7 @@ fn status(summary: OutletSummary) -> OutletStatus {
     OutletStatus { to, records, waiting, lost, error }
 }
 
-/// Says that records are lost to a collector: at once, and when that is over.
+/// Reports that records are lost to a collector: at once, and again when losses stop.
 fn report_losses(status: &OutletStatus, is_losing: bool, trouble: &mut Trouble, notify: &Notify) {
     let lost = status.lost_in_all();
     if is_losing && trouble.note(Instant::now()) {

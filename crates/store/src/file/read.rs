@@ -21,9 +21,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 
 use super::pages::{self, Cursor, Fault};
-use super::{
-    FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, ROW_GROUP_ROWS_MAX, SUMS_KEY, VERSION, checksum,
-};
+use super::{FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, ROW_GROUP_ROWS_MAX, SUMS_KEY, VERSION, checksum};
 use crate::block::{Addresses, Block, Column};
 use crate::error::StoreError;
 use crate::schema::SCHEMA;

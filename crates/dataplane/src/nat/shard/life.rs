@@ -10,7 +10,7 @@ use thalweg_wire::tcp;
 
 /// In a session's link to the one before it: it is the first of the bucket that the other bits name.
 const FIRST: u32 = 1 << 31;
-/// A half-open session makes room for another only when nothing was heard of it for so long, seconds: longer than
+/// A half-open session makes room for another only when no packet of it came for this many seconds: longer than
 /// handshakes take, a lost SYN or two included.
 const HALF_OPEN_IDLE_S: u32 = 4;
 /// How long half-open sessions live while more than half of the table is in use, seconds.
@@ -92,7 +92,7 @@ impl NatShard {
         self.file(at);
     }
 
-    /// Moves time on and removes what is over.
+    /// Moves time on and removes sessions that have expired.
     #[cold]
     #[inline(never)]
     pub(super) fn expire(&mut self, now_s: u32) {

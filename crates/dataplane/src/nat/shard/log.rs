@@ -43,7 +43,7 @@ impl NatShard {
         log.log(session_event(&self.sessions[at], true, log.logging, self.filtering));
     }
 
-    /// A session is over; it lived until the end of the second before `ended_s`.
+    /// A session ended; it lived until the end of the second before `ended_s`.
     pub(super) fn log_ended(&mut self, session: &Session, ended_s: u32) {
         let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
             return;

@@ -408,18 +408,21 @@ fn along(outcome: &Outcome) -> LineChart {
 fn by_strategy(outcome: &Outcome) -> BarChart {
     let loads = distinct(outcome.receive.iter().map(|row| row.load.as_str()));
     let names = distinct(outcome.receive.iter().map(|row| row.strategy.to_string()));
-    let groups: Vec<BarGroup> = loads.into_iter().map(|load| BarGroup {
-        label: load.to_owned(),
-        bars: outcome
-            .receive
-            .iter()
-            .filter(|row| row.load == load)
-            .map(|row| {
-                let series = names.iter().position(|n| *n == row.strategy.to_string()).unwrap_or(0);
-                Bar::of(series, &row.cpu_ns)
-            })
-            .collect(),
-    }).collect();
+    let groups: Vec<BarGroup> = loads
+        .into_iter()
+        .map(|load| BarGroup {
+            label: load.to_owned(),
+            bars: outcome
+                .receive
+                .iter()
+                .filter(|row| row.load == load)
+                .map(|row| {
+                    let series = names.iter().position(|n| *n == row.strategy.to_string()).unwrap_or(0);
+                    Bar::of(series, &row.cpu_ns)
+                })
+                .collect(),
+        })
+        .collect();
     let axis = Axis::new("CPU per message", Unit::Nanoseconds, Scale::Linear);
     BarChart::new("Receiving a message", axis, names, groups)
 }
