@@ -183,7 +183,7 @@ impl Chunk {
             *next += 1;
         }
         if !sorted {
-            self.settle(spare);
+            self.reorder(spare);
         }
     }
 
@@ -203,12 +203,12 @@ impl Chunk {
         for (position, p) in (order.len() as u16..).zip(behind) {
             p.position = position;
         }
-        self.settle(spare);
+        self.reorder(spare);
     }
 
     /// Moves every packet to its position, into a second list: each is read and written once, where
     /// swapping in place would do both twice. Panics unless the positions are a permutation.
-    fn settle(&mut self, spare: &mut Vec<Packet>) {
+    fn reorder(&mut self, spare: &mut Vec<Packet>) {
         let count = self.packets.len();
         spare.clear();
         spare.reserve(count);

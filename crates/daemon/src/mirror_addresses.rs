@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use thalweg_config::{LearnedAddress, RouterConfig};
-use thalweg_ports::kernel::{KernelError, Monitor, Watch, interface_addresses};
+use thalweg_ports::kernel::{KernelError, Monitor, NetworkView, Watch};
 use thalweg_ports::live::link::Links;
 
 use crate::error::MirrorError;
@@ -122,7 +122,7 @@ fn given_to_mirrors(config: &RouterConfig, links: &Links) -> Result<Vec<LearnedA
             port.addresses.iter().any(|net| net.addr() == address && !port.learned.contains(net))
         })
     };
-    let found = interface_addresses()?.into_iter().filter_map(|each| {
+    let found = NetworkView::read_addresses()?.into_iter().filter_map(|each| {
         let port = *by_index.get(&each.interface)?;
         let is_news = !is_link_local(each.address) && !configured(port, each.address);
         LearnedAddress::new(port, each.address, each.network.length()).filter(|_| is_news)

@@ -308,7 +308,7 @@ impl Ingress {
             }
         }
         transport(packet, &l3[header_len..], total_len - header_len)?;
-        self.settle_port(packet, |guess| guess.port_for_v4(src))?;
+        self.resolve_port(packet, |guess| guess.port_for_v4(src))?;
         packet.flow_hash = flow_hash(packet, u64::from(src), u64::from(dst));
         Ok(())
     }
@@ -339,7 +339,7 @@ impl Ingress {
         let l4 = ipv6_chain(packet, header[6], l3, total_len)?;
         packet.l4_offset = packet.l3_offset + l4 as u16;
         transport(packet, l3.get(l4..).unwrap_or_default(), total_len - l4)?;
-        self.settle_port(packet, |guess| guess.port_for_v6(src))?;
+        self.resolve_port(packet, |guess| guess.port_for_v6(src))?;
         packet.flow_hash = flow_hash(packet, fold128(src), fold128(dst));
         Ok(())
     }
@@ -350,7 +350,7 @@ impl Ingress {
     }
 
     #[inline(always)]
-    fn settle_port(
+    fn resolve_port(
         &self,
         packet: &mut Packet,
         guess: impl Fn(&PortGuess) -> Option<u16>,

@@ -240,7 +240,7 @@ impl NextHops {
 
     fn push(&mut self, paths: &[Adjacency]) -> u16 {
         self.leads.push(Leads::of(paths.iter().copied()));
-        // Whoever adds has looked that it fits.
+        // The caller checked that it fits.
         let count = paths.len() as u16;
         let group = Group { first: self.rewrites.len() as u32, count, kept: count };
         self.rewrites.extend(paths.iter().map(|&a| Rewrite::from(a)));

@@ -10,7 +10,7 @@
 //!   sub-interface: otherwise a neighbor in one VLAN could reach into another with two. Ports on a
 //!   wire that have no sub-interfaces take no VLAN's frames either ([`VlanTable::refusing`]); others skip tags, as
 //!   captures of trunks want it.
-//! - [`EgressTags`], on the way out: whoever hands frames to a driver asks for the parent and the tag, and puts
+//! - [`EgressTags`], on the way out: the code that hands frames to a driver asks for the parent and the tag, and puts
 //!   that in as it copies the frame. Frames in a chunk never have one.
 //!
 //! Only tagged frames ever look at the first table. The second is one read per frame, none where no port is a

@@ -1,7 +1,7 @@
 //! How long a thread tries before it sleeps.
 //!
-//! First a few microseconds of spinning, because turns are often passed that soon; then giving the core to
-//! whoever wants it, a few times, which costs nothing when somebody does and some microseconds when nobody
+//! First a few microseconds of spinning, because turns are often passed that soon; then yielding the core a
+//! few times, which costs nothing when another thread wants it and some microseconds when none
 //! does; then the caller sleeps. With more threads than cores the spinning is too short to matter.
 
 use std::{hint, thread};

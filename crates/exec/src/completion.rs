@@ -1,7 +1,7 @@
 //! The way out: a reorder buffer like the completion unit of a network processor.
 //!
 //! Finished jobs (or, in a farm, parts of jobs) come in any order. They leave in sequence order, each whole.
-//! Whoever brings what the front was waiting for becomes the deliverer: it merges parts, runs the stages that
+//! The thread that brings what the front was waiting for becomes the deliverer: it merges parts, runs the stages that
 //! are left to the end (`tail`) and gives the job to the sink, and goes on with the next in line until one is
 //! missing. Others put their jobs in meanwhile and go back to work.
 //!

@@ -1,11 +1,11 @@
 //! How soon a thread gets a core when others want it too: real-time priority with a budget, a nice value, or neither.
 //!
 //! Threads that forward packets sleep most of the time and are woken for every packet. At ordinary priority each waking
-//! waits until the scheduler takes the core from whoever has it: milliseconds on a busy machine, which is what a packet then
+//! waits until the scheduler takes the core from the thread that runs: milliseconds on a busy machine, which is what a packet then
 //! waits. At real-time priority (SCHED_RR, the lowest) a thread runs as soon as it is woken.
 //!
 //! A real-time thread that never sleeps would keep everybody else from its core: routing sessions, the control socket, the
-//! shell. So it has a budget: whoever used more than [`SPENT`] of a [`WINDOW`] goes on at ordinary priority, and gets its
+//! shell. So it has a budget: a thread that used more than [`SPENT`] of a [`WINDOW`] goes on at ordinary priority, and gets its
 //! rank back when it has used less than [`RESTED`] of one. Under a flood all threads therefore share cores fairly, as they would
 //! without any of this; packets wait in queues then, whatever the priority. The kernel's own limit for real-time
 //! threads (`kernel.sched_rt_runtime_us`, 95 % of a second) stays behind it, for threads that hang.
@@ -121,12 +121,12 @@ impl Rank {
     #[inline]
     pub fn look(&mut self) {
         if self.has_budget && self.began.elapsed() >= WINDOW {
-            self.settle();
+            self.adjust();
         }
     }
 
     #[cold]
-    fn settle(&mut self) {
+    fn adjust(&mut self) {
         let (now, used) = (Instant::now(), os::thread_cpu_time());
         let (elapsed, spent) = (now - self.began, used.saturating_sub(self.used));
         (self.began, self.used) = (now, used);
@@ -137,7 +137,7 @@ impl Rank {
         let done = os::set_real_time((!changed).then_some(REAL_TIME));
         match done {
             Ok(()) => self.is_ordinary = changed,
-            // Whoever took the right away meant it.
+            // An administrator took the right away on purpose.
             Err(_) => self.has_budget = false,
         }
     }

@@ -6,8 +6,8 @@
 //!
 //! A producer that sleeps is woken only when half the ring is free. With more threads than cores, waking it
 //! for every place would make the two take turns job by job, a change of context each; so it fills half a ring
-//! at a time. A consumer that sleeps is woken for the first job, because there may be no second. Whoever
-//! relies on a ring being emptied for the producer to go on may: an empty ring is half free.
+//! at a time. A consumer that sleeps is woken for the first job, because there may be no second. An empty
+//! ring is half free, so the producer always goes on once the consumer has emptied it.
 //!
 //! **No wake-up is lost.** Who goes to sleep raises the wakeup's flag, passes a sequentially consistent fence and
 //! looks at the ring; who changes the ring passes such a fence and looks at the flag. One of them sees the
@@ -28,7 +28,7 @@ struct Wakeup {
 }
 
 impl Wakeup {
-    /// Sleeps until `ready`, which whoever rings has changed before. Counts sleeps in `parks`.
+    /// Sleeps until `ready`; the ringing thread changes the condition before it rings. Counts sleeps in `parks`.
     fn sleep(&self, control: &Control, parks: &mut u64, ready: impl Fn() -> bool) -> Result<(), Stopped> {
         *lock(&self.thread) = Some(thread::current());
         self.asleep.store(true, Relaxed);

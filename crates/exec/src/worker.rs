@@ -255,7 +255,7 @@ impl<P: Plan> Worker<'_, P> {
         Ok(())
     }
 
-    /// Takes the next thing out of a ring, waiting for it; `None` when whoever fills it has left.
+    /// Takes the next thing out of a ring, waiting for it; `None` when its producer has left.
     pub(crate) fn receive<T>(&mut self, ring: &mut Receiver<T>) -> Result<Option<T>, Stopped> {
         if let Some(thing) = ring.try_receive() {
             return Ok(Some(thing));
@@ -266,7 +266,7 @@ impl<P: Plan> Worker<'_, P> {
         Ok(if more { ring.try_receive() } else { None })
     }
 
-    /// Puts a thing into a ring, waiting for room; errors when whoever empties it has left, which only
+    /// Puts a thing into a ring, waiting for room; errors when its consumer has left, which only
     /// happens when the run is being given up.
     pub(crate) fn send<T>(&mut self, ring: &mut Sender<T>, thing: T) -> Result<(), Stopped> {
         let Err(thing) = ring.try_send(thing) else { return Ok(()) };

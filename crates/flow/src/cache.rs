@@ -17,7 +17,7 @@
 //! # When the clock goes back
 //!
 //! A packet that arrives as long as the active timeout, or longer, before the last one of its flow finds the flow over
-//! (`ForcedEnd`), and so does a chunk whose clock is that far before the flow's last packet: the clock of whoever captured was set
+//! (`ForcedEnd`), and so does a chunk whose clock is that far before the flow's last packet: the capturing host's clock was set
 //! back, or captures are not in the order of time. The wheel then follows the clock. So no record is longer than the active timeout,
 //! whatever clocks do. Flows that end for this are counted (`flows_set_back`).
 //!
@@ -252,7 +252,7 @@ impl Shard {
     {
         let (slot, touched) = match found {
             Some(slot) => {
-                self.settle(slot, key, facts, out);
+                self.report_ended(slot, key, facts, out);
                 (slot, state::TOUCHED)
             }
             None if self.flows >= self.flows_max && !self.flood.admits() => {
@@ -282,20 +282,25 @@ impl Shard {
 
     /// What was over by the time this packet arrived is reported before it is counted.
     #[inline(always)]
-    fn settle<const WORDS: usize>(&mut self, slot: u32, key: &Key<WORDS>, facts: &Facts, out: &mut Out<'_>)
-    where
+    fn report_ended<const WORDS: usize>(
+        &mut self,
+        slot: u32,
+        key: &Key<WORDS>,
+        facts: &Facts,
+        out: &mut Out<'_>,
+    ) where
         Key<WORDS>: Family,
     {
         let lifetime = self.lifetime::<WORDS>(place(slot));
         let begins = lifetime.is_ended() && facts.tcp_flags & (SYN | ACK | RST) == SYN;
         let set_back = lifetime.is_ahead_of(facts.arrival_ns, &self.timeouts);
         if facts.arrival_ns >= lifetime.deadline_ns(&self.timeouts) || begins || lifetime.full || set_back {
-            self.settle_now(slot, key, facts, &lifetime, begins, out);
+            self.report_ended_now(slot, key, facts, &lifetime, begins, out);
         }
     }
 
     #[cold]
-    fn settle_now<const WORDS: usize>(
+    fn report_ended_now<const WORDS: usize>(
         &mut self,
         slot: u32,
         key: &Key<WORDS>,
@@ -478,12 +483,12 @@ impl Shard {
         record.application = key.application();
         record.sampling_interval = self.sampling_interval;
         if let Some(fate) = fate {
-            fate.tell(&mut record);
+            fate.write_to(&mut record);
         }
         record
     }
 
-    /// Reports and forgets what is over by this clock.
+    /// Reports and removes the flows that have expired by this clock.
     #[inline]
     pub(crate) fn advance(&mut self, clock_ns: u64, out: &mut Out<'_>) {
         let tick = Wheel::tick_after(clock_ns) - 1;
@@ -494,7 +499,7 @@ impl Shard {
         }
     }
 
-    /// The clock has gone back: the wheel follows it, and what is ahead of it is over.
+    /// The clock has gone back: the wheel follows it, and flows that are ahead of it have expired.
     #[cold]
     fn set_back(&mut self, clock_ns: u64, out: &mut Out<'_>) {
         let tick = Wheel::tick_after(clock_ns) - 1;

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! An [`Exporter`] is one session with one collector: it owns the observation domain, the sequence number and what has
-//! been announced. It has no socket and no clock; whoever has them calls `handle_*` with the time and then takes
+//! been announced. It has no socket and no clock; the caller has them, calls `handle_*` with the time and then takes
 //! messages by [`Exporter::poll_message`] or [`Exporter::poll_train`] until there are none.
 //!
 //! - **Templates.** What a record has decides its shape (`shape.rs`): a set of groups of fields. A template's number *is*
@@ -160,7 +160,7 @@ impl std::ops::SubAssign for Amount {
     }
 }
 
-/// What the metering process and whoever carries messages counted; goes out as options data.
+/// Counters of the metering process and of the transport; goes out as options data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// What was looked at.
@@ -193,7 +193,7 @@ pub struct Exporter {
     encoder: Encoder,
     outbox: Outbox,
     totals: ExportTotals,
-    /// Close the open message when it has been open for so long, nanoseconds.
+    /// Close the open message when it has been open for this many nanoseconds.
     delay_max_ns: u64,
 }
 

@@ -10,7 +10,7 @@
 //!
 //! The application is no part of the key, nor is how many packets were asked for it ([`LOOKS_MAX`]); they are there because
 //! there is room. In a meter of biflows the lower endpoint
-//! comes first, and whoever keeps the key remembers whether that was an exchange.
+//! comes first, and the owner of the key remembers whether that was an exchange.
 
 use crate::meter::options::{Bytes, KeyFields, MeterOptions};
 use crate::parse::{mpls_label_of, vlan_of};

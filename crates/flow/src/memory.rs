@@ -32,17 +32,17 @@ pub(crate) fn prefetch<T>(item: &T) {
 
 /// Memory that shares are parts of: zeroed by the system, and taken as it is touched.
 #[derive(Debug)]
-struct Region {
+struct SharedMemory {
     start: *mut u8,
     layout: Layout,
 }
 
 // SAFETY: plain memory; who may touch which part of it is a matter of the shares.
-unsafe impl Send for Region {}
+unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Region {}
+unsafe impl Sync for SharedMemory {}
 
-impl Drop for Region {
+impl Drop for SharedMemory {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout, and the last share is gone.
         unsafe { dealloc(self.start, self.layout) }
@@ -72,7 +72,7 @@ pub(crate) struct Share<T> {
     /// Items that were put in.
     len: usize,
     room: usize,
-    _region: Arc<Region>,
+    _memory: Arc<SharedMemory>,
     items: PhantomData<T>,
 }
 
@@ -99,7 +99,7 @@ impl<T: Copy> Share<T> {
         if start.is_null() {
             return Err(Refused(bytes));
         }
-        let region = Arc::new(Region { start, layout });
+        let region = Arc::new(SharedMemory { start, layout });
         let skip = start.align_offset(HUGE_PAGE).min(HUGE_PAGE);
         let first = start.wrapping_add(skip).cast::<T>();
         if huge_pages && bytes >= LARGE {
@@ -114,7 +114,7 @@ impl<T: Copy> Share<T> {
             step,
             len: 0,
             room,
-            _region: Arc::clone(&region),
+            _memory: Arc::clone(&region),
             items: PhantomData,
         };
         Ok((0..shares).map(share).collect())

@@ -154,7 +154,7 @@ impl Meter {
         }
     }
 
-    /// Reports what is over or due in a shard by this clock: for shards that see no packets.
+    /// Reports the flows of a shard that have expired or are due by this clock: for shards that see no packets.
     pub fn advance(&self, shard: usize, clock_ns: u64, out: &mut RecordSink<'_>) {
         if let Some(shard) = self.shards.get(shard) {
             lock(shard).advance(clock_ns, out);

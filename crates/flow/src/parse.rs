@@ -210,7 +210,7 @@ fn parse_usual_v6(packet: &mut Packet, frame: &[u8], l3_offset: usize, options: 
 fn parse_any(packet: &mut Packet, frame: &[u8], options: &ParseOptions) {
     let wire_end = (packet.wire_len as usize).max(frame.len());
     let read = link::network_of(packet.link, frame).and_then(|network| {
-        // For the host and for whoever lists frames: where something else than IP begins.
+        // For the host and for lists of frames: where something else than IP begins.
         packet.l3_offset = u16::try_from(network.at).unwrap_or(u16::MAX);
         IpFacts::read(frame, network, wire_end)
     });

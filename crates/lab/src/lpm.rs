@@ -1,16 +1,17 @@
 //! The experiment on longest-prefix match: measurements made elsewhere, shown as table and report.
 //!
-//! The rows come from whoever measures: [`mod@bench`] our own structures, or another program on the same addresses.
+//! The rows come from the measuring code: [`mod@bench`] our own structures, or another program on the same addresses.
 //! This module only shows them. The workload they must have used is that of [`crate::workload::destinations`].
 
 pub mod bench;
 mod measure;
 
 use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
-use crate::report::{Origin, Report};
+use crate::report::{Origin, Report, columns};
+use crate::stats::distinct;
 use serde::Serialize;
+use thalweg_text::Table;
 use thalweg_text::units::Unit;
-use thalweg_text::{Align, Table};
 
 /// One measured look-up structure on one kind of addresses.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -50,18 +51,9 @@ pub struct Range {
 pub fn table(rows: &[LpmRow]) -> Table {
     let mut table = Table::new(
         "Look-ups: median of the passes, slowest to fastest, and per second of processor time",
-        [
-            ("family", Align::Left),
-            ("addresses", Align::Left),
-            ("structure", Align::Left),
-            ("mode", Align::Left),
-            ("M/s", Align::Right),
-            ("range", Align::Right),
-            ("M/CPU s", Align::Right),
-            ("memory", Align::Right),
-            ("build", Align::Right),
-            ("updates/s", Align::Right),
-        ],
+        columns(
+            "<family | <addresses | <structure | <mode | M/s | range | M/CPU s | memory | build | updates/s",
+        ),
     );
     for row in rows {
         let number = |value: f64| Unit::Plain.format(value);
@@ -85,7 +77,7 @@ pub fn table(rows: &[LpmRow]) -> Table {
 pub fn report(rows: &[LpmRow], lead: impl Into<String>, origin: Origin) -> Report {
     let mut report = Report::new("Longest-prefix match", lead, origin);
     report.heading("Plots");
-    for family in distinct(rows, |r| &r.family) {
+    for family in distinct(rows.iter().map(|row| row.family.as_str())) {
         let of_family: Vec<&LpmRow> = rows.iter().filter(|r| r.family == family).collect();
         report.plot(
             speed(family, &of_family).svg(),
@@ -102,17 +94,6 @@ pub fn report(rows: &[LpmRow], lead: impl Into<String>, origin: Origin) -> Repor
         "On a machine that others use, compare look-ups per second of processor time.",
     ]);
     report
-}
-
-fn distinct<'a>(rows: &'a [LpmRow], value: impl Fn(&'a LpmRow) -> &'a String) -> Vec<&'a str> {
-    let mut found: Vec<&str> = Vec::new();
-    for row in rows {
-        let value = value(row).as_str();
-        if !found.contains(&value) {
-            found.push(value);
-        }
-    }
-    found
 }
 
 fn way(row: &LpmRow) -> String {
@@ -136,14 +117,8 @@ fn speed(family: &str, rows: &[&LpmRow]) -> BarChart {
             None => groups.push(BarGroup { label: row.kind.clone(), bars: vec![bar] }),
         }
     }
-    BarChart {
-        title: format!("{family} look-ups"),
-        values: Axis::new("million look-ups per second", Unit::Plain, Scale::Linear),
-        series: ways,
-        ordered: false,
-        mark_name: None,
-        groups,
-    }
+    let axis = Axis::new("million look-ups per second", Unit::Plain, Scale::Linear);
+    BarChart::new(format!("{family} look-ups"), axis, ways, groups)
 }
 
 fn memory(family: &str, rows: &[&LpmRow]) -> BarChart {

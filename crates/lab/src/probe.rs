@@ -27,7 +27,7 @@ pub mod traffic;
 
 pub use outcome::{CellResult, Difference, Outcome, SameRecords};
 
-use crate::stats::shuffle;
+use crate::stats::{distinct, shuffle};
 use crate::workload::flows::Spread;
 use collector::Transport;
 use serde::{Serialize, Serializer};
@@ -385,13 +385,7 @@ pub fn run(
 
 /// Kinds of traffic of cells, each once.
 fn spreads(cells: &[Cell]) -> Vec<Spread> {
-    let mut spreads: Vec<Spread> = Vec::new();
-    for cell in cells {
-        if !spreads.contains(&cell.traffic) {
-            spreads.push(cell.traffic);
-        }
-    }
-    spreads
+    distinct(cells.iter().map(|cell| cell.traffic))
 }
 
 /// Measuring on its way.

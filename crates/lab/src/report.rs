@@ -4,7 +4,7 @@
 //! command and input. What is not known says "unknown"; it is never left out.
 //!
 //! The page has no script and no resource from elsewhere, follows the reader's light or dark setting, and
-//! prints. All text is escaped here, whoever it comes from; drawings come from [`crate::plot`], which escapes
+//! prints. All text is escaped here, no matter its source; drawings come from [`crate::plot`], which escapes
 //! its own.
 //!
 //! Both files are written beside their place and moved there, so that a reader never sees half of one.
@@ -33,6 +33,19 @@ pub enum ReportError {
     /// The results have no JSON form.
     #[error("results have no JSON form: {0}")]
     Results(#[source] serde_json::Error),
+}
+
+/// Columns of a table, separated by ` | `: words stand left if their heading begins with `<`, numbers stand right.
+pub(crate) fn columns(headings: &str) -> impl Iterator<Item = (&str, Align)> {
+    headings.split(" | ").map(|heading| match heading.strip_prefix('<') {
+        Some(words) => (words, Align::Left),
+        None => (heading, Align::Right),
+    })
+}
+
+/// The tables that have something in them.
+pub(crate) fn filled(tables: impl IntoIterator<Item = Table>) -> Vec<Table> {
+    tables.into_iter().filter(|table| !table.rows().is_empty()).collect()
 }
 
 /// A part of a report.
@@ -88,6 +101,14 @@ impl Report {
     /// Adds remarks.
     pub fn notes<S: Into<String>>(&mut self, notes: impl IntoIterator<Item = S>) {
         self.blocks.push(Block::Notes(notes.into_iter().map(Into::into).collect()));
+    }
+
+    /// Adds what was not measured, if anything, in a section of its own.
+    pub fn left_out(&mut self, what: &[String]) {
+        if !what.is_empty() {
+            self.heading("Left out");
+            self.notes(what.iter().map(String::as_str));
+        }
     }
 
     /// The page.

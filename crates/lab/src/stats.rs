@@ -84,6 +84,17 @@ pub fn shuffle<T>(items: &mut [T], rng: &mut XorShift64Star) {
     }
 }
 
+/// Each value once, in the order in which they first come.
+pub(crate) fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for value in values {
+        if !found.contains(&value) {
+            found.push(value);
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -73,7 +73,7 @@ pub(crate) struct Seen<'f> {
 /// What becomes of a packet, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It was decided to send it by a port, to whoever this number means.
+    /// It is to be sent by a port, to the adjacency with this number.
     Leaves { port: u16, next_hop: u32, flow_hash: u32, destination: Option<IpAddr> },
     /// It left the fast path for the router itself, for this reason.
     ToHost(DropReason),
@@ -150,7 +150,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// A copy of a packet as it is now; what becomes of it is filled in by whoever knows. `None` if there is no room.
+    /// A copy of a packet as it is now; a later stage fills in what becomes of it. `None` if there is no room.
     fn copy(&self, seen: &Seen<'_>, flags: PacketFlags, time_ns: u64, fate: Fate) -> Option<Captured> {
         let length = seen.frame.len().min(self.selection.snaplen);
         let room = Room::take(&self.numbers, length + PACKET_OVERHEAD)?;

@@ -67,7 +67,7 @@ pub struct Counters {
     names: Mutex<Vec<String>>,
     dropped: Vec<AtomicU64>,
     to_host: Vec<AtomicU64>,
-    /// Whoever captures what is counted.
+    /// Captures of what is counted.
     pub(crate) taps: Taps,
 }
 

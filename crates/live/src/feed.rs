@@ -82,7 +82,7 @@ impl Feed {
         self.received.set(self.lane.index, counters);
     }
 
-    fn tell_changes(&mut self) {
+    fn report_changes(&mut self) {
         while let Some(change) = self.source.poll_change() {
             let port = self.counters.name(change.port);
             match change.failed {
@@ -104,7 +104,7 @@ impl Source<Chunk> for Feed {
                 self.exchange.resumes();
             }
             let next = self.source.next_chunk(WAIT);
-            self.tell_changes();
+            self.report_changes();
             match next {
                 Ok(Some(mut chunk)) => {
                     chunk.sequence = self.sequence;

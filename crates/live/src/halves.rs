@@ -48,7 +48,7 @@ impl HalvesSlot {
     }
 
     /// Waits until the change is taken over, and closes what was given back; whether it was in time.
-    pub(crate) fn settle(&self, timeout: Duration) -> bool {
+    pub(crate) fn wait_until_taken(&self, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
         loop {
             let (is_taken, back) = {

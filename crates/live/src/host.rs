@@ -46,7 +46,7 @@ use crate::capture::Seen;
 use crate::counters::Counters;
 use crate::inject::{self, Injector};
 use crate::mirror::{Delivery, Mirrors};
-use crate::outbox::{Opened, Outboxes, Server};
+use crate::outbox::{Opened, Outboxes, QueueClock};
 use crate::punt::{LinkChange, Punt, is_refusal};
 use early_fragments::EarlyFragments;
 use frames::{Kind, kind_of};
@@ -105,7 +105,7 @@ pub(crate) struct Parts {
     /// Ways out.
     pub(crate) outboxes: Outboxes,
     /// Serves their queues.
-    pub(crate) server: Arc<Server>,
+    pub(crate) server: Arc<QueueClock>,
     /// The way in for what the router says.
     pub(crate) injector: Injector,
     /// Interfaces of the system that stand for ports.
@@ -149,7 +149,7 @@ pub struct Host {
     icmp: IcmpWriter,
     tables: Arc<ForwardingTables>,
     outboxes: Outboxes,
-    server: Arc<Server>,
+    server: Arc<QueueClock>,
     injector: Injector,
     early_fragments: EarlyFragments,
     mirrors: Mirrors,
@@ -298,7 +298,7 @@ impl Host {
                     false => IcmpError::for_drop(punt.reason, 0),
                 };
                 if !is_silent && let Some(error) = error {
-                    self.say(&punt, error, now_ns);
+                    self.send_error(&punt, error, now_ns);
                 }
                 self.drop(&punt, punt.reason);
             }
@@ -399,8 +399,8 @@ impl Host {
             .is_some_and(|packet| self.identities.iter().any(|identity| identity.owns(packet.destination)))
     }
 
-    /// Tells a packet's sender what became of it.
-    fn say(&mut self, punt: &Punt, what: IcmpError, now_ns: u64) {
+    /// Sends an ICMP error to a packet's sender.
+    fn send_error(&mut self, punt: &Punt, what: IcmpError, now_ns: u64) {
         let packet = punt.ip_packet();
         let Some(from) = self.source_towards(punt) else { return };
         let translated = punt.flags.has(PacketFlags::TRANSLATED);
@@ -448,7 +448,7 @@ impl Host {
             (Ok(_), None) => self.drop(&punt, DropReason::NeighborUnresolved),
             (Err(error), _) => {
                 if error == FragmentationError::DontFragment {
-                    self.say(&punt, mtu, now_ns);
+                    self.send_error(&punt, mtu, now_ns);
                 }
                 self.drop(&punt, DropReason::MtuExceeded);
             }
@@ -458,7 +458,7 @@ impl Host {
     /// A packet whose next hop is not known.
     fn resolve(&mut self, punt: Punt, now_ns: u64) {
         if IpPacket::parse(punt.ip_packet()).is_none_or(|packet| packet.hop_limit <= 1) {
-            self.say(&punt, IcmpError::TimeExceeded, now_ns);
+            self.send_error(&punt, IcmpError::TimeExceeded, now_ns);
             return self.drop(&punt, DropReason::TtlExpired);
         }
         match self.next_of(&punt) {
@@ -493,7 +493,7 @@ impl Host {
                 }
                 NeighborOutput::Unreachable { packet: Waiting(punt), why, .. } => {
                     if why.is_worth_an_error() {
-                        self.say(&punt, IcmpError::HostUnreachable, now_ns);
+                        self.send_error(&punt, IcmpError::HostUnreachable, now_ns);
                     }
                     self.drop(&punt, DropReason::NeighborUnresolved);
                 }
@@ -575,7 +575,7 @@ impl Host {
         // First of all: packets take another way from here on.
         self.tables.update_port(port, |before| PortLink { mac, mtu, is_up, ..before });
         self.neighbors.set_port(port, is_up.then_some(identity), now_ns);
-        self.mirrors.follow(port, is_up, mac, mtu);
+        self.mirrors.copy_state(port, is_up, mac, mtu);
         self.gateways_at_ns = now_ns;
     }
 }

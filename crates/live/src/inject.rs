@@ -29,7 +29,7 @@ pub(crate) struct Injector {
     refused: u64,
 }
 
-/// Where they come out: a port to whoever cuts chunks.
+/// Where they come out: a port for the code that cuts chunks.
 pub(crate) struct InjectedRx {
     queue: Receiver<Injected>,
     waker: UnixStream,

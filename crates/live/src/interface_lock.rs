@@ -17,7 +17,7 @@ pub(crate) struct InterfaceLock {
 }
 
 impl InterfaceLock {
-    /// Claims an interface; who has it, if somebody does.
+    /// Claims an interface; the error names its holder.
     pub(crate) fn take(interface: &str) -> Result<Self, String> {
         let address = address(interface).map_err(|error| format!("{interface}: {error}"))?;
         match UnixListener::bind_addr(&address) {
@@ -27,7 +27,7 @@ impl InterfaceLock {
         }
     }
 
-    /// Whether it could be claimed.
+    /// Checks that it could be claimed.
     pub(crate) fn look(interface: &str) -> Result<(), String> {
         Self::take(interface).map(drop)
     }

@@ -2,7 +2,7 @@
 //!
 //! The kernel says what becomes of its interfaces; whatever it says, the ports' interfaces are read again and what is
 //! different is passed on. They are read now and then in any case, for news that got lost. A link that went down and came
-//! back between two looks is passed on as both: whoever is at its other end may be somebody else now.
+//! back between two looks is passed on as both: its other end may be another host now.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -23,7 +23,7 @@ use thalweg_wire::MacAddr;
 
 use crate::counters::Counters;
 use crate::halves::HalvesSlot;
-use crate::outbox::{Outboxes, Server};
+use crate::outbox::{Outboxes, QueueClock};
 use crate::own_ports::OwnTraffic;
 
 /// How long the thread waits for frames before it looks whether it is still wanted.
@@ -123,7 +123,7 @@ impl Mirrors {
     }
 
     /// Makes a mirror like its port.
-    pub(crate) fn follow(&mut self, port: u16, is_up: bool, mac: MacAddr, mtu: u32) {
+    pub(crate) fn copy_state(&mut self, port: u16, is_up: bool, mac: MacAddr, mtu: u32) {
         let Some(mirror) = self.mirrors.iter().find(|mirror| mirror.port == port) else { return };
         let control = &mirror.control;
         let mac = known_mac(mac).map(|mac| control.set_mac(mac));
@@ -171,7 +171,7 @@ pub(crate) struct Forwarder {
     /// Mirrors that come and go.
     halves: HalvesSlot,
     outboxes: Outboxes,
-    server: Arc<Server>,
+    server: Arc<QueueClock>,
     counters: Arc<Counters>,
     class: Arc<AtomicU8>,
     own: OwnTraffic,
@@ -183,7 +183,7 @@ impl Forwarder {
         (mirrors, halves): (MirrorHalves, HalvesSlot),
         clock: LiveClock,
         outboxes: Outboxes,
-        server: Arc<Server>,
+        server: Arc<QueueClock>,
         counters: Arc<Counters>,
         class: Arc<AtomicU8>,
         own: OwnTraffic,

@@ -38,10 +38,10 @@ const WAITING: usize = 64;
 pub(crate) const TURN: Duration = Duration::from_millis(100);
 /// How often is looked whether the forwarding tables have changed: packets of leases go by a dead link until then.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Turns in a second. So often is looked whether drivers still take what is redirected, and no more often do changes of
+/// Rounds per second: how often drivers are checked for still taking what is redirected, and the upper limit for changes of
 /// BGP's routes end leases, or a full table would leave none.
 const TURNS_PER_S: u32 = 10;
-/// The longest lease: flows that go on for long come up so often. Seconds.
+/// The longest lease, seconds: a long flow passes through the router this often.
 const LEASE_MAX_S: u32 = 30;
 /// NAT's sessions must outlive the leases of their flows. Only packets that come up keep them alive, so a lease lasts for
 /// this part of the shortest timeout.
@@ -150,7 +150,7 @@ impl FlowOffload {
         if waiting.chunk != number {
             return;
         }
-        // A farm's chunks come in parts: whoever is not in this one is in another.
+        // A farm's chunks come in parts: a flow that is not in this part is in another.
         waiting.flows.retain(|candidate| {
             // Packets are where they were unless classes changed their order.
             let is_it = |packet: &Packet| packet.index == candidate.index;

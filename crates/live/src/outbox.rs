@@ -170,7 +170,7 @@ impl Outbox {
         let Some(own) = own else { return self.open() };
         if self.ways.has_queue.load(Ordering::Acquire) {
             let main = self.open();
-            // That it has none any more is said by who has the lock.
+            // The holder of the lock reports that it has none any more.
             if self.ways.has_queue.load(Ordering::Acquire) {
                 return main;
             }
@@ -415,7 +415,7 @@ impl Opened<'_> {
     }
 
     /// Makes the driver send. What is left is for the server of queues.
-    pub(crate) fn close(self, now_ns: u64, server: &Server) {
+    pub(crate) fn close(self, now_ns: u64, server: &QueueClock) {
         if self.finish(now_ns) != Rest::Empty {
             server.ring();
         }
@@ -457,18 +457,18 @@ fn keep(spare: &mut Vec<Frame>, frame: Frame) {
 }
 
 /// Serves queues by the clock: a thread of its own.
-pub(crate) struct Server {
+pub(crate) struct QueueClock {
     bell: Mutex<bool>,
     rung: std::sync::Condvar,
 }
 
-impl Default for Server {
+impl Default for QueueClock {
     fn default() -> Self {
         Self { bell: Mutex::new(false), rung: std::sync::Condvar::new() }
     }
 }
 
-impl Server {
+impl QueueClock {
     /// Something may have to be sent earlier than was thought.
     pub(crate) fn ring(&self) {
         *self.bell.lock().unwrap_or_else(PoisonError::into_inner) = true;

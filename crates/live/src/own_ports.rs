@@ -28,7 +28,7 @@ use crate::offload::FlowOffload;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long the thread sleeps before it looks whether it is still wanted.
 const NAP: Duration = Duration::from_millis(100);
-/// A flow that goes on is claimed again so often: several times before NAT forgets it.
+/// How often a continuing flow is claimed again: several times before NAT forgets it.
 const CLAIM_AGAIN_NS: u64 = 20_000_000_000;
 /// Flows of which the last claim is remembered.
 const CLAIMS_MAX: usize = 8192;

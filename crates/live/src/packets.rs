@@ -198,7 +198,7 @@ impl Exchange {
 
 /// What the packet threads work with.
 pub(crate) struct Packets<F, S> {
-    /// The plan in force, for whoever looks at it.
+    /// The plan in force, for display.
     pub(crate) plan: Arc<ArcSwap<RouterPlan>>,
     /// Ways in and out: one, or one for each worker.
     pub(crate) lanes: Vec<(F, S)>,

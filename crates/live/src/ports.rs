@@ -113,7 +113,7 @@ pub(crate) fn open(
     let OpenedPort { mut port, tap, link, later } = opened;
     if later.is_none() {
         port.facts.mac = PortMac::of(port_config).with(port.facts.mac);
-        say_opened(port_config, &port.facts);
+        log_opened(port_config, &port.facts);
     }
     let of = port.rx.len() as u16;
     let queue = |(queue, rx)| QueueRx { port: index, queue, of, rx };
@@ -138,7 +138,7 @@ fn wait_instead(
     wait_for(config, lanes, carries_vlans, flows).ok_or(why)
 }
 
-fn say_opened(config: &PortConfig, facts: &PortFacts) {
+fn log_opened(config: &PortConfig, facts: &PortFacts) {
     tracing::info!(
         port = config.name,
         interface = facts.interface,

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use thalweg_config::{Driver, InterfaceConfig, PortConfig};
-use thalweg_ports::kernel::{InterfaceAddress, interface_addresses};
+use thalweg_ports::kernel::{InterfaceAddress, NetworkView};
 use thalweg_ports::live::dpdk;
 use thalweg_ports::live::link::Links;
 use thalweg_ports::live::packet::{self, PacketOptions};
@@ -152,7 +152,7 @@ pub(crate) fn leftover_addresses(interface: &InterfaceConfig) -> Vec<String> {
         Some(mirror) => format!("the mirror {mirror} has the port's"),
         None => "`mirror = true` gives the system an interface with the port's".to_owned(),
     };
-    let addresses = interface_addresses().unwrap_or_default().into_iter();
+    let addresses = NetworkView::read_addresses().unwrap_or_default().into_iter();
     let is_left = |each: &InterfaceAddress| each.interface == index && !is_link_local(each.address);
     let finding = |each: InterfaceAddress| {
         let net = format!("{}/{}", each.address, each.network.length());

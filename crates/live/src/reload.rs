@@ -175,7 +175,7 @@ impl LiveRouter {
         };
         changes.extend(more);
         let lost = ports.map_or(0, |ports| self.finish_ports(ports, &ways_before, (&before, &config)));
-        self.follow(&in_force, &config, host);
+        self.apply_off_path(&in_force, &config, host);
         *in_force = config;
         let nat = self.nat().map(|nat| nat.counters().sessions_active);
         changes.push(in_words(counts, nat, &taken_over, lost, swapped));
@@ -295,8 +295,8 @@ impl LiveRouter {
         Ok((swapped, taken))
     }
 
-    /// What does not concern packets on their way.
-    fn follow(&self, before: &RouterConfig, config: &RouterConfig, host: HostChange) {
+    /// Applies the changes that do not concern packets on their way.
+    fn apply_off_path(&self, before: &RouterConfig, config: &RouterConfig, host: HostChange) {
         for (index, (old, new)) in (0..).zip(before.ports.iter().zip(&config.ports)) {
             if old.default_mac != new.default_mac {
                 self.tables.update_port(index, |link| PortLink { default_mac: new.default_mac, ..link });

@@ -24,7 +24,7 @@ use crate::halves::HalvesSlot;
 use crate::host::{Host, KernelNeighborCounts, Question};
 use crate::links::WatchChange;
 use crate::offload::{FlowOffload, Offloaded};
-use crate::outbox::{Outboxes, Server};
+use crate::outbox::{Outboxes, QueueClock};
 use crate::packets::Exchange;
 use crate::ports::{PortState, PortStates};
 use crate::received::{Received, sum_of};
@@ -69,7 +69,7 @@ pub struct PortStatus {
 pub struct LiveRouter {
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) wakers: Vec<SourceWaker>,
-    pub(crate) server: Arc<Server>,
+    pub(crate) server: Arc<QueueClock>,
     pub(crate) threads: Vec<JoinHandle<()>>,
     pub(crate) packets: Option<JoinHandle<()>>,
     pub(crate) counters: Arc<Counters>,
@@ -221,7 +221,7 @@ impl LiveRouter {
         let asked = self.questions.send_timeout(
             Box::new(move |host| {
                 *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(question(host));
-                // Whoever asked may have gone.
+                // The asker may have gone.
                 let _ = done.send(());
             }),
             ANSWER_WAIT,

@@ -18,7 +18,7 @@ use crate::capture::seen_in;
 use crate::counters::Counters;
 use crate::lanes::LaneNumber;
 use crate::offload::FlowOffload;
-use crate::outbox::{Outboxes, Server};
+use crate::outbox::{Outboxes, QueueClock};
 use crate::packets::Exchange;
 use crate::punt::{Punt, ToHost, counted_at, is_refusal};
 use crate::workers::Workers;
@@ -31,7 +31,7 @@ const REFUSALS: Rate = Rate::per_second(1000, 100);
 #[derive(Clone)]
 pub(crate) struct SinkParts {
     pub(crate) outboxes: Outboxes,
-    pub(crate) server: Arc<Server>,
+    pub(crate) server: Arc<QueueClock>,
     pub(crate) host: ToHost,
     pub(crate) counters: Arc<Counters>,
     pub(crate) exchange: Arc<Exchange>,

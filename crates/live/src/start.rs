@@ -118,7 +118,7 @@ impl LiveRouter {
         let mut opened = open_all(config, lanes_wanted(&options.model), &counters)?;
         let own_links = std::mem::take(&mut opened.links);
         let ports = live_ports(config, &opened.states);
-        tell_tables(&tables, &ports);
+        update_tables(&tables, &ports);
         let Ways { to_host, intake, questions, changes, injector, injected } = Ways::new(&counters)?;
         let (watch, watch_changes) = bounded(NEWS_MAX);
         let (mirrors, mirror_halves) = open_mirrors(&ports)?;
@@ -428,7 +428,7 @@ pub(crate) fn live_ports<'c>(
     (0u16..).zip(config.ports.iter().zip(states)).filter_map(port).collect()
 }
 
-pub(crate) fn tell_tables(tables: &ForwardingTables, ports: &[(u16, &PortConfig, LinkChange)]) {
+pub(crate) fn update_tables(tables: &ForwardingTables, ports: &[(u16, &PortConfig, LinkChange)]) {
     for (index, config, LinkChange { is_up, mac, mtu, .. }) in ports {
         let default_mac = config.default_mac;
         tables.set_port(*index, PortLink { mac: *mac, mtu: *mtu, default_mac, is_up: *is_up });

@@ -220,7 +220,7 @@ impl Collector {
         self.shared.report()
     }
 
-    /// Sends what there is, for so long at most, and ends the session. What a stream could not send stays in the spool.
+    /// Sends what there is, for at most this long, and ends the session. What a stream could not send stays in the spool.
     pub fn finish(mut self, within: Duration) -> CollectorReport {
         let deadline = Instant::now() + within;
         let ended = match self.queue.send_timeout(Input::End(deadline), within) {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! UDP socket ── thread ──┐
-//! TCP listener ─ thread ─┼──> bounded queue ──> whoever reads messages
+//! TCP listener ─ thread ─┼──> bounded queue ──> reader of messages
 //!   connection ─ thread ─┘
 //! ```
 //!
@@ -30,11 +30,11 @@ use crate::socket_option;
 
 /// Connections at a time.
 pub const CONNECTIONS_MAX: usize = 256;
-/// Messages that wait for whoever reads them.
+/// Messages that wait for the reader.
 const QUEUE_MESSAGES: usize = 4096;
 /// What the kernel may hold of datagrams, bytes: 0.1 s of a hundred thousand.
 const RECEIVE_BUFFER_BYTES: i32 = 16 << 20;
-/// Threads look so often whether they are to end.
+/// How often threads check whether they should end.
 const TURN: Duration = Duration::from_millis(100);
 
 /// So long at most what exporters sent before the end is read.
@@ -52,7 +52,7 @@ pub enum Heard {
         /// The message.
         bytes: Vec<u8>,
     },
-    /// A connection is over; why, if that was not how it should be.
+    /// A connection ended; the error, if it did not end properly.
     Closed {
         /// Whose it was.
         from: SocketAddr,
@@ -189,7 +189,7 @@ fn take_datagrams(socket: &UdpSocket, queue: &Sender<Heard>, stop: &AtomicBool) 
             Err(error) if is_pause(&error) && !ending.has_come() => continue,
             Err(error) if is_pause(&error) => return,
             Err(error) => {
-                // Whoever reads is told, or is gone.
+                // The reader learns of it, or is gone.
                 let _ = queue.send(Heard::Failed(error));
                 return;
             }

@@ -16,8 +16,8 @@
 //! # Whose routes are whose
 //!
 //! Every route of ours carries our protocol number ([`PROTOCOL`] unless configured otherwise), and only routes with
-//! it are ever listed, compared or removed. The kernel *replaces* by prefix, table and metric alone, whoever
-//! installed the route; the metric ([`METRIC`]) therefore should be nobody else's.
+//! it are ever listed, compared or removed. The kernel *replaces* by prefix, table and metric alone, no matter
+//! who installed the route; the metric ([`METRIC`]) therefore should be nobody else's.
 //!
 //! # Batches
 //!
@@ -65,5 +65,5 @@ pub use neighbors::{
 pub use repair::RepairReport;
 pub use route::{FoundRoute, KernelRoute, RouteTarget};
 pub use sockets::{SystemSocket, SystemSockets};
-pub use view::{InterfaceAddress, Link, Neighbor, NetworkView, interface_addresses};
+pub use view::{InterfaceAddress, Link, Neighbor, NetworkView};
 pub use xdp::XdpAttachment;

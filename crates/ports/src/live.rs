@@ -130,7 +130,7 @@ pub trait PortRx: Send {
     /// Appends frames that are there to the chunk, at most `limit` and as many as have room, as arrived at `now_ns` by
     /// port `port`; how many. Where the kernel knows better when a frame came, that time counts.
     ///
-    /// An error says that the interface is down or gone, and is said by every call until it is back: to call again
+    /// An error means that the interface is down or gone; every call returns it until the interface is back: to call again
     /// now and then is how to find out. What was appended before stays.
     fn receive(&mut self, port: u16, now_ns: u64, limit: usize, into: &mut ChunkBuilder)
     -> io::Result<usize>;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Nothing here blocks. A [`Stream`] is read and written through `&self`, so that one thread may read while
-//! another writes. What a call cannot do now it answers with [`Progress::WouldBlock`]; whoever registered the
+//! another writes. What a call cannot do now it answers with [`Progress::WouldBlock`]; the thread that registered the
 //! stream with a [`Poller`] hears when it can. Events are *edges*: after one, read (or write) until
 //! `WouldBlock`, or remember that there is more.
 //!

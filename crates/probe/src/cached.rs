@@ -1,4 +1,4 @@
-//! What flow caches have, for whoever asks the dataset that their records go to.
+//! The flows in the caches, for queries to the dataset that their records go to.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use thalweg_flow::FlowRecord;
 /// How often it is looked whether records have come through, or whether a shard is free.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// How long a shard is waited for. Workers have it for milliseconds, but for as long as it takes while packets of a file wait
-/// for a disk that is full; whoever asks must not wait with them.
+/// for a disk that is full; queries must not wait with them.
 const SHARD_WITHIN: Duration = Duration::from_millis(500);
 
 /// Shows the meters that are at work.

@@ -6,7 +6,7 @@
 //!
 //! From time to time, and last when all has been delivered, outlets are told the meters' totals, which collectors are sent
 //! as options data. While workers run, another thread asks the meters ([`TotalsReader::read`]): a worker that waits for room in the
-//! queue holds its shards meanwhile, and whoever makes that room must not wait for them.
+//! queue holds its shards meanwhile, and the thread that makes room must not wait for them.
 //!
 //! Records of packets that come in now leave with the wall clock's times, also when it was set since ([`WallShift`]).
 
@@ -42,7 +42,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// How often outlets are asked how they do.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Whoever wants records.
+/// A consumer of records.
 pub(crate) trait Outlet: Send {
     /// Takes records, in the order in which their shards gave them.
     fn take(&mut self, records: &[FlowRecord]) -> Result<(), ProbeError>;

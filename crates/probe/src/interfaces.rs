@@ -3,7 +3,7 @@
 //! names beside them.
 //!
 //! The numbers of a system change while it runs (an interface is removed and comes back), so a router's are asked for again
-//! from time to time; whoever needs them holds a [`SharedInterfaces`].
+//! from time to time; a user holds a [`SharedInterfaces`].
 
 use parking_lot::RwLock;
 use std::sync::Arc;

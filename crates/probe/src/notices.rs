@@ -1,4 +1,4 @@
-//! What threads that outlive no run have to tell, to whoever watches the run.
+//! Messages from the threads of a run to its supervisor.
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
@@ -7,7 +7,7 @@ use thalweg_store::{Notify, Severity};
 
 use crate::ProbeProgress;
 
-/// Messages that may wait; whoever tells more is not waited for.
+/// Messages that may wait; more are dropped, so that no thread waits.
 const MESSAGES_MAX: usize = 64;
 
 /// Does `work`, and passes on what it tells by [`Notify`] meanwhile, at once.

@@ -27,7 +27,7 @@ use crate::packed::Packed;
 pub(crate) const BATCH_RECORDS: usize = 256;
 /// Batches that may wait: 1 MiB of plain records, 5 MiB of others.
 const QUEUE_BATCHES: usize = 64;
-/// Whoever finds the queue empty looks again after this: to be woken for every batch costs both ends more than the batch.
+/// A reader that finds the queue empty looks again after this: to be woken for every batch costs both ends more than the batch.
 /// Meanwhile 16,384 records find room.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -39,7 +39,7 @@ pub(crate) fn queue() -> (Way, Arrivals) {
     (Way { full, empty, passage: Arc::clone(&passage) }, Arrivals { arrivals, returned, passage })
 }
 
-/// How many records came through: whoever knows how many there are knows how many are on their way.
+/// Records that came through; their total minus this is how many are on their way.
 #[derive(Debug, Default)]
 pub(crate) struct Passage {
     through: AtomicU64,

@@ -213,7 +213,7 @@ fn meters(options: &ProbeOptions) -> Result<Vec<Arc<Meter>>, ProbeError> {
     let flows_max = options.meter.flows_max.div_ceil(pipelines as u32);
     let mut meter = MeterOptions { flows_max, ..options.meter.clone() };
     if let Input::Live(_) = options.input {
-        // Whoever sends packets must not know where their flows come to lie.
+        // A sender of packets must not know where their flows are placed.
         meter.hash_key = [(); 2].map(|()| RandomState::new().build_hasher().finish());
     }
     (0..pipelines).map(|_| Ok(Arc::new(Meter::new(&meter)?))).collect()

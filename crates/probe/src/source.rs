@@ -47,7 +47,7 @@ impl Reading {
     }
 }
 
-/// How far reading has come, for whoever shows it.
+/// How far reading has come, for display.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     packets: AtomicU64,
@@ -159,7 +159,7 @@ impl Captures {
             match reader.as_mut()?.next_chunk() {
                 Ok(Some(mut chunk)) => {
                     self.timeline.place(&mut chunk);
-                    self.tell();
+                    self.publish_progress();
                     return Some(chunk);
                 }
                 Ok(None) => {}
@@ -192,7 +192,7 @@ impl Captures {
     }
 
     /// Says how far it is.
-    fn tell(&self) {
+    fn publish_progress(&self) {
         let Current::Streaming(Some(reader)) = &self.current else { return };
         let progress = reader.progress();
         let Some(total) = progress.bytes_total().filter(|total| *total > 0) else { return };
@@ -220,7 +220,7 @@ impl Source<Chunk> for Captures {
     }
 }
 
-/// For whoever asks it what became of it afterwards.
+/// For questions after the run.
 impl Source<Chunk> for &mut Captures {
     fn next(&mut self) -> Option<Chunk> {
         (**self).next()

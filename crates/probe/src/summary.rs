@@ -145,7 +145,7 @@ impl OutletSummary {
     }
 }
 
-/// How somebody who is given records does so far, while records come.
+/// The state of a receiver of records, while records come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutletStatus {
     /// Who: a collector's address, a folder.

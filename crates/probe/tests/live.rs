@@ -236,7 +236,7 @@ fn flows_end_on_a_silent_link() {
     });
 }
 
-/// Whoever asks the dataset while the probe runs sees every packet once: in the cache, pending, or on disk.
+/// A query to the dataset while the probe runs sees every packet once: in the cache, pending, or on disk.
 #[test]
 fn a_dataset_answers_with_what_is_in_the_cache() {
     in_namespace("a_dataset_answers_with_what_is_in_the_cache", || {

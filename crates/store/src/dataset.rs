@@ -197,7 +197,7 @@ impl Dataset {
 
     /// Whether records were ever kept here, or somebody began to: other folders answer every question with nothing.
     pub fn is_one(&self) -> Result<bool, StoreError> {
-        let is_lock = |path: &PathBuf| name_of(path).trim_start_matches('.') == "writer.lock";
+        let is_lock = |path: &PathBuf| name_of(path) == ".writer.lock";
         Ok(folder(&self.root)?.iter().any(is_lock) || !partitions(&self.root)?.is_empty())
     }
 
@@ -209,7 +209,7 @@ impl Dataset {
     /// The files that may have records of this window, as they are now.
     pub fn view(&self, window: Window) -> Result<View, StoreError> {
         for _ in 0..TRIES_MAX {
-            let names = settled(|| list(&self.root, window))?;
+            let names = stable_listing(|| list(&self.root, window))?;
             match open_all(&names) {
                 Ok(mut view) => {
                     view.files.retain(|file| file.span().is_some_and(|(from, to)| window.touches(from, to)));
@@ -232,7 +232,9 @@ impl Dataset {
 }
 
 /// Repeats a listing until it comes out the same twice.
-fn settled(mut list: impl FnMut() -> Result<Vec<PathBuf>, StoreError>) -> Result<Vec<PathBuf>, StoreError> {
+fn stable_listing(
+    mut list: impl FnMut() -> Result<Vec<PathBuf>, StoreError>,
+) -> Result<Vec<PathBuf>, StoreError> {
     let mut before = list()?;
     for _ in 0..TRIES_MAX {
         let now = list()?;

@@ -1,11 +1,11 @@
-//! The live view: what a dataset's writer knows beyond the files, for whoever asks on the same machine.
+//! The live view: what a dataset's writer knows beyond the files, for queries on the same machine.
 //!
 //! ```text
 //! flow cache ---> on their way ---> pending ---> files
 //!    2, shown      3, waited for      4, both at one moment
 //! ```
 //!
-//! Whoever writes a dataset listens on `.live.sock` in its folder, readable and writable by its owner alone. A question is
+//! A dataset's writer listens on `.live.sock` in its folder, readable and writable by its owner alone. A question is
 //! answered in these steps:
 //!
 //! 1. From now on the writer notes which flows come in with new records.
@@ -14,7 +14,7 @@
 //! 4. At one moment, in which no file changes its name: the names of all files, what is pending, and what was noted.
 //!
 //! A flow that was shown in step 2 and then left the cache came in with a record that says as much and more: such flows are
-//! noted in step 1, and whoever asked leaves out what the cache had shown of them. (It is the same flow if the key is the same
+//! noted in step 1, and the asker leaves out what the cache had shown of them. (It is the same flow if the key is the same
 //! and the record covers the time of what was shown.) Therefore:
 //!
 //! - **No packet counts twice.** The sums of an answer are at most what was metered when it was complete.
@@ -39,8 +39,6 @@ use std::time::Duration;
 
 use thalweg_flow::FlowRecord;
 
-use crate::error::StoreError;
-
 pub(crate) use frame::Note;
 
 pub use client::{Follow, Followed, LiveFacts, Writing};
@@ -48,8 +46,6 @@ pub use server::LiveServer;
 
 /// The socket's name in the dataset's folder. Engines that read the folder pass over names that begin with a dot.
 pub const SOCKET: &str = ".live.sock";
-/// The name that earlier versions used: they are asked as well.
-const OLD_SOCKET: &str = "live.sock";
 /// Records that come in while a question is answered, of which notes are kept: 24 bytes each.
 pub const NOTED_MAX: usize = 1 << 21;
 /// Records that an answer may have beyond the files.
@@ -64,23 +60,12 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The flow cache of the process that writes.
 pub trait Cache: Send + Sync {
     /// Shows every flow that is in the cache all the time, once, some at a time. Ends early if `take` breaks. Whether it could
-    /// show all: not if somebody keeps a part of the cache for so long that whoever asked would give up.
+    /// show all: not if somebody keeps a part of the cache for so long that the asker would give up.
     fn show(&self, take: &mut dyn FnMut(&[FlowRecord]) -> ControlFlow<()>) -> bool;
 
     /// Waits until all records made before have come to the writer, or are lost; for so long at most. How many have not, if that
     /// can be said.
     fn settle(&self, timeout: Duration) -> Option<u64>;
-}
-
-/// Removes the socket that an earlier version left. Only for who holds the lock.
-pub(crate) fn remove_old_socket(folder: &Path) -> Result<(), StoreError> {
-    let path = folder.join(OLD_SOCKET);
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(StoreError::io("remove", &path)(error))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// A path to the socket that is short enough for its address: the system allows 108 bytes.

@@ -42,7 +42,7 @@ const DICTIONARY_BYTES_MAX: usize = 256 << 20;
 /// Rows of a page: small enough for a first-level decode, large enough that headers do not count.
 const PAGE_ROWS: usize = 65_536;
 
-/// A page stays as it is unless compression makes it smaller than this: whoever reads it need not decompress it, and rows
+/// A page stays as it is unless compression makes it smaller than this: a reader need not decompress it, and rows
 /// that are codes of a dictionary hardly ever get smaller. Needs pages of version 2, which say it of each page.
 const COMPRESSED_SHARE_MAX: f64 = 0.85;
 

@@ -33,7 +33,6 @@ use thalweg_flow::export::Amount;
 use crate::dataset::{Dataset, View, Window};
 use crate::error::StoreError;
 use crate::file::ROW_GROUP_ROWS;
-use crate::live;
 use crate::notify::{Notify, Trouble};
 use crate::upkeep::{Ages, Changes, Recovery, Retention, Upkeep, recover};
 
@@ -161,7 +160,6 @@ impl Writer {
         let (mut recovery, next_id) = recover(root)?;
         recovery.unclean = (!left.is_empty()).then_some(left);
         lock.sign(&owner(&options))?;
-        live::remove_old_socket(root)?;
         let looks_after_itself = options.upkeep_interval_s > 0;
         let shared = Arc::new(Shared {
             changes: Changes::new(root, next_id),

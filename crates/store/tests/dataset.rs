@@ -143,7 +143,7 @@ fn what_finds_no_room_is_refused_and_counted() {
     assert_eq!(totals(&Dataset::open(folder.path()).unwrap().view(Window::ALL).unwrap()), sum(90));
 }
 
-/// Whoever looks, from this process or as if from another one, sees the first so many records, each once: while files are
+/// A reader, in this process or as if in another one, sees the first records up to some point, each once: while files are
 /// published, joined and removed.
 #[test]
 fn views_are_whole_while_files_come_and_go() {

@@ -2,7 +2,7 @@
 //!
 //! A list is rules in order and a default. The first rule that a packet meets decides; where none does, the
 //! default decides. A packet that is denied is dropped as `acl-denied`; one that is *rejected* is too, and
-//! carries [`PacketFlags::REJECT`](thalweg_base::PacketFlags::REJECT), so that whoever writes ICMP errors
+//! carries [`PacketFlags::REJECT`](thalweg_base::PacketFlags::REJECT), so that the stage that writes ICMP errors
 //! tells its sender (RFC 1812 5.2.7.1 code 13, RFC 4443 3.1 code 1: administratively prohibited).
 //!
 //! # How a rule is found

@@ -152,7 +152,7 @@ impl List {
     }
 }
 
-/// All lists and the ports they are bound to, compiled. Never changes: whoever reloads compiles another one
+/// All lists and the ports they are bound to, compiled. Never changes: a reload compiles another one
 /// with another version and shares that instead.
 #[derive(Clone, Debug, Default)]
 pub struct AclSet {
@@ -244,7 +244,7 @@ impl AclSet {
         port: impl Fn(&Packet) -> u16,
         counts: &mut AclCounts,
     ) {
-        counts.follow(self);
+        counts.match_version(self);
         // Packets of one list and family are looked up together: those of the first packet's, which mostly is all
         // of them, while tables are noted down; then others.
         let table_of = |packet: &Packet| {
@@ -312,7 +312,7 @@ impl AclSet {
         leaves_by: impl Fn(u16) -> bool,
         counts: &mut AclCounts,
     ) {
-        counts.follow(self);
+        counts.match_version(self);
         let inbound = self.inbound.get(usize::from(packet.port_in)).copied();
         let outbound =
             (0u16..).zip(&self.outbound).filter(|(port, _)| leaves_by(*port)).map(|(_, list)| *list);
@@ -395,13 +395,13 @@ impl AclCounts {
         Self { cells: Arc::new(AclCells { version: set.version, counts }) }
     }
 
-    /// The same counters for whoever reads them while they are written.
+    /// The same counters, for reading while they are written.
     pub fn shared(&self) -> Arc<AclCells> {
         Arc::clone(&self.cells)
     }
 
     #[inline(always)]
-    fn follow(&mut self, set: &AclSet) {
+    fn match_version(&mut self, set: &AclSet) {
         if self.cells.version != set.version || self.cells.counts.len() != set.counters {
             *self = Self::new(set);
         }

@@ -439,7 +439,7 @@ impl<T> EgressQueue<T> {
         if let Some(bucket) = &mut self.bucket {
             bucket.take(charge);
         }
-        self.settle_shares(group, charge);
+        self.account_shares(group, charge);
         if is_last {
             self.leave(group);
         }
@@ -450,7 +450,7 @@ impl<T> EgressQueue<T> {
     /// weighted byte earns s and a strict one costs 100 - s, so that s strict and 100 - s weighted bytes are
     /// even. Strict bytes that hold nobody up are free.
     #[inline]
-    fn settle_shares(&mut self, group: usize, charge: u64) {
+    fn account_shares(&mut self, group: usize, charge: u64) {
         let share = i64::from(self.config.strict_share_percent);
         let bytes = charge as i64;
         if group == WEIGHTED {

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 const MAX: usize = 256;
 /// One inside host may have this part of them.
 const HOST_PART: usize = 4;
-/// Sessions that are over are looked for so often, seconds.
+/// Seconds between two searches for sessions that have ended.
 const SWEEP_EVERY_S: u32 = 10;
 
 /// What names a session from outside: protocol, peer, public address.

@@ -2,7 +2,7 @@
 //!
 //! A block is `2^bits` consecutive ports of one public address. Only blocks that lie in the port range as a
 //! whole are given out; they are numbered through, address by address. Deterministic allocation (RFC 7422
-//! section 2, sequential) gives the n-th inside address of the configured networks the n-th block, so whoever
+//! section 2, sequential) gives the n-th inside address of the configured networks the n-th block, so anybody who
 //! knows the configuration knows who had a port, without a log.
 
 use super::config::{BlockAllocation, NatConfig, NatConfigError, SubscriberConfig};

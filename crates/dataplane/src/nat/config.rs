@@ -302,8 +302,8 @@ pub struct NatConfig {
     pub outside_port: u16,
     /// Ports whose packets are translated on their way out.
     pub inside_ports: Vec<u16>,
-    /// Addresses that inside hosts appear under, at most 256. As long as there is none, no session is made, and whoever
-    /// wants one is refused as if all ports were in use.
+    /// Addresses that inside hosts appear under, at most 256. As long as there is none, every new session is
+    /// refused as if all ports were in use.
     pub public_addresses: Vec<Ipv4Addr>,
     /// Destinations that packets from inside ports reach untranslated: the router's inside networks.
     pub untranslated: Vec<Ipv4Net>,

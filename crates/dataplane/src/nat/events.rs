@@ -1,6 +1,6 @@
-//! What a NAT tells of itself, for whoever has to know later who had a public port (RFC 6888 REQ-12, RFC 8158).
+//! The log of a NAT: it answers later which subscriber had a public port (RFC 6888 REQ-12, RFC 8158).
 //!
-//! Each shard keeps what happened to it until whoever drives it takes it away, after every chunk; a list of bounded length, what
+//! Each shard keeps what happened to it until its driver takes the list away, after every chunk; a list of bounded length, what
 //! finds it full is counted. Nothing here is asked for a packet of a session that exists, and nothing at all where nobody
 //! wants to know.
 //!
@@ -16,7 +16,7 @@
 use super::config::NatProtocol;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// For so long a limit that goes on being met is not told again, seconds.
+/// Seconds before a limit that is still being met is logged again.
 pub const TOLD_AGAIN_S: u32 = 60;
 /// How many events of other kinds than the end of a session may wait, of one shard.
 const EVENTS_SPARE: usize = 8192;
@@ -163,17 +163,17 @@ impl EventLog {
     }
 
     /// Something happened because of that packet.
-    pub(crate) fn tell(&mut self, what: Happening) {
-        self.tell_at(self.time_ns, what);
+    pub(crate) fn log(&mut self, what: Happening) {
+        self.log_at(self.time_ns, what);
     }
 
     /// Something happened at the beginning of a second.
-    pub(crate) fn tell_of_second(&mut self, second: u32, what: Happening) {
-        self.tell_at(starts_ns(second), what);
+    pub(crate) fn log_at_second(&mut self, second: u32, what: Happening) {
+        self.log_at(starts_ns(second), what);
     }
 
     /// Something happened at this time.
-    pub(crate) fn tell_at(&mut self, time_ns: u64, what: Happening) {
+    pub(crate) fn log_at(&mut self, time_ns: u64, what: Happening) {
         if self.waiting.len() >= self.waiting_max {
             self.dropped += 1;
             self.dropped_untold += 1;

@@ -99,7 +99,7 @@ impl Hosts {
         self.each(layout, address, |cell| cell.sessions = cell.sessions.saturating_add(1));
     }
 
-    /// A session of an address is over.
+    /// A session of an address ended.
     pub(crate) fn ended(&mut self, layout: &Layout, address: u32) {
         self.each(layout, address, |cell| cell.sessions = cell.sessions.saturating_sub(1));
     }

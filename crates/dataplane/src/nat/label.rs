@@ -164,7 +164,7 @@ impl Labeler {
         let quote = icmp
             .filter(|&at| at >= rewrite::IPV4_HEADER)
             .and_then(|at| Quote::parse(&l3[..end], at))
-            // An error goes to whoever sent the packet it is about.
+            // An error goes to the sender of the packet it is about.
             .filter(|quote| quote.source == destination);
         let Some(quote) = quote else {
             packet.drop_for(DropReason::NatIcmp);

@@ -38,7 +38,7 @@ impl NatStage {
             let mut before = lock(before);
             before.advance_to(now_s);
             // Blocks are given out anew; sessions end where they have no place.
-            before.tell_end_of_blocks(now_ns);
+            before.log_end_of_blocks(now_ns);
             shards[number % count].succeed(&before);
         }
         for before in old.shards() {

@@ -13,7 +13,7 @@ use super::config::NatProtocol;
 use super::layout::{End, endpoint_key};
 use std::collections::HashMap;
 
-/// For so long a flow of the router's is kept in mind, seconds. Whoever claims it does so again before.
+/// Seconds that a flow of the router itself stays claimed. Its owner renews the claim before they are over.
 pub(crate) const FLOW_LIFE_S: u32 = 120;
 /// Flows that one shard keeps in mind.
 const FLOWS_MAX: usize = 1024;

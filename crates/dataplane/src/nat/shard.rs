@@ -20,9 +20,9 @@
 //!
 //! # Time
 //! A session used in second `t` with a lifetime of `d` seconds lives through second `t + d`: never
-//! shorter than `d`, at most a second longer. Every call first removes what is over, so an expired
+//! shorter than `d`, at most a second longer. Every call first removes expired sessions, so an expired
 //! session is never seen, holds no port and no place, and results depend on nothing but the sequence of
-//! packets and times given. A wheel of one-second buckets finds what is over; a session is filed no
+//! packets and times given. A wheel of one-second buckets finds them; a session is filed no
 //! further ahead than its protocol's shortest lifetime, so that shortening its life (FIN, RST) needs no
 //! refiling, and refiled when its bucket comes up early.
 //!
@@ -121,7 +121,7 @@ counters! {
     odd_parity: "Sessions given a port of other parity, because all of theirs were used up.";
     subscribers_active: "Inside addresses that have sessions, where each has its limits.";
     blocks_active: "Blocks of ports that subscribers have.";
-    events: "Events told to whoever keeps a log.";
+    events: "Events handed to the log.";
     events_dropped: "Events that found no room.";
 }
 
@@ -498,7 +498,7 @@ impl NatShard {
         if flags.has(tcp::SYN | tcp::RST) & (packet.protocol == NatProtocol::Tcp.number()) {
             let sequence =
                 l4.and_then(|l4| l3.get(l4 + 4..)?.first_chunk()).map_or(0, |n| u32::from_be_bytes(*n));
-            self.heed_syn_or_rst(at, end, flags, before, [sequence, acknowledged]);
+            self.check_syn_or_rst(at, end, flags, before, [sequence, acknowledged]);
         }
     }
 
@@ -533,7 +533,7 @@ impl NatShard {
     /// life is not touched (RFC 5508 REQ-6, RFC 5382 REQ-10).
     ///
     /// From inside: what is quoted was sent *to* the inside endpoint. The error leaves under that
-    /// endpoint's public address, whoever reported it. From outside: what is quoted was sent *from* the
+    /// endpoint's public address, no matter which router reported it. From outside: what is quoted was sent *from* the
     /// public endpoint. The error's sender may be any router on the way; under address-dependent
     /// filtering, the quoted destination must be one the session has sent to.
     #[cold]

@@ -64,7 +64,7 @@ impl NatStage {
     }
 
     /// The same, and hands out what happened to these shards; how many events found no room.
-    pub fn run_groups_and_tell(
+    pub fn run_groups_and_log(
         &self,
         chunk: &mut Chunk,
         groups: Range<usize>,
@@ -133,9 +133,9 @@ impl NatStage {
     }
 
     /// Tells of everything there is as if it ended now: nobody will ask for it any more.
-    pub fn tell_end_of_all(&self) {
+    pub fn log_end_of_all(&self) {
         for shard in &self.shards {
-            lock(shard).tell_end_of_all();
+            lock(shard).log_end_of_all();
         }
     }
 

@@ -39,7 +39,7 @@ pub struct NeighborConfig {
     pub stale_ns: u64,
     /// Between use of a STALE neighbor and its first probe (DELAY_FIRST_PROBE_TIME).
     pub delay_ns: u64,
-    /// The caller always says which neighbors are used; those that were not for so long are let go.
+    /// The caller always says which neighbors are used; those unused for this long are removed.
     pub idle_ns: Option<u64>,
     /// A neighbor's MAC address changes at most once in this time (as Linux' `locktime`).
     pub change_lock_ns: u64,

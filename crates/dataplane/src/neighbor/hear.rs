@@ -1,4 +1,4 @@
-//! What frames do: who asks is answered, who answers is believed, within reason.
+//! What received frames cause: a request is answered, a reply is learned, within limits.
 
 use super::arp;
 use super::config::is_neighbor_address;
@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use thalweg_wire::arp::{ArpOperation, ArpRepr, ArpView};
 use thalweg_wire::{EtherType, MacAddr};
 
-/// An address of ours is defended so often (RFC 5227 2.4 c, DEFEND_INTERVAL).
+/// Shortest time between two defenses of an address of ours (RFC 5227 2.4 c, DEFEND_INTERVAL).
 const DEFENCES: Rate = Rate { interval_ns: 10_000_000_000, burst: 1 };
 /// Router advertisements to all come no closer together (RFC 4861 10, MIN_DELAY_BETWEEN_RAS), and wait a
 /// random while when asked for (MAX_RA_DELAY_TIME).
@@ -90,7 +90,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         let is_probe = arp.sender == Ipv4Addr::UNSPECIFIED;
         let sender = (port, IpAddr::V4(arp.sender));
         if !is_probe && self.store.get(sender).is_none() && !identity.is_on_link(sender.1) {
-            // Who is on the link of an address without a network cannot be told: whoever asks is answered, and not learned.
+            // An address without a network does not tell which hosts are on the link: any sender gets an answer and is not learned.
             if asks_us && identity.is_alone(arp.target.into()) && is_neighbor_address(sender.1) {
                 self.reply_arp(port, &identity, &arp);
             }

@@ -1,5 +1,5 @@
-//! Entries, their timers and how many of each budget there are, kept in step: whoever changes an entry does
-//! it through [`Store::update`], and the counters are right again when it returns.
+//! Entries, their timers and how many of each budget there are, kept in step: every change of an entry
+//! goes through [`Store::update`], and the counters are right again when it returns.
 
 use super::entry::{Budget, Entry, NeighborState};
 use std::collections::{BTreeMap, BTreeSet};

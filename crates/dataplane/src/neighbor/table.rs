@@ -194,7 +194,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
 
     /// The port came up, changed, or with `None` went down. Neighbors that its networks no longer hold are
     /// lost, all of them if it is down, and what waits for those is unreachable. The port's own MAC address
-    /// and MTU are part of no output: whoever wrote them into adjacencies writes them anew.
+    /// and MTU are part of no output: the caller writes them into the adjacencies again.
     pub fn set_port(&mut self, port: u16, identity: Option<PortIdentity>, now_ns: u64) {
         let Some(identity) = identity.map(PortIdentity::completed) else {
             self.ports.remove(&port);

@@ -185,7 +185,7 @@ impl<C: Control> Pool<'_, C> {
             }
             if next.workers_left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.in_flight.fetch_sub(1, Ordering::AcqRel);
-                self.tell_all(|queue| &queue.export);
+                self.set_flag_of_all(|queue| &queue.export);
             }
         }
         any
@@ -198,12 +198,12 @@ impl<C: Control> Pool<'_, C> {
         let all_applied = self.in_flight.load(Ordering::Acquire) == 0;
         let exported = self.control.export(worker, share.index, all_applied, now);
         if exported.grew {
-            self.tell_all(|queue| &queue.write);
+            self.set_flag_of_all(|queue| &queue.write);
         }
         asked || (exported.held && all_applied)
     }
 
-    fn tell_all(&self, flag: impl Fn(&WorkerQueue<C::Batch>) -> &AtomicBool) {
+    fn set_flag_of_all(&self, flag: impl Fn(&WorkerQueue<C::Batch>) -> &AtomicBool) {
         for queue in &self.queues {
             flag(queue).store(true, Ordering::SeqCst);
             queue.waker.ring();

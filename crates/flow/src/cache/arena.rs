@@ -184,8 +184,8 @@ impl Fate {
         *count = count.saturating_add(1);
     }
 
-    /// Puts it into a record.
-    pub(crate) fn tell(&self, record: &mut FlowRecord) {
+    /// Writes it into a record.
+    pub(crate) fn write_to(&self, record: &mut FlowRecord) {
         record.egress = interface_of_port(self.egress);
         record.translation = self.is_translated.then(|| translation(&self.translated));
         let mut bytes = u64::from(self.bytes[1]) << 32 | u64::from(self.bytes[0]);

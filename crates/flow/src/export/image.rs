@@ -1,13 +1,9 @@
 //! Flow records as bytes, for keeping them on disk until a collector is back.
 //!
 //! Not a message: sequence numbers and templates belong to a session, so what waits for a session has neither. An image is
-//! a length (two bytes), a sum (four), flags (two, little-endian), and then what is known: for each field its place in
+//! a length (two bytes), a sum (four), the form (two, little-endian), and then the known fields: each field's place in
 //! the table of fields and its value, a number in groups of seven bits, the lowest first, or an address. The sum tells a torn
-//! end from a record.
-//!
-//! Images that earlier versions left have no [`FIELDS`]: they are read by `image/old.rs`.
-
-mod old;
+//! end from a record. An image of another form is an error.
 
 use crate::fields::{Access, Field, unknown_record};
 use crate::record::FlowRecord;
@@ -17,7 +13,7 @@ use thalweg_base::mix64;
 /// No image is longer.
 pub const IMAGE_BYTES_MAX: usize = 512;
 const HEAD_BYTES: usize = 6;
-/// Places and values of fields follow.
+/// The form: places and values of fields follow.
 const FIELDS: u16 = 1 << 8;
 
 /// Why bytes are no image.
@@ -139,9 +135,8 @@ impl Body<'_> {
     }
 
     fn record(&mut self) -> Option<FlowRecord> {
-        let flags = self.take().map(u16::from_le_bytes)?;
-        if flags & FIELDS == 0 {
-            return self.old_record(flags);
+        if u16::from_le_bytes(self.take()?) & FIELDS == 0 {
+            return None;
         }
         let mut record = unknown_record();
         while let Some([place]) = self.take() {
@@ -158,33 +153,17 @@ impl Body<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::EndReason;
-    use thalweg_wire::ip_protocol::TCP;
 
-    /// A record of TCP as the version before wrote it: ports from 0 in two bytes, no word of what is known.
+    /// The form before [`FIELDS`] had the same head and sum.
     #[test]
-    fn images_of_the_version_before_are_read() {
-        let mut body = 0u16.to_le_bytes().to_vec();
-        for last in [1, 2] {
-            body.extend([4, 192, 0, 2, last]);
-        }
-        for value in [40_000u16, 443, 6, 7, u16::MAX] {
-            body.extend(value.to_le_bytes());
-        }
-        body.extend([TCP, 0, 1, 5]);
-        [0u32, 64_500, 1].iter().for_each(|value| body.extend(value.to_le_bytes()));
-        [3u64, 300, 1_000, 2_000].iter().for_each(|value| body.extend(value.to_le_bytes()));
-        body.extend([0x1b, 60, 64]);
-        let head = [(body.len() as u16).to_le_bytes().to_vec(), sum(&body).to_le_bytes().to_vec()].concat();
-        let image = [head, body].concat();
-        let (record, rest) = read_image(&image).expect("an image");
-        assert!(rest.is_empty());
-        assert_eq!((record.key.ingress, record.egress, record.key.vlan), (7, 0, 7));
-        let counters = record.counters;
-        assert_eq!((counters.tcp_flags, counters.ttl_min), (Some(0x1b), Some(60)));
-        assert_eq!((record.end_reason, record.dst_as), (Some(EndReason::IdleTimeout), 64_500));
-        let mut again = Vec::new();
-        write_image(&record, &mut again);
-        assert_eq!(read_image(&again).expect("an image").0, record);
+    fn images_of_another_form_are_refused_in_words() {
+        let mut image = Vec::new();
+        write_image(&unknown_record(), &mut image);
+        image[HEAD_BYTES..HEAD_BYTES + 2].copy_from_slice(&0u16.to_le_bytes());
+        let sum = sum(&image[HEAD_BYTES..]);
+        image[2..HEAD_BYTES].copy_from_slice(&sum.to_le_bytes());
+        let refusal = read_image(&image).expect_err("another form");
+        assert_eq!(refusal, ImageError::Value);
+        assert_eq!(refusal.to_string(), "the record has a value that this version does not know");
     }
 }

@@ -64,7 +64,7 @@ pub enum NatEvent {
         /// Which.
         session: NatSession,
     },
-    /// A binding (RFC 8158: BIB entry) began or ended: an endpoint and the one that stands for it, whoever it speaks to.
+    /// A binding (RFC 8158: BIB entry) began or ended: an inside endpoint and its public endpoint, for any destination.
     Binding {
         /// When.
         time_ns: u64,

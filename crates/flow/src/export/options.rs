@@ -102,7 +102,7 @@ pub struct ExportOptions {
     pub template_interval_ns: u64,
     /// ... and after so many messages.
     pub template_messages: u32,
-    /// Statistics are sent so often, nanoseconds.
+    /// Nanoseconds between two reports of statistics.
     pub statistics_interval_ns: u64,
     /// A message that is not full waits for more records so long at most, nanoseconds.
     pub delay_max_ns: u64,

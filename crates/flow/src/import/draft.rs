@@ -143,7 +143,7 @@ impl Direction {
     }
 
     /// Reads times that count from the exporter's start, by a header that says when that was.
-    fn settle_uptime(&mut self, header: &Header) {
+    fn offer_uptime(&mut self, header: &Header) {
         let time = |uptime_ms: Option<u32>| uptime_ms.and_then(|ms| header.uptime_to_ns(ms));
         self.first_ns.offer(time_rank::UPTIME, time(self.first_uptime_ms));
         self.last_ns.offer(time_rank::UPTIME, time(self.last_uptime_ms));
@@ -502,8 +502,8 @@ impl Draft {
             }
             _ => *header,
         };
-        self.forward.settle_uptime(&header_with_uptime);
-        self.reverse.settle_uptime(&header_with_uptime);
+        self.forward.offer_uptime(&header_with_uptime);
+        self.reverse.offer_uptime(&header_with_uptime);
         let (first_ns, last_ns) = self.forward.times(self.event_ns.value).unwrap_or_else(|| {
             counters.times_from_export += 1;
             let duration_ns = self.forward.uptime_duration_ns();

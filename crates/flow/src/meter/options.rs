@@ -45,11 +45,11 @@ pub struct MeterOptions {
     pub flows_max: u32,
     /// Shards, which different threads may work on.
     pub shards: u16,
-    /// A flow that had no packet for so long is over. Nanoseconds.
+    /// Idle timeout: a flow without a packet for this many nanoseconds has ended.
     pub idle_timeout_ns: u64,
     /// A flow that goes on is reported when its first unreported packet is so old. Nanoseconds.
     pub active_timeout_ns: u64,
-    /// A TCP flow that was ended by FIN or RST is over when nothing came for so long after it. Nanoseconds.
+    /// A TCP flow that was ended by FIN or RST ends when no packet followed for this many nanoseconds.
     pub end_linger_ns: u64,
     /// Both directions as one flow (RFC 5103). The traffic class and the port it came in by are then those of its first
     /// packet and do not tell flows apart: an answer need not have the same.
@@ -63,7 +63,7 @@ pub struct MeterOptions {
     /// Whether the cache asks for huge pages: a third faster when it has hundreds of thousands of flows, but memory is then
     /// taken in steps of 2 MiB, by each family and the index. Small caches have none.
     pub huge_pages: bool,
-    /// How flows come by the name of their application. Whoever parses packets looks at payloads, whoever delivers records at
+    /// How flows come by the name of their application. The parser looks at payloads, the deliverer of records at
     /// ports; the meter keeps what it is told.
     pub labeling: Labeling,
     /// Secret with which hashes are keyed, so that nobody outside can make flows that share a place.

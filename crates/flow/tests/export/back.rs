@@ -121,7 +121,7 @@ fn interfaces_come_back_in_every_version() {
     }
 }
 
-/// Names and samplers are said in the session's domain first and as domain 0 later: whoever begins in mid-session has them.
+/// Names and samplers are said in the session's domain first and as domain 0 later: a collector that begins in mid-session has them.
 #[test]
 fn a_late_importer_knows_samplers_and_names() {
     for in_domain in [false, true] {

@@ -322,7 +322,7 @@ fn open_all(config: &ClientConfig, deadline: Instant) -> Result<Vec<Opened>, Cli
                 Ok(stream) => connected.push((at, stream)),
                 Err(error) => {
                     last = format!("{} to {}: {error}", speaker.source, config.daemon);
-                    // Whoever does not listen to this one does not listen to the next one either.
+                    // A receiver that left for this one is gone for the next one, too.
                     if error.kind() == io::ErrorKind::ConnectionRefused {
                         break;
                     }

@@ -41,7 +41,7 @@ use crate::bgp::scenario::{Phase, Scenario};
 /// Where the speaker would listen.
 const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1)), 179);
 
-/// How often the clock's thread looks whether something is over.
+/// How long to sleep between two checks for what is awaited.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A speaker that has read everything and tells the monitor nothing for this long has told it everything.

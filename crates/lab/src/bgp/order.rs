@@ -78,7 +78,7 @@ pub struct Run {
     pub messages: usize,
 }
 
-/// What the streams' messages look like to whoever orders them.
+/// The streams' messages as the code that orders them sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// For each message of the file, its neighbor; empty if there is no file.

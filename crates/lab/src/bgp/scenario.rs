@@ -30,7 +30,7 @@ pub struct Phase {
     pub expected: Vec<(IpPrefix, u64)>,
     /// Marks among the streams.
     pub marks: usize,
-    /// When the phase is over.
+    /// When the phase ends.
     pub goal: Goal,
 }
 

@@ -76,7 +76,7 @@ fn bind(socket: &OwnedFd, interface: &str, protocol: u16) -> io::Result<()> {
 
 /// Has an interface of this thread's network namespace send frames as they are on a wire: with complete checksums and
 /// no longer than its MTU. Otherwise the kernel hands 64 KiB of TCP from one virtual interface to the next in one
-/// piece, unfinished, and whoever forwards that is not measured by frames.
+/// piece, unfinished, and a forwarder of that is not measured by frames.
 pub(crate) fn plain_frames(interface: &str) -> io::Result<()> {
     // SAFETY: no pointer is passed.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };

@@ -7,9 +7,10 @@ mod plots;
 
 use super::experiment::{CellResult, Outcome};
 use super::subject::Label;
-use crate::report::{Origin, Report};
+use crate::report::{Origin, Report, columns, filled};
+use crate::stats::distinct;
+use thalweg_text::Table;
 use thalweg_text::units::{Unit, count};
-use thalweg_text::{Align, Table};
 
 /// Who is measured when there is no router between.
 const DIRECT: &str = "direct link";
@@ -47,15 +48,13 @@ fn key(cell: &CellResult) -> [String; 3] {
     [cell.scenario.clone(), cell.frame_bytes.to_string(), cell.label.to_string()]
 }
 
-const KEY: [(&str, Align); 3] = [("scenario", Align::Left), ("frame", Align::Right), ("router", Align::Left)];
-
-fn keyed(caption: String, columns: &[(&'static str, Align)]) -> Table {
-    Table::new(caption, KEY.iter().chain(columns).copied())
+fn keyed(caption: impl Into<String>, headings: &str) -> Table {
+    Table::new(caption, columns(&format!("<scenario | frame | <router | {headings}")))
 }
 
 /// All tables that have something in them.
 pub fn tables(outcome: &Outcome) -> Vec<Table> {
-    let all = [
+    filled([
         ceilings(outcome),
         throughput(outcome),
         latency(outcome),
@@ -63,22 +62,13 @@ pub fn tables(outcome: &Outcome) -> Vec<Table> {
         back_to_back(outcome),
         cost(outcome),
         applications(outcome),
-    ];
-    all.into_iter().filter(|table| !table.rows().is_empty()).collect()
+    ])
 }
 
 fn ceilings(outcome: &Outcome) -> Table {
     let mut table = Table::new(
         "Ceiling: the generator alone, over a direct link",
-        [
-            ("frame", Align::Right),
-            ("pps", Align::Right),
-            ("spread", Align::Right),
-            ("bit/s", Align::Right),
-            ("CPU/pkt", Align::Right),
-            ("p50", Align::Right),
-            ("p99", Align::Right),
-        ],
+        columns("frame | pps | spread | bit/s | CPU/pkt | p50 | p99"),
     );
     for ceiling in &outcome.ceilings {
         let pps = &ceiling.packets_per_second;
@@ -103,16 +93,7 @@ fn throughput(outcome: &Outcome) -> Table {
         outcome.trial_s,
         outcome.runs
     );
-    let mut table = keyed(
-        caption,
-        &[
-            ("pps", Align::Right),
-            ("spread", Align::Right),
-            ("of ceiling", Align::Right),
-            ("x native", Align::Right),
-            ("limit", Align::Left),
-        ],
-    );
+    let mut table = keyed(caption, "pps | spread | of ceiling | x native | <limit");
     for cell in &outcome.cells {
         let rest = [
             Unit::Count.format(cell.packets_per_second.median),
@@ -128,16 +109,8 @@ fn throughput(outcome: &Outcome) -> Table {
 
 fn latency(outcome: &Outcome) -> Table {
     let mut table = keyed(
-        "Latency (RFC 2544 26.2), the tester's own calls and links included: medians of the runs".to_owned(),
-        &[
-            ("at", Align::Right),
-            ("pps", Align::Right),
-            ("p50", Align::Right),
-            ("p90", Align::Right),
-            ("p99", Align::Right),
-            ("p99.9", Align::Right),
-            ("max", Align::Right),
-        ],
+        "Latency (RFC 2544 26.2), the tester's own calls and links included: medians of the runs",
+        "at | pps | p50 | p90 | p99 | p99.9 | max",
     );
     for cell in &outcome.cells {
         for at in &cell.latency {
@@ -159,15 +132,8 @@ fn rest_of<const N: usize, const M: usize>(
 
 fn loss_rates(outcome: &Outcome) -> Table {
     let mut table = keyed(
-        "Frame loss rate (RFC 2544 26.3) of what was intended, from the ceiling down; held back: could not be sent"
-            .to_owned(),
-        &[
-            ("at", Align::Right),
-            ("intended", Align::Right),
-            ("through", Align::Right),
-            ("lost", Align::Right),
-            ("held back", Align::Right),
-        ],
+        "Frame loss rate (RFC 2544 26.3) of what was intended, from the ceiling down; held back: could not be sent",
+        "at | intended | through | lost | held back",
     );
     for cell in &outcome.cells {
         for point in &cell.loss_curve {
@@ -188,15 +154,8 @@ fn loss_rates(outcome: &Outcome) -> Table {
 
 fn back_to_back(outcome: &Outcome) -> Table {
     let mut table = keyed(
-        "Back-to-back (RFC 9004): longest burst at the ceiling without loss, and the time the buffers hold"
-            .to_owned(),
-        &[
-            ("mean frames", Align::Right),
-            ("smallest", Align::Right),
-            ("largest", Align::Right),
-            ("implied", Align::Right),
-            ("corrected", Align::Right),
-        ],
+        "Back-to-back (RFC 9004): longest burst at the ceiling without loss, and the time the buffers hold",
+        "mean frames | smallest | largest | implied | corrected",
     );
     for cell in &outcome.cells {
         let Some(burst) = &cell.back_to_back else { continue };
@@ -226,17 +185,8 @@ fn back_to_back(outcome: &Outcome) -> Table {
 
 fn cost(outcome: &Outcome) -> Table {
     let mut table = keyed(
-        "Processor time per frame at 90 % of throughput: the whole path, and what the router adds to the generator"
-            .to_owned(),
-        &[
-            ("pps", Align::Right),
-            ("path", Align::Right),
-            ("alone", Align::Right),
-            ("added", Align::Right),
-            ("spread", Align::Right),
-            ("of it sender", Align::Right),
-            ("x native", Align::Right),
-        ],
+        "Processor time per frame at 90 % of throughput: the whole path, and what the router adds to the generator",
+        "pps | path | alone | added | spread | of it sender | x native",
     );
     for cell in &outcome.cells {
         let Some(cost) = &cell.cost else { continue };
@@ -257,15 +207,7 @@ fn cost(outcome: &Outcome) -> Table {
 fn applications(outcome: &Outcome) -> Table {
     let mut table = Table::new(
         "Applications over TCP: half of the round-trip time, and throughput of a stream, by message size",
-        [
-            ("router", Align::Left),
-            ("nat", Align::Left),
-            ("message", Align::Right),
-            ("half p50", Align::Right),
-            ("half p99", Align::Right),
-            ("stream B/s", Align::Right),
-            ("spread", Align::Right),
-        ],
+        columns("<router | <nat | message | half p50 | half p99 | stream B/s | spread"),
     );
     for result in &outcome.applications {
         table.push([
@@ -314,13 +256,7 @@ pub fn lead(outcome: &Outcome) -> String {
 }
 
 fn scenarios(outcome: &Outcome) -> Vec<&str> {
-    let mut found: Vec<&str> = Vec::new();
-    for cell in &outcome.cells {
-        if !found.contains(&cell.scenario.as_str()) {
-            found.push(&cell.scenario);
-        }
-    }
-    found
+    distinct(outcome.cells.iter().map(|cell| cell.scenario.as_str()))
 }
 
 /// The report.
@@ -334,10 +270,7 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
     for table in tables(outcome) {
         report.table(table);
     }
-    if !outcome.left_out.is_empty() {
-        report.heading("Left out");
-        report.notes(outcome.left_out.iter().map(String::as_str));
-    }
+    report.left_out(&outcome.left_out);
     report.heading("How to read this");
     report.notes([
         "Virtual links stand in for network cards: they have no rate of their own, and their work, like that of the \

@@ -18,7 +18,7 @@
 //! The direct link from tester to tester is what the generator and the measurements are compared with: one virtual
 //! link and the sink, no router.
 //!
-//! The router's side is left bare, up but without addresses: who is measured sets it up. A topology is made anew
+//! The router's side is left bare, up but without addresses: the measured router sets it up. A topology is made anew
 //! for each set-up, so nothing is left over from the one before; it goes with the value.
 
 use super::ForwardingError;

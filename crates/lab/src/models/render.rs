@@ -1,12 +1,12 @@
 //! The experiment on models as a table, as plots and as a report.
 
-use super::{Cell, CellResult, Outcome, SERIAL, serial_of};
-use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series, SeriesKind};
-use crate::report::{Origin, Report};
-use crate::stats::Summary;
+use super::{CellResult, Outcome, SERIAL, serial_of};
+use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series};
+use crate::report::{Origin, Report, columns};
+use crate::stats::distinct;
 use thalweg_base::CHUNK_PACKETS_DEFAULT;
+use thalweg_text::Table;
 use thalweg_text::units::{Unit, count};
-use thalweg_text::{Align, Table};
 
 /// One row per cell.
 pub fn table(outcome: &Outcome) -> Table {
@@ -17,19 +17,9 @@ pub fn table(outcome: &Outcome) -> Table {
     );
     let mut table = Table::new(
         caption,
-        [
-            ("work", Align::Left),
-            ("chunk", Align::Right),
-            ("model", Align::Left),
-            ("workers", Align::Right),
-            ("pps", Align::Right),
-            ("spread", Align::Right),
-            ("speed-up", Align::Right),
-            ("efficiency", Align::Right),
-            ("CPU/pkt", Align::Right),
-            ("p50", Align::Right),
-            ("p99", Align::Right),
-        ],
+        columns(
+            "<work | chunk | <model | workers | pps | spread | speed-up | efficiency | CPU/pkt | p50 | p99",
+        ),
     );
     for result in &outcome.cells {
         let cell = &result.cell;
@@ -54,7 +44,7 @@ pub fn table(outcome: &Outcome) -> Table {
 
 /// Packets of a run, for each work: a run takes whole chunks, so their size has a say.
 fn packets(cells: &[CellResult]) -> String {
-    let works = distinct(cells, |c| c.work.clone());
+    let works = distinct(cells.iter().map(|c| c.cell.work.clone()));
     let of = |work: &String| {
         let all = || cells.iter().filter(|r| r.cell.work == *work).map(|r| r.packets);
         let (least, most) = (all().min().unwrap_or(0), all().max().unwrap_or(0));
@@ -73,11 +63,11 @@ fn packets(cells: &[CellResult]) -> String {
 pub fn plots(outcome: &Outcome) -> Vec<(String, String)> {
     let mut plots = Vec::new();
     let cells = &outcome.cells;
-    let chunks = distinct(cells, |c| c.chunk_packets);
+    let chunks = distinct(cells.iter().map(|c| c.cell.chunk_packets));
     let Some(chunk) = chunks.iter().find(|c| **c == CHUNK_PACKETS_DEFAULT).or(chunks.first()).copied() else {
         return plots;
     };
-    for work in distinct(cells, |c| c.work.clone()) {
+    for work in distinct(cells.iter().map(|c| c.cell.work.clone())) {
         let here: Vec<&CellResult> = cells.iter().filter(|r| r.cell.work == work).collect();
         let with = if work == "none" { "no synthetic work".to_owned() } else { format!("work {work}") };
         let at_chunk = |r: &&&CellResult| r.cell.chunk_packets == chunk;
@@ -134,30 +124,9 @@ pub fn report(outcome: &Outcome, lead: impl Into<String>, origin: Origin) -> Rep
     report
 }
 
-fn distinct<T: PartialEq>(cells: &[CellResult], value: impl Fn(&Cell) -> T) -> Vec<T> {
-    let mut found = Vec::new();
-    for cell in cells {
-        let value = value(&cell.cell);
-        if !found.contains(&value) {
-            found.push(value);
-        }
-    }
-    found
-}
-
 /// Models in the order they were first run; the place of one is its color in every plot.
 fn all_models(cells: &[CellResult]) -> Vec<&str> {
-    let mut found: Vec<&str> = Vec::new();
-    for cell in cells {
-        if !found.contains(&cell.cell.model.as_str()) {
-            found.push(&cell.cell.model);
-        }
-    }
-    found
-}
-
-fn point(x: usize, y: &Summary, factor: f64) -> Point {
-    Point { x: x as f64, y: y.median * factor, range: Some((y.min * factor, y.max * factor)) }
+    distinct(cells.iter().map(|cell| cell.cell.model.as_str()))
 }
 
 /// `None` if there is nothing but the serial model, or no serial model.
@@ -165,25 +134,19 @@ fn speed_up(all: &[CellResult], here: &[&CellResult], with: &str) -> Option<Line
     let mut series = Vec::new();
     for (color, model) in all_models(all).into_iter().enumerate().filter(|(_, m)| *m != SERIAL) {
         let of_model = here.iter().filter(|r| r.cell.model == model);
-        let mut points: Vec<Point> = of_model
-            .filter_map(|r| {
-                let serial = serial_of(all, &r.cell)?;
-                Some(point(r.cell.workers, &r.packets_per_second, 1.0 / serial.packets_per_second.median))
-            })
-            .collect();
-        points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        if !points.is_empty() {
-            series.push(Series { name: model.to_owned(), kind: SeriesKind::Measured(color), points });
+        let points = of_model.filter_map(|r| {
+            let serial = serial_of(all, &r.cell)?.packets_per_second.median;
+            Some(Point::of(r.cell.workers as f64, &r.packets_per_second, 1.0 / serial))
+        });
+        let of_model = Series::measured(model, color, points);
+        if !of_model.points.is_empty() {
+            series.push(of_model);
         }
     }
-    let mut workers: Vec<f64> = series.iter().flat_map(|s| s.points.iter().map(|p| p.x)).collect();
-    workers.sort_unstable_by(f64::total_cmp);
-    workers.dedup();
-    if workers.is_empty() {
+    if series.is_empty() {
         return None;
     }
-    let ideal = workers.iter().map(|&w| Point { x: w, y: w, range: None }).collect();
-    series.push(Series { name: "ideal".to_owned(), kind: SeriesKind::Reference, points: ideal });
+    series.push(Series::ideal(&series));
     Some(LineChart {
         title: format!("Speed-up by workers, {with}"),
         x: Axis::at_data("workers", Unit::Plain, Scale::Linear),
@@ -197,13 +160,11 @@ fn throughput(all: &[CellResult], here: &[&CellResult], with: &str) -> LineChart
     for (color, model) in all_models(all).into_iter().enumerate() {
         let of_model = || here.iter().filter(|r| r.cell.model == model);
         let workers = of_model().map(|r| r.cell.workers).max().unwrap_or(1);
-        let mut points: Vec<Point> = of_model()
+        let points = of_model()
             .filter(|r| r.cell.workers == workers)
-            .map(|r| point(r.cell.chunk_packets, &r.packets_per_second, 1.0))
-            .collect();
-        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+            .map(|r| Point::of(r.cell.chunk_packets as f64, &r.packets_per_second, 1.0));
         let name = if model == SERIAL { model.to_owned() } else { format!("{model} ({workers})") };
-        series.push(Series { name, kind: SeriesKind::Measured(color), points });
+        series.push(Series::measured(name, color, points));
     }
     LineChart {
         title: format!("Throughput by chunk size, {with}"),
@@ -221,11 +182,9 @@ fn latency(all: &[CellResult], here: &[&CellResult], with: &str) -> BarChart {
     let groups = all_models(all).into_iter().map(|model| {
         let of_model = here.iter().filter(|r| r.cell.model == model);
         let mut bars: Vec<Bar> = of_model
-            .map(|r| Bar {
-                series: workers.iter().position(|w| *w == r.cell.workers).unwrap_or(0),
-                value: r.residence_p50_ns.median,
-                range: Some((r.residence_p50_ns.min, r.residence_p50_ns.max)),
-                mark: Some(r.residence_p99_ns.median),
+            .map(|r| {
+                let series = workers.iter().position(|w| *w == r.cell.workers).unwrap_or(0);
+                Bar { mark: Some(r.residence_p99_ns.median), ..Bar::of(series, &r.residence_p50_ns) }
             })
             .collect();
         bars.sort_by_key(|b| b.series);
@@ -244,12 +203,7 @@ fn latency(all: &[CellResult], here: &[&CellResult], with: &str) -> BarChart {
 /// What was found: each work setting's best speed-up.
 pub fn lead(outcome: &Outcome) -> String {
     let mut text = String::from("The same packets under every execution model, with the same answer.");
-    let mut works: Vec<&str> = Vec::new();
-    for result in &outcome.cells {
-        if !works.contains(&result.cell.work.as_str()) {
-            works.push(&result.cell.work);
-        }
-    }
+    let works = distinct(outcome.cells.iter().map(|result| result.cell.work.as_str()));
     for work in works {
         let parallel = outcome.cells.iter().filter(|r| r.cell.work == work && r.cell.model != SERIAL);
         let best = parallel.max_by(|a, b| a.speed_up.unwrap_or(0.0).total_cmp(&b.speed_up.unwrap_or(0.0)));

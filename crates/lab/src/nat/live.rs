@@ -6,7 +6,7 @@
 //!
 //! - *Set-up rate*: the fastest rate at which every opening frame comes through, by binary search; then that rate,
 //!   and if need be four fifths of it and so on (`BACK_OFF`), with phase 2 behind it, until all sessions are valid. Sessions of
-//!   each trial are new. With phase 2, tester-b keeps all frames, which costs whoever sends them to it more than counting does; so
+//!   each trial are new. With phase 2, tester-b keeps all frames, which costs the sender more than counting does; so
 //!   the valid rate is a careful one. A trial should be long beside what the router's buffers hold.
 //! - *Capacity*: so many sessions in an empty table, all valid, in pieces: twice as many until it fails or the limit is reached,
 //!   then binary search to 1/64.

@@ -1,11 +1,11 @@
 //! The experiment on translation as tables, charts and a report.
 
 use super::{LiveResult, Outcome, Part};
-use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series, SeriesKind};
-use crate::report::{Origin, Report};
-use crate::stats::Summary;
+use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series};
+use crate::report::{Origin, Report, columns, filled};
+use crate::stats::{Summary, distinct};
+use thalweg_text::Table;
 use thalweg_text::units::{Unit, count};
-use thalweg_text::{Align, Table};
 
 fn ns(value: f64) -> String {
     Unit::Nanoseconds.format(value)
@@ -17,7 +17,7 @@ fn range(summary: &Summary) -> String {
 
 /// All tables that have something in them.
 pub fn tables(outcome: &Outcome) -> Vec<Table> {
-    [memory(outcome), live(outcome)].into_iter().filter(|table| !table.rows().is_empty()).collect()
+    filled([memory(outcome), live(outcome)])
 }
 
 fn memory(outcome: &Outcome) -> Table {
@@ -26,18 +26,9 @@ fn memory(outcome: &Outcome) -> Table {
             "NAT in memory: the NAT stage (and the whole router), one core, median of {} rounds",
             outcome.runs
         ),
-        [
-            ("sessions", Align::Right),
-            ("set-up/s", Align::Right),
-            ("range", Align::Right),
-            ("ns each", Align::Right),
-            ("(all)", Align::Right),
-            ("established", Align::Right),
-            ("TSC cycles", Align::Right),
-            ("(all)", Align::Right),
-            ("tear-down/s", Align::Right),
-            ("bytes", Align::Right),
-        ],
+        columns(
+            "sessions | set-up/s | range | ns each | (all) | established | TSC cycles | (all) | tear-down/s | bytes",
+        ),
     );
     for result in &outcome.memory {
         table.push([
@@ -59,15 +50,7 @@ fn memory(outcome: &Outcome) -> Table {
 fn live(outcome: &Outcome) -> Table {
     let mut table = Table::new(
         format!("NAT live (RFC 9693): every session validated by a reply; median of {} rounds", outcome.runs),
-        [
-            ("figure", Align::Left),
-            ("sessions", Align::Right),
-            ("router", Align::Left),
-            ("per second", Align::Right),
-            ("range", Align::Right),
-            ("unvalidated", Align::Right),
-            ("x native", Align::Right),
-        ],
+        columns("<figure | sessions | <router | per second | range | unvalidated | x native"),
     );
     let dash = || "–".to_owned();
     for part in Part::ALL {
@@ -130,20 +113,10 @@ pub fn lead(outcome: &Outcome) -> String {
 
 /// Names of all routers; the place of one is its color.
 fn routers(outcome: &Outcome) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
-    for name in outcome.live.iter().map(|result| result.label.to_string()) {
-        if !found.contains(&name) {
-            found.push(name);
-        }
-    }
-    found
+    distinct(outcome.live.iter().map(|result| result.label.to_string()))
 }
 
 fn in_memory_chart(outcome: &Outcome) -> LineChart {
-    let series = |name: &str, at: usize, mut points: Vec<Point>| {
-        points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        Series { name: name.to_owned(), kind: SeriesKind::Measured(at), points }
-    };
     let rate = outcome.clock.ticks_per_ns;
     let point =
         |sessions: u32, y: f64, range: (f64, f64)| Point { x: sessions.into(), y, range: Some(range) };
@@ -160,8 +133,8 @@ fn in_memory_chart(outcome: &Outcome) -> LineChart {
         x: Axis::at_data("sessions", Unit::Count, Scale::Log),
         y: Axis::new("NAT stage, per packet", Unit::Nanoseconds, Scale::Linear),
         series: vec![
-            series("opens a session", 0, opened.collect()),
-            series("established", 1, established.collect()),
+            Series::measured("opens a session", 0, opened),
+            Series::measured("established", 1, established),
         ],
     }
 }
@@ -176,20 +149,14 @@ fn live_chart(outcome: &Outcome, part: Part, title: &str) -> BarChart {
     let bar = |result: &&LiveResult| {
         let summary = result.per_second?;
         let series = routers.iter().position(|router| *router == result.label.to_string())?;
-        Some(Bar { series, value: summary.median, range: Some((summary.min, summary.max)), mark: None })
+        Some(Bar::of(series, &summary))
     };
     let group = |sessions: u32| BarGroup {
         label: format!("{} sessions", count(sessions.into())),
         bars: here.iter().filter(|result| result.sessions == sessions).filter_map(bar).collect(),
     };
-    BarChart {
-        title: title.to_owned(),
-        values: Axis::new("per second", Unit::Count, Scale::Linear),
-        groups: sessions.into_iter().map(group).collect(),
-        series: routers,
-        ordered: false,
-        mark_name: None,
-    }
+    let groups = sessions.into_iter().map(group).collect();
+    BarChart::new(title, Axis::new("per second", Unit::Count, Scale::Linear), routers, groups)
 }
 
 /// The report.
@@ -213,10 +180,7 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
     for table in tables(outcome) {
         report.table(table);
     }
-    if !outcome.left_out.is_empty() {
-        report.heading("Left out");
-        report.notes(outcome.left_out.iter().map(String::as_str));
-    }
+    report.left_out(&outcome.left_out);
     report.heading("How to read this");
     let ceiling = outcome.ceiling_per_second.map_or_else(String::new, |s| {
         format!(" The generator alone sends {} frames a second.", Unit::Count.format(s.median))

@@ -2,6 +2,7 @@
 
 use super::axis::{Axis, Fitted};
 use super::svg::{Anchor, Key, Svg, WIDTH, color_class, legend, text_width};
+use crate::stats::Summary;
 
 /// One bar.
 #[derive(Clone, Debug)]
@@ -14,6 +15,13 @@ pub struct Bar {
     pub range: Option<(f64, f64)>,
     /// A second value on the same axis, drawn as a marker (a 99th percentile, say).
     pub mark: Option<f64>,
+}
+
+impl Bar {
+    /// A median with its range and without a marker.
+    pub(crate) fn of(series: usize, summary: &Summary) -> Self {
+        Self { series, value: summary.median, range: Some((summary.min, summary.max)), mark: None }
+    }
 }
 
 /// Bars that stand together.
@@ -41,6 +49,18 @@ pub struct BarChart {
     pub mark_name: Option<String>,
     /// The bars.
     pub groups: Vec<BarGroup>,
+}
+
+impl BarChart {
+    /// A chart whose series have no order and whose bars have no marker.
+    pub(crate) fn new(
+        title: impl Into<String>,
+        values: Axis,
+        series: Vec<String>,
+        groups: Vec<BarGroup>,
+    ) -> Self {
+        Self { title: title.into(), values, series, ordered: false, mark_name: None, groups }
+    }
 }
 
 const BAR: f64 = 18.0;

@@ -2,6 +2,7 @@
 
 use super::axis::{Axis, Fitted};
 use super::svg::{Anchor, Key, Svg, WIDTH, color_class, legend, text_width};
+use crate::stats::Summary;
 
 /// One measured point.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,6 +13,13 @@ pub struct Point {
     pub y: f64,
     /// The smallest and the largest measurement; drawn as an error bar.
     pub range: Option<(f64, f64)>,
+}
+
+impl Point {
+    /// A median, times `factor`, with its range.
+    pub(crate) fn of(x: f64, y: &Summary, factor: f64) -> Self {
+        Self { x, y: y.median * factor, range: Some((y.min * factor, y.max * factor)) }
+    }
 }
 
 /// What a series is.
@@ -32,6 +40,28 @@ pub struct Series {
     pub kind: SeriesKind,
     /// Its points, in order of `x`.
     pub points: Vec<Point>,
+}
+
+impl Series {
+    /// Measurements with the color of this index, in any order.
+    pub(crate) fn measured(
+        name: impl Into<String>,
+        color: usize,
+        points: impl IntoIterator<Item = Point>,
+    ) -> Self {
+        let mut points: Vec<Point> = points.into_iter().collect();
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        Self { name: name.into(), kind: SeriesKind::Measured(color), points }
+    }
+
+    /// Where speed-ups would lie that are as large as the number of threads, for all numbers that `series` have.
+    pub(crate) fn ideal(series: &[Series]) -> Self {
+        let mut threads: Vec<f64> = series.iter().flat_map(|s| s.points.iter().map(|p| p.x)).collect();
+        threads.sort_unstable_by(f64::total_cmp);
+        threads.dedup();
+        let points = threads.iter().map(|&t| Point { x: t, y: t, range: None }).collect();
+        Self { name: "ideal".to_owned(), kind: SeriesKind::Reference, points }
+    }
 }
 
 /// A chart of lines over a common axis.

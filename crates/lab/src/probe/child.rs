@@ -5,7 +5,7 @@
 //! `/proc` keeps of a zombie is in ticks of 10 ms for user and kernel time each, 4 % of our shortest run.
 //!
 //! Memory is the largest resident set of each process (`VmHWM`), looked at soon and then every `LOOK_EVERY`, summed over
-//! the child and its descendants. The account above has one too, but it begins with the memory of whoever forked the
+//! the child and its descendants. The account above has one too, but it begins with the memory of the process that forked the
 //! child: it is taken only for a child that ended before anybody looked. Pages that several processes share count in each.
 #![allow(unsafe_code)]
 

@@ -78,7 +78,7 @@ pub struct CellResult {
     pub rss_peak_bytes: u64,
     /// Memory of the flow cache at the end, when all flows were reported, where the subject says so.
     pub cache_bytes: Option<u64>,
-    /// Records that whoever was given them has; the median.
+    /// Records that arrived at their receiver; the median.
     pub records: u64,
     /// Records that were made and did not arrive, of all rounds the most.
     pub lost: u64,
@@ -108,7 +108,7 @@ pub struct CellResult {
     pub published_speed_up: Option<f64>,
 }
 
-/// Whether records were the same whoever did the work.
+/// Whether all subjects made the same records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SameRecords {
     /// The traffic.

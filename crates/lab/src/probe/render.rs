@@ -2,11 +2,11 @@
 
 use super::shape::{Configuration, PUBLISHED_IN};
 use super::{CellResult, Destination, Input, Outcome, Part, Subject};
-use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series, SeriesKind};
-use crate::report::{Origin, Report};
-use crate::stats::Summary;
+use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series};
+use crate::report::{Origin, Report, columns, filled};
+use crate::stats::{Summary, distinct};
+use thalweg_text::Table;
 use thalweg_text::units::{Unit, count};
-use thalweg_text::{Align, Table};
 
 const DASH: &str = "–";
 
@@ -41,8 +41,7 @@ fn from_file<'a>(outcome: &'a Outcome, cell: &CellResult) -> Option<&'a CellResu
 
 /// All tables that have something in them.
 pub fn tables(outcome: &Outcome) -> Vec<Table> {
-    let tables = [configurations(outcome), traffic(outcome), flows(outcome), rivals(outcome)];
-    tables.into_iter().filter(|table| !table.rows().is_empty()).collect()
+    filled([configurations(outcome), traffic(outcome), flows(outcome), rivals(outcome)])
 }
 
 fn configurations(outcome: &Outcome) -> Table {
@@ -52,19 +51,9 @@ fn configurations(outcome: &Outcome) -> Table {
             "Configurations, {usual}, median of {} rounds. file: with IPFIX to a collector. ffProbe: published, other hardware",
             outcome.runs
         ),
-        [
-            ("configuration", Align::Left),
-            ("threads", Align::Right),
-            ("Mpps", Align::Right),
-            ("range", Align::Right),
-            ("x serial", Align::Right),
-            ("file", Align::Right),
-            ("x serial", Align::Right),
-            ("MB", Align::Right),
-            ("ffProbe", Align::Right),
-            ("x seq", Align::Right),
-            ("MB", Align::Right),
-        ],
+        columns(
+            "<configuration | threads | Mpps | range | x serial | file | x serial | MB | ffProbe | x seq | MB",
+        ),
     );
     let dash = || DASH.to_owned();
     for cell in of(outcome, Part::Table).filter(|cell| cell.from == Input::Memory) {
@@ -92,19 +81,9 @@ fn traffic(outcome: &Outcome) -> Table {
             "Kinds of traffic, median of {} rounds. normal: the first kind. MB: from memory, with the packets",
             outcome.runs
         ),
-        [
-            ("traffic", Align::Left),
-            ("configuration", Align::Left),
-            ("from", Align::Left),
-            ("records to", Align::Left),
-            ("Mpps", Align::Right),
-            ("range", Align::Right),
-            ("x normal", Align::Right),
-            ("records", Align::Right),
-            ("lost", Align::Right),
-            ("evicted", Align::Right),
-            ("MB", Align::Right),
-        ],
+        columns(
+            "<traffic | <configuration | <from | <records to | Mpps | range | x normal | records | lost | evicted | MB",
+        ),
     );
     for cell in of(outcome, Part::Traffic) {
         table.push([
@@ -128,12 +107,7 @@ fn flows(outcome: &Outcome) -> Table {
     let configuration = of(outcome, Part::Flows).next().map_or("", |cell| &cell.configuration);
     let mut table = Table::new(
         format!("Live flows, {configuration}, evenly spread, from memory: median of {} rounds", outcome.runs),
-        [
-            ("flows", Align::Right),
-            ("Mpps", Align::Right),
-            ("range", Align::Right),
-            ("ns a packet", Align::Right),
-        ],
+        columns("flows | Mpps | range | ns a packet"),
     );
     for cell in of(outcome, Part::Flows) {
         table.push([
@@ -154,18 +128,7 @@ fn rivals(outcome: &Outcome) -> Table {
     });
     let mut table = Table::new(
         format!("Probes on one file ({what}), median of {} rounds", outcome.runs),
-        [
-            ("probe", Align::Left),
-            ("records to", Align::Left),
-            ("Mpps", Align::Right),
-            ("per CPU s", Align::Right),
-            ("range", Align::Right),
-            ("CPU s", Align::Right),
-            ("ours", Align::Right),
-            ("MB", Align::Right),
-            ("x ours", Align::Right),
-            ("totals", Align::Left),
-        ],
+        columns("<probe | <records to | Mpps | per CPU s | range | CPU s | ours | MB | x ours | <totals"),
     );
     for cell in of(outcome, Part::Rivals) {
         let per_cpu = &cell.packets_per_cpu_second;
@@ -273,18 +236,15 @@ fn same(outcome: &Outcome) -> String {
     }
 }
 
-fn bar(series: usize, summary: &Summary, mark: Option<f64>) -> Bar {
-    Bar { series, value: summary.median, range: Some((summary.min, summary.max)), mark }
-}
-
 /// Bars by configuration: from memory, from a file; ffProbe's figure as the mark.
 fn speed_chart(outcome: &Outcome) -> BarChart {
     let cells: Vec<&CellResult> =
         of(outcome, Part::Table).filter(|cell| cell.from == Input::Memory).collect();
     let group = |cell: &&CellResult| {
         let published = cell.published.map(|published| published.mpps * 1e6);
-        let file = from_file(outcome, cell).map(|file| bar(1, &file.packets_per_second, None));
-        let bars = [bar(0, &cell.packets_per_second, published)].into_iter().chain(file).collect();
+        let file = from_file(outcome, cell).map(|file| Bar::of(1, &file.packets_per_second));
+        let memory = Bar { mark: published, ..Bar::of(0, &cell.packets_per_second) };
+        let bars = std::iter::once(memory).chain(file).collect();
         BarGroup { label: cell.configuration.clone(), bars }
     };
     BarChart {
@@ -316,68 +276,44 @@ fn memory_chart(outcome: &Outcome) -> BarChart {
 
 /// Bars by kind of traffic and way, a color for each configuration.
 fn traffic_chart(outcome: &Outcome) -> BarChart {
-    let mut configurations: Vec<String> = Vec::new();
-    let mut ways: Vec<(String, Input, Destination)> = Vec::new();
-    for cell in of(outcome, Part::Traffic) {
-        let way = (cell.traffic.clone(), cell.from, cell.to);
-        if !configurations.contains(&cell.configuration) {
-            configurations.push(cell.configuration.clone());
-        }
-        if !ways.contains(&way) {
-            ways.push(way);
-        }
-    }
+    let cells = || of(outcome, Part::Traffic);
+    let configurations = distinct(cells().map(|cell| cell.configuration.clone()));
+    let ways = distinct(cells().map(|cell| (cell.traffic.clone(), cell.from, cell.to)));
     let group = |way: (String, Input, Destination)| {
-        let here = of(outcome, Part::Traffic)
-            .filter(|cell| (&cell.traffic, cell.from, cell.to) == (&way.0, way.1, way.2));
+        let here = cells().filter(|cell| (&cell.traffic, cell.from, cell.to) == (&way.0, way.1, way.2));
         let bars = here.filter_map(|cell| {
             let series = configurations.iter().position(|name| *name == cell.configuration)?;
-            Some(bar(series, &cell.packets_per_second, None))
+            Some(Bar::of(series, &cell.packets_per_second))
         });
         let bars = bars.collect();
         BarGroup { label: format!("{}, {} to {}", way.0, way.1, way.2), bars }
     };
     let groups = ways.into_iter().map(group).collect();
-    BarChart {
-        title: "Packets per second by kind of traffic".to_owned(),
-        values: Axis::new("packets per second", Unit::Count, Scale::Linear),
-        series: configurations,
-        ordered: false,
-        mark_name: None,
-        groups,
-    }
+    let axis = Axis::new("packets per second", Unit::Count, Scale::Linear);
+    BarChart::new("Packets per second by kind of traffic", axis, configurations, groups)
 }
 
 fn flows_chart(outcome: &Outcome) -> LineChart {
-    let mut points: Vec<Point> = of(outcome, Part::Flows)
-        .map(|cell| {
-            let s = &cell.packets_per_second;
-            Point { x: cell.flows as f64, y: s.median, range: Some((s.min, s.max)) }
-        })
-        .collect();
-    points.sort_by(|a, b| a.x.total_cmp(&b.x));
+    let points =
+        of(outcome, Part::Flows).map(|cell| Point::of(cell.flows as f64, &cell.packets_per_second, 1.0));
     let name = of(outcome, Part::Flows).next().map_or_else(String::new, |cell| cell.configuration.clone());
     LineChart {
         title: "Packets per second by live flows".to_owned(),
         x: Axis::at_data("live flows, evenly spread", Unit::Count, Scale::Log),
         y: Axis::new("packets per second", Unit::Count, Scale::Linear),
-        series: vec![Series { name, kind: SeriesKind::Measured(0), points }],
+        series: vec![Series::measured(name, 0, points)],
     }
 }
 
 fn rivals_chart(outcome: &Outcome) -> BarChart {
     let group = |cell: &CellResult| BarGroup {
         label: format!("{}, to {}", name(cell), cell.to),
-        bars: vec![bar(usize::from(cell.subject != Subject::Thalweg), &cell.packets_per_cpu_second, None)],
+        bars: vec![Bar::of(usize::from(cell.subject != Subject::Thalweg), &cell.packets_per_cpu_second)],
     };
-    BarChart {
-        title: "Packets per second of processor time, one file".to_owned(),
-        values: Axis::new("packets per second of processor time", Unit::Count, Scale::Linear),
-        series: ["this program", "others"].map(str::to_owned).to_vec(),
-        ordered: false,
-        mark_name: None,
-        groups: of(outcome, Part::Rivals).map(group).collect(),
-    }
+    let axis = Axis::new("packets per second of processor time", Unit::Count, Scale::Linear);
+    let series = ["this program", "others"].map(str::to_owned).to_vec();
+    let groups = of(outcome, Part::Rivals).map(group).collect();
+    BarChart::new("Packets per second of processor time, one file", axis, series, groups)
 }
 
 /// The report.
@@ -404,10 +340,7 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
     for table in tables(outcome) {
         report.table(table);
     }
-    if !outcome.left_out.is_empty() {
-        report.heading("Left out");
-        report.notes(outcome.left_out.iter().map(String::as_str));
-    }
+    report.left_out(&outcome.left_out);
     report.heading("How to read this");
     report.notes(notes());
     report
@@ -421,7 +354,7 @@ fn notes() -> [String; 5] {
         "From memory: from the first packet to the last record, which includes that all flows are reported at the end. From a file: the \
          whole process. Memory from memory holds the packets too."
             .to_owned(),
-        "Totals are those of whoever was given the records: the collector here, the text file, nfdump, thalweg flows; where records \
+        "Totals are those of the receiver of the records: the collector here, the text file, nfdump, thalweg flows; where records \
          go nowhere, the probe's own."
             .to_owned(),
         "Probes on one file: whole processes. \"Ours\" is this program's packets per second of processor time over that probe's; its \

@@ -77,7 +77,7 @@ pub struct Run {
     pub rss_peak_bytes: u64,
     /// Memory of the flow cache at the end, where somebody says so.
     pub cache_bytes: Option<u64>,
-    /// What was counted, by whoever was given the records.
+    /// Totals counted by the receiver of the records.
     pub counted: Totals,
     /// Records made, where somebody says so.
     pub sent: Option<u64>,

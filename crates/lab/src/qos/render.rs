@@ -2,9 +2,10 @@
 
 use super::{CLASSES, Outcome, QosResult};
 use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
-use crate::report::{Origin, Report};
+use crate::report::{Origin, Report, columns};
+use crate::stats::distinct;
+use thalweg_text::Table;
 use thalweg_text::units::Unit;
-use thalweg_text::{Align, Table};
 
 fn mbit(bits: f64) -> String {
     format!("{:.1}", bits / 1e6)
@@ -25,19 +26,7 @@ pub fn table(outcome: &Outcome) -> Table {
             outcome.trial_s,
             outcome.runs
         ),
-        [
-            ("router", Align::Left),
-            ("class", Align::Left),
-            ("Mbit/s", Align::Right),
-            ("lost", Align::Right),
-            ("p50", Align::Right),
-            ("p99", Align::Right),
-            ("p99 range", Align::Right),
-            ("p99.9", Align::Right),
-            ("wait p50", Align::Right),
-            ("p99", Align::Right),
-            ("p99.9", Align::Right),
-        ],
+        columns("<router | <class | Mbit/s | lost | p50 | p99 | p99 range | p99.9 | wait p50 | p99 | p99.9"),
     );
     let dash = || "–".to_owned();
     for cell in &outcome.cells {
@@ -65,13 +54,7 @@ pub fn table(outcome: &Outcome) -> Table {
 }
 
 fn chart(outcome: &Outcome, title: &str, axis: Axis, value: impl Fn(&QosResult) -> Option<Bar>) -> BarChart {
-    let mut routers: Vec<String> = Vec::new();
-    for cell in &outcome.cells {
-        let name = cell.label.to_string();
-        if !routers.contains(&name) {
-            routers.push(name);
-        }
-    }
+    let routers = distinct(outcome.cells.iter().map(|cell| cell.label.to_string()));
     let group = |router: String| BarGroup {
         bars: outcome
             .cells
@@ -127,8 +110,7 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
     report.plot(
         chart(outcome, "Latency by class", latency, |cell| {
             let (p99, latency) = (cell.latency_p99_ns?, cell.latency?);
-            let range = Some((p99.min, p99.max));
-            Some(Bar { series: series(cell), value: p99.median, range, mark: Some(latency.p999_ns as f64) })
+            Some(Bar { mark: Some(latency.p999_ns as f64), ..Bar::of(series(cell), &p99) })
         })
         .svg(),
         "From the sender's call to the receiver's interface. Shorter is better.",
@@ -137,23 +119,12 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
         outcome,
         "What came through, by class",
         Axis::new("bit/s on the line", Unit::Count, Scale::Linear),
-        |cell| {
-            let bits = cell.line_bits_per_second;
-            Some(Bar {
-                series: series(cell),
-                value: bits.median,
-                range: Some((bits.min, bits.max)),
-                mark: None,
-            })
-        },
+        |cell| Some(Bar::of(series(cell), &cell.line_bits_per_second)),
     );
     shares.mark_name = None;
     report.plot(shares.svg(), "Bulk should get what voice leaves of the port's rate.");
     report.table(table(outcome));
-    if !outcome.left_out.is_empty() {
-        report.heading("Left out");
-        report.notes(outcome.left_out.iter().map(String::as_str));
-    }
+    report.left_out(&outcome.left_out);
     report.heading("How to read this");
     report.notes([
         "Latency runs from the sender's call to the receiver's interface, and holds the links, the router and what other \

@@ -178,7 +178,7 @@ fn exchange(
     Ok([of(0), of(1)])
 }
 
-/// Sends until the time is over; how many of each stream were sent in the warm-up.
+/// Sends until the time is up; returns how many of each stream were sent in the warm-up.
 fn send(streams: &mut [Stream; 2], warm_up_s: f64, trial_s: f64, stop: &AtomicBool) -> io::Result<[u64; 2]> {
     let begin = Instant::now();
     let mut before = [0; 2];

@@ -2,9 +2,10 @@
 
 use super::{ALL_STAGES, Outcome, StageResult};
 use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
-use crate::report::{Origin, Report};
+use crate::report::{Origin, Report, columns};
+use crate::stats::distinct;
+use thalweg_text::Table;
 use thalweg_text::units::{Unit, count};
-use thalweg_text::{Align, Table};
 
 /// All stages of all workloads.
 pub fn table(outcome: &Outcome) -> Table {
@@ -13,16 +14,7 @@ pub fn table(outcome: &Outcome) -> Table {
             "Cycles per packet by stage, one core, no interfaces: chunks of {}, median of {} rounds",
             outcome.chunk_packets, outcome.runs
         ),
-        [
-            ("workload", Align::Left),
-            ("routes", Align::Right),
-            ("sessions", Align::Right),
-            ("stage", Align::Left),
-            ("TSC cycles", Align::Right),
-            ("range", Align::Right),
-            ("core cycles", Align::Right),
-            ("ns", Align::Right),
-        ],
+        columns("<workload | routes | sessions | <stage | TSC cycles | range | core cycles | ns"),
     );
     for cell in &outcome.cells {
         let ticks = &cell.tsc_cycles_per_packet;
@@ -42,37 +34,19 @@ pub fn table(outcome: &Outcome) -> Table {
 
 /// The stages of each workload side by side.
 fn chart(outcome: &Outcome) -> BarChart {
-    let mut series: Vec<String> = Vec::new();
-    let mut workloads: Vec<&str> = Vec::new();
-    for cell in &outcome.cells {
-        if !series.contains(&cell.stage) {
-            series.push(cell.stage.clone());
-        }
-        if !workloads.contains(&cell.workload.as_str()) {
-            workloads.push(&cell.workload);
-        }
-    }
+    let series = distinct(outcome.cells.iter().map(|cell| cell.stage.clone()));
+    let workloads = distinct(outcome.cells.iter().map(|cell| cell.workload.as_str()));
     let bar = |cell: &StageResult| {
-        let ticks = &cell.tsc_cycles_per_packet;
-        Bar {
-            series: series.iter().position(|stage| *stage == cell.stage).unwrap_or(0),
-            value: ticks.median,
-            range: Some((ticks.min, ticks.max)),
-            mark: None,
-        }
+        let place = series.iter().position(|stage| *stage == cell.stage).unwrap_or(0);
+        Bar::of(place, &cell.tsc_cycles_per_packet)
     };
     let group = |workload: &&str| BarGroup {
         label: (*workload).to_owned(),
         bars: outcome.cells.iter().filter(|cell| cell.workload == *workload).map(bar).collect(),
     };
-    BarChart {
-        title: "Cycles per packet by stage".to_owned(),
-        values: Axis::new("time stamp counter cycles per packet", Unit::Plain, Scale::Linear),
-        groups: workloads.iter().map(group).collect(),
-        series,
-        ordered: false,
-        mark_name: None,
-    }
+    let groups = workloads.iter().map(group).collect();
+    let axis = Axis::new("time stamp counter cycles per packet", Unit::Plain, Scale::Linear);
+    BarChart::new("Cycles per packet by stage", axis, series, groups)
 }
 
 /// What was found, in a sentence or two.

@@ -20,7 +20,7 @@ use super::{CAPTURES_MAX, Captured, Fate, Selection};
 use crate::counters::Counters;
 use crate::offload::OffloadPause;
 
-/// How often it is looked whether the client has enough, and the time is over.
+/// How often to check whether the client has enough and whether the time is up.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// How long the last packets of a capture that has ended may take to come.
@@ -238,7 +238,7 @@ impl CaptureStream {
 impl Drop for CaptureStream {
     fn drop(&mut self) {
         self.counters.taps.end(self.begun.number);
-        self.counters.taps.settle();
+        self.counters.taps.update_watched();
         tracing::info!(point = self.point, packets = self.captured, "a capture has ended");
     }
 }
@@ -257,7 +257,7 @@ impl Ended {
         match self {
             Self::Count => "as many packets as were asked for",
             Self::Time => "the time is over",
-            Self::Client => "whoever asked has enough",
+            Self::Client => "the client has enough",
             Self::Router => "the router stops",
         }
     }

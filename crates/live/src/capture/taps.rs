@@ -46,7 +46,7 @@ pub(crate) struct Taps {
     watched: AtomicU32,
     captures: ArcSwap<Vec<Arc<Capture>>>,
     on_their_way: [Mutex<HashMap<ChunkKey, Vec<Waiting>>>; SLOTS],
-    /// Held by whoever begins or ends one.
+    /// Held while a capture begins or ends.
     changing: Mutex<()>,
     next_number: AtomicU64,
     /// What classes are called.
@@ -120,7 +120,7 @@ impl Taps {
     }
 
     /// Packets need not look any more, if nobody captures.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn update_watched(&self) {
         let _changing = self.changing();
         let bits = bits_of(&self.captures.load());
         self.watched.store(bits, Ordering::Relaxed);

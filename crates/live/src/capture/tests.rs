@@ -193,7 +193,7 @@ fn each_point_has_what_passes_it() {
             drop(packets);
             assert_eq!(numbers.bytes_waiting.load(Ordering::Relaxed), 0, "room comes back");
         }
-        taps.settle();
+        taps.update_watched();
         assert!(!taps.watch_stages(), "packets do not look any more");
         let reasons: Vec<DropReason> = all.into_values().filter_map(Result::err).collect();
         for reason in [DropReason::NoRoute, DropReason::NatNoMapping] {

@@ -91,7 +91,7 @@ impl StaticNeighbors {
     }
 
     /// Brings the table of neighbors in line; the configured ones that it had no room for.
-    fn settle<P: AsRef<[u8]>>(
+    fn reconcile<P: AsRef<[u8]>>(
         &mut self,
         neighbors: &mut NeighborTable<P>,
         identities: &[PortIdentity],
@@ -142,7 +142,7 @@ impl Host {
         self.static_neighbors
             .configured
             .extend(static_neighbors.into_iter().map(|(port, address, mac)| ((port, address), mac)));
-        self.settle_neighbors();
+        self.reconcile_neighbors();
     }
 
     /// Takes what the kernel's neighbor tables say for as good as configured, instead of what they said before.
@@ -151,7 +151,7 @@ impl Host {
         neighbors: impl Iterator<Item = (u16, IpAddr, MacAddr)>,
     ) -> KernelNeighborCounts {
         self.static_neighbors.kernel = neighbors.map(|(port, address, mac)| ((port, address), mac)).collect();
-        self.settle_neighbors();
+        self.reconcile_neighbors();
         self.work_off(self.clock.now_ns());
         self.static_neighbors.counts
     }
@@ -161,9 +161,10 @@ impl Host {
     }
 
     /// Ports or static neighbors are others than before.
-    pub(super) fn settle_neighbors(&mut self) {
+    pub(super) fn reconcile_neighbors(&mut self) {
         let now_ns = self.clock.now_ns();
-        for (port, address) in self.static_neighbors.settle(&mut self.neighbors, &self.identities, now_ns) {
+        for (port, address) in self.static_neighbors.reconcile(&mut self.neighbors, &self.identities, now_ns)
+        {
             let port = self.counters.name(port);
             tracing::error!(port, %address, "the neighbor table is full: this configured neighbor has no place in it");
         }
@@ -196,7 +197,7 @@ mod tests {
         let (one, two) = (key("192.0.2.5"), key("fe80::5"));
         static_neighbors.configured.insert(one, A);
         static_neighbors.kernel.extend([(one, B), (two, B), (key("198.51.100.5"), B), (key("192.0.2.1"), B)]);
-        static_neighbors.settle(&mut neighbors, &identities, 0);
+        static_neighbors.reconcile(&mut neighbors, &identities, 0);
         let counts = KernelNeighborCounts { in_force: 1, behind: 1, not_on_link: 2, without_room: 0 };
         assert_eq!(static_neighbors.counts, counts);
         assert_eq!((neighbors.lookup(0, one.1), neighbors.lookup(0, two.1)), (Some(A), Some(B)));
@@ -207,14 +208,14 @@ mod tests {
 
         // What the configuration no longer has, the kernel still says.
         static_neighbors.configured.clear();
-        static_neighbors.settle(&mut neighbors, &identities, 1);
+        static_neighbors.reconcile(&mut neighbors, &identities, 1);
         assert_eq!(
             (neighbors.lookup(0, one.1), static_neighbors.source(one)),
             (Some(B), NeighborSource::Kernel)
         );
         // Nobody sets it any more: it is believed until it was asked.
         static_neighbors.kernel.clear();
-        static_neighbors.settle(&mut neighbors, &identities, 2);
+        static_neighbors.reconcile(&mut neighbors, &identities, 2);
         let view = neighbors.view().find(|view| view.address == one.1).unwrap();
         assert_eq!((view.mac, view.state), (Some(B), NeighborState::Delay));
         assert_eq!(static_neighbors.source(one), NeighborSource::Learned);
@@ -229,14 +230,14 @@ mod tests {
             static_neighbors.kernel.insert(key(&format!("192.0.2.{host}")), B);
         }
         static_neighbors.configured.insert(key("192.0.2.99"), A);
-        static_neighbors.settle(&mut neighbors, &identities, 0);
+        static_neighbors.reconcile(&mut neighbors, &identities, 0);
         assert_eq!((static_neighbors.counts.in_force, static_neighbors.counts.without_room), (2, 8));
         assert_eq!(neighbors.lookup(0, key("192.0.2.99").1), Some(A));
         assert_eq!(neighbors.lookup(0, key("192.0.2.12").1), None);
         // Another configured one takes the place of one of the kernel's.
         static_neighbors.configured.insert(key("192.0.2.98"), A);
         static_neighbors.kernel.retain(|key, _| key.1 != key_address("192.0.2.10"));
-        static_neighbors.settle(&mut neighbors, &identities, 1);
+        static_neighbors.reconcile(&mut neighbors, &identities, 1);
         assert_eq!(neighbors.lookup(0, key("192.0.2.98").1), Some(A));
         neighbors.assert_consistent();
     }
@@ -254,7 +255,7 @@ mod tests {
         for number in 0..KERNEL_MAX as u32 + 5 {
             static_neighbors.kernel.insert((0, IpAddr::from((0xc000_0300 + number).to_be_bytes())), B);
         }
-        static_neighbors.settle(&mut neighbors, &identities, 0);
+        static_neighbors.reconcile(&mut neighbors, &identities, 0);
         assert_eq!(
             (static_neighbors.counts.in_force, static_neighbors.counts.without_room),
             (KERNEL_MAX as u64, 5)

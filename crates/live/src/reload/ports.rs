@@ -33,7 +33,7 @@ use crate::outbox::{Outbox, Outboxes};
 use crate::ports::{self, PortStates, frame_bytes_max};
 use crate::punt::LinkChange;
 use crate::router::{ANSWER_WAIT, LiveRouter};
-use crate::start::{identity, live_ports, open_mirrors, tell_tables, watched_port};
+use crate::start::{identity, live_ports, open_mirrors, update_tables, watched_port};
 use crate::vlan;
 
 /// How long a thread may take to let go of what it received from.
@@ -354,7 +354,7 @@ impl LiveRouter {
             _ => new.clone(),
         });
         self.outboxes.replace(begun.collect());
-        self.tell_of_links(change, after, fresh);
+        self.report_links(change, after, fresh);
         let identities = change.identities.iter().filter(|(port, ..)| fresh(*port));
         let host = HostPorts { new: identities.cloned().collect(), ..HostPorts::default() };
         self.order_ports(host);
@@ -393,7 +393,7 @@ impl LiveRouter {
             without_mirror,
             mirrors: std::mem::take(&mut change.mirrors),
         });
-        self.tell_of_links(&change, after, reopened);
+        self.report_links(&change, after, reopened);
         let PortsChange { difference, states, mirror_halves, .. } = change;
         let half = |(port, rx)| QueueRx { port, queue: 0, of: 1, rx };
         let new = mirror_halves.into_iter().map(half).collect();
@@ -402,7 +402,7 @@ impl LiveRouter {
         shut(closed, &difference.gone, self.clock.now_ns());
         *self.states.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = states;
         for slot in self.lanes.iter().chain([&self.mirror_halves]) {
-            if !slot.settle(SETTLE_WAIT) {
+            if !slot.wait_until_taken(SETTLE_WAIT) {
                 tracing::error!("what received by a port that is gone is not closed yet");
             }
         }
@@ -421,10 +421,10 @@ impl LiveRouter {
         }
     }
 
-    fn tell_of_links(&self, change: &PortsChange, after: &RouterConfig, which: impl Fn(u16) -> bool) {
+    fn report_links(&self, change: &PortsChange, after: &RouterConfig, which: impl Fn(u16) -> bool) {
         let mut ports = live_ports(after, &change.states);
         ports.retain(|(port, ..)| which(*port));
-        tell_tables(&self.tables, &ports);
+        update_tables(&self.tables, &ports);
     }
 
     /// Ends the sessions of inside hosts that were behind a port, and are behind none now.

@@ -32,7 +32,7 @@ impl NatLog {
         events: &mut Vec<NatEvent>,
     ) {
         let mut take = |event| events.push(self.exported(&event));
-        let dropped = stage.run_groups_and_tell(chunk, groups, group_count, &mut take);
+        let dropped = stage.run_groups_and_log(chunk, groups, group_count, &mut take);
         self.hand_over(events, dropped);
     }
 
@@ -134,7 +134,7 @@ impl RouterPlan {
     /// Tells of all sessions and blocks as if they ended now. No packet is to be on its way, and none to come.
     pub fn tell_end_of_nat(&self) {
         if let (Some(_), Some(nat)) = (&self.nat_log, &self.nat) {
-            nat.stage.tell_end_of_all();
+            nat.stage.log_end_of_all();
             self.tell_nat_events();
         }
     }

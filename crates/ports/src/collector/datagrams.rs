@@ -3,7 +3,7 @@
 //! Messages of one length go to the kernel together, which cuts them into datagrams (`UDP_SEGMENT`, since Linux 4.18): a call
 //! and a way through the network stack for some forty of them. Where that is refused (an older kernel, messages longer than the
 //! path's MTU, a device without checksums), where datagrams are to keep a rate, and where it is not wanted, each has a call of
-//! its own. Whoever captures on this system sees what goes together as one datagram, longer than the MTU: it is cut behind the
+//! its own. A capture on this system shows what is sent together as one datagram, longer than the MTU: it is cut behind the
 //! place where captures are taken.
 
 use super::report::{CollectorReport, Loss, Shared};
@@ -21,7 +21,7 @@ use thalweg_flow::export::{Amount, Exporter, Statistics, Train};
 
 /// What the kernel may hold for us, bytes: the sender then waits instead of losing.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
-/// The worker looks at its timers so often at least.
+/// Longest time between two looks of the worker at its timers.
 const TURN: Duration = Duration::from_millis(100);
 /// How long an answer to the last datagrams is waited for.
 const LAST_REFUSAL: Duration = Duration::from_millis(20);
@@ -95,11 +95,11 @@ impl Datagrams {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => ended = true,
             }
-            self.tell_statistics();
+            self.report_statistics();
             self.exporter.handle_time(wall_ns());
             self.send_all();
         }
-        self.tell_statistics();
+        self.report_statistics();
         self.exporter.handle_end(wall_ns());
         self.send_all();
         self.hear_last_refusal();
@@ -130,7 +130,7 @@ impl Datagrams {
     }
 
     /// Statistics go out with what this side lost.
-    fn tell_statistics(&mut self) {
+    fn report_statistics(&mut self) {
         let not_sent = self.report.lost_in_all();
         if self.statistics.not_sent != not_sent || self.statistics.seen != Amount::default() {
             self.statistics.not_sent = not_sent;

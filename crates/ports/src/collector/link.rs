@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// A write waits so long for room at most.
 const WRITE_WAIT: Duration = Duration::from_millis(50);
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// A collector that acknowledges nothing for so long is gone (RFC 5482).
+/// A collector that acknowledges nothing for this long is gone (RFC 5482).
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(30);
 /// What the kernel may hold for us, bytes: this is also about what may be in flight.
 const SEND_BUFFER_BYTES: usize = 512 << 10;

@@ -25,7 +25,7 @@ use thalweg_flow::FlowRecord;
 use thalweg_flow::export::{Amount, Exporter, NatEvent, Statistics};
 
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// The worker looks at its timers and at the connection so often at least.
+/// Longest time between two looks of the worker at its timers and the connection.
 const TURN: Duration = Duration::from_millis(50);
 
 /// See the head of this file.

@@ -228,7 +228,7 @@ impl CaptureReader {
         self.ended = true;
         let failure = self.stream.take_failure();
         if filling.filled > filling.pos || failure.is_some() {
-            self.say_truncated(filling, failure, reporter);
+            self.report_truncated(filling, failure, reporter);
         }
     }
 
@@ -236,10 +236,10 @@ impl CaptureReader {
     fn truncated(&mut self, filling: &Filling, reporter: &mut Reporter) {
         self.ended = true;
         let failure = self.stream.take_failure();
-        self.say_truncated(filling, failure, reporter);
+        self.report_truncated(filling, failure, reporter);
     }
 
-    fn say_truncated(&self, filling: &Filling, failure: Option<std::io::Error>, reporter: &mut Reporter) {
+    fn report_truncated(&self, filling: &Filling, failure: Option<std::io::Error>, reporter: &mut Reporter) {
         let packet = Some(self.packets + filling.builder.len() as u64 + 1);
         match failure {
             Some(error) => {

@@ -1,7 +1,7 @@
 //! What interfaces' drivers can do for XDP programs, by generic netlink (linux/netdev.h, Linux 6.3).
 
 use super::error::KernelError;
-use super::message::{AttributesOf, MessageWriter, u16_at, u32_at};
+use super::message::{AttributesOf, u16_at, u32_at};
 use super::socket::Netlink;
 
 /// `struct genlmsghdr`: command, version, two bytes reserved.
@@ -71,12 +71,8 @@ fn dump(
     command: u8,
     mut visit: impl FnMut(&[u8]),
 ) -> Result<(), KernelError> {
-    let sequence = netlink.sequences(1);
-    let mut request = MessageWriter::default();
-    request.begin(family, (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16, sequence, &[command, 1, 0, 0]);
-    request.end();
     // A list that changed meanwhile is asked for again soon.
-    let shown = netlink.dump("what interfaces can do", &request, sequence, |message| {
+    let shown = netlink.list("what interfaces can do", family, &[command, 1, 0, 0], |message| {
         visit(message.body.get(GENERIC_HEADER..).unwrap_or_default());
     });
     shown.map(|_| ())

@@ -9,7 +9,7 @@
 //!
 //! News say nothing of routes that the kernel drops with a link or an address (IPv4), and may be lost where they come
 //! faster than they are read (`ENOBUFS`). [`Heard`] says in both cases that everything has to be read again; how often
-//! that found something else than the news had said is for whoever asks ([`FollowedRoutes::read_all`] says which
+//! that found something else than the news had said is for the caller ([`FollowedRoutes::read_all`] says which
 //! prefixes changed).
 //!
 //! News that come while everything is read are applied after it, in order, so what is known in the end is the case;

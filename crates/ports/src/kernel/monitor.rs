@@ -81,7 +81,7 @@ impl Monitor {
         Ok(Self { netlink, pending: VecDeque::new(), poll: None })
     }
 
-    /// Waits until there may be an event, or for so long. For whoever has taken all events there were.
+    /// Waits until there may be an event, or for this long. Call it after taking all pending events.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         let poll = match &mut self.poll {
             Some(poll) => poll,

@@ -11,7 +11,7 @@
 //! **What ours look like.** NOARP: the kernel uses them and never asks, because the router asks and takes them away when
 //! nobody answers. Were they REACHABLE, the kernel would doubt them after half a minute and ask as well. Externally
 //! learned: the kernel's garbage collection passes over them, and they do not count against its limit (`gc_thresh3`), so how
-//! many there may be is for whoever sets them. The kernel takes them away itself with the interface, its carrier or its MAC
+//! many there may be is for the caller. The kernel takes them away itself with the interface, its carrier or its MAC
 //! address.
 //!
 //! **Whose is whose.** The protocol number alone does not say: somebody who replaces an entry of ours by hand leaves the
@@ -155,13 +155,8 @@ impl KernelNeighbors {
     /// Reads all there are; how many of others and of ours are different from what was known.
     pub fn read(&mut self) -> Result<[u64; 2], KernelError> {
         let mut now = Known::default();
-        let sequence = self.requests.sequences(1);
-        self.writer.clear();
-        let flags = libc::NLM_F_REQUEST | libc::NLM_F_DUMP;
-        self.writer.begin(libc::RTM_GETNEIGH, flags as u16, sequence, &[0; FAMILY_HEADER]);
-        self.writer.end();
         let (interfaces, protocol) = (&self.interfaces, self.protocol);
-        self.requests.dump("its neighbors", &self.writer, sequence, |message| {
+        self.requests.list("its neighbors", libc::RTM_GETNEIGH, &[0; FAMILY_HEADER], |message| {
             if let Some((place, is)) = parse(&message, protocol).filter(|(at, _)| interfaces.contains(&at.0))
             {
                 now.note(place, is);

@@ -75,14 +75,9 @@ impl KernelRoutes {
 
     /// Removes all objects with our protocol number, and with them their routes; how many there were.
     pub fn remove_objects(&mut self) -> Result<usize, KernelError> {
-        let sequence = self.netlink.sequences(1);
-        let flags = libc::NLM_F_REQUEST | libc::NLM_F_DUMP;
-        self.writer.clear();
-        self.writer.begin(RTM_GETNEXTHOP, flags as u16, sequence, &[0; OBJECT_HEADER]);
-        self.writer.end();
         let protocol = self.place.protocol;
         let mut found = Vec::new();
-        self.netlink.dump("its next-hop objects", &self.writer, sequence, |message| {
+        self.netlink.list("its next-hop objects", RTM_GETNEXTHOP, &[0; OBJECT_HEADER], |message| {
             let ours = message.kind == RTM_NEWNEXTHOP && message.body.get(2) == Some(&protocol);
             let Some(attributes) = message.body.get(OBJECT_HEADER..).filter(|_| ours) else { return };
             let id = AttributesOf(attributes).find(|(kind, _)| *kind == NHA_ID);

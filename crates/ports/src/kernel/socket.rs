@@ -143,6 +143,21 @@ impl Netlink {
         }
     }
 
+    /// Asks for a list by a request that is a header alone, and shows each message of the answer; see [`Self::dump`].
+    pub(super) fn list(
+        &mut self,
+        what: &'static str,
+        kind: u16,
+        header: &[u8],
+        visit: impl FnMut(Message<'_>),
+    ) -> Result<bool, KernelError> {
+        let sequence = self.sequences(1);
+        let mut request = MessageWriter::default();
+        request.begin(kind, (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16, sequence, header);
+        request.end();
+        self.dump(what, &request, sequence, visit)
+    }
+
     /// The messages that are there now; `None` if there are none.
     pub(super) fn events(&mut self) -> Result<Option<Messages<'_>>, KernelError> {
         match self.receive() {

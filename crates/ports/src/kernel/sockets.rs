@@ -8,7 +8,6 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
 use super::error::KernelError;
-use super::message::MessageWriter;
 use super::socket::Netlink;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -84,12 +83,7 @@ fn dump(netlink: &mut Netlink) -> Result<Vec<SystemSocket>, KernelError> {
         let mut header = [0u8; 56];
         (header[0], header[1]) = (family as u8, protocol as u8);
         header[4..8].copy_from_slice(&u32::MAX.to_ne_bytes());
-        let sequence = netlink.sequences(1);
-        let mut request = MessageWriter::default();
-        let flags = libc::NLM_F_REQUEST | libc::NLM_F_DUMP;
-        request.begin(SOCK_DIAG_BY_FAMILY, flags as u16, sequence, &header);
-        request.end();
-        netlink.dump("the system's sockets", &request, sequence, |message| {
+        netlink.list("the system's sockets", SOCK_DIAG_BY_FAMILY, &header, |message| {
             sockets.extend(diagnosed(protocol as u8, message.body));
         })?;
     }

@@ -67,19 +67,18 @@ impl NetworkView {
     /// Reads it. `own_protocol` is the number whose routes are left out.
     pub fn read(own_protocol: u8) -> Result<Self, KernelError> {
         let mut view = Self::default();
-        let mut reader = Reader::open()?;
-        reader.list("its interfaces", libc::RTM_GETLINK, &[0; 16], |message| {
+        let mut netlink = Netlink::open()?;
+        netlink.list("its interfaces", libc::RTM_GETLINK, &[0; 16], |message| {
             view.links.extend(link(&message));
         })?;
-        view.addresses = reader.addresses()?;
-        reader.list("its neighbors", libc::RTM_GETNEIGH, &[0; 12], |message| {
+        view.addresses = addresses(&mut netlink)?;
+        netlink.list("its neighbors", libc::RTM_GETNEIGH, &[0; 12], |message| {
             view.neighbors.extend(neighbor(&message));
         })?;
         for family in [libc::AF_INET, libc::AF_INET6] {
-            let sequence = reader.netlink.sequences(1);
-            reader.writer.clear();
-            route::write_dump(&mut reader.writer, sequence, family, libc::RT_TABLE_MAIN.into(), 0);
-            reader.netlink.dump("its routes", &reader.writer, sequence, |message| {
+            let (mut request, sequence) = (MessageWriter::default(), netlink.sequences(1));
+            route::write_dump(&mut request, sequence, family, libc::RT_TABLE_MAIN.into(), 0);
+            netlink.dump("its routes", &request, sequence, |message| {
                 let ways = route::parse_ways(&message).into_iter();
                 view.routes.extend(ways.filter(|route| route.protocol != own_protocol));
             })?;
@@ -87,9 +86,9 @@ impl NetworkView {
         Ok(view)
     }
 
-    /// Reads only our addresses.
+    /// Reads only our addresses, on all interfaces of this network namespace.
     pub fn read_addresses() -> Result<Vec<InterfaceAddress>, KernelError> {
-        Reader::open()?.addresses()
+        addresses(&mut Netlink::open()?)
     }
 
     /// Whether the address is one of ours.
@@ -124,48 +123,12 @@ impl NetworkView {
     }
 }
 
-/// The addresses of all interfaces here.
-pub fn interface_addresses() -> Result<Vec<InterfaceAddress>, KernelError> {
+fn addresses(netlink: &mut Netlink) -> Result<Vec<InterfaceAddress>, KernelError> {
     let mut addresses = Vec::new();
-    let mut reader = Reader { netlink: Netlink::open()?, writer: MessageWriter::default() };
-    reader.list("its addresses", libc::RTM_GETADDR, &[0; 8], |message| {
+    netlink.list("its addresses", libc::RTM_GETADDR, &[0; 8], |message| {
         addresses.extend(interface_address(&message));
     })?;
     Ok(addresses)
-}
-
-struct Reader {
-    netlink: Netlink,
-    writer: MessageWriter,
-}
-
-impl Reader {
-    fn open() -> Result<Self, KernelError> {
-        Ok(Self { netlink: Netlink::open()?, writer: MessageWriter::default() })
-    }
-
-    fn addresses(&mut self) -> Result<Vec<InterfaceAddress>, KernelError> {
-        let mut addresses = Vec::new();
-        self.list("its addresses", libc::RTM_GETADDR, &[0; 8], |message| {
-            addresses.extend(interface_address(&message));
-        })?;
-        Ok(addresses)
-    }
-
-    fn list(
-        &mut self,
-        what: &'static str,
-        kind: u16,
-        header: &[u8],
-        visit: impl FnMut(Message<'_>),
-    ) -> Result<(), KernelError> {
-        let sequence = self.netlink.sequences(1);
-        self.writer.clear();
-        let flags = libc::NLM_F_REQUEST | libc::NLM_F_DUMP;
-        self.writer.begin(kind, flags as u16, sequence, header);
-        self.writer.end();
-        self.netlink.dump(what, &self.writer, sequence, visit).map(|_| ())
-    }
 }
 
 /// A link of a message that lists, reports or removes one.

@@ -24,14 +24,8 @@ pub struct XdpAttachment {
 impl XdpAttachment {
     /// The program that the interface has, if any.
     pub fn read(interface: u32) -> Result<Option<Self>, KernelError> {
-        let mut netlink = Netlink::open()?;
-        let mut writer = MessageWriter::default();
-        let sequence = netlink.sequences(1);
-        let flags = libc::NLM_F_REQUEST | libc::NLM_F_DUMP;
-        writer.begin(libc::RTM_GETLINK, flags as u16, sequence, &[0; 16]);
-        writer.end();
         let mut found = None;
-        netlink.dump("its interfaces", &writer, sequence, |message| {
+        Netlink::open()?.list("its interfaces", libc::RTM_GETLINK, &[0; 16], |message| {
             if u32_at(message.body, 4) == Some(interface) {
                 found = attachment(&message);
             }

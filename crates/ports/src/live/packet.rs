@@ -65,7 +65,7 @@ pub struct PacketOptions {
     /// The port's own address: frames to it, and to groups, are the port's. `None` takes the interface's. If it is
     /// another one, the interface is made to listen to everything.
     pub mac: Option<MacAddr>,
-    /// Every frame is the port's, whoever it is for: the interface is made to listen to everything. For whoever watches.
+    /// The port receives every frame, no matter its destination (promiscuous mode). For monitoring.
     pub everything: bool,
     /// Receiving halves, 1 to [`QUEUES_MAX`]; the kernel spreads flows over them by a symmetric hash.
     pub queues: usize,

@@ -298,14 +298,14 @@ impl LiveSource {
                     Ok(taken) => {
                         half.ready = taken == limit || (taken > 0 && is_full(builder, &self.options));
                         if half.failed.take().is_some() {
-                            Self::say(&mut self.changes, number, half.port, None);
+                            Self::note_change(&mut self.changes, number, half.port, None);
                         }
                     }
                     Err(error) => {
                         half.ready = builder.len() > had;
                         let retry = Instant::now() + RETRY_EVERY;
                         if half.failed.replace(retry).is_none() {
-                            Self::say(&mut self.changes, number, half.port, Some(error));
+                            Self::note_change(&mut self.changes, number, half.port, Some(error));
                         }
                     }
                 }
@@ -314,7 +314,7 @@ impl LiveSource {
         !builder.is_empty()
     }
 
-    fn say(changes: &mut VecDeque<PortChange>, half: usize, port: u16, failed: Option<io::Error>) {
+    fn note_change(changes: &mut VecDeque<PortChange>, half: usize, port: u16, failed: Option<io::Error>) {
         if changes.len() == CHANGES_MAX {
             changes.pop_front();
         }

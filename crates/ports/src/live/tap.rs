@@ -193,7 +193,7 @@ impl Shared {
         }
         self.links.set_mtu(name, wish.mtu)?;
         self.links.set_up(name, wish.up)?;
-        // Whoever had the interface before us may have left it with offloads.
+        // The interface's previous user may have left offloads enabled.
         for (what, value, call) in [
             (TunNumber::Offload, 0, "TUNSETOFFLOAD"),
             (TunNumber::Persist, wish.persist.into(), "TUNSETPERSIST"),

@@ -156,7 +156,7 @@ pub struct XdpOptions {
     pub tx_frames: u32,
     /// Takes a foreign XDP program off the interface, instead of saying whose it is.
     pub migrate_state: bool,
-    /// Every frame is the port's, whoever it is for: the interface is made to listen to everything. For whoever watches; the
+    /// The port receives every frame, no matter its destination (promiscuous mode). For monitoring; the
     /// host gets none of them.
     pub everything: bool,
     /// Lets the kernel forward packets of flows that it is told.

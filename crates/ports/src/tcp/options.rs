@@ -54,7 +54,7 @@ pub struct SocketOptions {
     pub send_buffer_bytes: Option<usize>,
     /// The kernel's receive buffer; `None` lets it grow by itself.
     pub receive_buffer_bytes: Option<usize>,
-    /// Ends the connection when sent data stays unacknowledged for so long; `None` leaves it to the hold and
+    /// Ends the connection when sent data stays unacknowledged for this long; `None` leaves it to the hold and
     /// send hold timers.
     pub user_timeout: Option<Duration>,
     /// The socket counts as writable only while less than this is unsent.

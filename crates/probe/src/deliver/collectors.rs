@@ -77,7 +77,7 @@ impl Collectors {
 
 impl Collectors {
     /// Tells of interfaces whom there was no room to tell before.
-    fn tell_interfaces(&mut self) {
+    fn announce_interfaces(&mut self) {
         let collectors = &self.collectors;
         self.untold.retain(|(number, interfaces)| !collectors[*number].0.set_interfaces(interfaces.clone()));
     }
@@ -188,11 +188,11 @@ impl Outlet for Collectors {
     fn hear_interfaces(&mut self, interfaces: &Interfaces) {
         let (told, all) = (interfaces.for_export(), self.collectors.iter());
         self.untold = (0..).zip(all).map(|(number, _)| (number, told.clone())).collect();
-        self.tell_interfaces();
+        self.announce_interfaces();
     }
 
     fn hear(&mut self, statistics: &Statistics) {
-        self.tell_interfaces();
+        self.announce_interfaces();
         for (collector, refused) in &self.collectors {
             let mut not_sent = collector.report().lost_in_all();
             not_sent += *refused;
@@ -208,7 +208,7 @@ impl Outlet for Collectors {
         let statuses: Vec<OutletStatus> = self.collectors.iter().map(of).collect();
         for (status, (known, trouble)) in statuses.iter().zip(&mut self.losses) {
             let lost = status.lost_in_all();
-            tell_losses(status, lost > std::mem::replace(known, lost), trouble, &self.notify);
+            report_losses(status, lost > std::mem::replace(known, lost), trouble, &self.notify);
         }
         statuses
     }
@@ -262,8 +262,8 @@ fn status(summary: OutletSummary) -> OutletStatus {
     OutletStatus { to, records, waiting, lost, error }
 }
 
-/// Says that records are lost to a collector: at once, and when that is over.
-fn tell_losses(status: &OutletStatus, is_losing: bool, trouble: &mut Trouble, notify: &Notify) {
+/// Reports that records are lost to a collector: at once, and again when losses stop.
+fn report_losses(status: &OutletStatus, is_losing: bool, trouble: &mut Trouble, notify: &Notify) {
     let lost = status.lost_in_all();
     if is_losing && trouble.note(Instant::now()) {
         let reasons: Vec<&str> = status.lost.keys().map(String::as_str).collect();

@@ -1,6 +1,6 @@
 //! NAT events on their way from the workers to the thread that delivers them, beside the records.
 //!
-//! They are gathered by whoever hands them over, and taken out between batches of records. A full queue is no reason to wait:
+//! The thread that hands them over gathers them, and taken out between batches of records. A full queue is no reason to wait:
 //! what finds no room is counted.
 
 use std::sync::Arc;

@@ -154,7 +154,7 @@ impl Exporters {
         self.summary_of(exporter).refused += 1;
     }
 
-    /// A connection is over: its templates do not outlive it.
+    /// A connection ended: its templates do not outlive it.
     pub(super) fn forget(&mut self, exporter: &str) {
         self.importer.forget(number_of(exporter, true));
     }

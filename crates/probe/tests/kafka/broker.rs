@@ -185,7 +185,7 @@ fn jars() -> Result<PathBuf, String> {
     if !has("mvn") {
         return Err("no jars of Kafka, and no Maven to fetch them (Debian: maven)".to_owned());
     }
-    // Whoever is first gives it its name: a folder with that name is whole.
+    // The first writer gives it its name: a folder with that name is whole.
     let making = folder.with_extension(std::process::id().to_string());
     let fetched = Command::new("mvn")
         .args(["-q", "-B", "-f"])

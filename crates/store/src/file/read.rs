@@ -1,10 +1,8 @@
 //! Reading: the footer when a file is opened, then columns of row groups as they are asked for.
 //!
-//! An open file stays readable when it is removed meanwhile, so whoever holds one holds a snapshot. Reads are positioned;
-//! several threads may share a file. Files of earlier versions are read as if they were of today's (`read/old.rs`), and a
-//! column that a file does not have yet is NULL.
-
-mod old;
+//! An open file stays readable when it is removed meanwhile, so an open file is a snapshot. Reads are positioned;
+//! several threads may share a file. A column that a file does not have yet is NULL;
+//! files of another version are refused.
 
 use std::fs::File;
 use std::io::{self, Cursor as IoCursor};
@@ -23,7 +21,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 
 use super::pages::{self, Cursor, Fault};
-use super::{FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, ROW_GROUP_ROWS_MAX, SUMS_KEY, Version, checksum};
+use super::{FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, ROW_GROUP_ROWS_MAX, SUMS_KEY, VERSION, checksum};
 use crate::block::{Addresses, Block, Column};
 use crate::error::StoreError;
 use crate::schema::SCHEMA;
@@ -36,7 +34,6 @@ pub(crate) struct FlowFile {
     file: File,
     pub(crate) size: u64,
     metadata: ParquetMetaData,
-    version: Version,
     /// Names of the files of the same folder that it was made of.
     pub(crate) replaces: Vec<String>,
     pub(crate) row_groups: Vec<RowGroup>,
@@ -62,18 +59,15 @@ impl FlowFile {
         let metadata = ParquetMetaDataReader::new()
             .parse_and_finish(&file)
             .map_err(|error| unreadable(format!("not a whole Parquet file: {error}")))?;
-        let version = check_origin(&metadata).map_err(|what| unreadable(what.to_owned()))?;
+        check_origin(&metadata).map_err(|what| unreadable(what.to_owned()))?;
         let columns = metadata.file_metadata().schema_descr().num_columns();
         let row_groups = metadata.row_groups().iter().map(|group| row_group(group, columns, size)).collect();
         let row_groups: Vec<RowGroup> =
             Result::map_err(row_groups, |what: Fault| unreadable(what.to_owned()))?;
-        let sums = match version.has_sums() {
-            true => sums(&metadata, columns).map_err(|what| unreadable(what.to_owned()))?,
-            false => Vec::new(),
-        };
+        let sums = sums(&metadata, columns).map_err(|what| unreadable(what.to_owned()))?;
         let replaces = key_value(&metadata, REPLACES_KEY).unwrap_or("");
         let replaces = replaces.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        Ok(Self { path: path.to_path_buf(), file, size, metadata, version, replaces, row_groups, sums })
+        Ok(Self { path: path.to_path_buf(), file, size, metadata, replaces, row_groups, sums })
     }
 
     /// All rows.
@@ -93,7 +87,7 @@ impl FlowFile {
         let column = self.metadata.row_groups().get(row_group)?.columns().get(id.index())?;
         let statistics = column.statistics()?;
         let has_nulls = column.column_descr().max_def_level() > 0 && statistics.null_count_opt() != Some(0);
-        if has_nulls || (self.version == Version::V2 && old::is_converted(id)) {
+        if has_nulls {
             return None;
         }
         match statistics {
@@ -129,15 +123,6 @@ impl FlowFile {
 
     /// One column of a row group.
     pub(crate) fn column(&self, row_group: usize, id: Field) -> Result<Column, StoreError> {
-        if self.version == Version::V2 {
-            old::column(self, row_group, id)
-        } else {
-            self.decoded(row_group, id, id.row().absent)
-        }
-    }
-
-    /// One column of a row group as it is in the file, with `absent` for NULL.
-    fn decoded(&self, row_group: usize, id: Field, absent: Option<u64>) -> Result<Column, StoreError> {
         let unreadable = |what: String| StoreError::Unreadable { path: self.path.clone(), what };
         let group = &self.metadata.row_groups()[row_group];
         let rows = group.num_rows() as usize;
@@ -147,12 +132,13 @@ impl FlowFile {
         let mut bytes = vec![0; length as usize];
         self.file.read_exact_at(&mut bytes, start).map_err(StoreError::io("read", &self.path))?;
         let expected = self.sums.get(row_group).and_then(|sums| sums.get(id.index()));
-        if self.version.has_sums() && expected != Some(&checksum::sum(&bytes)) {
+        if expected != Some(&checksum::sum(&bytes)) {
             return Err(unreadable(format!("column {}: its checksum is wrong", id.name())));
         }
-        let chunk_bytes = Arc::new(Chunk { start, bytes: bytes.into() });
-        let decoded = SerializedPageReader::new(chunk_bytes, chunk, rows, None)
-            .map(|pages| Decoder::new(id.row().kind, nullable, absent.unwrap_or(0), rows).run(pages));
+        let chunk_bytes = Arc::new(ColumnBytes { start, bytes: bytes.into() });
+        let decoded = SerializedPageReader::new(chunk_bytes, chunk, rows, None).map(|pages| {
+            Decoder::new(id.row().kind, nullable, id.row().absent.unwrap_or(0), rows).run(pages)
+        });
         match decoded {
             Ok(Ok(column)) => Ok(column),
             Ok(Err(PageFault::Ours(what))) => Err(unreadable(format!("column {}: {what}", id.name()))),
@@ -168,28 +154,27 @@ fn key_value<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
     pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
 }
 
-/// Which version it is of. Columns that have come since stand behind those that it has.
-fn check_origin(metadata: &ParquetMetaData) -> Result<Version, Fault> {
-    let version = match key_value(metadata, FORMAT_KEY) {
+/// Whether it is ours and of this version. Columns that it does not have yet stand behind those that it has.
+fn check_origin(metadata: &ParquetMetaData) -> Result<(), Fault> {
+    match key_value(metadata, FORMAT_KEY) {
         None => return Err("a Parquet file, but not of flow records"),
-        Some(text) => Version::of(text).ok_or("flow records in a form of another version")?,
-    };
+        Some(VERSION) => {}
+        Some(_) => return Err("flow records in a form of another version"),
+    }
     let Some((_, ours)) = &*SCHEMA else { return Err("the schema is impossible") };
     let theirs = metadata.file_metadata().schema_descr();
     if theirs.num_columns() > Field::STORED.len() {
         return Err("flow records with columns of a later version");
     }
-    let same = theirs.num_columns() >= version.columns_min()
+    let same = theirs.num_columns() > Field::IcmpCode.index()
         && Field::STORED.iter().zip(theirs.columns()).all(|(field, theirs)| {
             let ours = ours.column(field.index());
-            let was_never_null = version == Version::V2 && old::was_never_null(*field);
-            let def_level = if was_never_null { 0 } else { ours.max_def_level() };
-            (theirs.name() == ours.name() || Some(theirs.name()) == old::name(*field))
+            theirs.name() == ours.name()
                 && theirs.physical_type() == ours.physical_type()
-                && theirs.max_def_level() == def_level
+                && theirs.max_def_level() == ours.max_def_level()
                 && theirs.max_rep_level() == 0
         });
-    if same { Ok(version) } else { Err("columns other than those of flow records") }
+    if same { Ok(()) } else { Err("columns other than those of flow records") }
 }
 
 /// Checks the footer's checksum; returns those of columns.
@@ -234,12 +219,12 @@ fn row_group(group: &RowGroupMetaData, columns: usize, file_size: u64) -> Result
 }
 
 /// A column's bytes, at the place where they are in the file.
-struct Chunk {
+struct ColumnBytes {
     start: u64,
     bytes: Bytes,
 }
 
-impl Chunk {
+impl ColumnBytes {
     fn from(&self, start: u64) -> ParquetResult<Bytes> {
         let offset = start.checked_sub(self.start).map(|offset| offset as usize);
         match offset.filter(|offset| *offset <= self.bytes.len()) {
@@ -249,13 +234,13 @@ impl Chunk {
     }
 }
 
-impl Length for Chunk {
+impl Length for ColumnBytes {
     fn len(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
 }
 
-impl ChunkReader for Chunk {
+impl ChunkReader for ColumnBytes {
     type T = IoCursor<Bytes>;
 
     fn get_read(&self, start: u64) -> ParquetResult<Self::T> {

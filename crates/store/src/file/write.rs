@@ -14,7 +14,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 
-use super::{FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, SUMS_KEY, Version, checksum};
+use super::{FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, SUMS_KEY, VERSION, checksum};
 use crate::block::{Addresses, Block, Column};
 use crate::error::StoreError;
 use crate::schema::{SCHEMA, writer_properties};
@@ -37,7 +37,7 @@ impl FileWriter {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
         let file = file.map_err(StoreError::io("create", path))?;
         let replaces = replaces.join(",");
-        let mut pairs = vec![KeyValue::new(FORMAT_KEY.to_owned(), Version::TODAY.to_owned())];
+        let mut pairs = vec![KeyValue::new(FORMAT_KEY.to_owned(), VERSION.to_owned())];
         if !replaces.is_empty() {
             pairs.push(KeyValue::new(REPLACES_KEY.to_owned(), replaces.clone()));
         }

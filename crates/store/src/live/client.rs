@@ -7,7 +7,7 @@ use std::path::Path;
 use thalweg_flow::FlowRecord;
 
 use super::frame::{CACHE_BUSY, GREETING, Kind, Note, Notes, bad, receive, records};
-use super::{OLD_SOCKET, RECORDS_MAX, SOCKET, TIMEOUT, Way};
+use super::{RECORDS_MAX, SOCKET, TIMEOUT, Way};
 use crate::dataset::{Dataset, View, Window};
 use crate::error::StoreError;
 
@@ -93,16 +93,11 @@ fn why(error: &io::Error) -> String {
 
 /// `None` if there is no socket.
 fn connect(folder: &Path) -> io::Result<Option<UnixStream>> {
-    let connect_to = |name| match UnixStream::connect(&Way::to(folder, name)?.path) {
-        Ok(stream) => Ok(Some(stream)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+    let stream = match UnixStream::connect(&Way::to(folder, SOCKET)?.path) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
     };
-    let stream = match connect_to(SOCKET)? {
-        None => connect_to(OLD_SOCKET)?,
-        found => found,
-    };
-    let Some(stream) = stream else { return Ok(None) };
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     Ok(Some(stream))

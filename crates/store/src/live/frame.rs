@@ -149,7 +149,7 @@ impl Note {
     /// The note of a record. Both sides make the same.
     pub(crate) fn of(record: &FlowRecord) -> Self {
         use std::hash::BuildHasher;
-        // The same in every process, which the seeds of tables are not. Whoever forges keys of the same hash can make flows
+        // The same in every process, which the seeds of tables are not. An attacker who forges keys of the same hash can make flows
         // of his own vanish from a view for as long as it takes to answer.
         let hasher = foldhash::quality::FixedState::with_seed(0x7468_616c_7765_6720);
         let key_hash = hasher.hash_one(record.key);

@@ -129,7 +129,7 @@ impl<K: Packed> Table<K> {
         self.entries
     }
 
-    /// Appends an entry for a key that whoever calls keeps apart from others; `None` if there is no room.
+    /// Appends an entry for a key that the caller keeps apart from others; `None` if there is no room.
     pub(super) fn append(&mut self, key: K) -> Option<u32> {
         if self.entries.len() >= self.keys_max {
             return None;

@@ -10,8 +10,6 @@ use crate::error::StoreError;
 
 /// Engines that read a folder of Parquet files pass over names that begin with a dot.
 const LOCK_FILE: &str = ".writer.lock";
-/// The name that earlier versions used.
-const OLD_LOCK_FILE: &str = "writer.lock";
 /// Bytes of a lock file that are read.
 const TEXT_MAX: u64 = 1024;
 
@@ -29,15 +27,7 @@ impl Lock {
     pub(super) fn take(root: &Path) -> Result<(Self, String), StoreError> {
         fs::create_dir_all(root).map_err(StoreError::io("create the dataset", root))?;
         let path = root.join(LOCK_FILE);
-        let (file, mut left) = open(root, &path, true)?;
-        let old_path = root.join(OLD_LOCK_FILE);
-        if old_path.exists() {
-            let (_old, old_left) = open(root, &old_path, false)?;
-            fs::remove_file(&old_path).map_err(StoreError::io("remove", &old_path))?;
-            if left.is_empty() {
-                left = old_left;
-            }
-        }
+        let (file, left) = open(root, &path)?;
         Ok((Self { root: root.to_path_buf(), path, file }, left))
     }
 
@@ -78,9 +68,9 @@ impl Lock {
 }
 
 /// Opens and locks a lock file; returns it with its text.
-fn open(root: &Path, path: &Path, create: bool) -> Result<(File, String), StoreError> {
+fn open(root: &Path, path: &Path) -> Result<(File, String), StoreError> {
     let mut options = OpenOptions::new();
-    let file = options.read(true).write(true).create(create).truncate(false).open(path);
+    let file = options.read(true).write(true).create(true).truncate(false).open(path);
     let mut file = file.map_err(StoreError::io("open", path))?;
     let mut left = Vec::new();
     let locked = file.try_lock();

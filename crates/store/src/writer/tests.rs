@@ -197,12 +197,11 @@ fn a_folder_that_was_removed_is_made_anew_and_still_has_one_writer() {
 }
 
 #[test]
-fn names_that_are_no_parquet_begin_with_a_dot_and_old_ones_are_known() {
+fn names_that_are_no_parquet_begin_with_a_dot() {
     let folder = tempfile::tempdir().unwrap();
-    // What an earlier version left.
-    let old = folder.path().join("writer.lock");
-    std::fs::write(&old, "process 7, flush interval 60 s\n").unwrap();
-    drop(std::os::unix::net::UnixListener::bind(folder.path().join("live.sock")).unwrap());
+    // A writer that was killed left it.
+    let lock = folder.path().join(".writer.lock");
+    std::fs::write(&lock, "process 7, flush interval 60 s\n").unwrap();
     let (writer, recovery) = Writer::open(folder.path(), options().0).unwrap();
     assert_eq!(recovery.unclean.as_deref(), Some("process 7, flush interval 60 s"));
     let server = writer.serve(None).unwrap();
@@ -214,7 +213,7 @@ fn names_that_are_no_parquet_begin_with_a_dot_and_old_ones_are_known() {
     drop(server);
     writer.close().unwrap();
     // One that runs is not disturbed.
-    let held = std::fs::File::create(&old).unwrap();
+    let held = std::fs::File::create(&lock).unwrap();
     held.try_lock().unwrap();
     assert!(matches!(Writer::open(folder.path(), options().0), Err(StoreError::Busy { .. })));
 }

@@ -52,7 +52,7 @@ impl NatShard {
         self.note_time(packet, SessionState::initial(protocol, flags));
         let at = self.create(protocol, source, packet.src_port, sought.hash, flags)?;
         self.sessions[at].set_remote(self.filtering, destination, packet.dst_port);
-        self.tell_created(at);
+        self.log_created(at);
         Ok(at)
     }
 
@@ -101,7 +101,7 @@ impl NatShard {
         let is_full = |this: &Self| this.counters.sessions_active >= u64::from(this.sessions_max);
         if is_full(self) && !self.drop_half_open() {
             self.counters.table_full += 1;
-            self.tell_table_full();
+            self.log_table_full();
             return Err(DropReason::NatTableFull);
         }
         let (address, public_port) = self.choose_port(protocol, inside_address, inside_port, hash)?;
@@ -142,7 +142,7 @@ impl NatShard {
         }
         found.ok_or_else(|| {
             self.counters.ports_exhausted += 1;
-            self.tell_ports_exhausted(protocol, inside_address);
+            self.log_ports_exhausted(protocol, inside_address);
             DropReason::NatPortsExhausted
         })
     }
@@ -192,7 +192,7 @@ impl NatShard {
             Err(refusal) => return Err(self.refuse(refusal, protocol, inside_address)),
         };
         if let Some(ports) = taken.given_out {
-            self.tell_allocated(inside_address, taken.address, ports);
+            self.log_allocated(inside_address, taken.address, ports);
         }
         self.counters.unpaired += u64::from(taken.is_unpaired);
         self.counters.odd_parity += u64::from((taken.port ^ inside_port) & 1);
@@ -206,7 +206,7 @@ impl NatShard {
             DropReason::NatPortLimit => self.counters.port_limit += 1,
             _ => self.counters.ports_exhausted += 1,
         }
-        self.tell_refused(refusal, protocol, inside_address);
+        self.log_refused(refusal, protocol, inside_address);
         reason
     }
 
@@ -215,7 +215,7 @@ impl NatShard {
         match refusal {
             HostRefusal::Sessions => {
                 self.counters.host_limit += 1;
-                self.tell_host_limit(inside_address);
+                self.log_host_limit(inside_address);
                 DropReason::NatHostLimit
             }
             HostRefusal::Rate => {

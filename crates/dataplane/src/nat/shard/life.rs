@@ -10,7 +10,7 @@ use thalweg_wire::tcp;
 
 /// In a session's link to the one before it: it is the first of the bucket that the other bits name.
 const FIRST: u32 = 1 << 31;
-/// A half-open session makes room for another only when nothing was heard of it for so long, seconds: longer than
+/// A half-open session makes room for another only when no packet of it came for this many seconds: longer than
 /// handshakes take, a lost SYN or two included.
 const HALF_OPEN_IDLE_S: u32 = 4;
 /// How long half-open sessions live while more than half of the table is in use, seconds.
@@ -58,7 +58,7 @@ impl NatShard {
     /// it. See [`super::super::session`].
     #[cold]
     #[inline(never)]
-    pub(super) fn heed_syn_or_rst(
+    pub(super) fn check_syn_or_rst(
         &mut self,
         at: usize,
         end: End,
@@ -92,7 +92,7 @@ impl NatShard {
         self.file(at);
     }
 
-    /// Moves time on and removes what is over.
+    /// Moves time on and removes sessions that have expired.
     #[cold]
     #[inline(never)]
     pub(super) fn expire(&mut self, now_s: u32) {
@@ -135,8 +135,8 @@ impl NatShard {
         let lane = self.layout.lane(session.protocol, usize::from(session.public_index), port & 1);
         self.ports.release(lane, self.layout.lane_place(port));
         match ended_s {
-            Some(ended_s) => self.tell_ended(&session, ended_s),
-            None => self.tell_displaced(&session, self.end_ns()),
+            Some(ended_s) => self.log_ended(&session, ended_s),
+            None => self.log_displaced(&session, self.end_ns()),
         }
         let ended_s = ended_s.unwrap_or(self.now_s);
         if let Some(subscribers) = &mut self.subscribers {
@@ -144,7 +144,7 @@ impl NatShard {
             let given_back =
                 subscribers.release(&self.layout, session.protocol, inside, (public, port), ended_s);
             if let Some(ports) = given_back {
-                self.tell_given_back(inside, public, ports, ended_s);
+                self.log_given_back(inside, public, ports, ended_s);
             }
         }
         self.hosts.ended(&self.layout, session.addresses[0]);

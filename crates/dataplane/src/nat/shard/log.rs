@@ -36,19 +36,19 @@ impl NatShard {
     }
 
     /// A session was made.
-    pub(super) fn tell_created(&mut self, at: usize) {
+    pub(super) fn log_created(&mut self, at: usize) {
         let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
             return;
         };
-        log.tell(session_event(&self.sessions[at], true, log.logging, self.filtering));
+        log.log(session_event(&self.sessions[at], true, log.logging, self.filtering));
     }
 
-    /// A session is over; it lived until the end of the second before `ended_s`.
-    pub(super) fn tell_ended(&mut self, session: &Session, ended_s: u32) {
+    /// A session ended; it lived until the end of the second before `ended_s`.
+    pub(super) fn log_ended(&mut self, session: &Session, ended_s: u32) {
         let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
             return;
         };
-        log.tell_of_second(ended_s, session_event(session, false, log.logging, self.filtering));
+        log.log_at_second(ended_s, session_event(session, false, log.logging, self.filtering));
     }
 
     /// A time at which what there is can be said to end: nothing of it began later.
@@ -57,15 +57,15 @@ impl NatShard {
     }
 
     /// A subscriber has another block.
-    pub(super) fn tell_allocated(&mut self, subscriber: u32, address: usize, ports: (u16, u16)) {
+    pub(super) fn log_allocated(&mut self, subscriber: u32, address: usize, ports: (u16, u16)) {
         let happening = self.block_event(true, subscriber, address, ports);
         if let Some(log) = self.log.as_mut().filter(|log| log.logging == NatLogging::Blocks) {
-            log.tell(happening);
+            log.log(happening);
         }
     }
 
     /// A subscriber has a block no more.
-    pub(super) fn tell_given_back(
+    pub(super) fn log_given_back(
         &mut self,
         subscriber: u32,
         address: usize,
@@ -74,7 +74,7 @@ impl NatShard {
     ) {
         let happening = self.block_event(false, subscriber, address, ports);
         if let Some(log) = self.log.as_mut().filter(|log| log.logging == NatLogging::Blocks) {
-            log.tell_of_second(ended_s, happening);
+            log.log_at_second(ended_s, happening);
         }
     }
 
@@ -84,29 +84,29 @@ impl NatShard {
     }
 
     /// All sessions that the shard may have are there.
-    pub(super) fn tell_table_full(&mut self) {
+    pub(super) fn log_table_full(&mut self) {
         let now_s = self.now_s;
         let limit = self.sessions_max.saturating_mul(self.layout.shards());
         if let Some(log) = &mut self.log
             && log.is_news(Limit::Sessions, now_s)
         {
-            log.tell(Happening::TableFull { limit });
+            log.log(Happening::TableFull { limit });
         }
     }
 
     /// An inside address has as many sessions as it may.
-    pub(super) fn tell_host_limit(&mut self, inside: u32) {
+    pub(super) fn log_host_limit(&mut self, inside: u32) {
         let now_s = self.now_s;
         let limit = self.hosts.limit();
         if let Some(log) = &mut self.log
             && log.is_news(Limit::Host, now_s)
         {
-            log.tell(Happening::SubscriberLimit { subscriber: inside.into(), limit });
+            log.log(Happening::SubscriberLimit { subscriber: inside.into(), limit });
         }
     }
 
     /// No port is left for an inside address.
-    pub(super) fn tell_ports_exhausted(&mut self, protocol: NatProtocol, inside: u32) {
+    pub(super) fn log_ports_exhausted(&mut self, protocol: NatProtocol, inside: u32) {
         let now_s = self.now_s;
         let paired = self.layout.paired_address(inside);
         // Where there is no address at all, none is exhausted.
@@ -114,59 +114,59 @@ impl NatShard {
         if let Some(log) = &mut self.log
             && log.is_news(Limit::Ports(protocol), now_s)
         {
-            log.tell(Happening::PortsExhausted { public: public.into(), protocol });
+            log.log(Happening::PortsExhausted { public: public.into(), protocol });
         }
     }
 
     /// A subscriber got no port.
-    pub(super) fn tell_refused(&mut self, refusal: Refusal, protocol: NatProtocol, inside: u32) {
+    pub(super) fn log_refused(&mut self, refusal: Refusal, protocol: NatProtocol, inside: u32) {
         let now_s = self.now_s;
         let Some(log) = self.log.as_mut() else { return };
         match refusal {
             Refusal::Limit(limit) => {
                 let subscribers = self.subscribers.as_mut();
                 if subscribers.is_some_and(|subscribers| subscribers.is_news(inside, now_s)) {
-                    log.tell(Happening::SubscriberLimit { subscriber: inside.into(), limit });
+                    log.log(Happening::SubscriberLimit { subscriber: inside.into(), limit });
                 }
             }
-            Refusal::NoBlock if log.is_news(Limit::Blocks, now_s) => log.tell(Happening::BlocksExhausted),
-            Refusal::BlockIsFull => self.tell_ports_exhausted(protocol, inside),
+            Refusal::NoBlock if log.is_news(Limit::Blocks, now_s) => log.log(Happening::BlocksExhausted),
+            Refusal::BlockIsFull => self.log_ports_exhausted(protocol, inside),
             Refusal::NoBlock | Refusal::NoSubscriber => {}
         }
     }
 
     /// A session has no place any more, since this time.
-    pub(super) fn tell_displaced(&mut self, session: &Session, ended_ns: u64) {
+    pub(super) fn log_displaced(&mut self, session: &Session, ended_ns: u64) {
         let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
             return;
         };
-        log.tell_at(ended_ns, session_event(session, false, log.logging, self.filtering));
+        log.log_at(ended_ns, session_event(session, false, log.logging, self.filtering));
     }
 
     /// Tells of everything there is as if it ended now: sessions, port forwards not among them, and blocks.
-    pub(crate) fn tell_end_of_all(&mut self) {
+    pub(crate) fn log_end_of_all(&mut self) {
         let Some(logging) = self.log.as_ref().map(|log| log.logging) else { return };
         if logging == NatLogging::Blocks {
-            return self.tell_end_of_blocks(self.end_ns());
+            return self.log_end_of_blocks(self.end_ns());
         }
         let end_ns = self.end_ns();
         for at in 0..self.fresh as usize {
             let session = self.sessions[at];
             if session.is_live() && session.state != SessionState::Forward {
-                self.tell_displaced(&session, end_ns);
+                self.log_displaced(&session, end_ns);
             }
         }
     }
 
     /// Tells of all blocks as if they were given back at this time, where blocks are told of.
-    pub(crate) fn tell_end_of_blocks(&mut self, ended_ns: u64) {
+    pub(crate) fn log_end_of_blocks(&mut self, ended_ns: u64) {
         let Some(subscribers) = &self.subscribers else { return };
         let Some(log) = self.log.as_mut().filter(|log| log.logging == NatLogging::Blocks) else { return };
         subscribers.visit_given_out(&self.layout, |block| {
             let (subscriber, public) = (block.inside, block.public);
             let ports = (*block.ports.start(), *block.ports.end());
             let happening = Happening::Block { allocated: false, subscriber, public, ports };
-            log.tell_at(ended_ns, happening);
+            log.log_at(ended_ns, happening);
         });
     }
 

@@ -100,7 +100,7 @@ impl NatShard {
     pub(crate) fn adopt(&mut self, session: &Session, is_filtered: bool, now_ns: u64) -> bool {
         let Some(placed) = self.place(session, is_filtered) else {
             self.counters.sessions_displaced += 1;
-            self.tell_displaced(session, now_ns);
+            self.log_displaced(session, now_ns);
             return false;
         };
         let at = self.insert(placed);

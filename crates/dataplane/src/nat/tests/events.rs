@@ -224,7 +224,7 @@ fn another_configuration_ends_what_has_no_place_in_it() {
         } else {
             assert_eq!(ledger.sessions.len() as u64, inherited.kept);
         }
-        next.nat.tell_end_of_all();
+        next.nat.log_end_of_all();
         ledger.count_all(&next);
         assert!(ledger.sessions.is_empty() && ledger.blocks.is_empty());
     }
@@ -286,7 +286,7 @@ proptest! {
         }
         let counters = router.nat.counters();
         prop_assert_eq!(counters.events_dropped, 0);
-        router.nat.tell_end_of_all();
+        router.nat.log_end_of_all();
         for event in drained(&router) {
             // It may end with a second that is not over.
             ledger.count(&event, router.now_ns);

@@ -1,4 +1,4 @@
-//! Real exchanges: whoever asked or answered in a capture is played by the table, which must ask and answer
+//! Real exchanges: the table plays the host that asked or answered in a capture, which must ask and answer
 //! in the same bytes and believe the answer.
 
 use super::*;

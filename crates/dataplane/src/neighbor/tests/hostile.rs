@@ -63,7 +63,7 @@ fn invented_hosts_fill_a_port_and_no_more() {
         assert!(matches!(seen[0], Output::Send { .. }), "they are answered all the same");
         assert!(!seen.iter().any(|output| matches!(output, Output::Lost { .. })));
     }
-    // Somebody we have traffic for takes the place of whoever has been STALE longest.
+    // A neighbor we have traffic for takes the place of the entry that has been STALE longest.
     let now = START + SECOND;
     table.resolve(0, host6(5000).into(), b"packet".to_vec(), now);
     outputs(&mut table);

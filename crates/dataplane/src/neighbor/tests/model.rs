@@ -192,7 +192,7 @@ proptest! {
         model.run_until(model.now + 4 * SECOND);
         prop_assert_eq!(model.table.waiting(), (0, 0));
         prop_assert_eq!(model.given, model.forwarded + model.unreachable);
-        // Link and hosts heal; whoever has another MAC address than is known is found out by probing.
+        // Link and hosts heal; probing finds each host whose MAC address changed.
         model.loss_percent = 0;
         model.hosts.iter_mut().for_each(|host| host.up = true);
         model.run_until(model.now + 200 * SECOND);

@@ -39,7 +39,7 @@ fn serve(mut stream: TcpStream, greet: &[u8], monitor: &Mutex<Option<TcpStream>>
     };
     message::open(&mut bytes, &fields);
     bytes.extend_from_slice(greet);
-    // Before the session is up, so that whoever sends finds it.
+    // Before the session is up, so that the sender finds it.
     if stream.peer_addr()?.ip() == MONITOR {
         *monitor.lock() = Some(stream.try_clone()?);
     }
@@ -142,7 +142,7 @@ fn many_sessions_come_up_and_each_has_its_address() {
 }
 
 #[test]
-fn whoever_does_not_answer_is_named() {
+fn a_peer_that_does_not_answer_is_named() {
     let neighbors = Neighbors { count: 1, address: Ipv4Addr::new(127, 0, 96, 1), as_number: 64_600 };
     // A port that nobody listens on: bound, then let go.
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

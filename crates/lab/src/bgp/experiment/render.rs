@@ -3,8 +3,8 @@
 use super::super::functions::{HEADER_READ_SHARE, PAYLOAD_READ_SHARE};
 use super::{CellResult, Outcome, Part, SERIAL};
 use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series, SeriesKind};
-use crate::report::{Origin, Report};
-use crate::stats::Summary;
+use crate::report::{Origin, Report, columns};
+use crate::stats::{Summary, distinct};
 use thalweg_text::units::{Unit, count};
 use thalweg_text::{Align, Table};
 
@@ -69,17 +69,9 @@ fn times(outcome: &Outcome, cells: &[&CellResult], what: &str, varied: &str) -> 
     let caption = format!("{what}; median of {} runs, spread: (largest - smallest) / median", outcome.runs);
     let mut table = Table::new(
         caption,
-        [
-            (varied, Align::Left),
-            ("scheduling", Align::Left),
-            ("threads", Align::Right),
-            ("time", Align::Right),
-            ("spread", Align::Right),
-            ("UPDATEs/s", Align::Right),
-            ("speed-up", Align::Right),
-            ("CPU", Align::Right),
-            ("memory", Align::Right),
-        ],
+        columns(&format!(
+            "<{varied} | <scheduling | threads | time | spread | UPDATEs/s | speed-up | CPU | memory"
+        )),
     );
     for result in cells {
         table.push([
@@ -166,17 +158,7 @@ fn blocks(outcome: &Outcome, cells: &[&CellResult]) -> Table {
         "Time of every {} UPDATEs along the trace; drift: mean of the last quarter of blocks over that of the first",
         outcome.block_updates
     );
-    let mut table = Table::new(
-        caption,
-        [
-            ("scheduling", Align::Left),
-            ("threads", Align::Right),
-            ("blocks", Align::Right),
-            ("mean", Align::Right),
-            ("largest", Align::Right),
-            ("drift", Align::Right),
-        ],
-    );
+    let mut table = Table::new(caption, columns("<scheduling | threads | blocks | mean | largest | drift"));
     for cell in cells {
         let all = Summary::of(&cell.blocks_s);
         table.push([
@@ -206,15 +188,7 @@ fn drift(blocks: &[f64]) -> Option<f64> {
 fn receive(outcome: &Outcome) -> Table {
     let mut table = Table::new(
         format!("Ways to receive messages from TCP; median of {} runs", outcome.runs),
-        [
-            ("UPDATEs", Align::Left),
-            ("way", Align::Left),
-            ("messages", Align::Right),
-            ("calls/message", Align::Right),
-            ("CPU/message", Align::Right),
-            ("spread", Align::Right),
-            ("throughput", Align::Right),
-        ],
+        columns("<UPDATEs | <way | messages | calls/message | CPU/message | spread | throughput"),
     );
     for row in &outcome.receive {
         table.push([
@@ -315,13 +289,7 @@ fn explanation(part: Part) -> &'static str {
 
 /// Schedulings in the order they were first run; the place of one is its color in every plot.
 fn schedulings(outcome: &Outcome) -> Vec<&str> {
-    let mut found: Vec<&str> = Vec::new();
-    for cell in &outcome.cells {
-        if !found.contains(&cell.cell.scheduling.as_str()) {
-            found.push(&cell.cell.scheduling);
-        }
-    }
-    found
+    distinct(outcome.cells.iter().map(|cell| cell.cell.scheduling.as_str()))
 }
 
 fn plots(outcome: &Outcome, part: Part) -> Vec<(String, String)> {
@@ -354,21 +322,14 @@ fn speed_up(outcome: &Outcome) -> LineChart {
     let mut series = Vec::new();
     for (color, scheduling) in schedulings(outcome).into_iter().enumerate() {
         let of = outcome.of(Part::SpeedUp).filter(|c| c.cell.scheduling == scheduling);
-        let mut points: Vec<Point> = of
-            .filter_map(|c| {
-                let serial = serial?.elapsed_s.median;
-                let range = Some((serial / c.elapsed_s.max, serial / c.elapsed_s.min));
-                Some(Point { x: c.cell.threads as f64, y: serial / c.elapsed_s.median, range })
-            })
-            .collect();
-        points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        series.push(Series { name: scheduling.to_owned(), kind: SeriesKind::Measured(color), points });
+        let points = of.filter_map(|c| {
+            let serial = serial?.elapsed_s.median;
+            let range = Some((serial / c.elapsed_s.max, serial / c.elapsed_s.min));
+            Some(Point { x: c.cell.threads as f64, y: serial / c.elapsed_s.median, range })
+        });
+        series.push(Series::measured(scheduling, color, points));
     }
-    let mut threads: Vec<f64> = series.iter().flat_map(|s| s.points.iter().map(|p| p.x)).collect();
-    threads.sort_unstable_by(f64::total_cmp);
-    threads.dedup();
-    let ideal = threads.iter().map(|&t| Point { x: t, y: t, range: None }).collect();
-    series.push(Series { name: "ideal".to_owned(), kind: SeriesKind::Reference, points: ideal });
+    series.push(Series::ideal(&series));
     LineChart {
         title: "Speed-up by threads".to_owned(),
         x: Axis::at_data("threads", Unit::Plain, Scale::Linear),
@@ -379,12 +340,7 @@ fn speed_up(outcome: &Outcome) -> LineChart {
 
 fn by_load(outcome: &Outcome, part: Part) -> BarChart {
     let names = schedulings(outcome);
-    let mut loads: Vec<&str> = Vec::new();
-    for cell in outcome.of(part) {
-        if !loads.contains(&cell.cell.load.as_str()) {
-            loads.push(&cell.cell.load);
-        }
-    }
+    let loads = distinct(outcome.of(part).map(|cell| cell.cell.load.as_str()));
     let groups = loads.into_iter().map(|load| BarGroup {
         label: load.to_owned(),
         bars: outcome
@@ -398,14 +354,9 @@ fn by_load(outcome: &Outcome, part: Part) -> BarChart {
             })
             .collect(),
     });
-    BarChart {
-        title: heading(part).to_owned(),
-        values: Axis::new("time until converged", Unit::Nanoseconds, Scale::Linear),
-        groups: groups.collect(),
-        series: names.iter().map(|n| (*n).to_owned()).collect(),
-        ordered: false,
-        mark_name: None,
-    }
+    let series = names.iter().map(|n| (*n).to_owned()).collect();
+    let axis = Axis::new("time until converged", Unit::Nanoseconds, Scale::Linear);
+    BarChart::new(heading(part), axis, series, groups.collect())
 }
 
 fn by_function(outcome: &Outcome) -> BarChart {
@@ -418,18 +369,13 @@ fn by_function(outcome: &Outcome) -> BarChart {
             .filter_map(|c| {
                 let ns = c.functions_ns.get(key)?;
                 let series = names.iter().position(|n| *n == c.cell.scheduling).unwrap_or(0);
-                Some(Bar { series, value: ns.median, range: Some((ns.min, ns.max)), mark: None })
+                Some(Bar::of(series, ns))
             })
             .collect(),
     });
-    BarChart {
-        title: "Time per UPDATE by function".to_owned(),
-        values: Axis::new("time per UPDATE", Unit::Nanoseconds, Scale::Linear),
-        groups: groups.collect(),
-        series: names.iter().map(|n| (*n).to_owned()).collect(),
-        ordered: false,
-        mark_name: None,
-    }
+    let series = names.iter().map(|n| (*n).to_owned()).collect();
+    let axis = Axis::new("time per UPDATE", Unit::Nanoseconds, Scale::Linear);
+    BarChart::new("Time per UPDATE by function", axis, series, groups.collect())
 }
 
 /// Blocks that one point of the plot stands for: single ones come in lumps.
@@ -460,39 +406,23 @@ fn along(outcome: &Outcome) -> LineChart {
 }
 
 fn by_strategy(outcome: &Outcome) -> BarChart {
-    let mut loads: Vec<&str> = Vec::new();
-    for row in &outcome.receive {
-        if !loads.contains(&row.load.as_str()) {
-            loads.push(&row.load);
-        }
-    }
-    let mut names: Vec<String> = Vec::new();
-    for row in &outcome.receive {
-        let name = row.strategy.to_string();
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    let groups = loads.into_iter().map(|load| BarGroup {
-        label: load.to_owned(),
-        bars: outcome
-            .receive
-            .iter()
-            .filter(|row| row.load == load)
-            .map(|row| Bar {
-                series: names.iter().position(|n| *n == row.strategy.to_string()).unwrap_or(0),
-                value: row.cpu_ns.median,
-                range: Some((row.cpu_ns.min, row.cpu_ns.max)),
-                mark: None,
-            })
-            .collect(),
-    });
-    BarChart {
-        title: "Receiving a message".to_owned(),
-        values: Axis::new("CPU per message", Unit::Nanoseconds, Scale::Linear),
-        groups: groups.collect(),
-        series: names,
-        ordered: false,
-        mark_name: None,
-    }
+    let loads = distinct(outcome.receive.iter().map(|row| row.load.as_str()));
+    let names = distinct(outcome.receive.iter().map(|row| row.strategy.to_string()));
+    let groups: Vec<BarGroup> = loads
+        .into_iter()
+        .map(|load| BarGroup {
+            label: load.to_owned(),
+            bars: outcome
+                .receive
+                .iter()
+                .filter(|row| row.load == load)
+                .map(|row| {
+                    let series = names.iter().position(|n| *n == row.strategy.to_string()).unwrap_or(0);
+                    Bar::of(series, &row.cpu_ns)
+                })
+                .collect(),
+        })
+        .collect();
+    let axis = Axis::new("CPU per message", Unit::Nanoseconds, Scale::Linear);
+    BarChart::new("Receiving a message", axis, names, groups)
 }

@@ -5,7 +5,7 @@ use crate::forwarding::latency::Percentiles;
 use crate::forwarding::load::RouteTable;
 use crate::forwarding::method::{BackToBack, LossPoint};
 use crate::forwarding::subject::Label;
-use crate::stats::Summary;
+use crate::stats::{Summary, distinct};
 use serde::Serialize;
 
 /// A router this near to the ceiling was limited by the generator.
@@ -276,13 +276,8 @@ fn compare(cells: &mut [CellResult]) {
 }
 
 fn applications(measured: &Measured) -> Vec<ApplicationResult> {
-    let mut keys: Vec<(&Option<Label>, bool, usize)> = Vec::new();
-    for (label, nat, exchange) in &measured.applications {
-        let key = (label, *nat, exchange.message_bytes);
-        if !keys.contains(&key) {
-            keys.push(key);
-        }
-    }
+    let mut keys =
+        distinct(measured.applications.iter().map(|(label, nat, e)| (label, *nat, e.message_bytes)));
     // Rounds are shuffled; the direct link comes first, then routers by name.
     keys.sort_by_key(|(label, nat, bytes)| (label.as_ref().map(Label::to_string), *nat, *bytes));
     let result = |(label, nat, message_bytes): (&Option<Label>, bool, usize)| {

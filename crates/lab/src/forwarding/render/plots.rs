@@ -2,8 +2,8 @@
 
 use super::{scenarios, who};
 use crate::forwarding::experiment::{ApplicationResult, CellResult, Outcome};
-use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series, SeriesKind};
-use crate::stats::Summary;
+use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series};
+use crate::stats::{Summary, distinct};
 use thalweg_text::units::Unit;
 
 /// Plots with a caption each; those without data are not there.
@@ -75,13 +75,7 @@ pub(super) fn plots(outcome: &Outcome) -> Vec<(String, String)> {
 
 /// Names of all routers; the place of one is its color in every plot.
 fn routers(outcome: &Outcome) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
-    for name in outcome.cells.iter().map(|cell| cell.label.to_string()) {
-        if !found.contains(&name) {
-            found.push(name);
-        }
-    }
-    found
+    distinct(outcome.cells.iter().map(|cell| cell.label.to_string()))
 }
 
 fn color(routers: &[String], cell: &CellResult) -> usize {
@@ -119,14 +113,8 @@ fn by_frame(
         bars.sort_by_key(|bar| bar.series);
         BarGroup { label: format!("{size} bytes"), bars }
     };
-    BarChart {
-        title,
-        values: Axis::new(axis, Unit::Plain, Scale::Linear),
-        series: routers.to_vec(),
-        ordered: false,
-        mark_name: None,
-        groups: sizes.into_iter().map(group).collect(),
-    }
+    let groups = sizes.into_iter().map(group).collect();
+    BarChart::new(title, Axis::new(axis, Unit::Plain, Scale::Linear), routers.to_vec(), groups)
 }
 
 /// Bars by router with the smallest frame, count by scenario.
@@ -143,23 +131,13 @@ fn smallest(
         let frame = here().map(|cell| cell.frame_bytes).min();
         let mut bars: Vec<Bar> = here()
             .filter(|cell| Some(cell.frame_bytes) == frame)
-            .filter_map(|cell| {
-                let summary = value(cell)?;
-                let range = Some((summary.min, summary.max));
-                Some(Bar { series: color(routers, cell), value: summary.median, range, mark: None })
-            })
+            .filter_map(|cell| Some(Bar::of(color(routers, cell), value(cell)?)))
             .collect();
         bars.sort_by_key(|bar| bar.series);
         BarGroup { label: scenario.to_owned(), bars }
     };
-    BarChart {
-        title: title.to_owned(),
-        values: Axis::new(axis, unit, Scale::Linear),
-        series: routers.to_vec(),
-        ordered: false,
-        mark_name: None,
-        groups: scenarios(outcome).into_iter().map(group).collect(),
-    }
+    let groups = scenarios(outcome).into_iter().map(group).collect();
+    BarChart::new(title, Axis::new(axis, unit, Scale::Linear), routers.to_vec(), groups)
 }
 
 fn latency(cells: &[&CellResult], scenario: &str, plots: &mut Vec<(String, String)>) {
@@ -197,13 +175,9 @@ fn loss(cells: &[&CellResult], scenario: &str, routers: &[String], plots: &mut V
         .iter()
         .filter(|cell| !cell.loss_curve.is_empty())
         .map(|cell| {
-            let mut points: Vec<Point> = cell
-                .loss_curve
-                .iter()
-                .map(|p| Point { x: p.intended_pps, y: p.loss * 100.0, range: None })
-                .collect();
-            points.sort_by(|a, b| a.x.total_cmp(&b.x));
-            Series { name: cell.label.to_string(), kind: SeriesKind::Measured(color(routers, cell)), points }
+            let points =
+                cell.loss_curve.iter().map(|p| Point { x: p.intended_pps, y: p.loss * 100.0, range: None });
+            Series::measured(cell.label.to_string(), color(routers, cell), points)
         })
         .collect();
     if series.is_empty() {
@@ -226,23 +200,12 @@ fn applications(outcome: &Outcome, plots: &mut Vec<(String, String)>) {
     if results.is_empty() {
         return;
     }
-    let mut names: Vec<String> = Vec::new();
-    for name in results.iter().map(|result| who(result.label.as_ref())) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
+    let names = distinct(results.iter().map(|result| who(result.label.as_ref())));
     let series = |value: &dyn Fn(&ApplicationResult) -> Summary| -> Vec<Series> {
         let of_name = |(at, name): (usize, &String)| {
             let here = results.iter().filter(|result| who(result.label.as_ref()) == *name);
-            let mut points: Vec<Point> = here
-                .map(|result| {
-                    let y = value(result);
-                    Point { x: result.message_bytes as f64, y: y.median, range: Some((y.min, y.max)) }
-                })
-                .collect();
-            points.sort_by(|a, b| a.x.total_cmp(&b.x));
-            Series { name: name.clone(), kind: SeriesKind::Measured(at), points }
+            let points = here.map(|result| Point::of(result.message_bytes as f64, &value(result), 1.0));
+            Series::measured(name.as_str(), at, points)
         };
         names.iter().enumerate().map(of_name).collect()
     };

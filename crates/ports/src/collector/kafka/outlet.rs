@@ -26,10 +26,10 @@ const FLIGHT_KILOBYTES_MAX: usize = 64 << 10;
 const BATCH_RECORDS: usize = 1024;
 /// The first pause before what was refused for now is sent again.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// The queue is waited for so long while nothing is on its way, and while something is.
+/// How long to wait for the queue while nothing is in flight, and while something is.
 const TURN: Duration = Duration::from_millis(50);
 const TURN_IN_FLIGHT: Duration = Duration::from_millis(5);
-/// A client that is given up is waited for so long.
+/// How long to wait for a client that is given up.
 const GIVEN_UP_WITHIN: Duration = Duration::from_secs(1);
 
 /// See the head of this file.
@@ -125,7 +125,7 @@ impl Outlet {
     }
 
     /// Learns what became of messages.
-    fn settle(&mut self) {
+    fn take_acknowledgments(&mut self) {
         let mut again = Vec::new();
         for (number, error) in self.take_reports() {
             let Some(record) = self.flight.remove(&number) else { continue };
@@ -214,7 +214,7 @@ impl Outlet {
         self.pause = (self.pause * 2).min(self.pause_max);
     }
 
-    /// Whether nothing was acknowledged for so long that nothing is to be expected.
+    /// Whether the last acknowledgment is so long ago that no more are to be expected.
     fn is_down(&self) -> bool {
         (!self.flight.is_empty() || !self.again.is_empty()) && self.moved.elapsed() >= TIMEOUT
     }
@@ -304,7 +304,7 @@ impl Session for Outlet {
     }
 
     fn advance(&mut self) -> State {
-        self.settle();
+        self.take_acknowledgments();
         self.work()
     }
 

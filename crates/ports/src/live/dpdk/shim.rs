@@ -88,7 +88,7 @@ unsafe extern "C" {
     fn tw_dpdk_free(frames: *mut *mut RawFrame, count: c_uint);
 }
 
-/// Held by whoever makes, asks or removes a device: the ports of those that are ours.
+/// The ports of our devices; the lock is held while a device is made, queried or removed.
 static CONTROL: Mutex<Vec<u16>> = Mutex::new(Vec::new());
 
 fn control() -> MutexGuard<'static, Vec<u16>> {
@@ -136,7 +136,7 @@ impl Drop for Known {
 }
 
 thread_local! {
-    // SAFETY: DPDK runs, since whoever asks has a device; a thread that is not made known works, too.
+    // SAFETY: DPDK runs, since the caller has a device; an unregistered thread may call it, too.
     static KNOWN: Known = Known(unsafe { tw_dpdk_enter() } == 0);
 }
 

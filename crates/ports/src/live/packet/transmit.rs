@@ -142,7 +142,7 @@ impl PortTx for PacketTx {
             return Err(NotTaken::TooLong);
         }
         if self.spans.len() - self.done >= SEND_FRAMES_MAX {
-            // While the frames are in the cache still. That it failed is said by the next flush.
+            // While the frames are in the cache still. The next flush reports the failure.
             if self.send().is_err() {
                 return Err(NotTaken::Down);
             }

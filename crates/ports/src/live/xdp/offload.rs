@@ -147,7 +147,7 @@ impl Offload {
     }
 
     /// Whether the program runs in the port's driver. Then frames can only go to ports whose drivers take them
-    /// ([`DriverFeatures`](crate::kernel::DriverFeatures)): whoever installs flows sees to that.
+    /// ([`DriverFeatures`](crate::kernel::DriverFeatures)): the caller that installs flows ensures that.
     pub fn is_native(&self) -> bool {
         self.is_native.load(Ordering::Relaxed)
     }

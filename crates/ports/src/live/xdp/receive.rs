@@ -1,6 +1,6 @@
 //! A half that receives: frames of some or all queues of an interface, copied into chunks.
 //!
-//! The kernel does not make a socket readable when its interface is gone, so whoever waits for the descriptor should
+//! The kernel does not make a socket readable when its interface is gone, so a thread that waits for the descriptor should
 //! call now and then all the same: a call that finds nothing looks, every ten milliseconds at most.
 
 use std::io;

@@ -117,14 +117,14 @@ struct Producer<E> {
     /// Behind the last entry written; the kernel sees up to its own copy of it.
     next: u32,
     /// Behind the last entry known to be done with.
-    settled: u32,
+    reclaimed: u32,
 }
 
 impl<E: Entry> Producer<E> {
     fn map(socket: BorrowedFd<'_>, layout: Layout, size: u32) -> io::Result<Self> {
         let ring = Ring::map(socket, layout, size)?;
         let next = ring.producer().load(Ordering::Relaxed);
-        Ok(Self { ring, next, settled: next })
+        Ok(Self { ring, next, reclaimed: next })
     }
 
     /// Entries that may be written, as far as is known; [`Producer::settle`] may find more.
@@ -136,7 +136,7 @@ impl<E: Entry> Producer<E> {
     /// Entries written and not known to be done with.
     #[inline]
     fn pending(&self) -> u32 {
-        self.next.wrapping_sub(self.settled)
+        self.next.wrapping_sub(self.reclaimed)
     }
 
     /// Writes an entry if there is room; the kernel does not see it yet.
@@ -158,16 +158,16 @@ impl<E: Entry> Producer<E> {
     }
 
     /// Looks how far the kernel is and shows each entry that it has done with since the last look, oldest first.
-    fn settle(&mut self, mut show: impl FnMut(E)) {
+    fn reclaim(&mut self, mut show: impl FnMut(E)) {
         let seen = self.ring.consumer().load(Ordering::Acquire);
         // A counter that is not between the last look and what was written is nonsense and not believed.
         if self.next.wrapping_sub(seen) > self.pending() {
             return;
         }
-        while self.settled != seen {
-            // SAFETY: written by us, and not written over: `room` counts it until it is settled.
-            show(unsafe { self.ring.slot(self.settled).read() });
-            self.settled = self.settled.wrapping_add(1);
+        while self.reclaimed != seen {
+            // SAFETY: written by us, and not written over: `room` counts it until it is reclaimed.
+            show(unsafe { self.ring.slot(self.reclaimed).read() });
+            self.reclaimed = self.reclaimed.wrapping_add(1);
         }
     }
 }
@@ -240,7 +240,7 @@ impl FillRing {
     #[inline]
     pub(super) fn give(&mut self, frame: Frame) -> Result<(), Frame> {
         if self.0.room() == 0 {
-            self.0.settle(|_| ());
+            self.0.reclaim(|_| ());
         }
         if self.0.push(frame.offset()) { Ok(()) } else { Err(frame) }
     }
@@ -347,8 +347,8 @@ impl TransmitRing {
 
     /// Shows the bytes of each frame that the kernel has looked at since the last call, and whether more belonged to
     /// it.
-    pub(super) fn settle(&mut self, mut show: impl FnMut(u32, bool)) {
-        self.0.settle(|entry| show(entry.len, entry.options & libc::XDP_PKT_CONTD != 0));
+    pub(super) fn reclaim(&mut self, mut show: impl FnMut(u32, bool)) {
+        self.0.reclaim(|entry| show(entry.len, entry.options & libc::XDP_PKT_CONTD != 0));
     }
 
     /// Whether the kernel must be called to go on.

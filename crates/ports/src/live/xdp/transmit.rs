@@ -63,9 +63,9 @@ impl Sender {
     }
 
     /// Counts what the kernel has looked at as sent, and takes back the frames that it has done with.
-    fn settle(&mut self) {
+    fn reclaim(&mut self) {
         let (counters, partial, last) = (&mut self.counters, &mut self.partial_bytes, &mut self.last_bytes);
-        self.transmit.settle(|bytes, more| {
+        self.transmit.reclaim(|bytes, more| {
             *partial += u64::from(bytes);
             if !more {
                 *last = std::mem::take(partial);
@@ -106,7 +106,7 @@ impl PortTx for Sender {
         }
         let pieces = frame.len().div_ceil(piece);
         if self.free.len() < pieces || (self.transmit.room() as usize) < pieces {
-            self.settle();
+            self.reclaim();
             if self.free.len() < pieces || (self.transmit.room() as usize) < pieces {
                 return Err(NotTaken::Full);
             }
@@ -135,14 +135,14 @@ impl PortTx for Sender {
             }
         }
         self.transmit.submit();
-        self.settle();
+        self.reclaim();
         for _ in 0..CALLS_MAX {
             if self.transmit.pending() == 0 || !self.transmit.needs_wakeup() {
                 return Ok(());
             }
             let before = self.transmit.pending();
             let result = self.socket.kick_transmit();
-            self.settle();
+            self.reclaim();
             let Err(error) = result else { continue };
             match error.raw_os_error() {
                 Some(libc::EBUSY) => {
@@ -168,7 +168,7 @@ impl PortTx for Sender {
     }
 
     fn counters(&mut self) -> TxCounters {
-        self.settle();
+        self.reclaim();
         self.counters
     }
 }

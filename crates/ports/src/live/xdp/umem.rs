@@ -58,7 +58,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length, and whoever used it borrowed or owned this value.
+        // SAFETY: mapped by `map` with this length, and every user borrowed or owned this value.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
