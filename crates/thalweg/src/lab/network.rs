@@ -107,8 +107,11 @@ fn run_fixpoint(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
     {
         return Err(Failure::Usage(format!("{option} goes with --engine sessions")));
     }
+    let (source, folder) = (graph(args), args.run.output("lab-network"));
+    let is_made = matches!(source, GraphSource::Internet(_) | GraphSource::Grown(..));
+    std::fs::create_dir_all(&folder).map_err(|error| failed(format!("{}: {error}", folder.display())))?;
     let question = Question {
-        source: graph(args),
+        source,
         origin: args.hijack.map(|(victim, _)| victim).or(args.origin),
         hijacker: args.hijack.map(|(_, attacker)| attacker),
         leaker: args.leak,
@@ -116,6 +119,7 @@ fn run_fixpoint(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
         aspa: args.aspa,
         threads: threads(args),
         seed: args.run.seed(1),
+        write: is_made.then(|| folder.join("relationships.txt")),
     };
     let steps = Steps::on_terminal(None);
     steps.at(0, "reading or making the graph");
@@ -124,5 +128,5 @@ fn run_fixpoint(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
     let answer = answer.map_err(failed)?;
     let origin = Origin::here(command_line(), format!("{}; seed {}", answer.graph.source, question.seed));
     let report = answers::report(&answer, origin);
-    show_all(&report, &answer, &answers::tables(&answer), &args.run.output("lab-network"), format)
+    show_all(&report, &answer, &answers::tables(&answer), &folder, format)
 }
