@@ -2,14 +2,16 @@
 //!
 //! The kernel says what becomes of its interfaces; whatever it says, the ports' interfaces are read again and what is
 //! different is passed on. They are read now and then in any case, for news that got lost. A link that went down and came
-//! back between two looks is passed on as both: its other end may be another host now.
+//! back between two looks is passed on as both: its other end may be another host now. On a busy machine the kernel itself
+//! reports only the end of that; its count of carrier changes tells.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
-use thalweg_ports::kernel::{KernelError, KernelEvent, Monitor, Watch};
+use thalweg_ports::kernel::{KernelError, KernelEvent, Link, Monitor, NetworkView, Watch};
 use thalweg_ports::live::link::{LinkFacts, Links, ReadLink};
 use thalweg_wire::MacAddr;
 
@@ -50,6 +52,8 @@ pub(crate) struct LinkWatcher {
     monitor: Monitor,
     links: Links,
     watched: Vec<(Watched, Option<LinkChange>)>,
+    /// Carrier changes of all interfaces, by name, as far as they are known.
+    carrier: BTreeMap<Box<str>, u32>,
     /// What the configuration allowed when it was looked at, in the same order.
     told: Vec<u32>,
     changes: Sender<LinkChange>,
@@ -66,7 +70,10 @@ impl LinkWatcher {
         let watch = Watch { links: true, addresses: false, neighbors: false, routes: false };
         let monitor = Monitor::open(watch)?;
         let links = Links::open().map_err(|source| KernelError::Open { source })?;
-        let mut this = Self { monitor, links, watched: Vec::new(), told: Vec::new(), changes, ports };
+        let carrier =
+            NetworkView::read_links()?.into_iter().map(|link| (link.name, link.carrier_changes)).collect();
+        let mut this =
+            Self { monitor, links, watched: Vec::new(), carrier, told: Vec::new(), changes, ports };
         this.migrate_state(WatchChange { new: watched, ..WatchChange::default() });
         Ok(this)
     }
@@ -119,7 +126,7 @@ impl LinkWatcher {
                 Ok(Some(event)) => {
                     any = true;
                     if let KernelEvent::Link(link) = event
-                        && !link.is_up
+                        && was_down(&link, self.carrier.insert(link.name.clone(), link.carrier_changes))
                     {
                         down.push(link.name);
                     }
@@ -166,6 +173,11 @@ impl LinkWatcher {
     }
 }
 
+/// Whether a link is down, or was since its carrier had changed so often.
+fn was_down(link: &Link, before: Option<u32>) -> bool {
+    !link.is_up || before.is_some_and(|before| link.carrier_changes.wrapping_sub(before) >= 2)
+}
+
 fn change_of(watched: &Watched, facts: Option<&LinkFacts>, known: Option<LinkChange>) -> LinkChange {
     let before = known.map(|known| (known.mac, known.mtu));
     let now = facts.map(|facts| (watched.mac.with(facts.mac), facts.mtu));
@@ -175,5 +187,28 @@ fn change_of(watched: &Watched, facts: Option<&LinkFacts>, known: Option<LinkCha
         is_up: facts.is_some_and(|facts| facts.is_up && facts.has_carrier),
         mac,
         mtu: mtu.min(watched.mtu.load(Ordering::Relaxed)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_came_back_was_down() {
+        let link = |is_up, carrier_changes| Link {
+            index: 1,
+            name: "wan".into(),
+            is_up,
+            mac: None,
+            mtu_bytes: 1500,
+            carrier_changes,
+        };
+        assert!(was_down(&link(false, 3), Some(2)));
+        assert!(was_down(&link(true, 4), Some(2)), "both changes at once");
+        assert!(was_down(&link(true, 1), Some(u32::MAX)), "the count has wrapped");
+        assert!(!was_down(&link(true, 4), Some(3)), "it was passed on as down before");
+        assert!(!was_down(&link(true, 4), Some(4)));
+        assert!(!was_down(&link(true, 4), None));
     }
 }

@@ -23,6 +23,8 @@ pub struct Link {
     pub mac: Option<MacAddr>,
     /// The largest packet it takes.
     pub mtu_bytes: u32,
+    /// How often its carrier came or went, ever.
+    pub carrier_changes: u32,
 }
 
 /// An address of ours.
@@ -68,9 +70,7 @@ impl NetworkView {
     pub fn read(own_protocol: u8) -> Result<Self, KernelError> {
         let mut view = Self::default();
         let mut netlink = Netlink::open()?;
-        netlink.list("its interfaces", libc::RTM_GETLINK, &[0; 16], |message| {
-            view.links.extend(link(&message));
-        })?;
+        view.links = links(&mut netlink)?;
         view.addresses = addresses(&mut netlink)?;
         netlink.list("its neighbors", libc::RTM_GETNEIGH, &[0; 12], |message| {
             view.neighbors.extend(neighbor(&message));
@@ -89,6 +89,11 @@ impl NetworkView {
     /// Reads only our addresses, on all interfaces of this network namespace.
     pub fn read_addresses() -> Result<Vec<InterfaceAddress>, KernelError> {
         addresses(&mut Netlink::open()?)
+    }
+
+    /// Reads the interfaces alone.
+    pub fn read_links() -> Result<Vec<Link>, KernelError> {
+        links(&mut Netlink::open()?)
     }
 
     /// Whether the address is one of ours.
@@ -123,6 +128,12 @@ impl NetworkView {
     }
 }
 
+fn links(netlink: &mut Netlink) -> Result<Vec<Link>, KernelError> {
+    let mut links = Vec::new();
+    netlink.list("its interfaces", libc::RTM_GETLINK, &[0; 16], |message| links.extend(link(&message)))?;
+    Ok(links)
+}
+
 fn addresses(netlink: &mut Netlink) -> Result<Vec<InterfaceAddress>, KernelError> {
     let mut addresses = Vec::new();
     netlink.list("its addresses", libc::RTM_GETADDR, &[0; 8], |message| {
@@ -140,7 +151,8 @@ pub(super) fn link(message: &Message<'_>) -> Option<Link> {
     let index = u32_at(message.body, 4)?;
     let flags = u32_at(message.body, 8)?;
     let up = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
-    let mut link = Link { index, name: "".into(), is_up: flags & up == up, mac: None, mtu_bytes: 0 };
+    let is_up = flags & up == up;
+    let mut link = Link { index, name: "".into(), is_up, mac: None, mtu_bytes: 0, carrier_changes: 0 };
     for (kind, value) in AttributesOf(message.body.get(16..)?) {
         match kind {
             libc::IFLA_IFNAME => {
@@ -148,6 +160,7 @@ pub(super) fn link(message: &Message<'_>) -> Option<Link> {
             }
             libc::IFLA_MTU => link.mtu_bytes = u32_at(value, 0).unwrap_or(0),
             libc::IFLA_ADDRESS => link.mac = value.try_into().ok(),
+            libc::IFLA_CARRIER_CHANGES => link.carrier_changes = u32_at(value, 0).unwrap_or(0),
             _ => {}
         }
     }

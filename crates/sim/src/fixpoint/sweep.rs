@@ -42,7 +42,7 @@ pub fn sweep(
     };
     let mut all = vec![Summary::default(); origins.len()];
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(&work)).collect();
+        let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
         for thread in threads {
             match thread.join() {
                 Ok(answers) => answers.into_iter().for_each(|(at, summary)| all[at] = summary),
