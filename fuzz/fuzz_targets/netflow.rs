@@ -34,7 +34,7 @@ fuzz_target!(|input: &[u8]| {
         let decoded = decoder.handle_message(source, message, received_ns, |record| {
             visited += 1;
             let bytes: usize = record.fields().map(|field| field.bytes.len()).sum();
-            assert!(bytes <= record.octets().len());
+            assert!(bytes <= record.bytes().len());
             assert_eq!(record.fields().count(), record.template.fields.len());
             for field in record.fields() {
                 field.value(record.header);

@@ -39,7 +39,7 @@ impl<K: Ord + Clone, V> Aged<K, V> {
     }
 
     /// What its entries cost.
-    pub fn octets(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -145,7 +145,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(map.len(), reference.len());
-                prop_assert_eq!(map.octets(), reference.iter().map(|(_, bytes)| bytes).sum::<usize>());
+                prop_assert_eq!(map.bytes(), reference.iter().map(|(_, bytes)| bytes).sum::<usize>());
             }
             let mut keys: Vec<u8> = reference.iter().map(|(key, _)| *key).collect();
             keys.sort_unstable();

@@ -15,7 +15,7 @@
 //! old path of a change, and no copy of what was sent is kept. Everything in the log is the whole new state of a
 //! prefix for its audience, an announcement or a withdrawal. So reading older changes after newer ones, as
 //! happens after a [`Dump`], ends in the right state as long as the last change of each prefix comes last. A dump
-//! may show any state a prefix ever had; so when several changes of a prefix become one, whoever was meant by any
+//! may show any state a prefix ever had; so when several changes of a prefix become one, a member that was meant by any
 //! of them and gets nothing in the end is sent a withdrawal.
 //!
 //! When the best path of a prefix moves from A's to B's, everybody but B is sent B's, and B, which had A's, gets
@@ -215,7 +215,7 @@ impl UpdateGroup {
         member
     }
 
-    /// Removes a member; its [`Member`] is dropped by whoever has it.
+    /// Removes a member; its [`Member`] is dropped by its owner.
     pub fn leave(&mut self, peer: PeerId) {
         self.flush();
         self.rules.leave(peer);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-/// Milliseconds since the daemon (or the simulation) began. Whoever drives a core passes the time in.
+/// Milliseconds since the daemon (or the simulation) began. The driver of a core passes the time in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
 

@@ -26,7 +26,7 @@
 //! 4. calls [`Session::handle_timer`] at [`Session::next_deadline`].
 //!
 //! The order of 1 and 2 is right because `handle_bytes` returns after each message whose consequence has a
-//! place among the routes (End-of-RIB, marks of a refresh, up, down). Whoever wants the rest of the bytes
+//! place among the routes (End-of-RIB, marks of a refresh, up, down). A caller that wants the rest of the bytes
 //! handled calls it again.
 //!
 //! # Invariants

@@ -103,7 +103,7 @@ impl ConfigErrors {
 impl std::error::Error for ConfigErrors {}
 
 impl ConfigErrors {
-    /// The findings for whoever says by himself that they are errors: without the word before the first.
+    /// The findings without the word `error` before the first, for callers that print it themselves.
     pub fn without_severity(&self) -> String {
         let text = self.to_string();
         text.strip_prefix("error: ").unwrap_or(&text).to_owned()

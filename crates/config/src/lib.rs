@@ -91,7 +91,7 @@ impl RouterConfig {
     }
 }
 
-/// The text of a configuration, for whoever has to make another of it without reading the file again.
+/// The text of a configuration, to parse it again without reading the file again.
 #[derive(Clone, Debug)]
 pub struct ConfigSource {
     /// How findings name it.

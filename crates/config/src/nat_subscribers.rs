@@ -97,7 +97,7 @@ pub(crate) fn read(
         BlockAllocation::Deterministic(networks.unwrap_or_default())
     } else {
         if let Some(item) = inside {
-            let message = "dynamic blocks are for whoever comes".to_owned();
+            let message = "dynamic blocks go to any subscriber".to_owned();
             reader.error(
                 ErrorKind::Conflict,
                 &item.span,

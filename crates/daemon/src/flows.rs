@@ -122,7 +122,7 @@ impl FlowSide {
 
     /// From now on collectors are told these totals.
     pub(crate) fn set_books(&self, totals: impl Fn() -> Option<MeterTotals> + Send + Sync + 'static) {
-        // They are set once, by whoever started the router.
+        // They are set once, when the router is started.
         let _ = self.totals.set(Box::new(totals));
     }
 

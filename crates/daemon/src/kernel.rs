@@ -35,7 +35,7 @@ const REPAIR_SHARE: u32 = 20;
 /// How often the status is brought up to date while there is work.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
 
-/// The status, for whoever asks.
+/// The status, for queries.
 pub(crate) struct KernelForwarding {
     view: Mutex<ForwardingView>,
 }

@@ -464,7 +464,7 @@ impl LiveSide {
             let router = self.lock();
             (router.nat(), router.clock().now_ns())
         };
-        // Not under the lock: whoever asks may be slow.
+        // Not under the lock: the client may be slow.
         match (request, nat) {
             (_, None) => Ok(Err(nat::NO_NAT.to_owned())),
             (Request::NatSessions(filter), Some(nat)) => nat::sessions(&nat, now_ns, filter, item),

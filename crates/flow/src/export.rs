@@ -131,7 +131,7 @@ pub struct Amount {
 impl Amount {
     /// What is in one record, both ways.
     pub fn of(record: &FlowRecord) -> Self {
-        Self { records: 1, packets: record.packets(), bytes: record.octets() }
+        Self { records: 1, packets: record.packets(), bytes: record.bytes() }
     }
 
     /// What is in all of them.

@@ -316,7 +316,7 @@ impl FlowRecord {
     }
 
     /// Bytes of both directions, likewise.
-    pub fn octets(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.counters.bytes.wrapping_add(self.reverse.map_or(0, |reverse| reverse.bytes))
     }
 

@@ -132,7 +132,7 @@ impl Sample {
     }
 
     /// Bytes of the IP packet.
-    pub fn octets(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.packet().len() as u64
     }
 
@@ -169,7 +169,7 @@ pub fn chunk(sequence: u64, clock_before_ns: u64, samples: &[Sample]) -> Chunk {
     let mut chunk = builder.finish(sequence, 1, clock_before_ns);
     for ((packet, sample), (_, l3_offset)) in chunk.packets_mut().iter_mut().zip(samples).zip(&frames) {
         packet.l3_offset = *l3_offset;
-        packet.ip_len = sample.octets() as u32;
+        packet.ip_len = sample.bytes() as u32;
         packet.protocol = sample.protocol;
         packet.traffic_class = sample.traffic_class;
         let header = if sample.src.is_ipv4() { 20 } else { 40 };

@@ -50,7 +50,7 @@ fn totals_are_those_of_pmacct() {
                 // pmacct multiplies by the sampler's interval where it is told of one, as it was in 104.
                 let factor = flow.scale();
                 packets += flow.packets() * factor;
-                bytes += flow.octets() * factor;
+                bytes += flow.bytes() * factor;
             }
         }
         let theirs = std::fs::read_to_string(folder.join("pmacct-output-flow-00.json")).unwrap();

@@ -176,7 +176,7 @@ pub fn sub_interfaces(config: &RouterConfig) -> impl Iterator<Item = (u16, u16, 
     ports.filter_map(|(index, port)| port.sub_interface.map(|s| (index, s.parent, s.vlan)))
 }
 
-/// The VLAN tags that frames of a configuration's sub-interfaces leave with, for whoever hands them to drivers.
+/// The VLAN tags that frames of a configuration's sub-interfaces leave with, for those that hand them to drivers.
 pub fn egress_tags(config: &RouterConfig) -> EgressTags {
     EgressTags::new(sub_interfaces(config))
 }

@@ -1,4 +1,4 @@
-//! Commands and queries of a running router: one enum, whoever asks.
+//! Commands and queries of a running router: one enum for all clients.
 //!
 //! Over the control socket each request is one line of JSON; the answer is a line for each item and a last one
 //! that says how it ended. Queries read the tables a slice at a time, under the lock of one shard for well below

@@ -66,7 +66,7 @@ const SHARDS_WITHOUT_NAT: u16 = 64;
 pub struct Nat {
     /// Says which shard a packet belongs to.
     pub labeler: Labeler,
-    /// Owns the shards; shared with whoever lists sessions.
+    /// Owns the shards; shared with the threads that list sessions.
     pub stage: Arc<NatStage>,
 }
 
@@ -279,7 +279,7 @@ impl RouterPlan {
         Some(nat.stage.counters())
     }
 
-    /// NAT's sessions, if configured: for whoever lists them and lets those that are over end while no packet comes.
+    /// NAT's sessions, if configured: to list them, and to end those that have expired while no packet comes.
     pub fn nat_stage(&self) -> Option<Arc<NatStage>> {
         self.nat.as_ref().map(|nat| Arc::clone(&nat.stage))
     }
@@ -360,7 +360,7 @@ impl RouterPlan {
         };
         if let Some(flows) = &self.flows {
             flows.look(&mut batch);
-            // Those that go no further are metered too, by whoever meters their flow.
+            // Those that go no further are metered too, by the worker that meters their flow.
             let dead = batch.packets_mut().iter_mut().filter(|packet| packet.shard == NO_SHARD);
             dead.for_each(|packet| packet.shard = self.shard_of_flow(packet));
         }

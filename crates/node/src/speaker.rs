@@ -12,7 +12,7 @@
 //!
 //! Locks are taken in the order slot, list of groups, lane, group, shard; the table of neighbors, what waits before
 //! a lane or a shard and the list of notices are leaves, held for a copy or a change. What is known of next hops comes
-//! before them all: whoever says something new holds it while it puts work before the shards.
+//! before them all: a thread that brings news holds it while it puts work before the shards.
 //!
 //! A mistake in this program that panics while a session's bytes are worked on costs that session only: it is
 //! taken down like one that lost its connection, and the log says so.

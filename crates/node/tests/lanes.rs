@@ -43,7 +43,7 @@ const FLOWS: u32 = 240;
 fn packet(flow: u32, number: u32) -> Vec<u8> {
     let inside = [10, 0, 1 + (flow / 200) as u8, 10 + (flow % 200) as u8];
     let (outside, public) = ([198, 51, 100, flow as u8], [203, 0, 113, 2]);
-    // Each flow has a port that no other wants, so that it keeps it whoever comes first.
+    // Each flow has a port that no other wants, so that it keeps it in any order.
     let own_port = 3000 + flow as u16;
     let (src, dst, dst_port): (_, _, u16) = match flow % 8 {
         0 => (outside, public, 8080),

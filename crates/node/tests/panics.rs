@@ -171,7 +171,7 @@ fn one_stumbles(kind: SchedulingKind, threads: usize) {
             assert_ne!(view(&speaker, last).state, "Established");
             assert_eq!(tap.downs.load(Ordering::Acquire), fall, "each end of a session is told");
             check_others(&speaker, 20 + fall - 1);
-            // Whoever is up is still worked for.
+            // Sessions that are up are still served.
             for neighbor in 0..last {
                 let next = 20 + fall as u32 - 1;
                 ending.2[neighbor].write_all(&update(neighbor, next..next + 1)).unwrap();

@@ -115,7 +115,7 @@ fn exported(version: Version, transport: Transport, records: &[FlowRecord]) -> V
 
 /// Records, packets and bytes.
 fn sums<'a>(records: impl IntoIterator<Item = &'a FlowRecord>) -> (u64, u64, u64) {
-    records.into_iter().fold((0, 0, 0), |sum, r| (sum.0 + 1, sum.1 + r.packets(), sum.2 + r.octets()))
+    records.into_iter().fold((0, 0, 0), |sum, r| (sum.0 + 1, sum.1 + r.packets(), sum.2 + r.bytes()))
 }
 
 fn sums_of(summary: &ImportSummary) -> (u64, u64, u64) {

@@ -2,7 +2,7 @@
 //!
 //! Routers share nothing. What one does to another is a [`Parcel`] that arrives after the latency of the link between them,
 //! so routers may run on different threads as long as none is ahead of another by more than that. The order of parcels
-//! that arrive at the same moment is that of their senders, whoever ran first.
+//! that arrive at the same moment is that of their senders, whichever ran first.
 //!
 //! A connection is a stream of bytes in each direction. What is written takes the link's latency, then arrives at the
 //! link's rate; the reader returns room as it reads, so that a slow end stops the other one. Readiness comes in

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &CaptureArgs, format: Format) -> Result<(), Failure> {
     }
     while let Some(block) = capture.block().map_err(failed)? {
         if let Err(error) = output.write(&block, capture.has_more()) {
-            // Whoever reads has enough, or the disk is full: the router is told, and the rest read for the summary.
+            // The reader has enough, or the disk is full: the router is told, and the rest read for the summary.
             let _ = stream.shutdown(Shutdown::Write);
             if error.kind() != ErrorKind::BrokenPipe {
                 return Err(Failure::Run(format!("cannot write {}: {error}", args.output.display())));

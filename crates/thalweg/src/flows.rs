@@ -314,7 +314,7 @@ fn list_header() -> String {
 
 fn list_line(record: &FlowRecord, raw: bool, number: fn(u64) -> String, text: &mut String) {
     let scale = if raw { 1 } else { record.scale() };
-    let [packets, bytes] = [record.packets(), record.octets()].map(|counter| counter.saturating_mul(scale));
+    let [packets, bytes] = [record.packets(), record.bytes()].map(|counter| counter.saturating_mul(scale));
     let duration = record.counters.last_ns.saturating_sub(record.counters.first_ns);
     let (key, end) = (&record.key, format_time(record.counters.last_ns / 1_000_000 * 1_000_000));
     let source = std::net::SocketAddr::new(key.src, key.src_port).to_string();

@@ -245,7 +245,7 @@ fn translation_in_memory() {
     assert_eq!(json["results"]["live"].as_array().map(Vec::len), Some(0));
 }
 
-/// Every part with few packets: what is counted has to be what the files hold, whoever counts.
+/// Every part with few packets: every program must count what the files hold.
 #[test]
 fn probes_on_the_same_files() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -83,7 +83,7 @@ pub enum AsSize {
 
 impl AsSize {
     /// Two or four.
-    pub const fn octets(self) -> usize {
+    pub const fn bytes(self) -> usize {
         match self {
             Self::Two => 2,
             Self::Four => 4,

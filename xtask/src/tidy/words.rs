@@ -18,6 +18,7 @@ const WORDS: &[(&str, &str)] = &[
     ("station", "neighbor"),
     ("octets", "bytes"),
     ("keep_house", "housekeeping"),
+    ("whoever", "who it is"),
     ("outlook", "preflight"),
     ("in_step", "kernel_sync"),
 ];
@@ -25,7 +26,6 @@ const WORDS: &[(&str, &str)] = &[
 /// What may stand although it has such a word in it: names of other people, and what is still read for one version.
 const ALLOWED: &[&str] = &[
     ".octets()",
-    "fn octets(",
     "::octets)",
     "virtualStation",
     "VIRTUAL_STATION",

@@ -3,7 +3,7 @@
 //! The table is cut into stripes, each behind a lock of its own that is held for one look-up, so that sessions
 //! decoding on several cores rarely meet. A stripe holds its sets; when it has doubled since the last time, it
 //! lets go of those that nobody else holds. Garbage therefore is never more than what is used, plus
-//! [`SWEEP_MIN`] sets a stripe; after routes have gone, whoever drove that takes the rest ([`Interner::sweep_stripe`]).
+//! [`SWEEP_MIN`] sets a stripe; after routes have gone, the caller sweeps the rest ([`Interner::sweep_stripe`]).
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;

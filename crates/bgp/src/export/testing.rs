@@ -250,7 +250,7 @@ fn attribute_sets() -> Vec<AttrRef> {
             builder.clear();
             builder.next_hop = NextHop::V6 { global: "2001:db8::1".parse().unwrap(), link_local: None };
             if number % 3 > 0 {
-                // Some are members' addresses, whoever announces the route.
+                // Some are members' addresses, from any announcer.
                 let last = if number % 2 == 0 { 50 } else { 1 + number as u8 % 6 };
                 builder.next_hop = NextHop::V4(Ipv4Addr::new(192, 0, 2, last));
             }

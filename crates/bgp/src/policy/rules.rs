@@ -27,7 +27,7 @@ pub enum Verdict {
 pub struct RuleSet {
     /// The rules.
     pub rules: Vec<Rule>,
-    /// What becomes of a route that no rule decided; `None`: whoever called the set goes on.
+    /// What becomes of a route that no rule decided; `None`: the caller of the set goes on.
     pub default: Option<Verdict>,
 }
 

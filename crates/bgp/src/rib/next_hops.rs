@@ -2,7 +2,7 @@
 //!
 //! A [`NextHopView`] answers for *every* address, so a next hop that nobody has heard of needs no question to
 //! anybody. It is made of routes and what is true of each (`Some(metric)`, or `None`: leads nowhere); the longest
-//! prefix that has an address decides, and what no prefix has cannot be reached. Whoever makes it has resolved
+//! prefix that has an address decides, and what no prefix has cannot be reached. Its maker has resolved
 //! gateways already: the answer of a route does not depend on the address that is asked for.
 //!
 //! # Layout and cost

@@ -3,7 +3,7 @@
 //!
 //! The settings are grouped by who reads them: the session ([`NeighborConfig::timers`],
 //! [`NeighborConfig::capabilities`]), the import path ([`ImportConfig`]), the export side ([`ExportConfig`]) and
-//! whoever opens sockets ([`TransportConfig`]). A reload compares the old value with the new one:
+//! the code that opens sockets ([`TransportConfig`]). A reload compares the old value with the new one:
 //! [`NeighborConfig::difference`] says how much of the session it costs.
 //!
 //! Policies are named here, not held: a rule set whose text changed is compiled anew and swapped without any

@@ -553,7 +553,7 @@ fn a_session_whose_connection_flaps_is_never_refused() {
         net.run_ms(31_000);
         assert!(net.is_up(), "round {round}: within the longest time between two attempts");
     }
-    // Whoever connects is let in at once, however often that happens.
+    // A connection is accepted at once, however often that happens.
     let mut net = Net::up();
     for round in 0..20 {
         net.cut();

@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(first.neighbors.len(), EXPORTED_MAX);
         assert_eq!(first.beyond_limit, 5001 - EXPORTED_MAX as u64);
         assert_eq!(first.neighbors.get(&(20, known.1)), Some(&A));
-        // Who is in stays in, whoever comes before in order.
+        // A neighbor that is in stays in, even if others come before it in order.
         neighbors.extend((0..100).map(|host| ((0, IpAddr::from([10, 0, 0, host])), B)));
         assert_eq!(
             wanted(neighbors, &interfaces, &BTreeMap::new(), &first.neighbors).neighbors,

@@ -1,4 +1,4 @@
-//! What a router on live interfaces tells of its NAT: slices of the session table, as long as whoever asks takes them.
+//! What a router on live interfaces tells of its NAT: slices of the session table, as long as the client takes them.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};

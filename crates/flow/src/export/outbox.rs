@@ -20,7 +20,7 @@ pub struct Train {
 
 impl Train {
     /// All of them.
-    pub fn octets(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 

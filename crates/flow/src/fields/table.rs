@@ -223,7 +223,7 @@ fields! {
             "name of the interface it left by, likewise")
         ScaledPackets (40 "scaled_packets", WIDE, None, [], follows!(wide |r| r.packets().saturating_mul(r.scale())),
             "packets of both directions, times the sampling interval where that is known")
-        ScaledBytes (41 "scaled_bytes", WIDE, None, [], follows!(wide |r| r.octets().saturating_mul(r.scale())),
+        ScaledBytes (41 "scaled_bytes", WIDE, None, [], follows!(wide |r| r.bytes().saturating_mul(r.scale())),
             "bytes likewise")
     }
 }

@@ -23,7 +23,7 @@ impl Amount {
     /// What a record reports, both directions.
     #[inline(always)]
     pub fn of(record: &FlowRecord) -> Self {
-        Self { packets: record.packets(), bytes: record.octets() }
+        Self { packets: record.packets(), bytes: record.bytes() }
     }
 }
 

@@ -53,7 +53,7 @@ fn poll_trains(exporter: &mut Exporter, bytes_max: usize, messages_max: usize) -
     while exporter.poll_train(&mut train, bytes_max, messages_max) {
         let cars: Vec<(Vec<u8>, Amount)> =
             train.messages().map(|(message, amount)| (message.to_vec(), amount)).collect();
-        assert!(train.octets().len() <= bytes_max || cars.len() == 1);
+        assert!(train.bytes().len() <= bytes_max || cars.len() == 1);
         assert!((1..=messages_max).contains(&cars.len()));
         assert!(cars.iter().rev().skip(1).all(|(message, _)| message.len() == train.message_bytes()));
         assert_eq!(sum(cars.iter().map(|(_, amount)| *amount)), train.amount());

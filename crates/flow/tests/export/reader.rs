@@ -297,7 +297,7 @@ impl Reader {
 fn check_length((enterprise, id, bytes): (u32, u16, u16)) {
     assert!(enterprise == 0 || enterprise == REVERSE_ENTERPRISE);
     let Some(element) = element(id) else { return };
-    match (element.data_type, element.data_type.octets()) {
+    match (element.data_type, element.data_type.bytes()) {
         (DataType::Unsigned(_), Some(most)) => assert!((1..=most).contains(&bytes), "{}", element.name),
         (_, Some(exact)) => assert_eq!(bytes, exact, "{}", element.name),
         (_, None) => {}

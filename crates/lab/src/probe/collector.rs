@@ -148,7 +148,7 @@ impl Kept {
             for flow in flows.drain(..) {
                 collected.records += 1;
                 collected.packets += flow.packets();
-                collected.bytes += flow.octets();
+                collected.bytes += flow.bytes();
                 collected.fingerprint = collected.fingerprint.wrapping_add(fingerprint(&flow));
             }
             from = to;

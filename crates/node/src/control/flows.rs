@@ -65,7 +65,7 @@ pub struct FlowCacheView {
     pub records_lost: u64,
     /// Packets in those.
     pub packets_lost: u64,
-    /// Events of NAT handed over to whoever speaks to collectors.
+    /// Events of NAT handed over to the exporter.
     pub nat_events: u64,
     /// Events of NAT that found no room before that.
     pub nat_events_lost: u64,

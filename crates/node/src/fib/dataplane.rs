@@ -20,7 +20,7 @@ use super::{Install, RouteInstaller};
 pub struct PathSet {
     /// The ways that packets take.
     pub active: Vec<Adjacency>,
-    /// Ways that are dead. Whoever comes from there still comes by a way of the route.
+    /// Ways that are dead. A packet that comes from there still comes by a way of the route.
     pub standby: Vec<Adjacency>,
 }
 

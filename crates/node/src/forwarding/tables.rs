@@ -166,7 +166,7 @@ impl ForwardingTables {
         self.ground_changed();
     }
 
-    /// What next hops are resolved with is different: whoever reads that has to look again.
+    /// What next hops are resolved with is different: its readers have to look again.
     fn ground_changed(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         if let Some(inbox) = &self.inbox {
@@ -297,7 +297,7 @@ impl ForwardingTables {
     }
 
     /// Resolves next hops of BGP routes with the routes of another configuration, and tells the kernel of these. Where
-    /// others' routes count too, whoever knows them adds them again ([`Self::reloads`]).
+    /// others' routes count too, their source adds them again ([`Self::reloads`]).
     pub fn set_configured(&self, routes: ConfiguredRoutes) {
         let ConfiguredRoutes { routes, alternatives, ports, resolves_bgp } = routes;
         {

@@ -1,7 +1,7 @@
 //! Lanes: where changes of the shards become UPDATEs of groups, and what other readers need.
 //!
 //! A shard puts what changed before every lane while its lock is held, so that a lane sees the changes of one
-//! shard in their order. Whoever then finds the lane free works it off: hands the changes to every group of the
+//! shard in their order. The first thread that finds the lane free works it off: it hands the changes to every group of the
 //! lane and, when enough has gathered or nothing more is coming, has the groups encode.
 //!
 //! Gathering matters: prefixes that share attributes come from several shards, and a prefix that changes

@@ -70,7 +70,7 @@ impl Speaker {
     }
 
     /// Gives neighbors places and starts their sessions, if there are places for all of them and `consent`, which
-    /// is asked then, is given. Whoever had such an address until now retires.
+    /// is asked then, is given. A neighbor that had such an address until now retires.
     pub(super) fn add_neighbors(
         &self,
         configs: &[Arc<NeighborConfig>],

@@ -121,7 +121,7 @@ impl Speaker {
         true
     }
 
-    /// Has changes carry the paths after the best up to this rank, for whoever reads them.
+    /// Has changes carry the paths after the best up to this rank, for readers of changes.
     pub fn report_ranks(&self, ranks: usize) {
         if ranks > self.depth.fetch_max(ranks, Ordering::AcqRel) {
             self.post_to_shards(&ShardOp::Deepen(ranks));

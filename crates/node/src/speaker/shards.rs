@@ -8,7 +8,7 @@
 //! A batch of a session that has ended must not be applied after the neighbor's routes were withdrawn. Each
 //! batch therefore carries the number of its session; ending a session raises the neighbor's number before the
 //! withdrawal is posted, and both are looked at under the shard's lock. The table of neighbors is asked for under
-//! it too: whoever has routes in the shard then is in the table.
+//! it too: a neighbor that has routes in the shard then is in the table.
 //!
 //! What is said of next hops holds from the moment it is taken up; the work after it looks at every prefix once. If
 //! it is said again while that work has begun, another round follows it, and if it has not, that one serves: so a network

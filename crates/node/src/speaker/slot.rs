@@ -146,7 +146,7 @@ impl PeerSlot {
         }
     }
 
-    /// The state, for one turn. Whoever takes it calls [`Self::write`] after letting go of it.
+    /// The state, for one turn. The caller calls [`Self::write`] after letting go of it.
     pub(super) fn lock(&self) -> MutexGuard<'_, PeerState> {
         lock(&self.state)
     }
@@ -243,7 +243,7 @@ impl PathCounts {
     }
 
     /// Whether a count has come to where the session has to look; asked once. Shards add at the same time: the one
-    /// whose routes pass the mark says so, and whoever asks then sees a count that is past it.
+    /// whose routes pass the mark says so, and the next query sees a count that is past it.
     pub(super) fn take_reached(&self) -> bool {
         self.reached.load(Ordering::Acquire) && self.reached.swap(false, Ordering::AcqRel)
     }

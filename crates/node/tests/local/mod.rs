@@ -90,7 +90,7 @@ impl Network for LocalNetwork {
 pub(crate) struct Door {
     waiting: Arc<Mutex<VecDeque<LocalStream>>>,
     bell: UnixStream,
-    /// Whoever reads from the connections that are made now panics.
+    /// A thread that reads from the connections that are made now panics.
     pub(crate) breaks: bool,
 }
 

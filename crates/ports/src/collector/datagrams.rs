@@ -142,7 +142,7 @@ impl Datagrams {
         let mut train = std::mem::take(&mut self.train);
         while self.exporter.poll_train(&mut train, TRAIN_BYTES_MAX, self.together_max) {
             self.wait_for_turn();
-            let is_train = train.octets().len() > train.message_bytes();
+            let is_train = train.bytes().len() > train.message_bytes();
             if is_train && self.send_together(&train).is_ok() {
                 self.report.sent += train.amount();
                 continue;
@@ -176,7 +176,7 @@ impl Datagrams {
     /// Sends several messages by one call: all of them or none.
     fn send_together(&mut self, train: &Train) -> io::Result<()> {
         self.have_cut(train.message_bytes())?;
-        self.send(train.octets())
+        self.send(train.bytes())
     }
 
     fn send_one(&mut self, message: &[u8]) -> io::Result<()> {

@@ -34,7 +34,7 @@ const CONDITIONS: &[Condition] = &[
     ("port 1-200", |r| (1..=200).contains(&r.key.src_port) || (1..=200).contains(&r.key.dst_port)),
     ("not as 64503", |r| r.src_as != 64_503 && r.dst_as != 64_503),
     ("packets > 1M", |r| scaled(r, r.packets()) > 1_000_000),
-    ("bytes <= 10k", |r| scaled(r, r.octets()) <= 10_000),
+    ("bytes <= 10k", |r| scaled(r, r.bytes()) <= 10_000),
     ("duration >= 30s", |r| r.counters.last_ns - r.counters.first_ns >= 30_000_000_000),
     ("flags SA", |r| r.counters.tcp_flags.is_some_and(|flags| flags & 0x12 == 0x12)),
     ("icmp-type 0-7 or icmp-code > 200", |r| r.key.icmp().is_some_and(|(of, code)| of <= 7 || code > 200)),
@@ -96,7 +96,7 @@ fn scaled(record: &FlowRecord, counter: u64) -> u64 {
 }
 
 fn amount(record: &FlowRecord) -> Sums {
-    Sums { packets: scaled(record, record.packets()), bytes: scaled(record, record.octets()), flows: 1 }
+    Sums { packets: scaled(record, record.packets()), bytes: scaled(record, record.bytes()), flows: 1 }
 }
 
 fn twin_groups(records: &[&FlowRecord], keys: &[Key]) -> BTreeMap<Vec<KeyValue>, Sums> {
@@ -227,7 +227,7 @@ fn raw_counters_are_as_counted() {
         let mut sums = Sums::default();
         let matches = |r: &&FlowRecord| r.sampling_interval > 1 && counter(r, r.packets()) > 1000;
         for r in world.records.iter().filter(matches) {
-            sums.add(Sums { packets: counter(r, r.packets()), bytes: counter(r, r.octets()), flows: 1 });
+            sums.add(Sums { packets: counter(r, r.packets()), bytes: counter(r, r.bytes()), flows: 1 });
         }
         sums
     };

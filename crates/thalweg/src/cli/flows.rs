@@ -36,7 +36,7 @@ pub(crate) enum FlowsAction {
     Stats,
     /// Join small files and remove what need not be kept
     ///
-    /// For a dataset that nobody writes. Whoever writes one joins its files, and removes what need not be kept if told to:
+    /// For a dataset that nobody writes. A writer joins its files by itself, and removes what need not be kept if told to:
     /// a router by the keys `keep`, `keep_bytes` and `keep_free` of `[flows]`, `thalweg probe --store` and `thalweg flows import`
     /// by --keep, --keep-bytes and --keep-free.
     Compact(KeepArgs),

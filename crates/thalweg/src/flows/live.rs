@@ -1,4 +1,4 @@
-//! What whoever writes the dataset adds to answers.
+//! What the writer of the dataset adds to answers.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -112,7 +112,7 @@ fn best_routes_follow_the_kernel(keys: &str, installs: bool) {
     eventually("the other is known", || (four.one.json(&["bgp", "route", NETWORK]).len() == 2).then_some(()));
     assert_eq!(four.why(NETWORK, "r3"), "next hop farther away than r2 (cost 20, not 10)");
     await_kernel(installs, Some("198.18.0.2"));
-    // A BGP route does not make the next hop of another reachable, whoever forwards by it.
+    // A BGP route does not make the next hop of another reachable, whatever forwards by it.
     assert_eq!(four.why(BEHIND, "r2"), "next hop 203.0.113.7 unreachable");
     four.four.await_route(OWN);
 

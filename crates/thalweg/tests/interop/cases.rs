@@ -1,4 +1,4 @@
-//! What two daemons must do together, whoever they are.
+//! What any two daemons must do together.
 
 use std::net::IpAddr;
 

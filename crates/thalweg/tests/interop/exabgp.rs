@@ -181,7 +181,7 @@ impl Router for ExaBgp<'_> {
         };
         let (fifo, events) = (self.path("fifo"), self.path("events"));
         script("commands.sh", format!("#!/bin/sh\nexec cat {fifo}\n"));
-        // Not `exec`: whoever closes its standard output is taken for dead.
+        // Not `exec`: a program that closes its standard output is taken for dead.
         script("events.sh", format!("#!/bin/sh\ncat >> {events}\nexit 0\n"));
         let _ = fs::remove_file(&fifo);
         let _ = fs::remove_file(&events);

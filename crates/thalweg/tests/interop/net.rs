@@ -123,7 +123,7 @@ impl Net {
         }
     }
 
-    /// Takes an address from an end. Whoever talks to it hears nothing more: as if the host were gone.
+    /// Takes an address from an end. The other end hears nothing more: as if the host were gone.
     pub(crate) fn remove_address(&self, end: End, address: Ipv4Addr) {
         ip(&format!("-n {} addr del {address}/24 dev v0", self.namespace(end))).expect("an address");
     }

@@ -113,7 +113,11 @@ fn captures_under(arguments: &[&str]) {
         ends(&lost),
         vec![("lan", "198.51.100.1".to_owned(), "192.0.2.1".to_owned()); counted as usize]
     );
-    assert!(counted == 5 && said(&site).starts_with("5 packets captured (whoever asked"), "{}", said(&site));
+    assert!(
+        counted == 5 && said(&site).starts_with("5 packets captured (the client has enough"),
+        "{}",
+        said(&site)
+    );
     comments_are_read(&site);
 
     // A capture goes on behind another plan.

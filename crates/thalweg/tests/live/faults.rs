@@ -108,7 +108,7 @@ fn transfer_over_a_gap(site: &Site, gap: impl FnOnce()) -> usize {
     client.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
     server.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     std::thread::scope(|scope| {
-        // Whoever reads says how much came.
+        // The reader says how much came.
         scope.spawn(move || client.write_all(&vec![0x5a; TRANSFER_BYTES]));
         let (mut server, mut buffer) = (server, vec![0; 64 << 10]);
         let mut moved = server.read(&mut buffer).expect("it begins");

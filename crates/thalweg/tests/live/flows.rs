@@ -117,7 +117,7 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
     });
     let counters = books_balance(&router);
     assert!(counters["flows"].as_u64() >= Some(3), "{counters}");
-    // Nothing is on disk yet: flows are in the cache, and whoever asks the dataset sees them, with what tables know of them.
+    // Nothing is on disk yet: flows are in the cache, and a query of the dataset sees them, with what tables know of them.
     let program = env!("CARGO_BIN_EXE_thalweg");
     let folder = site.file("flows").display().to_string();
     let top = ["flows", "--data", &folder, "--format", "json", "top", "dst-as", "src net 10.0.0.0/8"];
@@ -140,7 +140,7 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
     let of = |wanted: &dyn Fn(&FlowRecord) -> bool| {
         let found: Vec<_> = records.iter().filter(|record| wanted(record)).copied().collect();
         let sum = |of: fn(&FlowRecord) -> u64| found.iter().map(of).sum::<u64>();
-        let (packets, bytes) = (sum(FlowRecord::packets), sum(FlowRecord::octets));
+        let (packets, bytes) = (sum(FlowRecord::packets), sum(FlowRecord::bytes));
         (found.first().copied().unwrap_or_else(|| panic!("no such record of {records:?}")), packets, bytes)
     };
 

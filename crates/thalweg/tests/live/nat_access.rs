@@ -122,7 +122,7 @@ fn programs_of_the_router_keep_their_ports() {
     router.counters_add_up();
 }
 
-/// What a server in a namespace answers to whoever connects: the address it was asked from.
+/// What a server in a namespace answers to each connection: the address it was asked from.
 fn serve(site: &Site, namespace: &str, at: &str) {
     let listener = site.within(namespace, || TcpListener::bind(at)).expect("a listener");
     std::thread::spawn(move || {

@@ -249,7 +249,7 @@ fn bgp_message(message: Bytes<'_>) -> Result<(u8, &[u8], Bytes<'_>), Fault> {
 }
 
 fn state_change(kind: RecordType, body: Bytes<'_>, as_size: AsSize) -> Result<Content<'_>, Fault> {
-    let (peer, local, interface, mut rest) = if body.len() == 2 * as_size.octets() + 4 {
+    let (peer, local, interface, mut rest) = if body.len() == 2 * as_size.bytes() + 4 {
         let mut rest = body;
         let peer = rest.asn(as_size == AsSize::Four, "the peer's AS")?;
         let local = rest.asn(as_size == AsSize::Four, "the local AS")?;

@@ -230,7 +230,7 @@ impl<'a> PathView<'a> {
 
     /// Whether AS_PATH is segments up to its end.
     pub fn is_path_whole(&self) -> bool {
-        let bytes = self.as_size.octets();
+        let bytes = self.as_size.bytes();
         let path = self.as_path.unwrap_or_default();
         segments(path, bytes).map(|(_, asns)| 2 + asns.len()).sum::<usize>() == path.len()
     }

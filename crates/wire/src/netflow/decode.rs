@@ -1,5 +1,5 @@
-//! Decoder of received NetFlow 5, NetFlow 9 (RFC 3954) and IPFIX (RFC 7011) messages. No socket and no clock: whoever has the
-//! bytes gives them with the exporter they are from and the time they came.
+//! Decoder of received NetFlow 5, NetFlow 9 (RFC 3954) and IPFIX (RFC 7011) messages. No socket and no clock: the caller gives
+//! the bytes, with the exporter they are from and the time they came.
 //!
 //! ```text
 //! bytes --Header--> NetFlow 5 ----------------------> fixed layout \
@@ -215,7 +215,7 @@ impl Decoder {
 
     /// Sets that wait for their template, and their bytes.
     pub fn waiting(&self) -> (usize, usize) {
-        (self.waiting.len(), self.waiting.octets())
+        (self.waiting.len(), self.waiting.bytes())
     }
 
     /// Templates known, by session and number.

@@ -43,7 +43,7 @@ pub enum DataType {
 
 impl DataType {
     /// Bytes of an unshortened value; `None` where any number will do.
-    pub fn octets(self) -> Option<u16> {
+    pub fn bytes(self) -> Option<u16> {
         match self {
             Self::Unsigned(bytes) | Self::Signed(bytes) => Some(u16::from(bytes)),
             Self::Bytes | Self::String => None,

@@ -1,6 +1,6 @@
 //! Writing the format: one section, its interfaces, and packets with what is known about them.
 //!
-//! Functions append blocks to a buffer, so that whoever writes decides where it goes and in which pieces. Numbers are
+//! Functions append blocks to a buffer, so that the caller decides where it goes and in which pieces. Numbers are
 //! little-endian, times nanoseconds since the epoch. A comment of a packet is shown by every program that shows the packet.
 
 use super::{BYTE_ORDER_MAGIC, ENHANCED_PACKET, INTERFACE_DESCRIPTION, MAGIC};

@@ -1,5 +1,5 @@
 //! Prefixes that no network has: RFC 4271 6.3 wants them logged and ignored. Nothing may be routed to them
-//! (RFC 1122 3.2.1.3, RFC 5735, RFC 4291), whoever announces it.
+//! (RFC 1122 3.2.1.3, RFC 5735, RFC 4291), from any neighbor.
 //!
 //! `0.0.0.0/8`, `127.0.0.0/8`, `224.0.0.0/3` (multicast and the reserved class E); `::/96` (unspecified, loopback,
 //! IPv4-compatible), `::ffff:0:0/96`, `fe80::/10`, `ff00::/8`; and what lies within. A shorter prefix that has some of

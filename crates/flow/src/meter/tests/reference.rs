@@ -174,7 +174,7 @@ impl Reference {
         }
         let reverse = usize::from(self.options.biflow && is_reverse(&key, &flow.key));
         let bytes = match self.options.count {
-            Bytes::Ip => sample.octets(),
+            Bytes::Ip => sample.bytes(),
             Bytes::Frame => testing::chunk(0, 0, &[*sample]).packets()[0].wire_len.into(),
         };
         let fresh = Counters { first_ns: at_ns, ..Counters::default() };

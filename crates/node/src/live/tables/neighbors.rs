@@ -33,7 +33,7 @@ pub struct PortLink {
 pub(in crate::live) enum Path {
     /// To a neighbor.
     Neighbor { port: u16, address: IpAddr },
-    /// To whoever has the destination's address.
+    /// To the host that has the destination's address.
     Glean { port: u16 },
     /// To the router itself, which has the address on this port.
     Local { port: u16 },
@@ -97,7 +97,7 @@ impl Neighbors {
         }
         let before = std::mem::replace(&mut self.ports[place], link);
         if before.is_up != link.is_up {
-            // Whoever was silent there is asked anew.
+            // A neighbor that was silent there is asked anew.
             self.silent.retain(|(of, _)| *of != port);
         }
         before != link

@@ -22,7 +22,7 @@ pub enum OtherWay {
         /// Its address.
         address: IpAddr,
     },
-    /// To whoever has the destination's address.
+    /// To the host that has the destination's address.
     Connected {
         /// The port they are on.
         port: u16,

@@ -1,6 +1,6 @@
 //! Configured routes that change while packets pass.
 //!
-//! Only prefixes that differ are touched, a slice at a time, so that whoever else writes the tables never waits long:
+//! Only prefixes that differ are touched, a slice at a time, so that other writers of the tables never wait long:
 //!
 //! 1. Targets that are new get numbers; what these mean is published before the first prefix that leads to one.
 //! 2. Prefixes that are new or lead elsewhere are set; then those that are gone are taken out. So an address never is

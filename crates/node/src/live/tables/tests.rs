@@ -116,7 +116,7 @@ proptest! {
     }
 }
 
-/// A default route is told from another route to the same place, whoever it comes from.
+/// A default route is told from another route to the same place, wherever it comes from.
 #[test]
 fn default_routes_have_numbers_of_their_own() {
     let mut tables = tables();
@@ -217,7 +217,7 @@ fn metrics_decide_among_what_is_usable() {
     assert_eq!(by(&tables), Some(1), "its neighbor is still known to the tables");
     tables.set_neighbors(&[(neighbor(0), Some(mac))]);
     assert_eq!((by(&tables), tables.silent()), (Some(0), vec![]));
-    // Whoever is no gateway is nobody's concern.
+    // A host that is no gateway changes nothing.
     tables.resolved(0, neighbor(3).1, mac);
     tables.lost(0, neighbor(3).1);
     assert_eq!(tables.silent(), []);

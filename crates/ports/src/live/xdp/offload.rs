@@ -96,7 +96,7 @@ struct State {
 }
 
 impl State {
-    fn octets(self) -> [u8; STATE_BYTES as usize] {
+    fn bytes(self) -> [u8; STATE_BYTES as usize] {
         let mut bytes = [0; STATE_BYTES as usize];
         bytes[..4].copy_from_slice(&self.generation.to_ne_bytes());
         bytes[4..8].copy_from_slice(&self.epoch.to_ne_bytes());
@@ -214,7 +214,7 @@ impl Offload {
     }
 
     fn publish(&self, state: &State) -> io::Result<()> {
-        self.state.update(&0_u32.to_ne_bytes(), &state.octets())
+        self.state.update(&0_u32.to_ne_bytes(), &state.bytes())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -57,7 +57,7 @@ impl XdpSocket {
         // struct xdp_umem_reg: address, length, frame size, headroom, flags, metadata length. The kernel writes only
         // into frames that the fill ring names.
         bytes.extend_from_slice(&(region.start().as_ptr().expose_provenance() as u64).to_ne_bytes());
-        bytes.extend_from_slice(&(region.octets() as u64).to_ne_bytes());
+        bytes.extend_from_slice(&(region.bytes() as u64).to_ne_bytes());
         for word in [umem.frame_bytes(), 0, 0, 0] {
             bytes.extend_from_slice(&word.to_ne_bytes());
         }

@@ -51,7 +51,7 @@ impl Mapping {
         self.start
     }
 
-    pub(super) fn octets(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 }
@@ -104,7 +104,7 @@ impl Umem {
     #[inline]
     pub(super) unsafe fn returned(&self, address: u64) -> Option<Frame> {
         let start = address & !(u64::from(self.frame_bytes) - 1);
-        (start < self.mapping.octets() as u64).then_some(Frame(start))
+        (start < self.mapping.bytes() as u64).then_some(Frame(start))
     }
 
     /// Copies bytes of a frame out, from `address`, which lies in it; whether they lie in it.

@@ -32,7 +32,7 @@ impl<'a> Record<'a> {
     }
 
     /// The record's bytes, without padding.
-    pub fn octets(&self) -> &'a [u8] {
+    pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 }
@@ -60,7 +60,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Bytes that say how long a field is, and its length: RFC 7011, 7. What is not there reads as 0; whoever asks
+/// Bytes that say how long a field is, and its length: RFC 7011, 7. What is not there reads as 0; the caller
 /// compares the sum with what is left.
 #[inline]
 fn field_extent(specified: u16, bytes: &[u8]) -> (usize, usize) {

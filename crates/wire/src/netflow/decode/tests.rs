@@ -547,7 +547,7 @@ proptest! {
             let handled = decoder.handle_message(UDP, &message[..bytes], 0, |record| {
                 visited += 1;
                 let bytes: usize = record.fields().map(|field| field.bytes.len()).sum();
-                assert!(bytes <= record.octets().len());
+                assert!(bytes <= record.bytes().len());
                 for field in record.fields() {
                     field.value(record.header);
                 }

@@ -123,7 +123,7 @@ fn machine(frame: &[u8], installed: Option<(&FlowKey, &FlowAction)>) -> Machine 
         };
     }
     let counts = (0..2u32).map(|port| (port.to_ne_bytes().to_vec(), vec![0; 16])).collect();
-    let states = HashMap::from([(vec![0; 4], state.octets().to_vec())]);
+    let states = HashMap::from([(vec![0; 4], state.bytes().to_vec())]);
     let maps = HashMap::from([(FLOWS_V4, flows_v4), (FLOWS_V6, flows_v6), (STATE, states), (COUNTS, counts)]);
     Machine { frame: frame.to_vec(), maps, ..Machine::default() }
 }
@@ -240,7 +240,7 @@ fn what_is_not_leased_goes_up() {
     };
     let set_state = |state: State| {
         move |machine: &mut Machine| {
-            machine.maps.get_mut(&STATE).unwrap().insert(vec![0; 4], state.octets().to_vec());
+            machine.maps.get_mut(&STATE).unwrap().insert(vec![0; 4], state.bytes().to_vec());
         }
     };
     let now = State { generation: 3, epoch: 100, mac: MAC };
