@@ -275,8 +275,9 @@ impl<'a> Site<'a> {
 
     fn streams(&self) -> [Stream; 2] {
         let left = self.net.namespace(End::Left);
-        let [a, b] = [9000, 9001].map(|port| {
-            let of = |namespace: &str, address: &str| self.socket(namespace, &format!("{address}:{port}"));
+        // New ports each time: a program that is being started still holds the sockets of the streams before.
+        let [a, b] = [(); 2].map(|()| {
+            let of = |namespace: &str, address: &str| self.socket(namespace, &format!("{address}:0"));
             (of(&left, "21.0.0.1"), of(&self.third, "23.0.0.1"))
         });
         [Stream::start(a.0, a.1), Stream::start(b.1, b.0)]
