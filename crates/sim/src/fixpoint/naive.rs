@@ -35,9 +35,17 @@ fn aspa_drops(graph: &AsGraph, scenario: &Scenario, relation: Relation, path: &[
 }
 
 fn naive(graph: &AsGraph, scenario: &Scenario) -> Vec<Held> {
+    // A leaker keeps the route that it had: with a leak there need not be one stable state otherwise.
+    let kept = scenario.leaker.map(|leaker| {
+        let without = Scenario { leaker: None, ..scenario.clone() };
+        (leaker, naive(graph, &without)[leaker].clone())
+    });
     let mut held: Vec<Held> = vec![None; graph.len()];
     for _ in 0..4 * graph.len() + 10 {
         let choose = |node: usize| {
+            if let Some((_, route)) = kept.as_ref().filter(|(leaker, _)| *leaker == node) {
+                return route.clone();
+            }
             if scenario.origins.contains(&node) {
                 return Some((Class::Own, vec![node]));
             }
