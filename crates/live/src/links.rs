@@ -52,7 +52,7 @@ pub(crate) struct LinkWatcher {
     monitor: Monitor,
     links: Links,
     watched: Vec<(Watched, Option<LinkChange>)>,
-    /// Carrier changes of all interfaces, by name, as far as they are known.
+    /// Carrier changes of the watched interfaces, by name, as far as they are known.
     carrier: BTreeMap<Box<str>, u32>,
     /// What the configuration allowed when it was looked at, in the same order.
     told: Vec<u32>,
@@ -70,10 +70,15 @@ impl LinkWatcher {
         let watch = Watch { links: true, addresses: false, neighbors: false, routes: false };
         let monitor = Monitor::open(watch)?;
         let links = Links::open().map_err(|source| KernelError::Open { source })?;
-        let carrier =
-            NetworkView::read_links()?.into_iter().map(|link| (link.name, link.carrier_changes)).collect();
-        let mut this =
-            Self { monitor, links, watched: Vec::new(), carrier, told: Vec::new(), changes, ports };
+        let mut this = Self {
+            monitor,
+            links,
+            watched: Vec::new(),
+            carrier: BTreeMap::new(),
+            told: Vec::new(),
+            changes,
+            ports,
+        };
         this.migrate_state(WatchChange { new: watched, ..WatchChange::default() });
         Ok(this)
     }
@@ -83,6 +88,17 @@ impl LinkWatcher {
         self.watched.extend(new.into_iter().map(|each| (each, None)));
         let allowed = |(watched, _): &(Watched, _)| watched.mtu.load(Ordering::Relaxed);
         self.told = self.watched.iter().map(allowed).collect();
+        match NetworkView::read_links() {
+            Ok(links) => {
+                let links = links.into_iter().filter(|link| self.watches(&link.name));
+                self.carrier = links.map(|link| (link.name, link.carrier_changes)).collect();
+            }
+            Err(error) => tracing::error!("how often links changed is not known: {error}"),
+        }
+    }
+
+    fn watches(&self, interface: &str) -> bool {
+        self.watched.iter().any(|(watched, _)| watched.interface == interface)
     }
 
     /// Works until `stop` is set.
@@ -126,6 +142,7 @@ impl LinkWatcher {
                 Ok(Some(event)) => {
                     any = true;
                     if let KernelEvent::Link(link) = event
+                        && self.watches(&link.name)
                         && was_down(&link, self.carrier.insert(link.name.clone(), link.carrier_changes))
                     {
                         down.push(link.name);
