@@ -273,6 +273,7 @@ impl Tracker {
         for node in 0..simulation.network.len() {
             seen.take(&simulation.watch(node).take(), events_us, begun_us);
         }
+        seen.times_us.sort_unstable();
         let updates = simulation.network.take_update_steps();
         let seconds = |step: u64| (step * STEP_US).saturating_sub(begun_us) as f64 / 1e6;
         let per_second = 1e6 / STEP_US as f64;
@@ -327,16 +328,13 @@ impl Seen {
         }
     }
 
-    /// The time at a share of all, in seconds.
-    fn at(&mut self, share: f64) -> f64 {
-        if self.times_us.is_empty() {
-            return 0.0;
-        }
-        let at = ((self.times_us.len() - 1) as f64 * share) as usize;
-        *self.times_us.select_nth_unstable(at).1 as f64 / 1e6
+    /// The time at a share of all, in seconds, once they are sorted.
+    fn at(&self, share: f64) -> f64 {
+        let at = (self.times_us.len().saturating_sub(1) as f64 * share) as usize;
+        self.times_us.get(at).map_or(0.0, |us| *us as f64 / 1e6)
     }
 
-    fn curve(&mut self) -> Vec<(f64, f64)> {
+    fn curve(&self) -> Vec<(f64, f64)> {
         if self.times_us.is_empty() {
             return Vec::new();
         }

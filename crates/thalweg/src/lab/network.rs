@@ -46,20 +46,23 @@ fn threads(args: &LabNetworkArgs) -> usize {
     args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }
 
-fn run_sessions(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
-    if let Some(option) = [
-        args.origin.map(|_| "--origin"),
-        args.hijack.map(|_| "--hijack"),
-        args.leak.map(|_| "--leak"),
-        (args.rov > 0.0).then_some("--rov"),
-        (args.aspa > 0.0).then_some("--aspa"),
-    ]
-    .into_iter()
-    .flatten()
-    .next()
-    {
-        return Err(Failure::Usage(format!("{option} goes with --engine fixpoint")));
+/// Refuses the first option that is given although it is the other engine's.
+fn refuse(options: &[(bool, &str)], engine: &str) -> Result<(), Failure> {
+    match options.iter().find(|(is_given, _)| *is_given) {
+        Some((_, option)) => Err(Failure::Usage(format!("{option} goes with --engine {engine}"))),
+        None => Ok(()),
     }
+}
+
+fn run_sessions(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
+    let of_fixpoint = [
+        (args.origin.is_some(), "--origin"),
+        (args.hijack.is_some(), "--hijack"),
+        (args.leak.is_some(), "--leak"),
+        (args.rov > 0.0, "--rov"),
+        (args.aspa > 0.0, "--aspa"),
+    ];
+    refuse(&of_fixpoint, "fixpoint")?;
     let load = match (args.load, args.run.quick) {
         (None, true) => Some((Load::Links, EVENTS_QUICK)),
         (load, _) => load.map(|load| (load, args.events.get())),
@@ -96,17 +99,9 @@ fn run_sessions(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
 }
 
 fn run_fixpoint(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
-    if let Some(option) = [
-        args.load.map(|_| "--load"),
-        (!args.collect.is_empty()).then_some("--collect"),
-        (args.mrai > 0).then_some("--mrai"),
-    ]
-    .into_iter()
-    .flatten()
-    .next()
-    {
-        return Err(Failure::Usage(format!("{option} goes with --engine sessions")));
-    }
+    let of_sessions =
+        [(args.load.is_some(), "--load"), (!args.collect.is_empty(), "--collect"), (args.mrai > 0, "--mrai")];
+    refuse(&of_sessions, "sessions")?;
     let (source, folder) = (graph(args), args.run.output("lab-network"));
     let is_made = matches!(source, GraphSource::Internet(_) | GraphSource::Grown(..));
     std::fs::create_dir_all(&folder).map_err(|error| failed(format!("{}: {error}", folder.display())))?;
