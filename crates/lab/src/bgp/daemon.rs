@@ -9,6 +9,7 @@
 
 use super::functions::FunctionTimes;
 use super::scenario::Scenario;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs::{self, File};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -90,6 +91,10 @@ pub struct Daemon {
     log: PathBuf,
 }
 
+fn system(what: &'static str, error: impl Into<io::Error>) -> DaemonError {
+    DaemonError::System { what, source: error.into() }
+}
+
 impl Daemon {
     /// Starts a daemon that lets the scenario's neighbors connect, and waits until it listens. A port that was free
     /// may be taken before the daemon has it; then another is tried.
@@ -106,7 +111,7 @@ impl Daemon {
     }
 
     fn start_once(spec: &DaemonSpec, scenario: &Scenario) -> Result<Daemon, DaemonError> {
-        let system = |what| move |source| DaemonError::System { what, source };
+        let system = |what| move |error: io::Error| system(what, error);
         fs::create_dir_all(&spec.folder).map_err(system("cannot make a folder"))?;
         let path = |name: &str| spec.folder.join(name);
         let (config, socket, log) = (path("daemon.toml"), path("daemon.sock"), path("daemon.log"));
@@ -156,20 +161,23 @@ impl Daemon {
         usage(Path::new("/proc").join(self.child.id().to_string()).as_path())
     }
 
-    /// Stops the process where it stands, so that what is sent stays in the kernel's buffers.
+    /// Stops all of its threads where they stand, so that what is sent stays in the kernel's buffers.
     pub fn pause(&self) -> Result<(), DaemonError> {
-        self.signal("STOP")
+        self.signal(Signal::STOP)?;
+        // A thread of it that runs on another core goes on until it sees the signal.
+        let until = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let stopped = waitid(WaitId::Pid(Pid::from_child(&self.child)), until);
+        stopped.map(drop).map_err(|error| system("cannot wait until the daemon has stopped", error))
     }
 
     /// Lets it go on.
     pub fn resume(&self) -> Result<(), DaemonError> {
-        self.signal("CONT")
+        self.signal(Signal::CONT)
     }
 
-    fn signal(&self, signal: &'static str) -> Result<(), DaemonError> {
-        let command = format!("kill -{signal} {}", self.child.id());
-        let status = Command::new("sh").args(["-c", &command]).status();
-        status.map(drop).map_err(|source| DaemonError::System { what: "cannot signal the daemon", source })
+    fn signal(&self, signal: Signal) -> Result<(), DaemonError> {
+        kill_process(Pid::from_child(&self.child), signal)
+            .map_err(|error| system("cannot signal the daemon", error))
     }
 
     /// Time by function so far; only of a daemon that was started with `profile`.
@@ -179,7 +187,7 @@ impl Daemon {
             .args(["show", "bgp", "functions", "--format", "json", "--socket"])
             .arg(&self.socket)
             .output()
-            .map_err(|source| DaemonError::System { what: "cannot ask the daemon", source })?;
+            .map_err(|error| system("cannot ask the daemon", error))?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         serde_json::from_str(&text).map_err(|_| DaemonError::Answer {
             question: QUESTION,
@@ -196,8 +204,8 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let _ = self.signal("CONT");
-        let _ = self.signal("TERM");
+        let _ = self.signal(Signal::CONT);
+        let _ = self.signal(Signal::TERM);
         let end = Instant::now() + STOP_WAIT;
         while matches!(self.child.try_wait(), Ok(None)) {
             if Instant::now() > end {
