@@ -66,9 +66,11 @@ fn topics_have_what_lines_have_in_both_formats() {
     let kinds = [
         ("json", "format=json", false),
         ("protobuf", "format=protobuf&acks=1&compression=snappy&linger_ms=0", true),
+        // With acks=0 what comes before a new topic has a leader is lost, and nobody hears of it: this run makes the topic.
+        ("plain", "acks=1&compression=none", false),
         ("plain", "acks=0&compression=none", true),
     ];
-    let mut written = HashMap::new();
+    let mut written: HashMap<&str, Vec<String>> = HashMap::new();
     for (topic, parameters, biflow) in kinds {
         let address = format!("{}?{parameters}", broker.address(topic));
         let input = Input::Files(FileInput::new(vec![named.clone().into()]));
@@ -81,11 +83,14 @@ fn topics_have_what_lines_have_in_both_formats() {
         assert_eq!((outlet.records, outlet.packets), (summary.records_exported, summary.packets_exported));
         assert_eq!((outlet.bytes, outlet.packets), (traffic.ip_bytes(), traffic.ip_packets()));
         assert!(outlet.lost.is_empty(), "{outlet:?}");
-        written.insert(topic, lines_of(&lines));
+        written.entry(topic).or_default().extend(lines_of(&lines));
     }
     let messages = broker.read(&["json", "protobuf", "plain"]);
     for topic in ["json", "plain"] {
-        assert_eq!(lines_in(&messages, topic), written[topic], "{topic}");
+        let expected = written.get_mut(topic).expect("it was written");
+        expected.sort_unstable();
+        let read = lines_in(&messages, topic);
+        assert!(read == *expected, "{topic}: {} messages of {} lines", read.len(), expected.len());
     }
     check_keys(messages.iter().filter(|message| message.topic == "json"));
     let of_protobuf = messages.iter().filter(|message| message.topic == "protobuf");
