@@ -18,6 +18,7 @@ mod record;
 mod router;
 mod scenario;
 mod site;
+pub mod seeds;
 pub mod topology;
 pub mod watch;
 mod windows;

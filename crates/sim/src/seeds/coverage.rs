@@ -1,0 +1,146 @@
+//! What trials have met: faults, features, what routers logged and counted, steps that decided between routes.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Dispatch, Metadata, Subscriber};
+
+use super::plan::{Features, Plan};
+
+/// How many trials met what, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage(BTreeMap<String, u64>);
+
+impl Coverage {
+    /// Each thing met, and by how many trials.
+    pub fn items(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(name, trials)| (name.as_str(), *trials))
+    }
+
+    /// Trials that met this.
+    pub fn of(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    /// Adds what other trials met.
+    pub fn add(&mut self, other: &Self) {
+        for (name, trials) in &other.0 {
+            *self.0.entry(name.clone()).or_default() += trials;
+        }
+    }
+
+    /// One trial met this, however often.
+    pub(super) fn meet(&mut self, kind: &str, name: &str) {
+        self.0.insert(format!("{kind}: {name}"), 1);
+    }
+
+    pub(super) fn meet_plan(&mut self, plan: &Plan) {
+        let Features { ipv6, paths, short_messages, no_refresh, graceful_restart, .. } = plan.features;
+        let Features { roles, mrai_ms, short_logs, interleaved, large_as, .. } = plan.features;
+        let features = [
+            ("IPv6", ipv6),
+            ("additional paths", paths >= 2),
+            ("short messages", short_messages),
+            ("no route refresh", no_refresh),
+            ("graceful restart", graceful_restart),
+            ("roles", roles),
+            ("MRAI", mrai_ms > 0),
+            ("short logs", short_logs),
+            ("several workers", interleaved),
+            ("large AS numbers", large_as),
+            ("relationships", plan.links.iter().any(|link| link.is.is_some())),
+            ("anycast", plan.routers.iter().filter(|router| router.anycast).count() > 1),
+        ];
+        for (name, _) in features.iter().filter(|(_, has)| *has) {
+            self.meet("feature", name);
+        }
+    }
+
+    /// Counters that are not 0.
+    pub(super) fn meet_counters(&mut self, path: &str, value: &Value) {
+        match value {
+            Value::Object(fields) => {
+                for (name, field) in fields {
+                    let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                    self.meet_counters(&path, field);
+                }
+            }
+            Value::Number(number) if number.as_u64() != Some(0) => self.meet("counter", path),
+            _ => {}
+        }
+    }
+
+    /// A line of a log, with what differs from one to the next taken out.
+    pub(super) fn meet_line(&mut self, line: &str) {
+        let word = |word: &str| match word.contains(|c: char| c.is_ascii_digit()) {
+            true => "#".to_owned(),
+            false => word.to_owned(),
+        };
+        // What two ends agreed on is in no two lines the same.
+        let line = line.split_once("up: ").filter(|(before, _)| before.is_empty()).map_or(line, |_| "up");
+        self.meet("log", &line.split_whitespace().map(word).collect::<Vec<_>>().join(" "));
+    }
+}
+
+/// A line that a router logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) neighbor: String,
+    pub(super) text: String,
+}
+
+thread_local! {
+    static LINES: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Takes what was logged on this thread since it was asked last.
+pub(super) fn take_lines() -> Vec<Line> {
+    LINES.with_borrow_mut(std::mem::take)
+}
+
+/// Runs something whose log is kept for [`take_lines`] and goes nowhere else.
+pub(super) fn listening<T>(body: impl FnOnce() -> T) -> T {
+    static LISTENER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Listener));
+    tracing::dispatcher::with_default(&LISTENER, body)
+}
+
+struct Listener;
+
+impl Subscriber for Listener {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && metadata.target().starts_with("thalweg")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = Line { neighbor: String::new(), text: String::new() };
+        event.record(&mut line);
+        LINES.with_borrow_mut(|lines| lines.push(line));
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        match field.name() {
+            "message" => self.text = format!("{value:?}"),
+            "neighbor" => self.neighbor = format!("{value:?}").trim_matches('"').to_owned(),
+            _ => {}
+        }
+    }
+}

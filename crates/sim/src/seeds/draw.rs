@@ -1,0 +1,140 @@
+//! A plan from a seed.
+//!
+//! Features are left out at random for each seed: what one of them hides another seed without it shows.
+
+use super::plan::{End, Event, Fault, Features, LinkPlan, Plan, Relationship, RouterPlan};
+use super::text::KINDS;
+use crate::chance::Random;
+use crate::link::Link;
+
+/// Rates and capacities of links: bytes a millisecond, bytes on the way.
+const SPEEDS: [(usize, usize); 5] = [(1 << 20, 64 << 10), (1 << 20, 64 << 10), (2000, 4096), (200, 400), (20, 100)];
+
+impl Plan {
+    /// The plan that a seed draws.
+    pub fn draw(seed: u64) -> Self {
+        let mut random = Random::of(seed, 1);
+        let random = &mut random;
+        let features = features(random);
+        let count = match random.below(100) {
+            0..60 => 2 + random.below(4),
+            60..90 => 5 + random.below(4),
+            90..98 => 8 + random.below(5),
+            _ => 12 + random.below(13),
+        };
+        let most = if count > 8 { 4 } else { 20 };
+        let routers: Vec<RouterPlan> = (0..count).map(|_| router(random, most)).collect();
+        let relationships = features.roles || random.happens(0.5);
+        let links: Vec<LinkPlan> =
+            shape(random, count).into_iter().map(|(a, b)| link(random, a, b, relationships)).collect();
+        let mut plan = Self { seed, features, routers, links, rounds: Vec::new() };
+        for _ in 0..1 + random.below(2) {
+            let events = (0..2 + random.below(14)).map(|_| event(random, &plan)).collect();
+            plan.rounds.push(events);
+        }
+        plan
+    }
+}
+
+fn features(random: &mut Random) -> Features {
+    Features {
+        ipv6: random.happens(0.4),
+        paths: if random.happens(0.2) { 2 + random.below(3) as u8 } else { 0 },
+        short_messages: random.happens(0.3),
+        no_refresh: random.happens(0.3),
+        graceful_restart: random.happens(0.4),
+        roles: random.happens(0.25),
+        mrai_ms: if random.happens(0.2) { [500, 5000][random.below(2)] } else { 0 },
+        hold_s: [3, 9, 30][random.below(3)],
+        short_logs: random.happens(0.3),
+        interleaved: random.happens(0.6),
+        large_as: random.happens(0.2),
+    }
+}
+
+fn router(random: &mut Random, most: usize) -> RouterPlan {
+    RouterPlan { prefixes: random.below(most) as u16, anycast: random.happens(0.3) }
+}
+
+/// Who is linked to whom; all hang together.
+fn shape(random: &mut Random, count: usize) -> Vec<(usize, usize)> {
+    let line = || (1..count).map(|node| (node - 1, node)).collect::<Vec<_>>();
+    let clique =
+        || (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))).collect::<Vec<(usize, usize)>>();
+    match random.below(6) {
+        0 => line(),
+        1 if count > 2 => [line(), vec![(0, count - 1)]].concat(),
+        2 if count <= 6 => clique(),
+        3 => (1..count).map(|node| (0, node)).collect(),
+        _ => tree_and_more(random, count),
+    }
+}
+
+fn tree_and_more(random: &mut Random, count: usize) -> Vec<(usize, usize)> {
+    let mut links: Vec<(usize, usize)> = (1..count).map(|node| (random.below(node), node)).collect();
+    for _ in 0..random.below(count) {
+        let (a, b) = (random.below(count), random.below(count));
+        let pair = (a.min(b), a.max(b));
+        if a != b && !links.contains(&pair) {
+            links.push(pair);
+        }
+    }
+    links
+}
+
+fn link(random: &mut Random, a: usize, b: usize, relationships: bool) -> LinkPlan {
+    // Who is before another in the numbers never buys from it: no circle.
+    let is = match relationships {
+        true if random.happens(0.7) => Some(Relationship::Provider),
+        true => Some(Relationship::Peer),
+        false => None,
+    };
+    let latency_us = match random.below(4) {
+        0 => 1 + random.below(200),
+        1 => 1000 * (1 + random.below(200)),
+        _ => 1000 * (1 + random.below(20)),
+    };
+    let normal = Link::default();
+    let (rate, capacity) =
+        if random.happens(0.2) { SPEEDS[random.below(SPEEDS.len())] } else { (normal.rate, normal.capacity) };
+    LinkPlan { a, b, is, latency_us: latency_us as u64, rate, capacity, ends: [end(random), end(random)] }
+}
+
+fn end(random: &mut Random) -> End {
+    End {
+        prepend: if random.happens(0.2) { 1 + random.below(3) as u8 } else { 0 },
+        med: random.happens(0.2).then(|| random.below(100) as u32),
+        mark: random.happens(0.2),
+        reject: random.happens(0.15).then(|| random.below(KINDS.into()) as u8),
+        metric: if random.happens(0.2) { random.below(3) as u32 } else { 0 },
+    }
+}
+
+fn event(random: &mut Random, plan: &Plan) -> Event {
+    let router = random.below(plan.routers.len());
+    let link = random.below(plan.links.len());
+    let end = random.below(2);
+    let (rate, capacity) = SPEEDS[random.below(SPEEDS.len())];
+    let what = match random.below(20) {
+        0..3 => Fault::Down(link),
+        3 | 4 => Fault::Silent(link),
+        5..8 => Fault::Up(link),
+        8 => Fault::Speed { link, rate, capacity },
+        9 => Fault::Stop(router),
+        10 | 11 => Fault::Start(router),
+        12 => Fault::Restart(router),
+        13 => Fault::Reset { link, end },
+        14 => Fault::Shutdown { link, end },
+        15 => Fault::Refresh { link, end },
+        16 => Fault::Announce { router, now: self::router(random, 20) },
+        17 => Fault::Policy { link, end, now: self::end(random) },
+        18 => Fault::NoWay { link, end },
+        _ => Fault::Ways(router),
+    };
+    let after_ms = match random.below(4) {
+        0 => random.below(20),
+        1 => random.below(12_000),
+        _ => random.below(1500),
+    };
+    Event { after_ms: after_ms as u32, what }
+}

@@ -1,0 +1,262 @@
+//! What must be true of routers, at any moment and when they are at rest.
+
+use std::collections::{BTreeMap, HashMap};
+
+use thalweg_node::control::{BgpNeighborView, BgpRequest, RibView, RouteFilter, RouteView};
+
+use super::coverage::Coverage;
+use super::life::Violation;
+use super::oracle::{Oracle, Row, Table};
+use super::plan::Plan;
+use super::text::routers_of_name;
+use crate::error::SimError;
+use crate::network::Network;
+
+/// Differences that a violation names.
+const DIFFERENCES: usize = 4;
+
+struct Bench<'a> {
+    network: &'a Network,
+    router: usize,
+}
+
+impl Bench<'_> {
+    fn broken(&self, invariant: &'static str, text: String) -> Violation {
+        Violation { invariant, router: Some(self.router), at_us: self.network.now_us(), text }
+    }
+
+    fn ask<T: serde::de::DeserializeOwned>(&self, request: &BgpRequest) -> Result<Vec<T>, Violation> {
+        let broken = |error: SimError| self.broken("requests are accepted", error.to_string());
+        self.network.ask(self.router, request).map_err(broken)
+    }
+
+    fn routes(&self) -> Result<Vec<RouteView>, Violation> {
+        self.ask(&BgpRequest::Routes(RouteFilter::default()))
+    }
+
+    fn neighbors(&self) -> Result<Vec<BgpNeighborView>, Violation> {
+        self.ask(&BgpRequest::Neighbors)
+    }
+
+    /// Counters are what the tables hold.
+    fn counters(&self, routes: &[RouteView], neighbors: &[BgpNeighborView]) -> Result<(), Violation> {
+        let mut held: HashMap<&str, u64> = HashMap::new();
+        for route in routes {
+            *held.entry(&route.neighbor).or_default() += 1;
+        }
+        for neighbor in neighbors {
+            let held = held.get(neighbor.name.as_str()).copied().unwrap_or(0);
+            if held != neighbor.accepted {
+                let text = format!("{}: {} routes counted, {held} held", neighbor.name, neighbor.accepted);
+                return Err(self.broken("counters are what tables hold", text));
+            }
+        }
+        let rib: Vec<RibView> = self.ask(&BgpRequest::Rib)?;
+        let counted: u64 = rib.iter().map(|rib| rib.paths.ipv4 + rib.paths.ipv6).sum();
+        if counted != routes.len() as u64 {
+            let text = format!("{counted} routes counted, {} held", routes.len());
+            return Err(self.broken("counters are what tables hold", text));
+        }
+        Ok(())
+    }
+
+    /// A prefix has one best route at most.
+    fn one_best(&self, routes: &[RouteView]) -> Result<(), Violation> {
+        let mut best: HashMap<&str, &str> = HashMap::new();
+        for route in routes.iter().filter(|route| route.best) {
+            if let Some(other) = best.insert(&route.prefix, &route.neighbor) {
+                let text = format!("{} by {other} and by {}", route.prefix, route.neighbor);
+                return Err(self.broken("a prefix has one best route", text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Routes of a neighbor whose session has ended are gone, or kept for its restart.
+    fn no_route_outlives_its_session(
+        &self,
+        routes: &[RouteView],
+        neighbors: &[BgpNeighborView],
+    ) -> Result<(), Violation> {
+        let is_up = |each: &&BgpNeighborView| each.state == "Established";
+        let down: Vec<&str> =
+            neighbors.iter().filter(|each| !is_up(each)).map(|each| each.name.as_str()).collect();
+        let left = routes.iter().find(|route| !route.stale && down.contains(&route.neighbor.as_str()));
+        match left {
+            None => Ok(()),
+            Some(route) => {
+                let text = format!("{} by {}, whose session has ended", route.prefix, route.neighbor);
+                Err(self.broken("no route outlives its session", text))
+            }
+        }
+    }
+}
+
+/// What a router must be like at any moment.
+pub(super) fn always(network: &Network, router: usize) -> Result<(), Violation> {
+    if !network.is_running(router) {
+        return Ok(());
+    }
+    let bench = Bench { network, router };
+    let (routes, neighbors) = (bench.routes()?, bench.neighbors()?);
+    bench.counters(&routes, &neighbors)?;
+    bench.one_best(&routes)?;
+    bench.no_route_outlives_its_session(&routes, &neighbors)
+}
+
+/// Names a session that is not up.
+pub(super) fn session_down(network: &Network, after_us: u64) -> Violation {
+    let mut text = format!("some are not after {} s", after_us / 1_000_000);
+    let mut router = None;
+    for at in 0..network.len() {
+        let neighbors = Bench { network, router: at }.neighbors().unwrap_or_default();
+        if let Some(down) = neighbors.into_iter().find(|each| each.state != "Established") {
+            let why = down.last_error.unwrap_or_default();
+            text = format!("{} is {} after {} s; {why}", down.name, down.state, after_us / 1_000_000);
+            router = Some(at);
+            break;
+        }
+    }
+    Violation { invariant: "sessions come up", router, at_us: network.now_us(), text }
+}
+
+/// What all routers must be like at rest.
+pub(super) fn at_rest(network: &Network, plan: &Plan, coverage: &mut Coverage) -> Result<(), Violation> {
+    let oracle = Oracle::new(plan);
+    let mut tables = Vec::with_capacity(network.len());
+    for router in 0..network.len() {
+        always(network, router)?;
+        let bench = Bench { network, router };
+        let routes = bench.routes()?;
+        if let Some(stale) = routes.iter().find(|route| route.stale) {
+            let text = format!("{} by {}", stale.prefix, stale.neighbor);
+            return Err(bench.broken("nothing is stale at rest", text));
+        }
+        for neighbor in bench.neighbors()? {
+            coverage.meet_counters("", &neighbor.counters);
+        }
+        meet_decisions(&bench, &routes, coverage)?;
+        tables.push(table(&bench, &oracle, routes)?);
+    }
+    compare(network, &oracle, &tables)?;
+    walk(network, &tables)
+}
+
+/// Which steps decided about a prefix.
+fn meet_decisions(bench: &Bench<'_>, routes: &[RouteView], coverage: &mut Coverage) -> Result<(), Violation> {
+    let mut several: BTreeMap<&str, usize> = BTreeMap::new();
+    for route in routes {
+        *several.entry(&route.prefix).or_default() += 1;
+    }
+    // The one with the most routes has the most to decide.
+    let Some((prefix, _)) = several.into_iter().filter(|(_, routes)| *routes > 1).max_by_key(|each| each.1)
+    else {
+        return Ok(());
+    };
+    let request = BgpRequest::Route { destination: prefix.to_owned(), exact: true, why: true };
+    for route in bench.ask::<RouteView>(&request)? {
+        if let Some(why) = route.why.filter(|_| !route.best) {
+            let words = why.split_whitespace().filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
+            coverage.meet("decided", &words.collect::<Vec<_>>().join(" "));
+        }
+    }
+    Ok(())
+}
+
+/// A router's routes as the oracle has them, best first; the best must be the one that is used.
+fn table(bench: &Bench<'_>, oracle: &Oracle<'_>, routes: Vec<RouteView>) -> Result<Table, Violation> {
+    let mut table = Table::new();
+    let mut used = BTreeMap::new();
+    for route in routes {
+        let from = routers_of_name(&route.neighbor).map(|(_, other)| other);
+        let mut marks = route.communities;
+        marks.sort_unstable();
+        let row = Row {
+            from,
+            path: route.as_path.split_whitespace().filter_map(|asn| asn.parse().ok()).collect(),
+            local_pref: route.local_pref,
+            med: route.med,
+            marks,
+            next_hop: if from.is_some() { route.next_hop } else { "self".to_owned() },
+            path_id: route.path_id,
+        };
+        if route.best {
+            used.insert(route.prefix.clone(), row.clone());
+        }
+        table.entry(route.prefix).or_default().push(row);
+    }
+    for (prefix, rows) in &mut table {
+        oracle.rank(bench.router, rows);
+        if used.get(prefix) != rows.first() {
+            let used = used.get(prefix).map(|row| Oracle::source(bench.router, row));
+            let better = rows.first().map(|row| Oracle::source(bench.router, row));
+            let text = format!("{prefix}: {used:?} is used, {better:?} is better");
+            return Err(bench.broken("the best route is used", text));
+        }
+    }
+    Ok(table)
+}
+
+/// Tables are those that follow from the plan; where several paths are sent, those that follow from each other.
+fn compare(network: &Network, oracle: &Oracle<'_>, tables: &[Table]) -> Result<(), Violation> {
+    let wanted = match oracle.sends_one_path() {
+        true => oracle.tables(),
+        false => None,
+    };
+    let wanted = wanted.unwrap_or_else(|| oracle.next(tables));
+    for (router, (has, wanted)) in tables.iter().zip(&wanted).enumerate() {
+        let (has, wanted) = (plain(has), plain(wanted));
+        let mut differences = Vec::new();
+        for prefix in has.keys().chain(wanted.keys().filter(|prefix| !has.contains_key(*prefix))) {
+            if has.get(prefix) != wanted.get(prefix) {
+                let show = |rows: Option<&Vec<Row>>| format!("{:?}", rows.map_or(&[][..], Vec::as_slice));
+                differences.push(format!(
+                    "{prefix} is {} and must be {}",
+                    show(has.get(prefix)),
+                    show(wanted.get(prefix))
+                ));
+            }
+        }
+        if !differences.is_empty() {
+            let count = differences.len();
+            differences.truncate(DIFFERENCES);
+            let text = format!("{count} prefixes; {}", differences.join("; "));
+            return Err(Bench { network, router }.broken("tables are what neighbors announce", text));
+        }
+    }
+    Ok(())
+}
+
+/// Rows in an order that path identifiers do not decide, without them: they are the sender's choice.
+fn plain(table: &Table) -> Table {
+    let mut table = table.clone();
+    for rows in table.values_mut() {
+        rows.iter_mut().for_each(|row| row.path_id = 0);
+        rows.sort_unstable();
+    }
+    table
+}
+
+/// A packet follows best routes until it arrives: never in a circle, never to a router without a route.
+fn walk(network: &Network, tables: &[Table]) -> Result<(), Violation> {
+    for (start, table) in tables.iter().enumerate() {
+        for prefix in table.keys() {
+            let mut at = start;
+            for hop in 0.. {
+                let next = tables[at].get(prefix).and_then(|rows| rows.first());
+                let what = match next {
+                    Some(Row { from: None, .. }) => break,
+                    Some(_) if hop > tables.len() => "goes in a circle",
+                    Some(Row { from: Some(next), .. }) => {
+                        at = *next;
+                        continue;
+                    }
+                    None => "ends at a router without a route",
+                };
+                let text = format!("{prefix} from router {start} {what}");
+                return Err(Bench { network, router: at }.broken("packets arrive", text));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,407 @@
+//! A trial: a plan's network from its start to the last check.
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use thalweg_base::IpPrefix;
+use thalweg_bgp::export::ExportLimits;
+use thalweg_bgp::rib::NextHopView;
+use thalweg_config::{BgpConfig, RouterConfig};
+use thalweg_node::control::BgpRequest;
+use thalweg_node::speaker::Restart;
+
+use super::coverage::{self, Coverage};
+use super::invariants;
+use super::plan::{Fault, Plan};
+use super::text::{self, CONNECT_RETRY_S, DEFERRAL_S, IDLE_HOLD_MAX_S, STALE_S, ipv6_address};
+use crate::chance::Random;
+use crate::error::SimError;
+use crate::link::{Link, LinkState};
+use crate::network::{Network, NetworkOptions, Start};
+use crate::policy::address;
+use crate::router::Interleaving;
+
+/// Virtual time in which nothing moves, at least, before a network is at rest.
+const QUIET_S: u64 = 3;
+/// A network that still works after so long never comes to rest.
+const WORK_MAX_S: u64 = 300;
+/// How often somebody who listens hears.
+const VOICE_STEP_US: u64 = 50_000;
+
+const SECOND_US: u64 = 1_000_000;
+
+/// What was not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The rule.
+    pub invariant: &'static str,
+    /// Which router broke it, if it was one.
+    pub router: Option<usize>,
+    /// When, in virtual time.
+    pub at_us: u64,
+    /// What was wrong.
+    pub text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {} ms", self.invariant, self.at_us / 1000)?;
+        self.router.map_or(Ok(()), |router| write!(f, ", router {router}"))?;
+        write!(f, ": {}", self.text)
+    }
+}
+
+/// How a trial ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All invariants held.
+    Held,
+    /// One did not.
+    Broken(Violation),
+}
+
+/// A trial that has ended.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// How.
+    pub verdict: Verdict,
+    /// What it met.
+    pub coverage: Coverage,
+    /// Virtual time it took.
+    pub virtual_us: u64,
+    /// UPDATEs that were sent.
+    pub updates: u64,
+    /// A number that follows from all bytes that were sent and when.
+    pub digest: u128,
+}
+
+/// Something that happened, for those who want to see a trial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// A fault or a change of the plan.
+    Fault(Fault),
+    /// Everything is mended.
+    Mended,
+    /// The network is at rest and as it must be.
+    Checked,
+    /// A router logged something about a neighbor.
+    Logged {
+        /// The router.
+        router: usize,
+        /// The router it is about.
+        other: usize,
+        /// In its words.
+        text: String,
+    },
+}
+
+/// Hears what happens, with its virtual time in microseconds.
+pub type Voice<'a> = &'a mut dyn FnMut(u64, Moment);
+
+/// Plays a plan. `threads` run its routers; the answer is the same for any number.
+pub fn run(plan: &Plan, threads: usize, voice: Option<Voice<'_>>) -> Trial {
+    let mut coverage = Coverage::default();
+    coverage.meet_plan(plan);
+    let mut life = match Life::new(plan, threads, voice) {
+        Ok(life) => life,
+        Err(error) => {
+            let verdict = Verdict::Broken(broken_simulation(&error, 0));
+            return Trial { verdict, coverage, virtual_us: 0, updates: 0, digest: 0 };
+        }
+    };
+    let played =
+        coverage::listening(|| catch_unwind(AssertUnwindSafe(|| life.play(&plan.rounds, &mut coverage))));
+    let virtual_us = life.network.now_us();
+    let verdict = match played {
+        Ok(Ok(())) => Verdict::Held,
+        Ok(Err(violation)) => Verdict::Broken(violation),
+        Err(panic) => Verdict::Broken(panicked(panic.as_ref(), virtual_us)),
+    };
+    let is_whole = !matches!(&verdict, Verdict::Broken(Violation { invariant: "no panic", .. }));
+    let (updates, digest) =
+        if is_whole { (life.network.traffic().updates, life.network.digest()) } else { (0, 0) };
+    if !is_whole {
+        // A router that panicked may not even end.
+        std::mem::forget(life);
+    }
+    Trial { verdict, coverage, virtual_us, updates, digest }
+}
+
+fn panicked(panic: &(dyn Any + Send), at_us: u64) -> Violation {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    Violation { invariant: "no panic", router: None, at_us, text: text.unwrap_or_default() }
+}
+
+fn broken_simulation(error: &SimError, at_us: u64) -> Violation {
+    let (invariant, router) = match error {
+        SimError::NoRest { router, .. } => ("a router comes to rest", Some(*router)),
+        SimError::Refused { router, .. } => ("requests are accepted", Some(*router)),
+        SimError::Router { router, .. } | SimError::NotRunning(router) => ("a router runs", Some(*router)),
+        SimError::NoLink(..) | SimError::Poller(_) => ("the simulation works", None),
+    };
+    Violation { invariant, router, at_us, text: error.to_string() }
+}
+
+struct Life<'a> {
+    /// As changes have made it.
+    plan: Plan,
+    network: Network,
+    /// Ends of links whose session is shut down, and those that have no way to the other end.
+    shut: BTreeSet<(usize, usize)>,
+    no_way: BTreeSet<(usize, usize)>,
+    random: Random,
+    voice: Option<Voice<'a>>,
+}
+
+impl<'a> Life<'a> {
+    fn new(plan: &Plan, threads: usize, voice: Option<Voice<'a>>) -> Result<Self, SimError> {
+        let features = &plan.features;
+        let limits = ExportLimits { log_bytes_max: 1, pending_max: 4, dump_routes_max: 16, dump_bytes_max: 1 };
+        let mut network = Network::new(NetworkOptions {
+            seed: plan.seed,
+            limits: if features.short_logs { limits } else { ExportLimits::default() },
+            interleaving: if features.interleaved { Interleaving::Random } else { Interleaving::Fixed },
+            threads,
+            ..NetworkOptions::default()
+        })?;
+        for router in 0..plan.routers.len() {
+            network.add_router(address(router));
+        }
+        for link in &plan.links {
+            let state = Link { latency_us: link.latency_us, rate: link.rate, capacity: link.capacity, ..Link::default() };
+            network.set_link(link.a, link.b, state);
+        }
+        let random = Random::of(plan.seed, 2);
+        let (shut, no_way) = (BTreeSet::new(), BTreeSet::new());
+        Ok(Self { plan: plan.clone(), network, shut, no_way, random, voice })
+    }
+
+    fn broken(&self, error: SimError) -> Violation {
+        broken_simulation(&error, self.network.now_us())
+    }
+
+    fn tell(&mut self, moment: Moment) {
+        let at_us = self.network.now_us();
+        if let Some(voice) = &mut self.voice {
+            voice(at_us, moment);
+        }
+    }
+
+    fn play(&mut self, rounds: &[Vec<super::plan::Event>], coverage: &mut Coverage) -> Result<(), Violation> {
+        for router in 0..self.plan.routers.len() {
+            self.start(router, None).map_err(|error| self.broken(error))?;
+        }
+        self.settle(coverage)?;
+        for events in rounds {
+            for event in events {
+                self.run_us(u64::from(event.after_ms) * 1000, coverage)?;
+                coverage.meet("fault", event.what.name());
+                self.tell(Moment::Fault(event.what));
+                self.happen(event.what).map_err(|error| self.broken(error))?;
+                let router = self.random.below(self.plan.routers.len());
+                invariants::always(&self.network, router)?;
+            }
+            self.mend().map_err(|error| self.broken(error))?;
+            self.tell(Moment::Mended);
+            self.settle(coverage)?;
+        }
+        Ok(())
+    }
+
+    /// Runs for a time and takes in what was logged.
+    fn run_us(&mut self, us: u64, coverage: &mut Coverage) -> Result<(), Violation> {
+        let end_us = self.network.now_us() + us;
+        let step_us = if self.voice.is_some() { VOICE_STEP_US } else { us.max(1) };
+        loop {
+            let until_us = (self.network.now_us() + step_us).min(end_us);
+            let run = self.network.run_until_us(until_us);
+            for line in coverage::take_lines() {
+                coverage.meet_line(&line.text);
+                if let Some((router, other)) = text::routers_of_name(&line.neighbor) {
+                    self.tell(Moment::Logged { router, other, text: line.text });
+                }
+            }
+            run.map_err(|error| self.broken(error))?;
+            if until_us >= end_us {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sessions come up, then routes come to rest, then everything is as it must be.
+    fn settle(&mut self, coverage: &mut Coverage) -> Result<(), Violation> {
+        let hold_s = u64::from(self.plan.features.hold_s);
+        let latency_us = self.plan.links.iter().map(|link| link.latency_us).max().unwrap_or(0);
+        let up_us = (2 * (CONNECT_RETRY_S + hold_s) + IDLE_HOLD_MAX_S) * SECOND_US + 20 * latency_us;
+        let begun_us = self.network.now_us();
+        while self.network.sessions_down().map_err(|error| self.broken(error))? > 0 {
+            if self.network.now_us() > begun_us + up_us {
+                return Err(invariants::session_down(&self.network, up_us));
+            }
+            self.run_us(SECOND_US / 2, coverage)?;
+        }
+        if self.plan.features.graceful_restart {
+            self.run_us((STALE_S + DEFERRAL_S + 1) * SECOND_US, coverage)?;
+        }
+        let quiet_us = QUIET_S * SECOND_US + 2 * u64::from(self.plan.features.mrai_ms) * 1000 + 8 * latency_us;
+        let end_us = self.network.now_us() + WORK_MAX_S * SECOND_US;
+        loop {
+            self.run_us(quiet_us / 2, coverage)?;
+            let now_us = self.network.now_us();
+            if self.network.last_update_us() + quiet_us <= now_us {
+                break;
+            }
+            if now_us > end_us {
+                let text = format!("UPDATEs after {WORK_MAX_S} s without a fault");
+                return Err(Violation { invariant: "routes come to rest", router: None, at_us: now_us, text });
+            }
+        }
+        invariants::at_rest(&self.network, &self.plan, coverage)?;
+        self.tell(Moment::Checked);
+        Ok(())
+    }
+
+    fn config(&self, router: usize) -> Result<Arc<BgpConfig>, SimError> {
+        let text = text::configuration(&self.plan, router);
+        let refused = |reason: String| SimError::Refused { router, reason };
+        let config = RouterConfig::from_text("router.toml", &text, Path::new(""));
+        let config = config.map_err(|errors| refused(errors.to_string()))?;
+        config.bgp.map(Arc::new).ok_or_else(|| refused("its configuration has no [bgp]".to_owned()))
+    }
+
+    fn start(&mut self, router: usize, restart: Option<Restart>) -> Result<(), SimError> {
+        let start = Start { restart, ..Start::default() };
+        self.network.start(router, self.config(router)?, start)?;
+        self.shut.retain(|(link, end)| self.plan.router_at(*link, *end) != router);
+        self.tell_ways(router)
+    }
+
+    fn reload(&mut self, router: usize) -> Result<(), SimError> {
+        if self.network.is_running(router) {
+            let config = self.config(router)?;
+            self.network.reload(router, config)?;
+            self.tell_ways(router)?;
+        }
+        Ok(())
+    }
+
+    /// Tells a router how its neighbors are reached.
+    fn tell_ways(&mut self, router: usize) -> Result<(), SimError> {
+        let ways = self.plan.links_of(router).flat_map(|(link, end, other)| {
+            let metric = self.plan.links[link].ends[end].metric;
+            let metric = (!self.no_way.contains(&(link, end))).then_some(metric);
+            let hosts = [format!("{}/32", address(other)), format!("{}/128", ipv6_address(other))];
+            hosts.into_iter().filter_map(move |host| Some((host.parse::<IpPrefix>().ok()?, metric)))
+        });
+        let view = NextHopView::new(ways.collect::<Vec<_>>());
+        self.network.set_next_hops(router, view).map(drop)
+    }
+
+    /// Asks the router at an end of a link for something; one that does not run is left alone.
+    fn ask(
+        &mut self,
+        link: usize,
+        end: usize,
+        request: impl FnOnce(String) -> BgpRequest,
+    ) -> Result<(), SimError> {
+        let (router, other) = (self.plan.router_at(link, end), self.plan.router_at(link, 1 - end));
+        if !self.network.is_running(router) {
+            return Ok(());
+        }
+        match self.network.command(router, &request(text::neighbor_name(router, other))) {
+            // Without a session there is nobody to ask for routes, and nothing to end.
+            Err(SimError::Refused { .. }) => Ok(()),
+            done => done,
+        }
+    }
+
+    fn set_state(&mut self, link: usize, state: LinkState) -> Result<(), SimError> {
+        let ends = self.plan.links[link];
+        self.network.set_link_state(ends.a, ends.b, state)
+    }
+
+    fn happen(&mut self, fault: Fault) -> Result<(), SimError> {
+        let words = String::new();
+        match fault {
+            Fault::Down(link) => self.set_state(link, LinkState::Down),
+            Fault::Silent(link) => self.set_state(link, LinkState::Silent),
+            Fault::Up(link) => self.set_state(link, LinkState::Up),
+            Fault::Speed { link, rate, capacity } => {
+                let ends = self.plan.links[link];
+                let now = self.network.link(ends.a, ends.b)?;
+                self.network.set_link(ends.a, ends.b, Link { rate, capacity, ..now });
+                Ok(())
+            }
+            Fault::Stop(router) => {
+                self.network.stop(router);
+                Ok(())
+            }
+            Fault::Start(router) if self.network.is_running(router) => Ok(()),
+            Fault::Start(router) => self.start(router, None),
+            Fault::Restart(router) => self.restart(router),
+            Fault::Reset { link, end } => {
+                self.ask(link, end, |neighbor| BgpRequest::Reset { neighbor, text: words })
+            }
+            Fault::Shutdown { link, end } => {
+                self.shut.insert((link, end));
+                self.ask(link, end, |neighbor| BgpRequest::Shutdown { neighbor, text: words })
+            }
+            Fault::Refresh { link, end } => self.ask(link, end, |neighbor| BgpRequest::Refresh { neighbor }),
+            Fault::Announce { router, now } => {
+                self.plan.routers[router] = now;
+                self.reload(router)
+            }
+            Fault::Policy { link, end, now } => {
+                self.plan.links[link].ends[end] = now;
+                self.reload(self.plan.router_at(link, end))
+            }
+            Fault::NoWay { link, end } => {
+                self.no_way.insert((link, end));
+                self.ways_changed(self.plan.router_at(link, end))
+            }
+            Fault::Ways(router) => {
+                self.no_way.retain(|(link, end)| self.plan.router_at(*link, *end) != router);
+                self.ways_changed(router)
+            }
+        }
+    }
+
+    fn ways_changed(&mut self, router: usize) -> Result<(), SimError> {
+        if self.network.is_running(router) { self.tell_ways(router) } else { Ok(()) }
+    }
+
+    fn restart(&mut self, router: usize) -> Result<(), SimError> {
+        if !self.network.is_running(router) {
+            return Ok(());
+        }
+        let neighbors = self.network.speaker(router)?.restart_neighbors();
+        self.network.stop(router);
+        self.start(router, Some(Restart { neighbors: Some(neighbors) }))
+    }
+
+    /// All links carry at their speed, all routers run, all sessions are to be up, all ways are there.
+    fn mend(&mut self) -> Result<(), SimError> {
+        for number in 0..self.plan.links.len() {
+            let link = self.plan.links[number];
+            let now = self.network.link(link.a, link.b)?;
+            let mended = Link { state: LinkState::Up, rate: link.rate, capacity: link.capacity, ..now };
+            self.network.set_link(link.a, link.b, mended);
+        }
+        for (link, end) in std::mem::take(&mut self.shut) {
+            self.ask(link, end, |neighbor| BgpRequest::Start { neighbor })?;
+        }
+        self.no_way.clear();
+        for router in 0..self.plan.routers.len() {
+            match self.network.is_running(router) {
+                true => self.tell_ways(router)?,
+                false => self.start(router, None)?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,207 @@
+//! Names, prefixes and configurations of a plan's routers: what an operator would write.
+
+use std::fmt::Write;
+use std::net::Ipv6Addr;
+
+use super::plan::{End, Features, Plan, Relationship};
+use crate::policy::address;
+
+/// Prefixes come in so many kinds, which differ in their length.
+pub(super) const KINDS: u8 = 4;
+
+/// LOCAL_PREF of customers', peers' and providers' routes; marks of them too.
+const CUSTOMER: u32 = 200;
+const PEER: u32 = 100;
+const PROVIDER: u32 = 50;
+
+/// Time between attempts to connect, and the longest rest after an error.
+pub(super) const CONNECT_RETRY_S: u64 = 3;
+pub(super) const IDLE_HOLD_MAX_S: u64 = 8;
+/// How long a restarting router waits for tables, and routes of one are kept.
+pub(super) const DEFERRAL_S: u64 = 10;
+pub(super) const STALE_S: u64 = 20;
+
+pub(super) fn asn(features: &Features, router: usize) -> u32 {
+    let first = if features.large_as { 4_200_000_000 } else { 65_001 };
+    first + router as u32
+}
+
+pub(super) fn ipv6_address(router: usize) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, router as u16 + 1)
+}
+
+/// What a router calls a neighbor in its configuration.
+pub(super) fn neighbor_name(router: usize, other: usize) -> String {
+    format!("r{router}-r{other}")
+}
+
+/// The two routers of a neighbor's name.
+pub(super) fn routers_of_name(name: &str) -> Option<(usize, usize)> {
+    let (router, other) = name.split_once('-')?;
+    let number = |text: &str| text.strip_prefix('r')?.parse().ok();
+    Some((number(router)?, number(other)?))
+}
+
+/// Prefixes of a router with their kinds.
+pub(super) fn prefixes(plan: &Plan, router: usize) -> Vec<(String, u8)> {
+    let mut all = Vec::new();
+    let mut add = |network: usize, number: u16| {
+        let kind = (number % u16::from(KINDS)) as u8;
+        all.push((format!("10.{network}.{number}.0/{}", 24 + kind), kind));
+        if plan.features.ipv6 {
+            all.push((format!("2001:db8:{network:x}:{number:x}::/{}", 64 + kind), kind));
+        }
+    };
+    let own = plan.routers[router];
+    (0..own.prefixes).for_each(|number| add(router, number));
+    if own.anycast {
+        add(255, 0);
+    }
+    all
+}
+
+/// What the other end of a link is to a router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Other {
+    Customer,
+    Peer,
+    Provider,
+}
+
+impl Other {
+    pub(super) fn at(is: Option<Relationship>, end: usize) -> Option<Self> {
+        Some(match (is?, end) {
+            (Relationship::Peer, _) => Self::Peer,
+            (Relationship::Provider, 0) => Self::Customer,
+            (Relationship::Provider, _) => Self::Provider,
+        })
+    }
+
+    pub(super) fn local_pref(self) -> u32 {
+        match self {
+            Self::Customer => CUSTOMER,
+            Self::Peer => PEER,
+            Self::Provider => PROVIDER,
+        }
+    }
+
+    fn role(self) -> &'static str {
+        match self {
+            Self::Customer => "customer",
+            Self::Peer => "peer",
+            Self::Provider => "provider",
+        }
+    }
+}
+
+/// The community a router marks with what it announces over a link.
+pub(super) fn mark(router: usize) -> String {
+    format!("64600:{router}")
+}
+
+/// The configuration of a router as its plan is now. Sessions in `shut` are not to be up.
+pub(super) fn configuration(plan: &Plan, router: usize) -> String {
+    let features = &plan.features;
+    let networks: Vec<String> = prefixes(plan, router).into_iter().map(|(prefix, _)| prefix).collect();
+    let mut text = format!(
+        "[bgp]\nas = {}\nrouter_id = \"{}\"\nlisten = []\ninstall = \"none\"\nnetworks = {networks:?}\n\
+         hold_time_s = {}\nconnect_retry_s = {CONNECT_RETRY_S}\nidle_hold_max_s = {IDLE_HOLD_MAX_S}\n\
+         selection_deferral_s = {DEFERRAL_S}\nnext_hop = [\"{}\", \"{}\"]\n",
+        asn(features, router),
+        address(router),
+        features.hold_s,
+        address(router),
+        ipv6_address(router),
+    );
+    text += &shared(features);
+    for (number, end, other) in plan.links_of(router) {
+        let link = &plan.links[number];
+        let relation = Other::at(link.is, end);
+        let _ = writeln!(
+            text,
+            "[[bgp.neighbor]]\nname = \"{}\"\naddress = \"{}\"\nas = {}\nimport = \"in-{other}\"\nexport = \"out-{other}\"",
+            neighbor_name(router, other),
+            address(other),
+            asn(features, other),
+        );
+        if let Some(relation) = relation.filter(|_| features.roles) {
+            let _ = writeln!(text, "role = \"{}\"", relation.role());
+        }
+    }
+    for (number, end, other) in plan.links_of(router) {
+        let link = &plan.links[number];
+        text += &rules(router, other, Other::at(link.is, end), &link.ends[end]);
+    }
+    text
+}
+
+fn shared(features: &Features) -> String {
+    let mut text = String::new();
+    if features.ipv6 {
+        text += "families = [\"ipv4\", \"ipv6\"]\n";
+    }
+    if features.paths >= 2 {
+        let _ =
+            writeln!(text, "add_path = {{ ipv4 = \"both\", ipv6 = \"both\", paths = {} }}", features.paths);
+    }
+    if features.short_messages {
+        text += "extended_messages = false\n";
+    }
+    if features.no_refresh {
+        text += "route_refresh = false\nenhanced_refresh = false\n";
+    }
+    if features.mrai_ms > 0 {
+        let _ = writeln!(text, "mrai_ms = {}", features.mrai_ms);
+    }
+    if features.graceful_restart {
+        let _ = writeln!(text, "graceful_restart = {{ time_s = 10, stale_path_s = {STALE_S} }}");
+    }
+    text
+}
+
+fn rules(router: usize, other: usize, relation: Option<Other>, end: &End) -> String {
+    let set = relation.map_or(String::new(), |relation| {
+        let pref = relation.local_pref();
+        format!(
+            "set = {{ local_pref = {pref}, communities_remove = [\"64512:*\"], communities_add = [\"64512:{pref}\"] }}\n"
+        )
+    });
+    let mut text = format!("[[policy.rules.in-{other}]]\n{set}action = \"accept\"\n");
+    let mut rule = |lines: &str| {
+        let _ = write!(text, "[[policy.rules.out-{other}]]\n{lines}\n");
+    };
+    if let Some(kind) = end.reject {
+        for (family, length) in [("ipv4", 24), ("ipv6", 64)] {
+            let length = length + kind;
+            rule(&format!(
+                "match = {{ family = \"{family}\", prefix_length = {length} }}\naction = \"reject\""
+            ));
+        }
+    }
+    let mut set = vec!["communities_remove = [\"64512:*\"]".to_owned()];
+    if end.prepend > 0 {
+        set.push(format!("prepend = {}", end.prepend));
+    }
+    if let Some(med) = end.med {
+        set.push(format!("med = {med}"));
+    }
+    if end.mark {
+        set.push(format!("communities_add = [\"{}\"]", mark(router)));
+    }
+    let set = set.join(", ");
+    let only = match relation {
+        None | Some(Other::Customer) => vec![String::new()],
+        // Peers and providers get what is our own and our customers'.
+        Some(_) => vec![
+            "match = { source = \"local\" }\n".to_owned(),
+            format!("match = {{ community = \"64512:{CUSTOMER}\" }}\n"),
+        ],
+    };
+    for condition in &only {
+        rule(&format!("{condition}set = {{ {set} }}\naction = \"accept\""));
+    }
+    if only.len() > 1 {
+        rule("default = \"reject\"");
+    }
+    text
+}
