@@ -8,7 +8,8 @@ use crate::chance::Random;
 use crate::link::Link;
 
 /// Rates and capacities of links: bytes a millisecond, bytes on the way.
-const SPEEDS: [(usize, usize); 5] = [(1 << 20, 64 << 10), (1 << 20, 64 << 10), (2000, 4096), (200, 400), (20, 100)];
+const SPEEDS: [(usize, usize); 5] =
+    [(1 << 20, 64 << 10), (1 << 20, 64 << 10), (2000, 4096), (200, 400), (20, 100)];
 
 impl Plan {
     /// The plan that a seed draws.

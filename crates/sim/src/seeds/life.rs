@@ -161,7 +161,8 @@ struct Life<'a> {
 impl<'a> Life<'a> {
     fn new(plan: &Plan, threads: usize, voice: Option<Voice<'a>>) -> Result<Self, SimError> {
         let features = &plan.features;
-        let limits = ExportLimits { log_bytes_max: 1, pending_max: 4, dump_routes_max: 16, dump_bytes_max: 1 };
+        let limits =
+            ExportLimits { log_bytes_max: 1, pending_max: 4, dump_routes_max: 16, dump_bytes_max: 1 };
         let mut network = Network::new(NetworkOptions {
             seed: plan.seed,
             limits: if features.short_logs { limits } else { ExportLimits::default() },
@@ -173,7 +174,12 @@ impl<'a> Life<'a> {
             network.add_router(address(router));
         }
         for link in &plan.links {
-            let state = Link { latency_us: link.latency_us, rate: link.rate, capacity: link.capacity, ..Link::default() };
+            let state = Link {
+                latency_us: link.latency_us,
+                rate: link.rate,
+                capacity: link.capacity,
+                ..Link::default()
+            };
             network.set_link(link.a, link.b, state);
         }
         let random = Random::of(plan.seed, 2);
@@ -200,14 +206,18 @@ impl<'a> Life<'a> {
         for events in rounds {
             for event in events {
                 self.run_us(u64::from(event.after_ms) * 1000, coverage)?;
+                let router = self.random.below(self.plan.routers.len());
+                invariants::always(&self.network, router)?;
                 coverage.meet("fault", event.what.name());
                 self.tell(Moment::Fault(event.what));
                 self.happen(event.what).map_err(|error| self.broken(error))?;
-                let router = self.random.below(self.plan.routers.len());
-                invariants::always(&self.network, router)?;
             }
             self.mend().map_err(|error| self.broken(error))?;
             self.tell(Moment::Mended);
+            if events.iter().any(|event| matches!(event.what, Fault::Silent(_))) {
+                // A connection that was on a silent link is dead, and its ends learn of it by the hold time only.
+                self.run_us((u64::from(self.plan.features.hold_s) + 1) * SECOND_US, coverage)?;
+            }
             self.settle(coverage)?;
         }
         Ok(())
@@ -248,7 +258,8 @@ impl<'a> Life<'a> {
         if self.plan.features.graceful_restart {
             self.run_us((STALE_S + DEFERRAL_S + 1) * SECOND_US, coverage)?;
         }
-        let quiet_us = QUIET_S * SECOND_US + 2 * u64::from(self.plan.features.mrai_ms) * 1000 + 8 * latency_us;
+        let quiet_us =
+            QUIET_S * SECOND_US + 2 * u64::from(self.plan.features.mrai_ms) * 1000 + 8 * latency_us;
         let end_us = self.network.now_us() + WORK_MAX_S * SECOND_US;
         loop {
             self.run_us(quiet_us / 2, coverage)?;
@@ -258,7 +269,12 @@ impl<'a> Life<'a> {
             }
             if now_us > end_us {
                 let text = format!("UPDATEs after {WORK_MAX_S} s without a fault");
-                return Err(Violation { invariant: "routes come to rest", router: None, at_us: now_us, text });
+                return Err(Violation {
+                    invariant: "routes come to rest",
+                    router: None,
+                    at_us: now_us,
+                    text,
+                });
             }
         }
         invariants::at_rest(&self.network, &self.plan, coverage)?;

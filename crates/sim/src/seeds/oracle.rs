@@ -118,7 +118,15 @@ impl<'a> Oracle<'a> {
             true => ipv6_address(router).to_string(),
             false => address(router).to_string(),
         };
-        Some(Row { from: Some(router), path, local_pref: LOCAL_PREF, med: policy.med, marks, next_hop, path_id: 0 })
+        Some(Row {
+            from: Some(router),
+            path,
+            local_pref: LOCAL_PREF,
+            med: policy.med,
+            marks,
+            next_hop,
+            path_id: 0,
+        })
     }
 
     /// What a router makes of what it is sent.

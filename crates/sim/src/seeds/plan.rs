@@ -31,26 +31,36 @@ pub struct Plan {
 #[serde(default, deny_unknown_fields)]
 pub struct Features {
     /// IPv6 routes beside those of IPv4.
+    #[serde(skip_serializing_if = "is_default")]
     pub ipv6: bool,
     /// Paths of a prefix that neighbors are sent; below 2: the best one, without the capability.
+    #[serde(skip_serializing_if = "is_default")]
     pub paths: u8,
     /// No messages of more than 4096 bytes.
+    #[serde(skip_serializing_if = "is_default")]
     pub short_messages: bool,
     /// No capability route refresh of either kind.
+    #[serde(skip_serializing_if = "is_default")]
     pub no_refresh: bool,
     /// Graceful restart.
+    #[serde(skip_serializing_if = "is_default")]
     pub graceful_restart: bool,
     /// Roles (RFC 9234), where links have relationships.
+    #[serde(skip_serializing_if = "is_default")]
     pub roles: bool,
     /// Least time between two announcements, in milliseconds.
+    #[serde(skip_serializing_if = "is_default")]
     pub mrai_ms: u32,
     /// Hold time, in seconds.
     pub hold_s: u16,
     /// Almost nothing is kept for neighbors that read slowly.
+    #[serde(skip_serializing_if = "is_default")]
     pub short_logs: bool,
     /// Several workers take turns as chance decides.
+    #[serde(skip_serializing_if = "is_default")]
     pub interleaved: bool,
     /// AS numbers of four bytes.
+    #[serde(skip_serializing_if = "is_default")]
     pub large_as: bool,
 }
 
@@ -59,8 +69,10 @@ pub struct Features {
 #[serde(default, deny_unknown_fields)]
 pub struct RouterPlan {
     /// Prefixes of its own, of each family.
+    #[serde(skip_serializing_if = "is_default")]
     pub prefixes: u16,
     /// It announces the prefix that others announce too.
+    #[serde(skip_serializing_if = "is_default")]
     pub anycast: bool,
 }
 
@@ -92,7 +104,7 @@ pub struct LinkPlan {
     /// Bytes on the way.
     pub capacity: usize,
     /// What `a` does with routes for `b` and the other way round.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub ends: [End; 2],
 }
 
@@ -391,10 +403,7 @@ impl Plan {
     pub(super) fn without_link(&self, gone: usize) -> Self {
         let mut plan = self.clone();
         plan.links.remove(gone);
-        plan.move_events(
-            Some,
-            |link| (link != gone).then(|| if link > gone { link - 1 } else { link }),
-        );
+        plan.move_events(Some, |link| (link != gone).then(|| if link > gone { link - 1 } else { link }));
         plan
     }
 

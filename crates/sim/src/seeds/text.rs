@@ -49,7 +49,8 @@ pub(super) fn prefixes(plan: &Plan, router: usize) -> Vec<(String, u8)> {
         let kind = (number % u16::from(KINDS)) as u8;
         all.push((format!("10.{network}.{number}.0/{}", 24 + kind), kind));
         if plan.features.ipv6 {
-            all.push((format!("2001:db8:{network:x}:{number:x}::/{}", 64 + kind), kind));
+            let address = Ipv6Addr::new(0x2001, 0xdb8, network as u16, number, 0, 0, 0, 0);
+            all.push((format!("{address}/{}", 64 + kind), kind));
         }
     };
     let own = plan.routers[router];

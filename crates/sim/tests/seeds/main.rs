@@ -16,6 +16,10 @@ fn the_first_seeds_hold() {
             let text = violation.to_string();
             println!("seed {seed} ({} routers): {}", plan.routers.len(), &text[..text.len().min(400)]);
             bad += 1;
+            if std::env::var_os("SHRINK").is_some() {
+                let shrunk = thalweg_sim::seeds::shrink(&plan, 3000).expect("it fails");
+                println!("tried {}: {}\n{}", shrunk.tried, shrunk.violation, shrunk.plan.to_text());
+            }
             if bad > 12 {
                 break;
             }
