@@ -6,7 +6,7 @@
 //! names machine, commit, input and command, and the same numbers into `results.json`.
 //!
 //! - [`models`], [`stages`], [`lpm`], [`bgp::schedulings`]: in memory. [`bgp`], [`probe`]: programs as processes.
-//! - [`network`]: routers on virtual time, and the graph of the Internet.
+//! - [`network`], [`seeds`]: routers on virtual time; the graph of the Internet.
 //! - [`forwarding`], [`nat`], [`qos`]: routers between two testers in network namespaces.
 //!
 //! Tables and reports take measured rows, so tests can use made-up numbers. A number never appears without its spread
@@ -25,6 +25,7 @@ pub mod plot;
 pub mod probe;
 pub mod qos;
 pub mod report;
+pub mod seeds;
 pub mod stages;
 pub mod stats;
 pub mod workload;

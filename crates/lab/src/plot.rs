@@ -1,6 +1,6 @@
-//! Small plots as SVG: lines with markers and error bars, and horizontal bars with a marker.
+//! Small plots as SVG: lines with markers and error bars, horizontal bars with a marker, space-time diagrams.
 //!
-//! A plot is data first: a [`LineChart`] or a [`BarChart`] is filled in and then drawn. Drawing is pure text,
+//! A plot is data first: a [`LineChart`], [`BarChart`] or [`SpaceTime`] is filled in and then drawn. Drawing is pure text,
 //! there is no canvas, no font and no measuring of text (widths are estimated on the generous side, and
 //! nothing depends on them but the room left for labels).
 //!
@@ -16,9 +16,11 @@
 mod axis;
 mod bars;
 mod lines;
+mod space_time;
 mod svg;
 
 pub use axis::{Axis, Scale};
 pub use bars::{Bar, BarChart, BarGroup};
 pub use lines::{LineChart, Point, Series, SeriesKind};
+pub use space_time::{SpaceTime, Spot};
 pub use svg::{PALETTE_LEN, STYLE, standalone};

@@ -16,6 +16,7 @@ mod nat;
 mod network;
 mod probe;
 mod qos;
+mod seeds;
 mod show;
 mod show_nat;
 mod stages;
@@ -47,6 +48,7 @@ pub(crate) use nat::LabNatArgs;
 pub(crate) use network::{Grow, LabNetworkArgs, NetworkEngine};
 pub(crate) use probe::ProbeArgs;
 pub(crate) use qos::LabQosArgs;
+pub(crate) use seeds::LabSeedsArgs;
 pub(crate) use show::{BgpArgs, BgpCommand, SessionEndArgs, ShowArgs, ShowBgp, ShowThing};
 pub(crate) use show_nat::NatArgs;
 pub(crate) use stages::LabStagesArgs;
@@ -442,6 +444,8 @@ pub(crate) enum Experiment {
     Qos(LabQosArgs),
     /// Simulate networks of routers with real sessions, or find the routes of the whole Internet
     Network(Box<LabNetworkArgs>),
+    /// Play networks that chance draws, with faults, and hold them to invariants
+    Seeds(LabSeedsArgs),
     /// Measure the flow probe: ffProbe's table, many flows, floods, and other probes on the same file
     Probe(Box<LabProbeArgs>),
 }

@@ -8,6 +8,7 @@ mod nat;
 mod network;
 mod probe;
 mod qos;
+mod seeds;
 mod stages;
 
 use std::fmt;
@@ -35,6 +36,7 @@ pub(crate) fn run(args: &LabArgs, format: Format) -> Result<(), Failure> {
         Experiment::Stages(args) => stages::run(args, format),
         Experiment::Nat(args) => nat::run(args, format),
         Experiment::Network(args) => network::run(args, format),
+        Experiment::Seeds(args) => seeds::run(args, format),
         Experiment::Qos(args) => qos::run(args, format),
         Experiment::Probe(args) => probe::run(args, format),
     }

@@ -1,0 +1,96 @@
+//! What happened where and when: a line for each place, time going down, a row for each moment.
+
+use super::svg::{Anchor, Svg, WIDTH};
+
+const ROW: f64 = 17.0;
+const LEFT: f64 = 76.0;
+const TOP: f64 = 50.0;
+/// Room for words at the right.
+const WORDS: f64 = 360.0;
+/// Letters that fit there.
+const LETTERS: usize = 58;
+
+/// Where a moment happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spot {
+    /// Everywhere: something from outside.
+    All,
+    /// Everywhere: a rest.
+    Rest,
+    /// At the first place, and it is about the second one; in the color of a series.
+    At(usize, usize, usize),
+}
+
+/// A space-time diagram.
+#[derive(Clone, Debug)]
+pub struct SpaceTime {
+    /// Title.
+    pub title: String,
+    /// How many places there are.
+    pub places: usize,
+    /// When (seconds), where, and in words; in order.
+    pub moments: Vec<(f64, Spot, String)>,
+}
+
+impl SpaceTime {
+    /// The drawing.
+    pub fn svg(&self) -> String {
+        let mut svg = Svg::default();
+        let right = WIDTH - WORDS;
+        let step = (right - LEFT) / self.places.max(2).saturating_sub(1) as f64;
+        let x = |place: usize| LEFT + step * place as f64;
+        let height = TOP + ROW * (self.moments.len() as f64 + 0.5);
+        svg.text("title", (12.0, 20.0), Anchor::Start, &self.title);
+        for place in 0..self.places {
+            svg.line("axis", (x(place), TOP - 6.0), (x(place), height - 6.0));
+            svg.text("muted", (x(place), TOP - 12.0), Anchor::Middle, &place.to_string());
+        }
+        for (row, (at_s, spot, words)) in self.moments.iter().enumerate() {
+            let y = TOP + ROW * (row as f64 + 0.5);
+            svg.text("muted", (LEFT - 14.0, y + 4.0), Anchor::End, &format!("{at_s:.3} s"));
+            match *spot {
+                Spot::All => svg.raw(&format!(
+                    "<polyline class=\"curve s1\" points=\"{:.1},{y:.1} {:.1},{y:.1}\"/>",
+                    LEFT - 6.0,
+                    right + 6.0
+                )),
+                Spot::Rest => svg.line("grid", (LEFT - 6.0, y), (right + 6.0, y)),
+                Spot::At(place, other, series) => {
+                    let towards = x(place) + (x(other) - x(place)) / 3.0;
+                    svg.raw(&format!("<g class=\"s{series}\">"));
+                    svg.polyline("curve", &[(x(place), y), (towards, y)]);
+                    svg.raw("</g>");
+                    svg.marker(series, (x(place), y), words);
+                }
+            }
+            svg.text("", (right + 14.0, y + 4.0), Anchor::Start, &short(words));
+        }
+        svg.finish(&self.title, height)
+    }
+}
+
+fn short(words: &str) -> String {
+    match words.char_indices().nth(LETTERS) {
+        Some((end, _)) => format!("{}…", &words[..end]),
+        None => words.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_moment_has_a_row() {
+        let moments = vec![
+            (0.5, Spot::At(0, 2, 2), "up".to_owned()),
+            (1.25, Spot::All, "link <1> down".to_owned()),
+            (2.0, Spot::Rest, "a".repeat(200)),
+        ];
+        let svg = SpaceTime { title: "three".to_owned(), places: 3, moments }.svg();
+        assert!(svg.contains("0.500 s") && svg.contains("1.250 s") && svg.contains("2.000 s"), "{svg}");
+        assert!(svg.contains("link &lt;1&gt; down") && !svg.contains("<1>"), "texts are escaped: {svg}");
+        assert!(svg.contains(&format!("{}…", "a".repeat(LETTERS))), "long words are cut: {svg}");
+        assert_eq!(svg.matches("class=\"axis\"").count(), 3);
+    }
+}

@@ -1,0 +1,238 @@
+//! Many seeds, each a network with faults of its own ([`thalweg_sim::seeds`]): which of them break an invariant, the
+//! smallest network that still does, and what all of them met.
+
+pub mod render;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use thalweg_sim::seeds::{Coverage, Moment, Plan, Verdict, Violation, run, shrink};
+
+use crate::cpu_time::process_cpu_s;
+use crate::stats::Summary;
+
+/// One seed in so many is run again with two threads, and must send the same bytes at the same times.
+const AGAIN_EVERY: u64 = 100;
+/// Durations are kept of so many seeds.
+const TIMES: usize = 100_000;
+
+/// Which seeds, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The first.
+    pub first: u64,
+    /// How many, at most.
+    pub count: u64,
+    /// For how long, at most.
+    pub time: Option<Duration>,
+    /// Threads; each runs seeds of its own.
+    pub threads: usize,
+    /// The hunt ends with so many failures.
+    pub failures: usize,
+    /// Plans that are tried to make a failing one smaller; 0: none.
+    pub tries: usize,
+}
+
+/// A seed that broke an invariant.
+#[derive(Clone, Debug, Serialize)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// The invariant and how it was broken.
+    pub invariant: String,
+    /// By which router, if by one.
+    pub router: Option<usize>,
+    /// What was wrong.
+    pub what: String,
+    /// Routers and events of the plan that the seed draws.
+    pub drawn: (usize, usize),
+    /// Those of the smallest plan that fails in the same way.
+    pub shrunk: (usize, usize),
+    /// Plans that were tried.
+    pub tried: usize,
+    /// The smallest plan as a scenario file.
+    pub scenario: String,
+    /// What happened in it.
+    #[serde(skip)]
+    pub moments: Vec<(u64, Moment)>,
+}
+
+/// What a hunt came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// The first seed.
+    pub first: u64,
+    /// Seeds that were played.
+    pub seeds: u64,
+    /// Of these, those that were played again with two threads.
+    pub again: u64,
+    /// Threads.
+    pub threads: usize,
+    /// Seconds by the clock, and of processors.
+    pub elapsed_s: f64,
+    /// Processor time.
+    pub cpu_s: f64,
+    /// Virtual time of all networks together.
+    pub virtual_s: f64,
+    /// UPDATEs that were sent.
+    pub updates: u64,
+    /// Milliseconds that a seed takes.
+    pub seed_ms: Option<Summary>,
+    /// How many seeds each invariant's failures are.
+    pub broken: BTreeMap<String, u64>,
+    /// The failures.
+    pub failures: Vec<Failure>,
+    /// What was met, and by how many seeds.
+    pub coverage: BTreeMap<String, u64>,
+}
+
+#[derive(Default)]
+struct Found {
+    coverage: Coverage,
+    broken: Vec<(u64, Violation)>,
+    virtual_us: u64,
+    updates: u64,
+    again: u64,
+    times_ms: Vec<f64>,
+}
+
+/// Plays seeds. `progress` hears of seeds done and failures found.
+pub fn hunt(options: &Options, progress: &(dyn Fn(u64, usize) + Sync)) -> Outcome {
+    let (begun, cpu_begun_s) = (Instant::now(), process_cpu_s());
+    let (next, done, is_over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let found = Mutex::new(Found::default());
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let late = options.time.is_some_and(|time| begun.elapsed() > time);
+            if number >= options.count || late || is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            let failures = play(options.first.wrapping_add(number), number % AGAIN_EVERY == 0, &found);
+            is_over.fetch_or(failures >= options.failures, Ordering::Relaxed);
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1, failures);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..options.threads.max(1) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let (elapsed_s, cpu_s) = (begun.elapsed().as_secs_f64(), process_cpu_s() - cpu_begun_s);
+    let mut found = found.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    found.broken.sort_unstable_by_key(|(seed, _)| *seed);
+    let mut broken: BTreeMap<String, u64> = BTreeMap::new();
+    for (_, violation) in &found.broken {
+        *broken.entry(violation.invariant.to_owned()).or_default() += 1;
+    }
+    Outcome {
+        first: options.first,
+        seeds: done.into_inner(),
+        again: found.again,
+        threads: options.threads,
+        elapsed_s,
+        cpu_s,
+        virtual_s: found.virtual_us as f64 / 1e6,
+        updates: found.updates,
+        seed_ms: Summary::of(&found.times_ms),
+        broken,
+        failures: found.broken.iter().map(|(seed, violation)| failure(*seed, violation, options)).collect(),
+        coverage: found.coverage.items().map(|(name, seeds)| (name.to_owned(), seeds)).collect(),
+    }
+}
+
+/// Plays a seed; how many have failed so far.
+fn play(seed: u64, again: bool, found: &Mutex<Found>) -> usize {
+    let plan = Plan::draw(seed);
+    let begun = Instant::now();
+    let trial = run(&plan, 1, None);
+    let took_ms = begun.elapsed().as_secs_f64() * 1e3;
+    let mut verdict = trial.verdict;
+    if again && verdict == Verdict::Held {
+        let other = run(&plan, 2, None);
+        if other.digest != trial.digest {
+            let text = format!("{:032x} with one, {:032x} with two", trial.digest, other.digest);
+            let invariant = "the same bytes with any number of threads";
+            verdict = Verdict::Broken(Violation { invariant, router: None, at_us: trial.virtual_us, text });
+        }
+    }
+    let mut found = found.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    found.coverage.add(&trial.coverage);
+    found.virtual_us += trial.virtual_us;
+    found.updates += trial.updates;
+    found.again += u64::from(again);
+    if found.times_ms.len() < TIMES {
+        found.times_ms.push(took_ms);
+    }
+    if let Verdict::Broken(violation) = verdict {
+        found.broken.push((seed, violation));
+    }
+    found.broken.len()
+}
+
+fn failure(seed: u64, violation: &Violation, options: &Options) -> Failure {
+    let drawn = Plan::draw(seed);
+    let size = |plan: &Plan| (plan.routers.len(), plan.events());
+    let shrunk = if options.tries > 0 { shrink(&drawn, options.tries) } else { None };
+    let (plan, violation, tried) = match &shrunk {
+        Some(shrunk) => (&shrunk.plan, &shrunk.violation, shrunk.tried),
+        None => (&drawn, violation, 0),
+    };
+    let (_, moments) = replay(plan);
+    Failure {
+        seed,
+        invariant: violation.invariant.to_owned(),
+        router: violation.router,
+        what: violation.to_string(),
+        drawn: size(&drawn),
+        shrunk: size(plan),
+        tried,
+        scenario: format!("# {violation}\n{}", plan.to_text()),
+        moments,
+    }
+}
+
+/// Plays a plan and says what happened in it, and when.
+pub fn replay(plan: &Plan) -> (Verdict, Vec<(u64, Moment)>) {
+    let mut moments = Vec::new();
+    let trial = run(plan, 1, Some(&mut |at_us, moment| moments.push((at_us, moment))));
+    (trial.verdict, moments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(count: u64) -> Options {
+        Options { first: 0, count, time: None, threads: 2, failures: 3, tries: 200 }
+    }
+
+    #[test]
+    fn seeds_are_played_once_each_and_counted() {
+        let calls = AtomicU64::new(0);
+        let outcome = hunt(&options(30), &|_, _| {
+            calls.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!((outcome.seeds, outcome.again, calls.into_inner()), (30, 1, 30));
+        assert!(outcome.failures.is_empty(), "{:?}", outcome.broken);
+        assert_eq!(outcome.coverage["log: started"], 30);
+        assert!(outcome.virtual_s > 30.0 && outcome.updates > 100);
+        let alone = hunt(&Options { threads: 1, ..options(30) }, &|_, _| {});
+        assert_eq!((alone.coverage, alone.updates), (outcome.coverage, outcome.updates));
+    }
+
+    #[test]
+    fn a_replay_says_what_happened() {
+        let (verdict, moments) = replay(&Plan::draw(3));
+        assert_eq!(verdict, Verdict::Held);
+        let checks = moments.iter().filter(|(_, moment)| *moment == Moment::Checked).count();
+        assert_eq!(checks, 1 + Plan::draw(3).rounds.len());
+        assert!(moments.is_sorted_by_key(|(at_us, _)| *at_us));
+        let svg = render::diagram("seed 3", 6, &moments);
+        assert!(svg.starts_with("<svg") && svg.contains("up: "), "{svg}");
+    }
+}

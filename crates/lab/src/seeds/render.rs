@@ -1,0 +1,131 @@
+//! A hunt as tables and a report.
+
+use thalweg_sim::seeds::Moment;
+use thalweg_text::Table;
+use thalweg_text::units::{count, duration};
+
+use super::{Failure, Outcome};
+use crate::plot::{SpaceTime, Spot};
+use crate::report::{Origin, Report, columns};
+use crate::stats::Summary;
+
+/// Moments that are drawn, the last ones.
+const MOMENTS: usize = 120;
+
+/// Fewer seeds than this met it: another draw may miss it.
+const SELDOM: u64 = 10;
+
+/// What was played, in one row.
+pub fn summary(outcome: &Outcome) -> Table {
+    let headings = "seeds | twice | failed | threads | time | CPU s | ms a seed, median | largest | virtual time | UPDATEs";
+    let mut table = Table::new("Seeds", columns(headings));
+    let ms = |of: fn(&Summary) -> f64| {
+        outcome.seed_ms.as_ref().map_or("-".to_owned(), |times| format!("{:.1}", of(times)))
+    };
+    table.push([
+        count(outcome.seeds),
+        count(outcome.again),
+        count(outcome.broken.values().sum()),
+        outcome.threads.to_string(),
+        seconds(outcome.elapsed_s),
+        format!("{:.1}", outcome.cpu_s),
+        ms(|times| times.median),
+        ms(|times| times.max),
+        seconds(outcome.virtual_s),
+        count(outcome.updates),
+    ]);
+    table
+}
+
+fn seconds(s: f64) -> String {
+    duration((s * 1e9) as u64)
+}
+
+/// The failures.
+pub fn failures(outcome: &Outcome) -> Table {
+    let headings = "seed | <invariant | routers | events | smallest: routers | events | <again";
+    let mut table = Table::new("Seeds that broke an invariant", columns(headings));
+    for failure in &outcome.failures {
+        table.push([
+            failure.seed.to_string(),
+            failure.invariant.clone(),
+            failure.drawn.0.to_string(),
+            failure.drawn.1.to_string(),
+            failure.shrunk.0.to_string(),
+            failure.shrunk.1.to_string(),
+            format!("thalweg lab seeds --seed {}", failure.seed),
+        ]);
+    }
+    table
+}
+
+fn coverage(outcome: &Outcome) -> Table {
+    let mut table = Table::new("What seeds met", columns("<kind | <what | seeds"));
+    for (name, seeds) in &outcome.coverage {
+        let (kind, what) = name.split_once(": ").unwrap_or(("", name));
+        table.push([kind.to_owned(), what.to_owned(), count(*seeds)]);
+    }
+    table
+}
+
+/// In a sentence or two.
+pub fn lead(outcome: &Outcome) -> String {
+    let seldom = outcome.coverage.values().filter(|seeds| **seeds < SELDOM).count();
+    let failed: u64 = outcome.broken.values().sum();
+    let said = match failed {
+        0 => "every invariant held in all of them".to_owned(),
+        _ => {
+            let each: Vec<String> =
+                outcome.broken.iter().map(|(name, seeds)| format!("{name} ({seeds})")).collect();
+            format!("{failed} broke an invariant: {}", each.join(", "))
+        }
+    };
+    format!(
+        "{} seeds from {}: {said}. They met {} different things, {seldom} of them fewer than {SELDOM} times.",
+        count(outcome.seeds),
+        outcome.first,
+        outcome.coverage.len()
+    )
+}
+
+/// The report.
+pub fn report(outcome: &Outcome, origin: Origin) -> Report {
+    let mut report = Report::new("Seeds", lead(outcome), origin);
+    report.table(summary(outcome));
+    if !outcome.failures.is_empty() {
+        report.heading("Failures");
+        report.table(failures(outcome));
+        outcome.failures.iter().for_each(|failure| show(&mut report, failure));
+    }
+    report.heading("Coverage");
+    report.table(coverage(outcome));
+    report
+}
+
+fn show(report: &mut Report, failure: &Failure) {
+    report.heading(format!("Seed {}", failure.seed));
+    report.paragraph(failure.what.clone());
+    let title = format!("seed {}, as small as it still fails", failure.seed);
+    report.plot(
+        diagram(&title, failure.shrunk.0, &failure.moments),
+        "A line for each router, time going down; a row for each fault and each line of a log.",
+    );
+}
+
+/// The last moments of a trial with so many routers.
+pub fn diagram(title: &str, routers: usize, moments: &[(u64, Moment)]) -> String {
+    let each = |(at_us, moment): &(u64, Moment)| {
+        let (spot, words) = match moment {
+            Moment::Fault(fault) => (Spot::All, fault.to_string()),
+            Moment::Mended => (Spot::Rest, "everything is mended".to_owned()),
+            Moment::Checked => (Spot::Rest, "at rest, as it must be".to_owned()),
+            Moment::Logged { router, other, text } => {
+                let color = if text.starts_with("up: ") { 2 } else { 0 };
+                (Spot::At(*router, *other, color), format!("{router}, of {other}: {text}"))
+            }
+        };
+        (*at_us as f64 / 1e6, spot, words)
+    };
+    let moments = &moments[moments.len().saturating_sub(MOMENTS)..];
+    SpaceTime { title: title.to_owned(), places: routers, moments: moments.iter().map(each).collect() }.svg()
+}

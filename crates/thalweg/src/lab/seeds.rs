@@ -1,0 +1,123 @@
+//! `thalweg lab seeds`: networks that chance draws, with faults, held to invariants.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::time::Duration;
+
+use thalweg_lab::report::{Origin, Report};
+use thalweg_lab::seeds::{Options, hunt, render, replay};
+use thalweg_sim::seeds::{Moment, Plan, Verdict, shrink};
+use thalweg_text::units::{count, counted};
+
+use super::{command_line, failed, show_all};
+use crate::cli::{Format, LabSeedsArgs};
+use crate::progress::Steps;
+use crate::{Failure, print};
+
+/// Plans that are tried to make a failing one smaller.
+const TRIES: usize = 3000;
+
+pub(super) fn run(args: &LabSeedsArgs, format: Format) -> Result<(), Failure> {
+    match (&args.scenario, args.seed) {
+        (Some(path), _) => {
+            let text =
+                fs::read_to_string(path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
+            let plan =
+                Plan::from_text(&text).map_err(|error| failed(format!("{}: {error}", path.display())))?;
+            let name =
+                path.file_stem().map_or("scenario".to_owned(), |name| name.to_string_lossy().into_owned());
+            one(&plan, &name, args, format)
+        }
+        (None, Some(seed)) => one(&Plan::draw(seed), &seed.to_string(), args, format),
+        (None, None) => many(args, format),
+    }
+}
+
+/// One network, with all that happens.
+fn one(plan: &Plan, name: &str, args: &LabSeedsArgs, format: Format) -> Result<(), Failure> {
+    let shrunk = if args.shrink { shrink(plan, TRIES) } else { None };
+    if args.shrink && shrunk.is_none() {
+        return Err(Failure::Run(format!("{name} breaks no invariant: there is nothing to shrink")));
+    }
+    let plan = shrunk.as_ref().map_or(plan, |shrunk| &shrunk.plan);
+    let (verdict, moments) = replay(plan);
+    let what = match &verdict {
+        Verdict::Held => "every invariant held".to_owned(),
+        Verdict::Broken(violation) => violation.to_string(),
+    };
+    let origin = Origin::here(command_line(), format!("{} routers", plan.routers.len()));
+    let mut report = Report::new(format!("Seed {name}"), what.clone(), origin);
+    report.plot(
+        render::diagram(name, plan.routers.len(), &moments),
+        "A line for each router, time going down; a row for each fault and each line of a log.",
+    );
+    report.heading("Scenario");
+    report.notes(plan.to_text().lines().filter(|line| !line.is_empty()));
+    let page = report.write(&args.output, plan).map_err(failed)?;
+    match format {
+        Format::Json => print(&report.json(plan).map_err(failed)?)?,
+        Format::Human => {
+            let mut text = String::new();
+            for (at_us, moment) in &moments {
+                text += &format!("{:>10.3} s  {}\n", *at_us as f64 / 1e6, words(moment));
+            }
+            print(&format!("{text}\n{}\n{what}\n\nwrote {}\n", plan.to_text(), page.display()))?;
+        }
+    }
+    match verdict {
+        Verdict::Held => Ok(()),
+        Verdict::Broken(violation) => {
+            keep(args.keep.as_deref(), name, &format!("# {violation}\n{}", plan.to_text()))?;
+            Err(Failure::Run(format!("{name}: {}", violation.invariant)))
+        }
+    }
+}
+
+fn words(moment: &Moment) -> String {
+    match moment {
+        Moment::Fault(fault) => format!("-- {fault}"),
+        Moment::Mended => "-- everything is mended".to_owned(),
+        Moment::Checked => "-- at rest, as it must be".to_owned(),
+        Moment::Logged { router, other, text } => format!("router {router}, of {other}: {text}"),
+    }
+}
+
+/// Writes a scenario file, if there is a folder for it.
+fn keep(folder: Option<&Path>, name: &str, text: &str) -> Result<(), Failure> {
+    let Some(folder) = folder else { return Ok(()) };
+    let path = folder.join(format!("{name}.toml"));
+    let written = fs::create_dir_all(folder).and_then(|()| fs::write(&path, text));
+    written.map_err(|error| failed(format!("{}: {error}", path.display())))
+}
+
+fn many(args: &LabSeedsArgs, format: Format) -> Result<(), Failure> {
+    let cores = std::thread::available_parallelism().ok();
+    let options = Options {
+        first: args.first,
+        count: args.count.get(),
+        time: args.hours.map(|hours| Duration::from_secs_f64(hours * 3600.0)),
+        threads: args.threads.or(cores).map_or(1, NonZeroUsize::get),
+        failures: args.failures.get(),
+        tries: TRIES,
+    };
+    let steps = Steps::on_terminal(Some(options.count as usize));
+    let outcome = hunt(&options, &|done, failures| {
+        steps.at(done as usize, &format!("{} done, {} failed", count(done), count(failures as u64)));
+    });
+    steps.finish();
+    for failure in &outcome.failures {
+        keep(args.keep.as_deref(), &failure.seed.to_string(), &failure.scenario)?;
+    }
+    let input = format!("{} from {}", counted(outcome.seeds, "seed"), outcome.first);
+    let report = render::report(&outcome, Origin::here(command_line(), input));
+    let mut tables = vec![render::summary(&outcome)];
+    if !outcome.failures.is_empty() {
+        tables.push(render::failures(&outcome));
+    }
+    show_all(&report, &outcome, &tables, &args.output, format)?;
+    match outcome.failures.len() {
+        0 => Ok(()),
+        broken => Err(Failure::Run(format!("{} broke an invariant", counted(broken as u64, "seed")))),
+    }
+}
