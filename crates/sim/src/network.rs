@@ -249,6 +249,15 @@ impl Network {
         done.map_err(|reason| SimError::Refused { router: node, reason })
     }
 
+    /// Puts bytes that the router did not send between those it sends to a neighbor, on all connections that have room.
+    pub fn inject(&mut self, from: usize, to: usize, bytes: &[u8]) {
+        let mut site = self.places[from].site.lock();
+        site.now_us = self.now_us;
+        site.inject(to as u32, bytes);
+        drop(site);
+        self.touched(from);
+    }
+
     /// Tells a running router how next hops are reached; whether anything changed.
     pub fn set_next_hops(&mut self, node: usize, view: NextHopView) -> Result<bool, SimError> {
         self.act(node, |speaker| speaker.set_next_hops(view))

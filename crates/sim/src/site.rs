@@ -452,6 +452,15 @@ impl Site {
         Ok(taken)
     }
 
+    /// Writes bytes that are not the router's to all its connections with a neighbor; those without room get none.
+    pub(crate) fn inject(&mut self, peer: u32, bytes: &[u8]) {
+        for id in self.ends_to(peer) {
+            if self.ends.get(&id).is_some_and(|end| end.opening == Opening::Open) {
+                let _ = self.write(id, &[IoSlice::new(bytes)]);
+            }
+        }
+    }
+
     /// Nothing more comes from this end.
     fn end(&mut self, id: ConnectionId, gone: bool) {
         let Some(end) = self.ends.get_mut(&id) else { return };

@@ -54,6 +54,7 @@ impl Coverage {
             ("several workers", interleaved),
             ("large AS numbers", large_as),
             ("relationships", plan.links.iter().any(|link| link.is.is_some())),
+            ("one AS at two sites", plan.routers.iter().any(|router| router.site_of.is_some())),
             ("anycast", plan.routers.iter().filter(|router| router.anycast).count() > 1),
         ];
         for (name, _) in features.iter().filter(|(_, has)| *has) {

@@ -24,10 +24,13 @@ impl Plan {
             _ => 12 + random.below(13),
         };
         let most = if count > 8 { 4 } else { 20 };
-        let routers: Vec<RouterPlan> = (0..count).map(|_| router(random, most)).collect();
+        let mut routers: Vec<RouterPlan> = (0..count).map(|_| router(random, most)).collect();
         let relationships = features.roles || random.happens(0.5);
         let links: Vec<LinkPlan> =
             shape(random, count).into_iter().map(|(a, b)| link(random, a, b, relationships)).collect();
+        if random.happens(0.3) {
+            split_as(random, &mut routers, &links);
+        }
         let mut plan = Self { seed, features, routers, links, rounds: Vec::new() };
         for _ in 0..1 + random.below(2) {
             let events = (0..2 + random.below(14)).map(|_| event(random, &plan)).collect();
@@ -54,7 +57,21 @@ fn features(random: &mut Random) -> Features {
 }
 
 fn router(random: &mut Random, most: usize) -> RouterPlan {
-    RouterPlan { prefixes: random.below(most) as u16, anycast: random.happens(0.3) }
+    RouterPlan { prefixes: random.below(most) as u16, anycast: random.happens(0.3), site_of: None }
+}
+
+/// Makes two routers with a neighbor in common sites of one AS, so that MED is compared.
+fn split_as(random: &mut Random, routers: &mut [RouterPlan], links: &[LinkPlan]) {
+    let are_linked = |a: usize, b: usize| links.iter().any(|link| (link.a, link.b) == (a.min(b), a.max(b)));
+    let pairs: Vec<(usize, usize)> = (0..routers.len())
+        .flat_map(|a| (a + 1..routers.len()).map(move |b| (a, b)))
+        .filter(|(a, b)| {
+            !are_linked(*a, *b) && (0..routers.len()).any(|at| are_linked(at, *a) && are_linked(at, *b))
+        })
+        .collect();
+    if let Some((a, b)) = pairs.get(random.below(pairs.len())) {
+        routers[*b].site_of = Some(*a);
+    }
 }
 
 /// Who is linked to whom; all hang together.
@@ -116,7 +133,7 @@ fn event(random: &mut Random, plan: &Plan) -> Event {
     let link = random.below(plan.links.len());
     let end = random.below(2);
     let (rate, capacity) = SPEEDS[random.below(SPEEDS.len())];
-    let what = match random.below(20) {
+    let what = match random.below(21) {
         0..3 => Fault::Down(link),
         3 | 4 => Fault::Silent(link),
         5..8 => Fault::Up(link),
@@ -127,9 +144,13 @@ fn event(random: &mut Random, plan: &Plan) -> Event {
         13 => Fault::Reset { link, end },
         14 => Fault::Shutdown { link, end },
         15 => Fault::Refresh { link, end },
-        16 => Fault::Announce { router, now: self::router(random, 20) },
+        16 => {
+            let site_of = plan.routers[router].site_of;
+            Fault::Announce { router, now: RouterPlan { site_of, ..self::router(random, 20) } }
+        }
         17 => Fault::Policy { link, end, now: self::end(random) },
         18 => Fault::NoWay { link, end },
+        19 => Fault::Garbage { link, end, bytes: 1 + random.below(60) as u8 },
         _ => Fault::Ways(router),
     };
     let after_ms = match random.below(4) {

@@ -214,8 +214,9 @@ impl<'a> Life<'a> {
             }
             self.mend().map_err(|error| self.broken(error))?;
             self.tell(Moment::Mended);
-            if events.iter().any(|event| matches!(event.what, Fault::Silent(_))) {
-                // A connection that was on a silent link is dead, and its ends learn of it by the hold time only.
+            if events.iter().any(|event| matches!(event.what, Fault::Silent(_) | Fault::Garbage { .. })) {
+                // A connection that was on a silent link is dead, and its ends learn of it by the hold time only;
+                // of some garbage with the next message.
                 self.run_us((u64::from(self.plan.features.hold_s) + 1) * SECOND_US, coverage)?;
             }
             self.settle(coverage)?;
@@ -264,7 +265,8 @@ impl<'a> Life<'a> {
         loop {
             self.run_us(quiet_us / 2, coverage)?;
             let now_us = self.network.now_us();
-            if self.network.last_update_us() + quiet_us <= now_us {
+            let sessions_down = self.network.sessions_down().map_err(|error| self.broken(error))?;
+            if sessions_down == 0 && self.network.last_update_us() + quiet_us <= now_us {
                 break;
             }
             if now_us > end_us {
@@ -367,9 +369,16 @@ impl<'a> Life<'a> {
                 self.shut.insert((link, end));
                 self.ask(link, end, |neighbor| BgpRequest::Shutdown { neighbor, text: words })
             }
+            Fault::Garbage { link, end, bytes } => {
+                let garbage: Vec<u8> = (0..bytes).map(|_| self.random.next_u64() as u8).collect();
+                let (from, to) = (self.plan.router_at(link, end), self.plan.router_at(link, 1 - end));
+                self.network.inject(from, to, &garbage);
+                Ok(())
+            }
             Fault::Refresh { link, end } => self.ask(link, end, |neighbor| BgpRequest::Refresh { neighbor }),
             Fault::Announce { router, now } => {
-                self.plan.routers[router] = now;
+                let site_of = self.plan.routers[router].site_of;
+                self.plan.routers[router] = super::plan::RouterPlan { site_of, ..now };
                 self.reload(router)
             }
             Fault::Policy { link, end, now } => {

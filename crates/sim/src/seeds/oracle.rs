@@ -108,7 +108,7 @@ impl<'a> Oracle<'a> {
         if row.from == Some(other) || policy.reject == Some(kind) || !relation.is_none_or(is_ours) {
             return None;
         }
-        let own = asn(&self.plan.features, router);
+        let own = asn(self.plan, router);
         let mut path = vec![own; 1 + usize::from(policy.prepend)];
         path.extend(&row.path);
         let mut marks = row.marks.clone();
@@ -131,7 +131,7 @@ impl<'a> Oracle<'a> {
 
     /// What a router makes of what it is sent.
     fn accepted(&self, router: usize, link: usize, end: usize, mut row: Row) -> Option<Row> {
-        if row.path.contains(&asn(&self.plan.features, router)) {
+        if row.path.contains(&asn(self.plan, router)) {
             return None;
         }
         if let Some(relation) = Other::at(self.plan.links[link].is, end) {
@@ -148,16 +148,31 @@ impl<'a> Oracle<'a> {
         Other::at(self.plan.links[link].is, end)
     }
 
-    /// Brings routes of a prefix into the order of preference (RFC 4271 section 9.1.2).
+    /// Brings routes of a prefix into the order of preference: the best one, the best of the others, and so on.
     pub(super) fn rank(&self, router: usize, rows: &mut [Row]) {
+        for rank in 0..rows.len() {
+            let best = rank + self.best(router, &rows[rank..]);
+            rows[rank..=best].rotate_right(1);
+        }
+    }
+
+    /// The place of the best route (RFC 4271 section 9.1.2); of none, 0.
+    fn best(&self, router: usize, rows: &[Row]) -> usize {
         let metric = |row: &Row| {
             let link = self.plan.links_of(router).find(|(.., other)| Some(*other) == row.from);
             link.map_or(0, |(link, end, _)| self.plan.links[link].ends[end].metric)
         };
-        rows.sort_by_cached_key(|row| {
-            let is_learned = row.from.is_some();
-            (Reverse(row.local_pref), is_learned, row.path.len(), metric(row), row.from, row.path_id)
-        });
+        let first_steps = |row: &Row| (Reverse(row.local_pref), row.from.is_some(), row.path.len());
+        let Some(first) = rows.iter().map(first_steps).min() else { return 0 };
+        let left: Vec<usize> = (0..rows.len()).filter(|at| first_steps(&rows[*at]) == first).collect();
+        // MED counts between routes of one neighboring AS only.
+        let is_beaten = |row: &Row| {
+            left.iter().map(|at| &rows[*at]).any(|other| {
+                other.path.first() == row.path.first() && other.med.unwrap_or(0) < row.med.unwrap_or(0)
+            })
+        };
+        let unbeaten = left.iter().copied().filter(|at| !is_beaten(&rows[*at]));
+        unbeaten.min_by_key(|at| (metric(&rows[*at]), rows[*at].from, rows[*at].path_id)).unwrap_or(0)
     }
 
     /// The name a router's neighbor has in its configuration.

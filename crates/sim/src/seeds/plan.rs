@@ -17,7 +17,7 @@ pub struct Plan {
     pub seed: u64,
     /// What all routers can do and how they are set.
     pub features: Features,
-    /// The routers, each its own AS.
+    /// The routers, most of them each its own AS.
     pub routers: Vec<RouterPlan>,
     /// Who is linked to whom.
     pub links: Vec<LinkPlan>,
@@ -74,6 +74,9 @@ pub struct RouterPlan {
     /// It announces the prefix that others announce too.
     #[serde(skip_serializing_if = "is_default")]
     pub anycast: bool,
+    /// It is another site of this router's AS, with no session to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub site_of: Option<usize>,
 }
 
 /// What the first router of a link is to the second one.
@@ -182,6 +185,15 @@ pub enum Fault {
         /// Its first or second end.
         end: usize,
     },
+    /// Bytes that no router sent come between those that one end sends.
+    Garbage {
+        /// Which link's session.
+        link: usize,
+        /// The end that seems to send them.
+        end: usize,
+        /// How many.
+        bytes: u8,
+    },
     /// A router asks for all routes again.
     Refresh {
         /// Which link's session.
@@ -229,6 +241,7 @@ impl Fault {
             Self::Restart(_) => "router restarted",
             Self::Reset { .. } => "session reset",
             Self::Shutdown { .. } => "session shut down",
+            Self::Garbage { .. } => "garbage",
             Self::Refresh { .. } => "route refresh",
             Self::Announce { .. } => "prefixes changed",
             Self::Policy { .. } => "policy changed",
@@ -245,6 +258,7 @@ impl Fault {
             }
             Self::Reset { link, .. }
             | Self::Shutdown { link, .. }
+            | Self::Garbage { link, .. }
             | Self::Refresh { link, .. }
             | Self::Policy { link, .. }
             | Self::NoWay { link, .. } => (Some(link), None),
@@ -268,6 +282,7 @@ impl Fault {
             | Self::Speed { link, .. }
             | Self::Reset { link, .. }
             | Self::Shutdown { link, .. }
+            | Self::Garbage { link, .. }
             | Self::Refresh { link, .. }
             | Self::Policy { link, .. }
             | Self::NoWay { link, .. } => *link = to_link(*link)?,
@@ -284,6 +299,7 @@ impl Fault {
         match *self {
             Self::Reset { end, .. }
             | Self::Shutdown { end, .. }
+            | Self::Garbage { end, .. }
             | Self::Refresh { end, .. }
             | Self::Policy { end, .. }
             | Self::NoWay { end, .. } => end,
@@ -362,6 +378,17 @@ impl Plan {
                 return Err(format!("there is no such link, end or router: {}", event.what));
             }
         }
+        for (at, router) in self.routers.iter().enumerate() {
+            let first = router.site_of.unwrap_or(at);
+            if self.routers.get(first).is_none_or(|first| first.site_of.is_some()) && first != at {
+                return Err(format!(
+                    "router {at} is a site of router {first}, which is none or a site itself"
+                ));
+            }
+            if let Some((.., other)) = self.links_of(at).find(|(.., other)| self.as_of(*other) == first) {
+                return Err(format!("routers {at} and {other} of one AS are linked"));
+            }
+        }
         self.no_circle_of_providers()
     }
 
@@ -392,6 +419,11 @@ impl Plan {
             _ if link.b == router => Some((number, 1, link.a)),
             _ => None,
         })
+    }
+
+    /// The first router of a router's AS.
+    pub fn as_of(&self, router: usize) -> usize {
+        self.routers[router].site_of.unwrap_or(router)
     }
 
     /// The router at an end of a link.

@@ -98,6 +98,9 @@ fn without_routers(plan: &Plan) -> Vec<Plan> {
             for link in &mut plan.links {
                 (link.a, link.b) = (moved(link.a), moved(link.b));
             }
+            for own in &mut plan.routers {
+                own.site_of = own.site_of.filter(|first| *first != router).map(moved);
+            }
             plan.move_events(|of| (of != router).then(|| moved(of)), Some);
             plan
         })
@@ -135,6 +138,9 @@ fn with_fewer_prefixes(plan: &Plan) -> Vec<Plan> {
         }
         if own.anycast {
             plans.push(changed(plan, |plan| plan.routers[router].anycast = false));
+        }
+        if own.site_of.is_some() {
+            plans.push(changed(plan, |plan| plan.routers[router].site_of = None));
         }
     }
     plans

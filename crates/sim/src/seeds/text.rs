@@ -21,9 +21,9 @@ pub(super) const IDLE_HOLD_MAX_S: u64 = 8;
 pub(super) const DEFERRAL_S: u64 = 10;
 pub(super) const STALE_S: u64 = 20;
 
-pub(super) fn asn(features: &Features, router: usize) -> u32 {
-    let first = if features.large_as { 4_200_000_000 } else { 65_001 };
-    first + router as u32
+pub(super) fn asn(plan: &Plan, router: usize) -> u32 {
+    let first = if plan.features.large_as { 4_200_000_000 } else { 65_001 };
+    first + plan.as_of(router) as u32
 }
 
 pub(super) fn ipv6_address(router: usize) -> Ipv6Addr {
@@ -108,7 +108,7 @@ pub(super) fn configuration(plan: &Plan, router: usize) -> String {
         "[bgp]\nas = {}\nrouter_id = \"{}\"\nlisten = []\ninstall = \"none\"\nnetworks = {networks:?}\n\
          hold_time_s = {}\nconnect_retry_s = {CONNECT_RETRY_S}\nidle_hold_max_s = {IDLE_HOLD_MAX_S}\n\
          selection_deferral_s = {DEFERRAL_S}\nnext_hop = [\"{}\", \"{}\"]\n",
-        asn(features, router),
+        asn(plan, router),
         address(router),
         features.hold_s,
         address(router),
@@ -123,7 +123,7 @@ pub(super) fn configuration(plan: &Plan, router: usize) -> String {
             "[[bgp.neighbor]]\nname = \"{}\"\naddress = \"{}\"\nas = {}\nimport = \"in-{other}\"\nexport = \"out-{other}\"",
             neighbor_name(router, other),
             address(other),
-            asn(features, other),
+            asn(plan, other),
         );
         if let Some(relation) = relation.filter(|_| features.roles) {
             let _ = writeln!(text, "role = \"{}\"", relation.role());
