@@ -1,7 +1,7 @@
 //! Everything a push must pass, step by step, stopping at the first failure.
 
 use crate::cargo::cargo;
-use crate::{test, tidy};
+use crate::{planted, test, tidy};
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -18,6 +18,8 @@ enum Action {
     Cargo { args: &'static [&'static str], env: &'static [(&'static str, &'static str)] },
     /// Our own checks.
     Tidy,
+    /// Whether the faults to plant fit the code.
+    Planted,
     /// All tests.
     Tests,
     /// Licenses, bans and sources of dependencies, where cargo-deny is installed.
@@ -44,6 +46,11 @@ const STEPS: &[Step] = &[
         name: "tidy",
         action: Action::Tidy,
         remedy: "each line above names the file and the rule; the rules are in xtask/src/tidy.rs",
+    },
+    Step {
+        name: "planted",
+        action: Action::Planted,
+        remedy: "plant the same fault in the code as it is now, and write `git diff` to the patch",
     },
     Step {
         name: "wasm",
@@ -111,6 +118,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
         let result = match &step.action {
             Action::Cargo { args, env } => cargo(root, args, env),
             Action::Tidy => tidy::run(root),
+            Action::Planted => planted::check(root),
             Action::Tests => test::run(root, &test::Options::default()),
             Action::Wasm => wasm(root),
             Action::Deny => deny(root),

@@ -1,4 +1,4 @@
-//! The house's own chores: `cargo xtask test`, `quick`, `ci`, `tidy`, `fuzz`.
+//! The house's own chores: `cargo xtask test`, `quick`, `ci`, `tidy`, `fuzz`, `planted`.
 //!
 //! One definition of "good" for the person at the keyboard and for the machine that checks a push:
 //! `.ci/run` calls the same steps. Every chore says what it does before it does it, stops at the first
@@ -7,6 +7,7 @@
 mod cargo;
 mod ci;
 mod fuzz;
+mod planted;
 mod quick;
 mod test;
 mod tidy;
@@ -25,6 +26,8 @@ cargo xtask CHORE
   fuzz [--seconds N] [--smoke] [TARGET]..
                           run fuzz targets (all of them by default), N seconds each (60); --smoke compiles
                           them quickly, without a sanitizer: do they still work?
+  planted [--seeds N] [NAME]..
+                          put each fault of xtask/planted into a copy; seeds must find it
 ";
 
 fn main() -> ExitCode {
@@ -40,6 +43,10 @@ fn main() -> ExitCode {
         Some(("tidy", [])) => done(tidy::run(&root)),
         Some(("fuzz", rest)) => match fuzz::Options::parse(rest) {
             Ok(options) => done(fuzz::run(&root, &options)),
+            Err(message) => bad_usage(&message),
+        },
+        Some(("planted", rest)) => match planted::Options::parse(rest) {
+            Ok(options) => done(planted::run(&root, &options)),
             Err(message) => bad_usage(&message),
         },
         Some(("help" | "--help" | "-h", _)) => {

@@ -13,8 +13,10 @@ mod oracle;
 mod plan;
 mod shrink;
 mod text;
+mod verdict;
 
 pub use coverage::Coverage;
-pub use life::{Moment, Trial, Verdict, Violation, Voice, run};
+pub use life::{Moment, Trial, Voice, run};
 pub use plan::{End, Event, Fault, Features, LinkPlan, Plan, PlanError, Relationship, RouterPlan};
 pub use shrink::{Shrunk, shrink};
+pub use verdict::{Verdict, Violation};

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use thalweg_node::control::{BgpNeighborView, BgpRequest, RibView, RouteFilter, RouteView};
 
 use super::coverage::Coverage;
-use super::life::Violation;
 use super::oracle::{Oracle, Row, Table};
 use super::plan::Plan;
 use super::text::routers_of_name;
+use super::verdict::Violation;
 use crate::error::SimError;
 use crate::network::Network;
 

@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use super::coverage::{self, Coverage};
 use super::invariants;
 use super::plan::{Fault, Plan};
 use super::text::{self, CONNECT_RETRY_S, DEFERRAL_S, IDLE_HOLD_MAX_S, STALE_S, ipv6_address};
+use super::verdict::{Verdict, Violation};
 use crate::chance::Random;
 use crate::error::SimError;
 use crate::link::{Link, LinkState};
@@ -33,36 +33,6 @@ const WORK_MAX_S: u64 = 300;
 const VOICE_STEP_US: u64 = 50_000;
 
 const SECOND_US: u64 = 1_000_000;
-
-/// What was not as it must be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// The rule.
-    pub invariant: &'static str,
-    /// Which router broke it, if it was one.
-    pub router: Option<usize>,
-    /// When, in virtual time.
-    pub at_us: u64,
-    /// What was wrong.
-    pub text: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {} ms", self.invariant, self.at_us / 1000)?;
-        self.router.map_or(Ok(()), |router| write!(f, ", router {router}"))?;
-        write!(f, ": {}", self.text)
-    }
-}
-
-/// How a trial ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// All invariants held.
-    Held,
-    /// One did not.
-    Broken(Violation),
-}
 
 /// A trial that has ended.
 #[derive(Clone, Debug)]

@@ -1,7 +1,8 @@
 //! Makes a plan that fails as small as it can be and still fail in the same way.
 
-use super::life::{Verdict, Violation, run};
+use super::life::run;
 use super::plan::{End, Features, Plan};
+use super::verdict::{Verdict, Violation};
 
 /// A plan that was shrunk.
 #[derive(Clone, Debug)]

@@ -1,0 +1,165 @@
+//! Proof that seeds find faults: each patch of `xtask/planted` puts one into the router, and seeds must find it.
+//!
+//! A fault that only a copy of the repository has needs no switch in what ships. Patches must fit the code; `cargo xtask
+//! ci` looks that they do.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::cargo::cargo_command;
+
+/// Seeds that are played at most to find a fault.
+const SEEDS_DEFAULT: u64 = 10_000;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    seeds: u64,
+    /// Only these faults; all without any.
+    names: Vec<String>,
+}
+
+impl Options {
+    /// Reads `[--seeds N] [NAME]..`.
+    pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
+        let mut options = Self { seeds: SEEDS_DEFAULT, names: Vec::new() };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            if arg == "--seeds" {
+                let given = args.next().map_or("", String::as_str);
+                let seeds = given.parse().ok().filter(|seeds| *seeds > 0);
+                options.seeds = seeds.ok_or_else(|| format!("--seeds takes a number, not `{given}`"))?;
+            } else if arg.starts_with('-') {
+                return Err(format!("planted does not know `{arg}`"));
+            } else {
+                options.names.push(arg.clone());
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// A fault to plant.
+struct Fault {
+    name: String,
+    /// What the router does wrong.
+    what: String,
+    patch: PathBuf,
+}
+
+fn faults(root: &Path) -> Result<Vec<Fault>, String> {
+    let folder = root.join("xtask/planted");
+    let entries = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut faults = Vec::new();
+    for patch in entries.flatten().map(|entry| entry.path()) {
+        let text = fs::read_to_string(&patch).map_err(|error| format!("{}: {error}", patch.display()))?;
+        let name = patch.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        faults.push(Fault { name, what: text.lines().next().unwrap_or_default().to_owned(), patch });
+    }
+    faults.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(faults)
+}
+
+/// Whether all patches still fit the code.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    for fault in faults(root)? {
+        git(root, &["apply", "--check"], Some(&fault.patch))
+            .map_err(|error| format!("{} does not fit the code any more: {error}", fault.patch.display()))?;
+    }
+    Ok(())
+}
+
+/// Plants the faults one after the other in a copy and counts the seeds until each is found.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
+    let all = faults(root)?;
+    if let Some(unknown) = options.names.iter().find(|name| all.iter().all(|fault| fault.name != **name)) {
+        return Err(format!("there is no xtask/planted/{unknown}.patch"));
+    }
+    let wanted = |fault: &&Fault| options.names.is_empty() || options.names.contains(&fault.name);
+    let copy = copy(root)?;
+    let mut missed = Vec::new();
+    println!("{:<32} {:>6} {:>7}  {:<42} what is wrong", "fault", "seed", "s", "broken invariant");
+    for fault in all.iter().filter(wanted) {
+        git(&copy, &["apply"], Some(&fault.patch))?;
+        let begun = Instant::now();
+        let found = hunt(root, &copy, options.seeds);
+        git(&copy, &["checkout", "--quiet", "--", "."], None)?;
+        let seconds = begun.elapsed().as_secs();
+        match found? {
+            Some((seed, invariant)) => {
+                println!("{:<32} {seed:>6} {seconds:>7}  {invariant:<42} {}", fault.name, fault.what);
+            }
+            None => {
+                println!("{:<32} {:>6} {seconds:>7}  {:<42} {}", fault.name, "-", "none", fault.what);
+                missed.push(fault.name.as_str());
+            }
+        }
+    }
+    match missed.as_slice() {
+        [] => Ok(()),
+        missed => Err(format!("not found in {} seeds: {}", options.seeds, missed.join(", "))),
+    }
+}
+
+/// A copy of the last commit beside the build files.
+fn copy(root: &Path) -> Result<PathBuf, String> {
+    let copy = root.join("target/planted/copy");
+    let path = copy.display().to_string();
+    if copy.join("Cargo.toml").is_file() {
+        let commit = Command::new("git").current_dir(root).args(["rev-parse", "HEAD"]).output();
+        let commit = commit.map_err(|error| format!("git did not start: {error}"))?.stdout;
+        let commit = String::from_utf8_lossy(&commit).trim().to_owned();
+        git(&copy, &["checkout", "--quiet", "--force", "--detach", &commit], None)?;
+    } else {
+        git(root, &["worktree", "prune"], None)?;
+        git(root, &["worktree", "add", "--quiet", "--detach", &path, "HEAD"], None)?;
+    }
+    Ok(copy)
+}
+
+/// The first seed that finds something, and the invariant it breaks.
+fn hunt(root: &Path, copy: &Path, seeds: u64) -> Result<Option<(u64, String)>, String> {
+    let output = cargo_command()
+        .current_dir(copy)
+        .env("CARGO_TARGET_DIR", root.join("target/planted/target"))
+        .env("THALWEG_SEEDS", seeds.to_string())
+        .args(["test", "--quiet", "--locked", "-p", "thalweg-sim", "--test", "seeds", "--"])
+        .args(["--nocapture", "the_first_seeds_hold"])
+        .stderr(Stdio::piped())
+        .output()
+        .map_err(|error| format!("cargo did not start: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find_map(|line| line.split_once("seed ")?.1.split_once(" broke: "));
+    match line {
+        Some((seed, invariant)) => {
+            let seed = seed.parse().map_err(|_| format!("no seed: {seed}"))?;
+            Ok(Some((seed, invariant.to_owned())))
+        }
+        None if output.status.success() => Ok(None),
+        None => Err(format!("the test did not run:\n{}", String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+fn git(folder: &Path, args: &[&str], path: Option<&Path>) -> Result<(), String> {
+    let output = Command::new("git").current_dir(folder).args(args).args(path).output();
+    let output = output.map_err(|error| format!("git did not start: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options() {
+        let parse =
+            |text: &str| Options::parse(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(parse(""), Ok(Options { seeds: SEEDS_DEFAULT, names: vec![] }));
+        assert_eq!(parse("--seeds 5 a b"), Ok(Options { seeds: 5, names: vec!["a".into(), "b".into()] }));
+        assert!(parse("--seeds 0").is_err() && parse("--fast").is_err());
+    }
+}
