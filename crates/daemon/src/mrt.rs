@@ -234,7 +234,7 @@ impl Seen {
     fn encode(&self, out: &mut Vec<u8>) {
         match &self.what {
             What::State { is_up } => write_session_state(out, self.time, &self.session, *is_up),
-            What::Messages(bytes) => write_session_updates(out, self.time, &self.session, bytes),
+            What::Messages(bytes) => _ = write_session_updates(out, self.time, &self.session, bytes),
         }
     }
 }

@@ -252,10 +252,15 @@ pub fn write_session_state(out: &mut Vec<u8>, time: Timestamp, session: &Negotia
     let _ = write_state_change(out, time, peer, local, old, new);
 }
 
-/// Appends a record for each UPDATE among whole messages that a session received, one after the other.
-pub fn write_session_updates(out: &mut Vec<u8>, time: Timestamp, session: &Negotiated, messages: &[u8]) {
+/// Appends a record for each UPDATE among whole messages that a session received, one after the other; how many.
+pub fn write_session_updates(
+    out: &mut Vec<u8>,
+    time: Timestamp,
+    session: &Negotiated,
+    messages: &[u8],
+) -> u64 {
     let (peer, local) = endpoints(session);
-    let mut rest = messages;
+    let (mut rest, mut updates) = (messages, 0);
     while let Ok(Some(message)) = frame(rest, session.codec.message_length_max()) {
         let (whole, next) = rest.split_at(message.length.min(rest.len()));
         if message.kind == MessageKind::Update {
@@ -266,9 +271,11 @@ pub fn write_session_updates(out: &mut Vec<u8>, time: Timestamp, session: &Negot
             };
             // The longest message fits into a record.
             let _ = write_message(out, time, peer, local, form, whole);
+            updates += 1;
         }
         rest = next;
     }
+    updates
 }
 
 /// Whether the message's NLRI has path identifiers: a matter of its family.

@@ -71,7 +71,7 @@ impl Meter {
 
 /// Where in a message a direction is.
 #[derive(Default)]
-pub(crate) struct Framing {
+struct Framing {
     /// Length and type, once they were seen.
     header: [u8; 3],
     /// Bytes of the header that were seen.
@@ -82,7 +82,7 @@ pub(crate) struct Framing {
 
 impl Framing {
     /// How many UPDATEs begin here, and whether any byte belongs to one.
-    pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> (u64, bool) {
+    fn feed(&mut self, mut bytes: &[u8]) -> (u64, bool) {
         let (mut begun, mut touched) = (0, false);
         while let [first, rest @ ..] = bytes {
             if self.seen < HEADER_BYTES {

@@ -11,7 +11,6 @@ use thalweg_node::mrt::{DumpCounters, RibDump, write_session_state, write_sessio
 use thalweg_node::speaker::{SessionTap, Speaker};
 use thalweg_wire::mrt::Timestamp;
 
-use crate::meter::Framing;
 use crate::network::Clock;
 
 /// Virtual time begins here, in seconds since the epoch: 2020-01-01 00:00 UTC. Files of the same run have the same times.
@@ -43,8 +42,7 @@ pub struct Heard {
 }
 
 impl State {
-    fn count(&mut self, neighbor: IpAddr, messages: &[u8]) {
-        let (updates, _) = Framing::default().feed(messages);
+    fn count(&mut self, neighbor: IpAddr, updates: u64) {
         if updates == 0 {
             return;
         }
@@ -80,17 +78,20 @@ impl Recorder {
         })
     }
 
-    fn record(&self, encode: impl FnOnce(&mut Vec<u8>, Timestamp)) {
+    /// Writes what `encode` makes; what it says, or nothing after an error.
+    fn record<T: Default>(&self, encode: impl FnOnce(&mut Vec<u8>, Timestamp) -> T) -> T {
         let now_us = self.clock.now_us();
         let seconds = (EPOCH_S + now_us / 1_000_000) as u32;
         let time = Timestamp { seconds, microseconds: (now_us % 1_000_000) as u32 };
         let mut state = self.state.lock();
         let State { out, buffer, error, .. } = &mut *state;
-        if error.is_none() {
-            buffer.clear();
-            encode(buffer, time);
-            *error = out.write_all(buffer).err();
+        if error.is_some() {
+            return T::default();
         }
+        buffer.clear();
+        let done = encode(buffer, time);
+        *error = out.write_all(buffer).err();
+        done
     }
 
     /// What was heard so far.
@@ -112,8 +113,8 @@ impl Recorder {
 
 impl SessionTap for Recorder {
     fn received(&self, session: &Arc<Negotiated>, messages: &[u8]) {
-        self.state.lock().count(session.remote_address, messages);
-        self.record(|out, time| write_session_updates(out, time, session, messages));
+        let updates = self.record(|out, time| write_session_updates(out, time, session, messages));
+        self.state.lock().count(session.remote_address, updates);
     }
 
     fn state_changed(&self, session: &Arc<Negotiated>, is_up: bool) {

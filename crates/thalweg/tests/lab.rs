@@ -378,6 +378,47 @@ fn live_experiments_with_the_kernel_and_ourselves() {
     assert!(cells.iter().all(|cell| cell["line_bits_per_second"]["median"].as_f64().is_some()), "{json}");
 }
 
+/// Seeds, one of them with all that happens, and scenario files: good, damaged, and one in which something fails.
+#[test]
+fn seeds_and_scenarios() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = results(&experiment(&["lab", "seeds", "--count", "40"], folder.path()), folder.path());
+    assert_eq!(
+        (&json["results"]["seeds"], &json["results"]["failures"]),
+        (&40.into(), &serde_json::json!([]))
+    );
+    assert_eq!(json["results"]["coverage"]["log: has sent its whole table"], 40);
+
+    let one = experiment(&["lab", "seeds", "--seed", "3"], folder.path());
+    let text = String::from_utf8_lossy(&one.stdout).into_owned();
+    assert_eq!(one.status.code(), Some(0), "{}", String::from_utf8_lossy(&one.stderr));
+    assert!(text.contains("-- everything is mended") && text.contains("every invariant held"), "{text}");
+
+    let kept = of_repository("crates/sim/tests/seeds/scenarios/garbage.toml");
+    let played = experiment(&["lab", "seeds", "--scenario", &kept], folder.path());
+    assert_eq!(played.status.code(), Some(0), "{}", String::from_utf8_lossy(&played.stderr));
+    let shrunk = experiment(&["lab", "seeds", "--scenario", &kept, "--shrink"], folder.path());
+    assert!(String::from_utf8_lossy(&shrunk.stderr).contains("there is nothing to shrink"));
+    assert_eq!(shrunk.status.code(), Some(1));
+
+    let good = std::fs::read_to_string(&kept).expect("a scenario");
+    let bad = folder.path().join("bad.toml");
+    std::fs::write(&bad, good.replace("hold_s = 30", "hold_s = 30\npaths = \"two\"")).expect("a file");
+    let refused = experiment(&["lab", "seeds", "--scenario", bad.to_str().expect("a path")], folder.path());
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains("bad.toml") && text.contains("line 6"), "{text}");
+    assert_eq!(refused.status.code(), Some(1));
+    // Nothing on this link ever arrives, so no session comes up.
+    std::fs::write(&bad, good.replace("capacity = 65536", "capacity = 0")).expect("a file");
+    let arguments =
+        ["lab", "seeds", "--scenario", bad.to_str().expect("a path"), "--shrink", "--keep", "found"];
+    let broken = experiment(&arguments, folder.path());
+    assert_eq!(broken.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&broken.stderr).contains("sessions come up"));
+    let found = std::fs::read_to_string(folder.path().join("found/bad.toml")).expect("it was kept");
+    assert!(found.starts_with("# sessions come up") && found.contains("capacity = 0"), "{found}");
+}
+
 /// A simulated network: the same bytes for any number of threads, records that others can read.
 #[test]
 fn networks_of_routers() {

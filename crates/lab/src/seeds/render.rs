@@ -2,7 +2,7 @@
 
 use thalweg_sim::seeds::Moment;
 use thalweg_text::Table;
-use thalweg_text::units::{count, duration};
+use thalweg_text::units::{age, count};
 
 use super::{Failure, Outcome};
 use crate::plot::{SpaceTime, Spot};
@@ -27,18 +27,14 @@ pub fn summary(outcome: &Outcome) -> Table {
         count(outcome.again),
         count(outcome.broken.values().sum()),
         outcome.threads.to_string(),
-        seconds(outcome.elapsed_s),
+        age(outcome.elapsed_s.round() as u64),
         format!("{:.1}", outcome.cpu_s),
         ms(|times| times.median),
         ms(|times| times.max),
-        seconds(outcome.virtual_s),
+        age(outcome.virtual_s as u64),
         count(outcome.updates),
     ]);
     table
-}
-
-fn seconds(s: f64) -> String {
-    duration((s * 1e9) as u64)
 }
 
 /// The failures.
