@@ -211,9 +211,15 @@ impl Site {
     /// A link to a neighbor, or what changed of it.
     pub(crate) fn set_link(&mut self, peer: u32, address: Ipv4Addr, link: Link) {
         self.links.insert(peer, (address, link));
-        // A smaller capacity must not wait for room that a larger one held back.
         for id in self.ends_to(peer) {
+            // A smaller capacity must not wait for room that a larger one held back, nor a writer for what is there now.
             self.return_room(id, 0);
+            if let Some(end) = self.ends.get_mut(&id).filter(|end| end.on_the_way < link.capacity)
+                && std::mem::take(&mut end.is_starved)
+            {
+                end.writable = true;
+                self.news.push(id);
+            }
         }
     }
 

@@ -1,10 +1,15 @@
 //! Experiments through the real binary: that they end with a report that needs nothing but itself and with
 //! numbers that parse. How fast anything was is nobody's business here.
 
+#[path = "lab/fed.rs"]
+mod fed;
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use thalweg_lab::bgp::replay::Replay;
 
 /// Runs an experiment in an empty folder, as the documents print it: its report goes to a folder named like the command.
 fn experiment(arguments: &[&str], folder: &Path) -> Output {
@@ -376,6 +381,74 @@ fn live_experiments_with_the_kernel_and_ourselves() {
     assert!(ours.len() == 2 || is_left_out, "{json}");
     assert!(ours.iter().all(|cell| cell["sojourn"]["p99_us"].as_f64().is_some()), "{ours:?}");
     assert!(cells.iter().all(|cell| cell["line_bits_per_second"]["median"].as_f64().is_some()), "{json}");
+}
+
+/// A daemon that hears what a simulated router heard has the simulated router's table in the end, route for route.
+#[test]
+fn a_daemon_fed_the_trace_has_the_simulated_table() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let arguments = ["--ases", "60", "--load", "links", "--events", "5", "--collect", "8"];
+    let output = experiment(&[&["lab", "network"][..], &arguments].concat(), folder.path());
+    let asn = &results(&output, folder.path())["results"]["collected"][0]["asn"];
+    let file = |name: &str| report(folder.path()).join(format!("AS{asn}-{name}"));
+
+    let mrt = support::thalweg(&["mrt", file("rib.mrt").to_str().expect("a path")]).stdout;
+    let simulated: BTreeSet<Route> =
+        String::from_utf8(mrt).expect("text").lines().map(Route::of_mrt).filter(Route::is_learned).collect();
+    let configuration = std::fs::read_to_string(file("router.toml")).expect("a configuration");
+    let replay = Replay::read(&file("updates.mrt"), usize::MAX).expect("a trace");
+    let routes = |views: &[serde_json::Value]| views.iter().map(Route::of_view).collect::<BTreeSet<_>>();
+    let heard = fed::hear(&configuration, &replay, folder.path(), |views| routes(views) == simulated);
+    let heard = routes(&heard);
+    assert!(
+        simulated.len() > 60 && heard == simulated,
+        "{:?}",
+        heard.symmetric_difference(&simulated).next()
+    );
+}
+
+/// A route as both tables show it.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Route {
+    prefix: String,
+    /// The last three bytes of the address; simulated neighbors are in 198.0.0.0/8, and the client's on loopback.
+    neighbor: String,
+    path: String,
+    local_pref: u64,
+    communities: String,
+}
+
+impl Route {
+    fn of_mrt(line: &str) -> Self {
+        let fields: Vec<&str> = line.split('|').collect();
+        Self {
+            prefix: fields[5].to_owned(),
+            neighbor: last_three(fields[3]),
+            path: fields[6].to_owned(),
+            local_pref: fields[9].parse().expect("a number"),
+            communities: fields[11].to_owned(),
+        }
+    }
+
+    fn of_view(view: &serde_json::Value) -> Self {
+        let text = |name: &str| view[name].as_str().expect(name).to_owned();
+        let communities = view["communities"].as_array().expect("a list").iter();
+        Self {
+            prefix: text("prefix"),
+            neighbor: last_three(&text("neighbor")),
+            path: text("as_path"),
+            local_pref: view["local_pref"].as_u64().expect("a number"),
+            communities: communities.filter_map(|each| each.as_str()).collect::<Vec<_>>().join(" "),
+        }
+    }
+
+    fn is_learned(&self) -> bool {
+        !self.path.is_empty()
+    }
+}
+
+fn last_three(address: &str) -> String {
+    address.split_once('.').map_or(address, |(_, rest)| rest).to_owned()
 }
 
 /// Seeds, one of them with all that happens, and scenario files: good, damaged, and one in which something fails.

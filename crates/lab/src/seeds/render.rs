@@ -2,10 +2,10 @@
 
 use thalweg_sim::seeds::Moment;
 use thalweg_text::Table;
-use thalweg_text::units::{age, count};
+use thalweg_text::units::{Unit, age, count};
 
 use super::{Failure, Outcome};
-use crate::plot::{SpaceTime, Spot};
+use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale, SpaceTime, Spot};
 use crate::report::{Origin, Report, columns};
 use crate::stats::Summary;
 
@@ -64,6 +64,15 @@ fn coverage(outcome: &Outcome) -> Table {
     table
 }
 
+fn faults(outcome: &Outcome) -> String {
+    let met =
+        outcome.coverage.iter().filter_map(|(name, seeds)| Some((name.strip_prefix("fault: ")?, seeds)));
+    let bar = |seeds: &u64| Bar { series: 0, value: *seeds as f64, range: None, mark: None };
+    let groups = met.map(|(name, seeds)| BarGroup { label: name.to_owned(), bars: vec![bar(seeds)] });
+    let axis = Axis::new("seeds", Unit::Count, Scale::Linear);
+    BarChart::new("Faults and changes", axis, vec!["seeds".to_owned()], groups.collect()).svg()
+}
+
 /// In a sentence or two.
 pub fn lead(outcome: &Outcome) -> String {
     let seldom = outcome.coverage.values().filter(|seeds| **seeds < SELDOM).count();
@@ -94,6 +103,7 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
         outcome.failures.iter().for_each(|failure| show(&mut report, failure));
     }
     report.heading("Coverage");
+    report.plot(faults(outcome), "Each seed counts once for each kind of fault or change it has.");
     report.table(coverage(outcome));
     report
 }
