@@ -112,6 +112,8 @@ pub struct UpdateGroup {
     /// Logs of dumps that may go on, to abandon them when the view is replaced.
     dumps: Vec<Weak<GroupLog>>,
     changes: u64,
+    /// Something was added to the log, and nobody was told yet.
+    grew: bool,
     had: Vec<Exported>,
     gets: Vec<Exported>,
 }
@@ -144,6 +146,7 @@ impl UpdateGroup {
             path_ids: Arc::default(),
             dumps: Vec::new(),
             changes: 0,
+            grew: false,
             had: Vec::new(),
             gets: Vec::new(),
         }
@@ -258,7 +261,7 @@ impl UpdateGroup {
         let simple = self.rules.simple && view.depth(A::FAMILY) == 1 && !view.add_path(A::FAMILY);
         for change in changes {
             if self.queues.len() >= self.limits.pending_max {
-                self.flush();
+                self.encode();
             }
             if simple && self.old_rules.is_none() {
                 self.handle_simple(change, peers);
@@ -402,9 +405,19 @@ impl UpdateGroup {
         }
     }
 
-    /// Encodes what waits, into the log; whether something was added.
+    /// Encodes what waits, into the log; whether something was added since this was asked last.
     pub fn flush(&mut self) -> bool {
-        let mut grew = false;
+        self.encode();
+        self.take_grew()
+    }
+
+    /// Whether something was added to the log since [`Self::flush`] or this said so: members have something to write, or
+    /// fell behind.
+    pub fn take_grew(&mut self) -> bool {
+        std::mem::take(&mut self.grew)
+    }
+
+    fn encode(&mut self) {
         let mut done = false;
         while !done {
             done = self.queues.encode(&mut self.rules, &mut self.encoder);
@@ -413,19 +426,18 @@ impl UpdateGroup {
             }
             match self.encoder.take() {
                 Some((bytes, segments)) => {
-                    grew = true;
+                    self.grew = true;
                     self.log.push(Chunk { bytes, segments, versions: self.flushed.clone() });
                 }
                 None => self.log.pass(self.flushed.clone()),
             }
         }
         self.rules.clear_sets();
-        grew
     }
 
     /// Begins a dump for some members. What was on its way to them through the log, they get after it.
     pub fn dump(&mut self, kind: DumpKind, members: &mut [&mut Member]) -> Dump {
-        self.flush();
+        self.encode();
         let peers = members.iter().map(|member| member.peer()).collect();
         let rules = self.rules.for_members(&peers);
         let (routes_max, bytes_max) = (self.limits.dump_routes_max, self.limits.dump_bytes_max);
@@ -454,7 +466,7 @@ impl UpdateGroup {
         {
             return Err(DifferentEncoding);
         }
-        self.flush();
+        self.encode();
         let mut new = self.rules.with_view(view, self.rules.representative.clone());
         new.too_long = self.rules.too_long;
         self.old_rules = Some(std::mem::replace(&mut self.rules, new));
@@ -497,7 +509,7 @@ impl UpdateGroup {
             self.enter(prefix, &[], &mut gets, &earlier, true);
         }
         if self.queues.len() >= self.limits.pending_max {
-            self.flush();
+            self.encode();
         }
     }
 

@@ -160,6 +160,8 @@ impl Speaker {
             state.dumps.push(RunningDump { dump, shard: 0, family: 0, cursor, incomplete });
             wanting = others;
         }
+        // What waited went to the log before: others have that to write.
+        self.grew.fetch_or(state.group.take_grew(), Ordering::AcqRel);
         group.has_dumps.store(!state.dumps.is_empty(), Ordering::Release);
         group.dumps_can_go_on.store(true, Ordering::Release);
     }

@@ -164,6 +164,8 @@ impl LaneWork {
         self.delayed_until_ms = None;
         for slot in &self.groups {
             let mut state = slot.lock();
+            // With many changes it begins to encode by itself, and the rest may be of no concern to anybody.
+            grew |= state.group.take_grew();
             if state.group.pending() == 0 {
                 // What was of no concern to it is behind it: shards keep withdrawn prefixes for it no longer.
                 state.group.flush();
