@@ -19,6 +19,9 @@ use crate::site::{Ready, SharedSite};
 /// A router that is not at rest after so many rounds of a moment never will be.
 const ROUNDS_MAX: usize = 20_000;
 
+/// A router that has something left to do looks at it at least so often.
+const LOOK_MS: u64 = 500;
+
 /// In which order a router's workers do what is to be done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interleaving {
@@ -110,7 +113,7 @@ impl Router {
             let busy = self.round(now_ms)?;
             rests = if busy { 0 } else { rests + 1 };
             if rests == 2 {
-                self.rest();
+                self.rest(now_ms);
                 return Ok(true);
             }
         }
@@ -118,11 +121,15 @@ impl Router {
     }
 
     /// Leaves out looks that would find nothing.
-    fn rest(&mut self) {
-        if self.interleaving == Interleaving::Fixed
-            && let Some(until_ms) = self.speaker.rests_until_ms()
-        {
-            self.due_ms.fill(until_ms);
+    fn rest(&mut self, now_ms: u64) {
+        if self.interleaving != Interleaving::Fixed {
+            return;
+        }
+        match self.speaker.rests_until_ms() {
+            Some(until_ms) => self.due_ms.fill(until_ms),
+            // Something came up since looks were left out: they begin again now.
+            None if self.due_ms() > now_ms + LOOK_MS => self.due_ms.fill(0),
+            None => {}
         }
     }
 
