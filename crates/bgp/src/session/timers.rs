@@ -3,7 +3,7 @@
 use thalweg_base::mix64;
 use thalweg_wire::bgp::{Notification, error};
 
-use super::action::{Action, Cause, Event, StaleEnd};
+use super::action::{Action, Cause, Event, StaleEnd, State};
 use super::negotiate::Connection;
 use super::remarks::REPEAT_MS;
 use super::{Run, Session};
@@ -66,8 +66,8 @@ impl Session {
                 self.connect_failures = self.connect_failures.saturating_add(1);
                 self.connect_failed("no answer".to_owned(), 0, now);
             }
-            match self.run == Run::Seeking && !self.any_open() {
-                true => self.connect(now),
+            match self.run == Run::Seeking && !self.any_promising() {
+                true => self.dial(now),
                 false => self.abandon_connect(),
             }
         }
@@ -127,14 +127,35 @@ impl Session {
 
     /// Opens a connection, if that is ours to do.
     pub(super) fn connect(&mut self, now: Millis) {
-        if self.config.passive || self.any_open() {
-            return;
+        if !self.config.passive && !self.any_open() {
+            self.dial(now);
         }
+    }
+
+    fn dial(&mut self, now: Millis) {
         self.dialing = true;
         self.counters.connect_attempts += 1;
-        let longest_ms = u64::from(self.config.timers.connect_retry_s.max(1)) * 1000;
-        self.connect_at = Some(now.plus(self.chance.jitter(longest_ms)));
+        self.connect_at = Some(now.plus(self.retry_ms()));
         self.act(Action::Connect);
+    }
+
+    fn retry_ms(&mut self) -> u64 {
+        let longest_ms = u64::from(self.config.timers.connect_retry_s.max(1)) * 1000;
+        self.chance.jitter(longest_ms)
+    }
+
+    /// A connection of the neighbor's may be dead before it says anything, and for us the OPEN is minutes late only
+    /// then; if the neighbor waits for us in the same way, nobody would connect for as long.
+    pub(super) fn dial_if_it_says_nothing(&mut self, conn: Connection, now: Millis) {
+        if conn == Connection::Incoming && !self.config.passive && !self.slot(conn.other()).is_open() {
+            self.connect_at = Some(now.plus(self.retry_ms()));
+        }
+    }
+
+    /// Whether some connection may become a session: one of ours, or one of the neighbor's on which it has said something.
+    fn any_promising(&self) -> bool {
+        let incoming = self.slot(Connection::Incoming);
+        self.slot(Connection::Outgoing).is_open() || incoming.is_open() && incoming.state != State::OpenSent
     }
 
     /// Another attempt later: soon at first, then less and less often. How much later, if there is one.

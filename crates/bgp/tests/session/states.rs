@@ -318,6 +318,36 @@ fn a_connection_that_gives_way_was_never_answered() {
     }
 }
 
+/// The neighbor's connection may be dead before it says anything: ours is opened beside it, and carries the session.
+#[test]
+fn a_connection_that_says_nothing_keeps_nobody_from_connecting() {
+    let mut lone = Lone::reach("Active");
+    lone.event("tcp-in");
+    assert_eq!(lone.name(), "OpenSent");
+    lone.drain();
+    let begun = lone.now;
+    lone.now = lone.session.next_deadline().expect("it waits");
+    lone.session.handle_timer(lone.now);
+    assert!(lone.now.since(begun) <= 30_000, "{} ms", lone.now.since(begun));
+    assert!(lone.drain().contains(&Action::Connect));
+    ["tcp-out", "open", "keepalive"].into_iter().for_each(|event| lone.event(event));
+    for _ in 0..3 {
+        lone.now = lone.session.next_deadline().expect("it waits");
+        lone.session.handle_timer(lone.now);
+    }
+    assert_eq!(lone.session.established(), Some(Connection::Outgoing));
+    assert!(lone.now.since(begun) <= 60_000, "{} ms", lone.now.since(begun));
+
+    // One on which an OPEN came is waited for.
+    let mut lone = Lone::reach("Active");
+    lone.event("tcp-in");
+    lone.bytes(Connection::Incoming, &open_message());
+    lone.drain();
+    lone.now = lone.now.plus_s(31);
+    lone.session.handle_timer(lone.now);
+    assert!(!lone.drain().contains(&Action::Connect));
+}
+
 /// Our connection was answered before the neighbor's came: only the neighbor knows which of them it is up on.
 #[test]
 fn the_neighbor_closes_one_of_two_connections_that_it_may_be_up_on() {
