@@ -329,7 +329,7 @@ impl Session {
         self.counters.sent.count(MessageKind::Open);
         if !self.dialing {
             self.connect_at = None;
-            self.dial_if_it_says_nothing(conn, now);
+            self.dial_beside_a_silent_one(now);
         }
         admission
     }

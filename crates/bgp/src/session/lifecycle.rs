@@ -250,6 +250,7 @@ impl Session {
         }
         self.event(Event::AttemptFailed { connection, state, reason });
         self.settle(now);
+        self.dial_beside_a_silent_one(now);
     }
 
     /// The session is up.

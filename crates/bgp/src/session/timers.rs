@@ -144,10 +144,11 @@ impl Session {
         self.chance.jitter(longest_ms)
     }
 
-    /// A connection of the neighbor's may be dead before it says anything, and for us the OPEN is minutes late only
-    /// then; if the neighbor waits for us in the same way, nobody would connect for as long.
-    pub(super) fn dial_if_it_says_nothing(&mut self, conn: Connection, now: Millis) {
-        if conn == Connection::Incoming && !self.config.passive && !self.slot(conn.other()).is_open() {
+    /// A connection of the neighbor's may be dead before it says anything, which we would know after minutes only. If the
+    /// neighbor waits for us in the same way, nobody would connect for as long: we do, after the usual time.
+    pub(super) fn dial_beside_a_silent_one(&mut self, now: Millis) {
+        let is_silent = self.slot(Connection::Incoming).is_open() && !self.any_promising();
+        if is_silent && self.run == Run::Seeking && !self.config.passive && !self.dialing {
             self.connect_at = Some(now.plus(self.retry_ms()));
         }
     }
