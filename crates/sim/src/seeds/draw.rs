@@ -115,6 +115,8 @@ fn link(random: &mut Random, a: usize, b: usize, relationships: bool) -> LinkPla
     let normal = Link::default();
     let (rate, capacity) =
         if random.happens(0.2) { SPEEDS[random.below(SPEEDS.len())] } else { (normal.rate, normal.capacity) };
+    // With little room on the way a long link would carry a few bytes a second.
+    let latency_us = if capacity < normal.capacity { latency_us.min(20_000) } else { latency_us };
     LinkPlan { a, b, is, latency_us: latency_us as u64, rate, capacity, ends: [end(random), end(random)] }
 }
 
