@@ -40,6 +40,7 @@ mod encode;
 mod log;
 mod member;
 mod origins;
+mod preview;
 mod queue;
 mod rules;
 mod view;
@@ -58,6 +59,7 @@ pub use audience::{Audience, PeerSet};
 pub use dump::{Dump, DumpKind, DumpProgress, Earlier};
 pub use log::{Chunk, GroupLog, LogCounters, Segment, Versions, earliest, is_later};
 pub use member::{GATHER_BYTES_MAX, Member, MemberState, SLICES_MAX};
+pub use preview::{Outgoing, Preview};
 pub use view::{ExportLimits, ExportView, NextHopRule, RouteServerRules};
 
 use audience::AudienceCode;

@@ -45,6 +45,7 @@ pub mod counters;
 pub mod import;
 
 mod action;
+mod assume;
 mod connection;
 mod lifecycle;
 mod messages;
@@ -67,6 +68,7 @@ use stale::StaleRoutes;
 use timers::Chance;
 
 pub use action::{Action, Admission, Cause, DownReason, Event, Refusal, StaleEnd, State, StopReason};
+pub use assume::{AssumedNeighbor, assume};
 pub use config::NeighborConfig;
 pub use counters::{MessageCounters, SessionCounters};
 pub use import::{Importer, Remark};

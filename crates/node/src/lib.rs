@@ -5,6 +5,7 @@
 //!   port.
 //! - [`live`]: tables that change while packets pass.
 //! - [`speaker`]: BGP's sessions, shards and update groups put together. [`seed`], [`mrt`]: routes from and to MRT.
+//! - [`whatif`]: what another configuration would make of a table: which best paths change, and what neighbors are sent.
 //! - [`fib`], [`forwarding`]: best routes to the data plane's tables or the kernel's, on a thread behind a bounded
 //!   queue.
 //! - [`control`]: requests of `show` and others and their answers, as plain data. [`capture`], [`trace`]: which packets a capture
@@ -21,11 +22,13 @@ pub mod fib;
 pub mod forwarding;
 pub mod live;
 pub mod mrt;
+mod mrt_update;
 pub mod plan;
 mod process_facts;
 pub mod seed;
 pub mod speaker;
 pub mod trace;
+pub mod whatif;
 mod words;
 
 pub use build::{BuildError, Routes, egress_tags, sub_interfaces};

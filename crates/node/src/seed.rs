@@ -9,13 +9,14 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use thalweg_base::IpPrefix;
-use thalweg_bgp::attrs::{AttrRef, Attributes, AttrsBuilder, NextHop};
+use thalweg_bgp::attrs::{AttrRef, AttrsBuilder, NextHop};
 use thalweg_bgp::peer::PeerId;
 use thalweg_bgp::route::RouteBatchBuilder;
 use thalweg_bgp::session::import::build;
-use thalweg_wire::bgp::{Codec, MpNlri, PeerFacts, PeerSide, Update, Verdict, attribute};
+use thalweg_wire::bgp::{Codec, MpNlri, PeerFacts, PeerSide, Update, Verdict};
 use thalweg_wire::mrt::{AsSize, Peer, RibEntry};
 
+use crate::mrt_update::UpdateFields;
 use crate::speaker::{Speaker, StaticSource};
 
 /// Routes of a source that are put into the RIB together.
@@ -40,8 +41,7 @@ pub struct Seeder<'s> {
     places: HashMap<(IpAddr, u32, Ipv4Addr), Option<usize>>,
     sources: Vec<(PeerId, RouteBatchBuilder)>,
     builder: AttrsBuilder,
-    attributes: Vec<u8>,
-    reach: Vec<u8>,
+    fields: UpdateFields,
     path: Vec<u8>,
     counters: SeedCounters,
 }
@@ -54,8 +54,7 @@ impl<'s> Seeder<'s> {
             places: HashMap::new(),
             sources: Vec::new(),
             builder: AttrsBuilder::default(),
-            attributes: Vec::new(),
-            reach: Vec::new(),
+            fields: UpdateFields::default(),
             path: Vec::new(),
             counters: SeedCounters::default(),
         }
@@ -121,7 +120,7 @@ impl<'s> Seeder<'s> {
 
     /// The attributes, read as a session would read them.
     fn attrs(&mut self, entry: &RibEntry<'_>) -> Option<AttrRef> {
-        let internal = self.complete(entry)?;
+        let internal = self.fields.fill(entry, None)?;
         let four_octet_as = entry.as_size == AsSize::Four;
         let codec = Codec {
             four_octet_as,
@@ -132,7 +131,7 @@ impl<'s> Seeder<'s> {
         };
         let side = if internal { PeerSide::Internal } else { PeerSide::External };
         let facts = PeerFacts { side, ..PeerFacts::default() };
-        let update = Update::from_parts(&[], &self.attributes, &self.reach, &codec, &facts).ok()?;
+        let update = Update::from_parts(&[], &self.fields.attributes, &self.fields.reach, &codec, &facts).ok()?;
         if update.verdict != Verdict::Good {
             return None;
         }
@@ -146,56 +145,5 @@ impl<'s> Seeder<'s> {
         let path = update.as_path(&mut self.path);
         build(&mut self.builder, &update, next_hop, path, four_octet_as);
         Some(self.speaker.interner().intern(&mut self.builder))
-    }
-
-    /// Makes of the entry's attributes those of an UPDATE: MP_REACH_NLRI, of which tables mostly have the next hop
-    /// only, gets its family and the prefix back. Whether LOCAL_PREF is there; `None` if the lengths do not fit.
-    fn complete(&mut self, entry: &RibEntry<'_>) -> Option<bool> {
-        let Self { attributes, reach, .. } = self;
-        attributes.clear();
-        reach.clear();
-        let mut prefix = Vec::with_capacity(17);
-        push_prefix(&mut prefix, entry.prefix);
-        let (mut internal, mut mp_reach, mut length) = (false, false, 0);
-        for each in Attributes::new(entry.attributes) {
-            length += each.whole.len();
-            internal |= each.code == attribute::LOCAL_PREF;
-            if each.code != attribute::MP_REACH_NLRI {
-                attributes.extend_from_slice(each.whole);
-                continue;
-            }
-            mp_reach = true;
-            let next_hop = next_hop_field(each.value)?;
-            let afi = if matches!(entry.prefix, IpPrefix::V4(_)) { 1 } else { 2 };
-            let size = u8::try_from(5 + next_hop.len() + prefix.len()).ok()?;
-            attributes.extend_from_slice(&[attribute::FLAG_OPTIONAL, attribute::MP_REACH_NLRI, size]);
-            attributes.extend_from_slice(&[0, afi, 1, next_hop.len() as u8]);
-            attributes.extend_from_slice(next_hop);
-            attributes.push(0);
-            attributes.extend_from_slice(&prefix);
-        }
-        if !mp_reach {
-            reach.extend_from_slice(&prefix);
-        }
-        let announces = mp_reach || matches!(entry.prefix, IpPrefix::V4(_));
-        (length == entry.attributes.len() && announces).then_some(internal)
-    }
-}
-
-/// The next hop of an MP_REACH_NLRI, shortened as in RFC 6396 4.3.4 or whole.
-fn next_hop_field(value: &[u8]) -> Option<&[u8]> {
-    match value {
-        [length, rest @ ..] if rest.len() == usize::from(*length) => Some(rest),
-        [_, _, _, length, rest @ ..] => rest.get(..usize::from(*length)),
-        _ => None,
-    }
-}
-
-fn push_prefix(out: &mut Vec<u8>, prefix: IpPrefix) {
-    out.push(prefix.length());
-    let bytes = usize::from(prefix.length().div_ceil(8));
-    match prefix.address() {
-        IpAddr::V4(address) => out.extend_from_slice(&address.octets()[..bytes]),
-        IpAddr::V6(address) => out.extend_from_slice(&address.octets()[..bytes]),
     }
 }

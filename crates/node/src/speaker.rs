@@ -57,8 +57,11 @@ use thalweg_wire::bgp::{Family, cease};
 use thalweg_config::BgpConfig;
 
 pub use best_path::BestPathTo;
+pub(crate) use groups::view_of;
 pub use lanes::RouteReader;
 pub use network::{ByteStream, Incoming, Network};
+pub(crate) use query::explained;
+pub(crate) use reload::origination;
 pub use restart_progress::{Restart, RestartNeighbor};
 pub use scan::StaticSource;
 pub use shards::Work;

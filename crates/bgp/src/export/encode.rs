@@ -35,7 +35,7 @@ const MESSAGE_MAX: usize = 65_535;
 const SLACK: usize = 64;
 
 /// Path attributes that are ready to be sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Block {
     /// All of them but MP_REACH_NLRI.
     bytes: Vec<u8>,

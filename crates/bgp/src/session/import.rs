@@ -184,7 +184,7 @@ impl Importer {
     }
 
     /// The first UPDATE of a session is to be read.
-    pub(super) fn begin(&mut self, agreed: &Arc<Negotiated>, config: &NeighborConfig, id: PeerId) {
+    pub fn begin(&mut self, agreed: &Arc<Negotiated>, config: &NeighborConfig, id: PeerId) {
         self.peer = agreed.peer_info(id, config);
         self.agreed = Some(agreed.clone());
         self.families = agreed.families;

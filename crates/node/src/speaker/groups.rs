@@ -330,7 +330,7 @@ fn shares(config: &NeighborConfig, negotiated: &Negotiated) -> bool {
 }
 
 /// Everything that what a neighbor is sent depends on.
-pub(super) fn view_of(
+pub(crate) fn view_of(
     config: &NeighborConfig,
     negotiated: &Negotiated,
     info: &PeerInfo,

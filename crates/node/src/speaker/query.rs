@@ -313,7 +313,8 @@ impl Selection {
     }
 }
 
-fn explained<A: RibAddress>(
+/// The paths of a prefix; with `why` each says why it is or is not the best.
+pub(crate) fn explained<A: RibAddress>(
     rib: &RibShard,
     prefix: Prefix<A>,
     why: bool,

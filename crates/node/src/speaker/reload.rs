@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use thalweg_base::IpPrefix;
-use thalweg_bgp::attrs::{AttrRef, AttrsBuilder, NextHop};
+use thalweg_bgp::attrs::{AttrRef, AttrsBuilder, Interner, NextHop};
 use thalweg_bgp::peer::{Millis, PeerId};
 use thalweg_bgp::route::{RouteBatchBuilder, WITHDRAWN};
 use thalweg_bgp::session::config::ConfigDifference;
@@ -26,17 +26,7 @@ impl Speaker {
     }
 
     fn change_networks(&self, added: &[IpPrefix], removed: &[IpPrefix]) {
-        let mut routes = RouteBatchBuilder::default();
-        let v4 = routes.push_attrs(self.local_attrs(NextHop::V4(Ipv4Addr::UNSPECIFIED)));
-        let v6 = NextHop::V6 { global: Ipv6Addr::UNSPECIFIED, link_local: None };
-        let v6 = routes.push_attrs(self.local_attrs(v6));
-        let both = removed.iter().map(|p| (p, true)).chain(added.iter().map(|p| (p, false)));
-        for (prefix, withdraw) in both {
-            match prefix {
-                IpPrefix::V4(prefix) => routes.push_v4(*prefix, 0, if withdraw { WITHDRAWN } else { v4 }),
-                IpPrefix::V6(prefix) => routes.push_v6(*prefix, 0, if withdraw { WITHDRAWN } else { v6 }),
-            }
-        }
+        let mut routes = origination(&self.interner, added, removed);
         let now = Millis(self.now_ms.load(Ordering::Relaxed));
         let work = Work {
             slot: None,
@@ -45,14 +35,6 @@ impl Speaker {
             after: Vec::new(),
         };
         self.apply_work(&work);
-    }
-
-    fn local_attrs(&self, next_hop: NextHop) -> AttrRef {
-        let mut builder = AttrsBuilder::default();
-        (builder.origin, builder.next_hop) = (Origin::Igp, next_hop);
-        // An empty AS_PATH is not too long.
-        let _ = builder.set(attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &[]);
-        self.interner.intern(&mut builder)
     }
 
     /// Takes another configuration: only what differs is touched, and sessions whose settings are the same stay
@@ -273,4 +255,32 @@ impl Speaker {
         }
         self.drive_alone(slot, state, now);
     }
+}
+
+/// The routes of networks that this router originates, and withdrawals of others.
+pub(crate) fn origination(
+    interner: &Interner,
+    added: &[IpPrefix],
+    removed: &[IpPrefix],
+) -> RouteBatchBuilder {
+    let mut routes = RouteBatchBuilder::default();
+    let v4 = routes.push_attrs(local_attrs(interner, NextHop::V4(Ipv4Addr::UNSPECIFIED)));
+    let v6 = NextHop::V6 { global: Ipv6Addr::UNSPECIFIED, link_local: None };
+    let v6 = routes.push_attrs(local_attrs(interner, v6));
+    let both = removed.iter().map(|p| (p, true)).chain(added.iter().map(|p| (p, false)));
+    for (prefix, withdraw) in both {
+        match prefix {
+            IpPrefix::V4(prefix) => routes.push_v4(*prefix, 0, if withdraw { WITHDRAWN } else { v4 }),
+            IpPrefix::V6(prefix) => routes.push_v6(*prefix, 0, if withdraw { WITHDRAWN } else { v6 }),
+        }
+    }
+    routes
+}
+
+fn local_attrs(interner: &Interner, next_hop: NextHop) -> AttrRef {
+    let mut builder = AttrsBuilder::default();
+    (builder.origin, builder.next_hop) = (Origin::Igp, next_hop);
+    // An empty AS_PATH is not too long.
+    let _ = builder.set(attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &[]);
+    interner.intern(&mut builder)
 }
