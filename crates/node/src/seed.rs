@@ -131,7 +131,8 @@ impl<'s> Seeder<'s> {
         };
         let side = if internal { PeerSide::Internal } else { PeerSide::External };
         let facts = PeerFacts { side, ..PeerFacts::default() };
-        let update = Update::from_parts(&[], &self.fields.attributes, &self.fields.reach, &codec, &facts).ok()?;
+        let update =
+            Update::from_parts(&[], &self.fields.attributes, &self.fields.reach, &codec, &facts).ok()?;
         if update.verdict != Verdict::Good {
             return None;
         }

@@ -20,6 +20,8 @@ mod condition;
 mod mapping;
 mod report;
 mod shadow;
+#[cfg(test)]
+mod tests;
 mod traffic;
 
 use std::collections::{BTreeMap, HashMap};
@@ -210,7 +212,8 @@ impl Settled {
     pub fn report(mut self) -> Report {
         let inner = &mut self.inner;
         let relations = inner.mapping.relations(&inner.sides);
-        let mut report = Report { table: inner.mapping.table(inner.routes, inner.faulty), ..Report::default() };
+        let mut report =
+            Report { table: inner.mapping.table(inner.routes, inner.faulty), ..Report::default() };
         let difference = diff(&inner.sides[0].config, &inner.sides[1].config);
         report.restart = difference.restart.clone();
         report.neighbors = neighbor_changes(&difference);
@@ -220,7 +223,8 @@ impl Settled {
         let mut comparison = Comparison::of(old, new, &relations);
         comparison.run(old, new, &mut |kind, prefix, peers| found.note(kind, prefix, peers));
         report.prefixes = comparison.prefixes;
-        for (place, routes) in comparison.exports.iter().enumerate().filter(|(_, routes)| !routes.is_empty()) {
+        for (place, routes) in comparison.exports.iter().enumerate().filter(|(_, routes)| !routes.is_empty())
+        {
             let neighbor = inner.mapping.name(PeerId(place as u16));
             report.exports.push(Export { neighbor, routes: *routes });
             report.exports_total += *routes;
@@ -252,7 +256,11 @@ impl Settled {
                 }
             }
             let [before, after] = counts;
-            failures.push(Failure { neighbor: inner.mapping.name(place), counts: Both { before, after }, moves });
+            failures.push(Failure {
+                neighbor: inner.mapping.name(place),
+                counts: Both { before, after },
+                moves,
+            });
         }
         failures
     }

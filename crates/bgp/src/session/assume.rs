@@ -32,11 +32,8 @@ pub fn assume(config: &NeighborConfig, neighbor: AssumedNeighbor) -> Result<Nego
         ..capabilities
     };
     let answer = Open::new(neighbor.asn, offered.hold_time_s, neighbor.router_id, capabilities);
-    let ends = Ends {
-        connection: Connection::Outgoing,
-        local: neighbor.local_address,
-        remote: config.address,
-    };
+    let ends =
+        Ends { connection: Connection::Outgoing, local: neighbor.local_address, remote: config.address };
     agree(config, &offered, answer, ends).map_err(|(_, problem)| problem)
 }
 

@@ -117,7 +117,8 @@ impl<'r> Comparison<'r> {
         for place in (0..relations.len()).map(|index| PeerId(index as u16)) {
             let groups = [old.group_of(place), new.group_of(place)];
             comparison.differ.push(old.peers.get(place) != new.peers.get(place));
-            let view = |shadow: &Shadow, at: Option<usize>| at.map(|at| shadow.groups[at].preview.view().clone());
+            let view =
+                |shadow: &Shadow, at: Option<usize>| at.map(|at| shadow.groups[at].preview.view().clone());
             let same_view = view(old, groups[0]) == view(new, groups[1]);
             comparison.add(place, groups, same_view);
         }
@@ -260,7 +261,9 @@ impl<'r> Comparison<'r> {
             (Some(_), None) => (Kind::Lost, &mut self.prefixes.lost),
             (None, Some(_)) => (Kind::New, &mut self.prefixes.new),
             (Some(was), Some(is)) if was.peer != is.peer => (Kind::Moved, &mut self.prefixes.moved),
-            (Some(was), Some(is)) if was.attrs != is.attrs => (Kind::Attributes, &mut self.prefixes.attributes),
+            (Some(was), Some(is)) if was.attrs != is.attrs => {
+                (Kind::Attributes, &mut self.prefixes.attributes)
+            }
             (Some(_), Some(_)) => return,
         };
         *count += 1;

@@ -161,7 +161,8 @@ impl Measure {
         let traffic = report.traffic.as_ref();
         // Of failures, that of the worst one under the new configuration.
         let failures = report.failures.iter().filter_map(|failure| failure.counts.after);
-        let changes = |change: Change| report.neighbors.iter().filter(|each| each.change == change).count() as u64;
+        let changes =
+            |change: Change| report.neighbors.iter().filter(|each| each.change == change).count() as u64;
         match self {
             M::Lost => report.prefixes.lost,
             M::New => report.prefixes.new,

@@ -217,7 +217,9 @@ impl Mapping {
     pub(super) fn failing(&self) -> Vec<PeerId> {
         match self.fail_each {
             true => self.places_all().collect(),
-            false => self.failing.iter().filter_map(|address| self.by_address.get(address).copied()).collect(),
+            false => {
+                self.failing.iter().filter_map(|address| self.by_address.get(address).copied()).collect()
+            }
         }
     }
 

@@ -85,9 +85,8 @@ pub(super) struct Shadow {
 
 impl Shadow {
     pub(super) fn new(config: Arc<BgpConfig>, interner: Arc<Interner>) -> Self {
-        let shard = |shard| {
-            RibShard::new(ShardConfig { shard, decision: config.decision, ..ShardConfig::default() })
-        };
+        let shard =
+            |shard| RibShard::new(ShardConfig { shard, decision: config.decision, ..ShardConfig::default() });
         Self {
             shards: (0..SHARDS).map(shard).collect(),
             interner,
@@ -147,12 +146,7 @@ impl Shadow {
     }
 
     /// A route of the table, as if its neighbor had sent it.
-    pub(super) fn import(
-        &mut self,
-        place: PeerId,
-        entry: &RibEntry<'_>,
-        fields: &mut UpdateFields,
-    ) -> Fate {
+    pub(super) fn import(&mut self, place: PeerId, entry: &RibEntry<'_>, fields: &mut UpdateFields) -> Fate {
         let Some(neighbor) = self.neighbors.get_mut(place.index()).and_then(Option::as_mut) else {
             return Fate::NoSession;
         };
@@ -212,7 +206,8 @@ impl Shadow {
     fn make_groups(&mut self) {
         let mut depth = 1;
         for place in self.places() {
-            let Some(neighbor) = self.neighbors[place.index()].as_ref().filter(|each| each.down.is_none()) else {
+            let Some(neighbor) = self.neighbors[place.index()].as_ref().filter(|each| each.down.is_none())
+            else {
                 continue;
             };
             let info = Arc::new(neighbor.negotiated.peer_info(place, &neighbor.config));
@@ -250,11 +245,7 @@ impl Shadow {
 
     /// Ends a neighbor's session: its routes are withdrawn, and what that changes is shown with the groups. What was
     /// withdrawn, for [`Self::put_back`].
-    pub(super) fn withdraw(
-        &mut self,
-        place: PeerId,
-        show: &mut dyn FnMut(&Changes, Side<'_>),
-    ) -> Withdrawn {
+    pub(super) fn withdraw(&mut self, place: PeerId, show: &mut dyn FnMut(&Changes, Side<'_>)) -> Withdrawn {
         let withdrawn = self.saved(place);
         let Self { shards, groups, peers, changes, .. } = self;
         for shard in shards {
@@ -329,7 +320,9 @@ impl Neighbor {
         };
         let with_id = codec.add_path_receive[family.index()];
         let path_id = with_id.then(|| entry.path_id.unwrap_or(0));
-        let Some(body) = fields.fill(entry, path_id).and_then(|_| fields.body(body)) else { return Fate::Faulty };
+        let Some(body) = fields.fill(entry, path_id).and_then(|_| fields.body(body)) else {
+            return Fate::Faulty;
+        };
         let Ok(update) = Update::parse(body, codec, self.importer.facts()) else { return Fate::Faulty };
         if update.verdict != Verdict::Good {
             return Fate::Faulty;
