@@ -1,7 +1,7 @@
 //! What neighbors with one export view would be sent of a prefix, told without messages: for whoever asks what a
 //! configuration comes to before it is in force. It is the function that [`super::UpdateGroup`] evaluates.
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -133,9 +133,7 @@ impl Preview {
             return *known;
         }
         encode::attributes(&self.rules.view, family, attrs, origins, &mut self.block);
-        let mut hasher = FixedState::with_seed(0).build_hasher();
-        self.block.hash(&mut hasher);
-        let fingerprint = hasher.finish();
+        let fingerprint = FixedState::with_seed(0).hash_one(&self.block);
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
         }

@@ -1,5 +1,6 @@
 //! Names, prefixes and configurations of a plan's routers: what an operator would write.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::Ipv6Addr;
 
@@ -120,20 +121,38 @@ pub(super) fn configuration(plan: &Plan, router: usize) -> String {
         let relation = Other::at(link.is, end);
         let _ = writeln!(
             text,
-            "[[bgp.neighbor]]\nname = \"{}\"\naddress = \"{}\"\nas = {}\nimport = \"in-{other}\"\nexport = \"out-{other}\"",
+            "[[bgp.neighbor]]\nname = \"{}\"\naddress = \"{}\"\nas = {}\nimport = \"{}\"\nexport = \"{}\"",
             neighbor_name(router, other),
             address(other),
             asn(plan, other),
+            import_name(relation),
+            export_name(relation, &link.ends[end]),
         );
         if let Some(relation) = relation.filter(|_| features.roles) {
             let _ = writeln!(text, "role = \"{}\"", relation.role());
         }
     }
-    for (number, end, other) in plan.links_of(router) {
+    let mut rules = BTreeMap::new();
+    for (number, end, _) in plan.links_of(router) {
         let link = &plan.links[number];
-        text += &rules(router, other, Other::at(link.is, end), &link.ends[end]);
+        let (relation, end) = (Other::at(link.is, end), &link.ends[end]);
+        rules.insert(import_name(relation), import_rules(relation));
+        rules.insert(export_name(relation, end), export_rules(router, relation, end));
     }
+    rules.into_values().for_each(|rules| text += &rules);
     text
+}
+
+fn import_name(relation: Option<Other>) -> String {
+    format!("from-{}", relation.map_or("all", Other::role))
+}
+
+/// Neighbors that are sent the same have rules of the same name, and so are in one update group.
+fn export_name(relation: Option<Other>, end: &End) -> String {
+    let End { prepend, med, mark, reject, metric: _ } = end;
+    let number = |value: Option<u32>| value.map_or("no".to_owned(), |value| value.to_string());
+    let (med, reject) = (number(*med), number(reject.map(u32::from)));
+    format!("to-{}-{prepend}-{med}-{mark}-{reject}", relation.map_or("all", Other::role))
 }
 
 fn shared(features: &Features) -> String {
@@ -160,16 +179,20 @@ fn shared(features: &Features) -> String {
     text
 }
 
-fn rules(router: usize, other: usize, relation: Option<Other>, end: &End) -> String {
+fn import_rules(relation: Option<Other>) -> String {
     let set = relation.map_or(String::new(), |relation| {
         let pref = relation.local_pref();
         format!(
             "set = {{ local_pref = {pref}, communities_remove = [\"64512:*\"], communities_add = [\"64512:{pref}\"] }}\n"
         )
     });
-    let mut text = format!("[[policy.rules.in-{other}]]\n{set}action = \"accept\"\n");
+    format!("[[policy.rules.{}]]\n{set}action = \"accept\"\n", import_name(relation))
+}
+
+fn export_rules(router: usize, relation: Option<Other>, end: &End) -> String {
+    let (name, mut text) = (export_name(relation, end), String::new());
     let mut rule = |lines: &str| {
-        let _ = write!(text, "[[policy.rules.out-{other}]]\n{lines}\n");
+        let _ = write!(text, "[[policy.rules.{name}]]\n{lines}\n");
     };
     if let Some(kind) = end.reject {
         for (family, length) in [("ipv4", 24), ("ipv6", 64)] {
