@@ -68,6 +68,7 @@ pub use bgp_types::{BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig, Ne
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use key::{KeyInfo, SectionInfo, ValueInfo};
 pub use mask::masked;
+pub use policy_rules::ROLES;
 pub use ports::LearnedAddress;
 pub use registry::keys;
 pub use reload::{BgpDiff, Refiltered, diff, needs_restart, port_needs_restart};

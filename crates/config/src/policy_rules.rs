@@ -180,7 +180,7 @@ pub(crate) const ORIGINS: [(&str, Origin); 3] =
 pub(crate) const FAMILIES: [(&str, Family); 2] = [("ipv4", Family::Ipv4), ("ipv6", Family::Ipv6)];
 
 /// What the neighbor is to us; "provider" sells us transit.
-pub(crate) const ROLES: [(&str, Role); 5] = [
+pub const ROLES: [(&str, Role); 5] = [
     ("provider", Role::Provider),
     ("customer", Role::Customer),
     ("peer", Role::Peer),

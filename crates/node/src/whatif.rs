@@ -304,9 +304,12 @@ fn fail(
     (counts, moves)
 }
 
+/// A prefix, and the neighbors of its best paths.
+type Instance = (IpPrefix, [Option<PeerId>; 2]);
+
 /// Prefixes for examples.
 #[derive(Default)]
-struct Found(BTreeMap<Kind, Vec<(IpPrefix, [Option<PeerId>; 2])>>);
+struct Found(BTreeMap<Kind, Vec<Instance>>);
 
 impl Found {
     fn note(&mut self, kind: Kind, prefix: IpPrefix, peers: [Option<PeerId>; 2]) {
@@ -321,7 +324,7 @@ impl Found {
 impl WhatIf {
     fn examples(&self, found: &Found) -> Vec<Example> {
         let all = found.0.iter().flat_map(|(kind, found)| found.iter().map(move |each| (*kind, each)));
-        let example = |(kind, (prefix, peers)): (Kind, &(IpPrefix, [Option<PeerId>; 2]))| {
+        let example = |(kind, (prefix, peers)): (Kind, &Instance)| {
             let [before, after] = [0, 1].map(|at: usize| self.sides[at].explain(*prefix));
             let mut notes = Vec::new();
             for at in 0..2 {

@@ -21,6 +21,7 @@ mod show;
 mod show_nat;
 mod stages;
 mod trace;
+mod whatif;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -53,6 +54,7 @@ pub(crate) use show::{BgpArgs, BgpCommand, SessionEndArgs, ShowArgs, ShowBgp, Sh
 pub(crate) use show_nat::NatArgs;
 pub(crate) use stages::LabStagesArgs;
 pub(crate) use trace::{TraceArgs, TraceThing};
+pub(crate) use whatif::WhatIfArgs;
 
 /// A software router, and the laboratory in which ways to use its cores are compared.
 #[derive(Debug, Parser)]
@@ -146,6 +148,12 @@ pub(crate) enum Command {
     /// Reads TABLE_DUMP, TABLE_DUMP_V2, BGP4MP and what came before (plain or .gz, .bz2, .zst) and prints one
     /// line per route or change, as `bgpdump -m` does; with `--format json` one object per line.
     Mrt(MrtArgs),
+    /// Say what another configuration, or a failure, would make of a routing table
+    ///
+    /// Takes a table of routes as neighbors sent them through the import, decision and export of both configurations and says
+    /// which prefixes change their best path, what each neighbor would be sent, what would leak, and where traffic would go.
+    /// Nothing is announced, and no router need run.
+    Whatif(Box<WhatIfArgs>),
 }
 
 #[derive(Debug, Args)]

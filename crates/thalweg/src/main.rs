@@ -21,6 +21,7 @@ mod signals;
 mod summary;
 mod tables;
 mod trace;
+mod whatif;
 
 use std::fmt;
 use std::io::Write;
@@ -148,6 +149,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => lab::run(&args, format),
         Command::Flows(args) => flows::run(&args, format),
         Command::Mrt(args) => mrt::run(&args, format),
+        Command::Whatif(args) => whatif::run(&args, format),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

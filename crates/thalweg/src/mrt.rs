@@ -69,7 +69,7 @@ fn flush(out: &mut Vec<u8>) -> Result<(), Failure> {
 }
 
 /// Hands every record of a file to `take`, which says what is wrong with it.
-fn read(
+pub(crate) fn read(
     path: &Path,
     errors: &mut Errors,
     mut take: impl FnMut(&MrtItem<'_>) -> Result<Result<(), Fault>, Failure>,
@@ -102,9 +102,10 @@ fn read(
     Ok(())
 }
 
+/// Errors of the input, each told on standard error as it is found.
 #[derive(Default)]
-struct Errors {
-    count: u64,
+pub(crate) struct Errors {
+    pub(crate) count: u64,
     /// Torn records among them, and bytes passed over to get behind these.
     torn: u64,
     skipped_bytes: u64,

@@ -179,10 +179,10 @@ impl Mapping {
     /// Neighbors of which the table has nothing: they are up all the same, and are sent routes.
     pub(super) fn add_others(&mut self, sides: &mut [Shadow; 2]) {
         for (index, place) in self.places.iter_mut().enumerate() {
-            for at in 0..2 {
+            for (at, side) in sides.iter_mut().enumerate() {
                 let Some(config) = &place.configs[at] else { continue };
                 if !std::mem::replace(&mut place.added[at], true) {
-                    sides[at].add(PeerId(index as u16), config.clone(), None);
+                    side.add(PeerId(index as u16), config.clone(), None);
                 }
             }
         }

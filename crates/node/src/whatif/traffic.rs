@@ -59,6 +59,6 @@ pub(super) fn moves(moves: &Moves, mapping: &Mapping) -> Vec<Move> {
     let others = moves.iter().filter(|([from, to], bytes)| from != to && **bytes > 0);
     let mut moves: Vec<Move> =
         others.map(|([from, to], bytes)| Move { from: name(*from), to: name(*to), bytes: *bytes }).collect();
-    moves.sort_by(|a, b| b.bytes.cmp(&a.bytes));
+    moves.sort_by_key(|each| std::cmp::Reverse(each.bytes));
     moves
 }

@@ -14,6 +14,7 @@ mod restart;
 mod same;
 mod slow;
 mod topology;
+mod whatif;
 mod world;
 
 use world::{World, address};
