@@ -140,8 +140,22 @@ fn every_configuration_in_the_documentation_is_valid() {
                 fragments += 1;
                 completed(&block.text)
             }
+            "toml scenario" => {
+                let plan = thalweg_sim::seeds::Plan::from_text(&block.text);
+                assert!(
+                    plan.is_ok(),
+                    "{}: {}",
+                    block.place,
+                    plan.err().map_or(String::new(), |e| e.to_string())
+                );
+                continue;
+            }
             _ => {
-                assert!(!looks_like_one, "{}: fence it as `toml` or `toml fragment`", block.place);
+                assert!(
+                    !looks_like_one,
+                    "{}: fence it as `toml`, `toml fragment` or `toml scenario`",
+                    block.place
+                );
                 continue;
             }
         };

@@ -479,7 +479,7 @@ fn seeds_and_scenarios() {
     std::fs::write(&bad, good.replace("hold_s = 30", "hold_s = 30\npaths = \"two\"")).expect("a file");
     let refused = experiment(&["lab", "seeds", "--scenario", bad.to_str().expect("a path")], folder.path());
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(text.contains("bad.toml") && text.contains("line 6"), "{text}");
+    assert!(text.contains("bad.toml") && text.contains("line 7"), "{text}");
     assert_eq!(refused.status.code(), Some(1));
     // Nothing on this link ever arrives, so no session comes up.
     std::fs::write(&bad, good.replace("capacity = 65536", "capacity = 0")).expect("a file");

@@ -223,9 +223,8 @@ fn what_is_said_is_what_a_reload_does() {
         world.reload(0, &new);
         let report = report(&old, &new, &table);
         // A session that ended at the old limit of prefixes is started by hand, whatever the new one is.
-        let stays_down = |name: &str| {
-            report.down.iter().any(|down| down.neighbor == name && down.why.after.is_some())
-        };
+        let stays_down =
+            |name: &str| report.down.iter().any(|down| down.neighbor == name && down.why.after.is_some());
         for neighbor in world.neighbors(0) {
             if neighbor.state == "Idle" && !stays_down(&neighbor.name) {
                 world.ask(0, &BgpRequest::Start { neighbor: neighbor.name });
