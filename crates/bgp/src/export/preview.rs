@@ -1,4 +1,4 @@
-//! What neighbors with one export view would be sent of a prefix, told without messages: for whoever asks what a
+//! What neighbors with one export view would be sent of a prefix, told without messages: for code that asks what a
 //! configuration comes to before it is in force. It is the function that [`super::UpdateGroup`] evaluates.
 
 use std::hash::BuildHasher;

@@ -1,4 +1,4 @@
-//! What a session would agree on with a neighbor that offers everything that is wanted of it: for whoever asks what a
+//! What a session would agree on with a neighbor that offers everything that is wanted of it: for code that asks what a
 //! configuration comes to before there is a session.
 
 use std::net::{IpAddr, Ipv4Addr};
