@@ -9,7 +9,7 @@
 //!
 //! Both configurations are worked out side by side in one pass over the table, with one copy of each attribute set,
 //! so that equal attributes are one place in memory. Import, decision and export are the code of the running router
-//! ([`shadow`]); nothing is announced and there is no session.
+//! (`shadow`); nothing is announced and there is no session.
 //!
 //! What is assumed, because neither table nor configuration says it: every enabled neighbor is up and has agreed to
 //! all that was offered to it; every next hop can be reached, at the same cost; no route is damped; routes that other
