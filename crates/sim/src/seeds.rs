@@ -2,7 +2,7 @@
 //!
 //! A seed draws a [`Plan`]: a small network, features of its routers, faults and changes with their times. A
 //! [`trial`](run) plays it (calm, faults, all mended, at rest) and holds the routers to invariants. What is expected
-//! follows from the plan alone, by a few lines that share nothing with the router ([`oracle`]). A plan that fails is
+//! follows from the plan alone, by a few lines that share nothing with the router (`oracle`). A plan that fails is
 //! [shrunk](shrink) to one that still fails in the same way, and kept as a file.
 
 mod coverage;

@@ -124,7 +124,7 @@ pub struct End {
     /// It marks what it announces with a community.
     #[serde(skip_serializing_if = "is_default")]
     pub mark: bool,
-    /// It does not announce prefixes of this [kind](super::text::KINDS).
+    /// It does not announce prefixes of this kind: their number modulo four.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reject: Option<u8>,
     /// Cost of the way to next hops behind the link.
