@@ -1,4 +1,4 @@
-//! The house's own chores: `cargo xtask test`, `quick`, `ci`, `tidy`, `fuzz`, `planted`.
+//! The house's own chores: `cargo xtask test`, `quick`, `ci`, `tidy`, `fuzz`, `planted`, `soak`.
 //!
 //! One definition of "good" for the person at the keyboard and for the machine that checks a push:
 //! `.ci/run` calls the same steps. Every chore says what it does before it does it, stops at the first
@@ -9,6 +9,7 @@ mod ci;
 mod fuzz;
 mod planted;
 mod quick;
+mod soak;
 mod test;
 mod tidy;
 
@@ -28,6 +29,7 @@ cargo xtask CHORE
                           them quickly, without a sanitizer: do they still work?
   planted [--seeds N] [NAME]..
                           put each fault of xtask/planted into a copy; seeds must find it
+  soak [OPTION]..         a million seeds, or as `thalweg lab seeds OPTION..` says
 ";
 
 fn main() -> ExitCode {
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
             Ok(options) => done(planted::run(&root, &options)),
             Err(message) => bad_usage(&message),
         },
+        Some(("soak", rest)) => done(soak::run(&root, rest)),
         Some(("help" | "--help" | "-h", _)) => {
             print!("{USAGE}");
             ExitCode::SUCCESS

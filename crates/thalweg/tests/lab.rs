@@ -383,6 +383,25 @@ fn live_experiments_with_the_kernel_and_ourselves() {
     assert!(cells.iter().all(|cell| cell["line_bits_per_second"]["median"].as_f64().is_some()), "{json}");
 }
 
+/// The small network of the examples: everybody reaches everybody, before and after failures.
+#[test]
+fn twenty_networks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let graph = of_repository("examples/twenty-networks/relationships.txt");
+    let arguments =
+        ["lab", "network", "--caida", &graph, "--load", "links", "--events", "5", "--collect", "AS6"];
+    let json = results(&experiment(&arguments, folder.path()), folder.path());
+    assert_eq!(
+        (&json["results"]["graph"]["ases"], &json["results"]["graph"]["links"]),
+        (&20.into(), &33.into())
+    );
+    for phase in json["results"]["phases"].as_array().expect("phases") {
+        let reached = phase["reached_over_time"].as_array().and_then(|points| points.last()).expect("points");
+        assert!(phase["is_quiet"] == true && reached[1] == 1.0, "{phase}");
+    }
+    assert_eq!(json["results"]["collected"][0]["prefixes"], 20);
+}
+
 /// A daemon that hears what a simulated router heard has the simulated router's table in the end, route for route.
 #[test]
 fn a_daemon_fed_the_trace_has_the_simulated_table() {
