@@ -169,7 +169,7 @@ mod tests {
             parse(&["--without", "tests", "--without", "docs", "--without", "wasm", "--without", "deny"])
                 .unwrap();
         let wanted: Vec<_> = STEPS.iter().filter(|s| options.wants(s)).map(|s| s.name).collect();
-        assert_eq!(wanted, ["fmt", "clippy", "tidy"]);
+        assert_eq!(wanted, ["fmt", "clippy", "tidy", "planted"]);
     }
 
     #[test]
@@ -177,7 +177,7 @@ mod tests {
         assert!(
             parse(&["--without", "sleep"])
                 .unwrap_err()
-                .contains("fmt, clippy, tidy, wasm, deny, tests, docs")
+                .contains("fmt, clippy, tidy, planted, wasm, deny, tests, docs")
         );
         assert!(parse(&["--without"]).unwrap_err().contains("not nothing"));
         assert!(parse(&["--fast"]).unwrap_err().contains("--fast"));

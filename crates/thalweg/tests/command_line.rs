@@ -21,13 +21,18 @@ fn json(output: &Output) -> serde_json::Value {
 fn every_example_is_valid_without_warnings() {
     let mut seen = 0;
     for folder in std::fs::read_dir(root().join("examples")).expect("examples") {
-        let name = folder.expect("an entry").file_name().to_string_lossy().into_owned();
+        let folder = folder.expect("an entry");
+        let name = folder.file_name().to_string_lossy().into_owned();
+        // A graph of networks is no router's.
+        if folder.path().join("relationships.txt").is_file() {
+            continue;
+        }
         let output = thalweg(&["check", "--offline", &format!("examples/{name}/router.toml")]);
         assert_eq!(output.status.code(), Some(0), "{name}: {}", err(&output));
         assert_eq!(err(&output), "", "{name}");
         seen += 1;
     }
-    assert!(seen >= 3);
+    assert!(seen >= 8, "{seen} examples");
 }
 
 #[test]

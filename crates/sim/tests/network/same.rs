@@ -60,12 +60,13 @@ fn the_digest_is_the_same_for_any_number_of_threads() {
     }
 }
 
-/// Another seed, or looks that are not left out, change times, and no table.
+/// Another seed changes times, and no table. Looks that are left out would have found nothing: without leaving them out
+/// everything is the same.
 #[test]
 fn only_what_should_matter_matters() {
     let fixed = run(1, 1, Interleaving::Fixed, true);
-    for other in [run(3, 1, Interleaving::Fixed, true), run(1, 2, Interleaving::Fixed, false)] {
-        assert_ne!(other.0, fixed.0);
-        assert_eq!(other.2, fixed.2);
-    }
+    let other = run(3, 1, Interleaving::Fixed, true);
+    assert_ne!(other.0, fixed.0);
+    assert_eq!(other.2, fixed.2);
+    assert_eq!(run(1, 2, Interleaving::Fixed, false), fixed);
 }
