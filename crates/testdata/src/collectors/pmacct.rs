@@ -6,6 +6,9 @@ use std::process::Command;
 
 use super::{CAPTURED_NS, capture, program};
 
+/// On a busy machine nfacctd at times ends before its plugin has written anything; then it is asked again.
+const TRIES: usize = 3;
+
 /// Runs nfacctd over these messages; the rows it printed, and what it logged.
 pub fn collect(messages: &[Vec<u8>], aggregate: &str, more: &str) -> Option<(Vec<Row>, String)> {
     let nfacctd = program("nfacctd", "pmacct")?;
@@ -20,15 +23,22 @@ pub fn collect(messages: &[Vec<u8>], aggregate: &str, more: &str) -> Option<(Vec
         path("in.pcap").display(),
     );
     fs::write(path("configuration"), configuration).expect("it is written");
-    let output = Command::new(nfacctd).arg("-f").arg(path("configuration")).output().expect("nfacctd runs");
-    let log = format!(
-        "{}{}{}",
-        fs::read_to_string(path("log")).unwrap_or_default(),
-        String::from_utf8_lossy(&output.stderr),
-        String::from_utf8_lossy(&output.stdout)
-    );
-    let rows = fs::read_to_string(path("rows")).unwrap_or_else(|error| panic!("no rows: {error}\n{log}"));
-    Some((rows_of(&rows), log))
+    let mut log = String::new();
+    for _ in 0..TRIES {
+        let output =
+            Command::new(&nfacctd).arg("-f").arg(path("configuration")).output().expect("nfacctd runs");
+        log = format!(
+            "{}{}{}",
+            fs::read_to_string(path("log")).unwrap_or_default(),
+            String::from_utf8_lossy(&output.stderr),
+            String::from_utf8_lossy(&output.stdout)
+        );
+        if let Ok(rows) = fs::read_to_string(path("rows")) {
+            return Some((rows_of(&rows), log));
+        }
+        let _ = fs::remove_file(path("log"));
+    }
+    panic!("no rows in {TRIES} runs: {log}");
 }
 
 /// A row by the names of its columns.
