@@ -36,7 +36,8 @@ struct Block {
     next: u32,
     /// The free one before it, plus one; only of meaning while it is free.
     previous: u32,
-    /// It goes to nobody before this second.
+    /// It goes to nobody before this second: the hold time after the last end of a session in it. Sessions whose
+    /// ends are noticed together do not come in the order in which they ended.
     held_until_s: u32,
 }
 
@@ -304,7 +305,7 @@ impl Subscribers {
     fn put_back(&mut self, at: usize, held_until_s: u32) {
         let list = &mut self.free[at / self.lane_blocks];
         let this = at as u32 + 1;
-        // Sessions whose ends are noticed together do not come in the order in which they ended.
+        // Nor do blocks come back in the order in which they are free again.
         let mut previous = list.tail;
         while let Some(place) = previous.checked_sub(1)
             && self.blocks[place as usize].held_until_s > held_until_s
@@ -340,8 +341,10 @@ impl Subscribers {
         };
         subscriber.used[protocol as usize] -= 1;
         debug_assert_eq!(self.blocks[at].owner, inside, "somebody else's block");
-        self.blocks[at].used[protocol as usize] -= 1;
-        if self.blocks[at].used != [0; 3] {
+        let block = &mut self.blocks[at];
+        block.used[protocol as usize] -= 1;
+        block.held_until_s = block.held_until_s.max(ended_s.saturating_add(self.hold_s));
+        if block.used != [0; 3] {
             return None;
         }
         // Out of the owner's list; it is short.
@@ -365,7 +368,7 @@ impl Subscribers {
         }
         self.blocks_used -= 1;
         if !self.plan.is_deterministic() {
-            self.put_back(at, ended_s.saturating_add(self.hold_s));
+            self.put_back(at, self.blocks[at].held_until_s);
         }
         self.given_out(layout, at)
     }

@@ -167,7 +167,8 @@ fn a_broker_that_is_killed_and_comes_back_has_every_record_once() {
     let spooled = outlet.lost.get(SPOOLED).copied().unwrap_or(0);
     assert_eq!(outlet.records + spooled, summary.records_exported);
     assert_eq!(outlet.lost.values().sum::<u64>(), spooled, "{outlet:?}");
-    let rest = collector(&address, Some(spool.path())).finish(SOONER_OR_LATER);
+    let folder = spool.path().join("0");
+    let rest = collector(&address, Some(&folder)).finish(SOONER_OR_LATER);
     assert_eq!((rest.inherited.records, rest.sent.records), (spooled, spooled), "{rest:?}");
     let (sent, written) = (lines_in(&broker.read(&["flows"]), "flows"), lines_of(&lines));
     assert_eq!(sent.len(), written.len(), "records lost, or there twice");
