@@ -1,25 +1,15 @@
 //! The command line, defined once: parser, help and defaults come from these types.
 
-mod bgp;
 mod capture;
 mod choices;
 mod clear;
 mod config;
 mod flows;
 mod flows_import;
-mod forwarding;
 mod keep;
-mod lab;
-mod lab_probe;
-mod lpm;
-mod nat;
-mod network;
 mod probe;
-mod qos;
-mod seeds;
 mod show;
 mod show_nat;
-mod stages;
 mod trace;
 mod whatif;
 
@@ -28,31 +18,19 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use thalweg_exec::control::SchedulingKind;
-use thalweg_lab::workload::generate::Generated;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
-use choices::{Choice, MODELS, SCHEDULINGS, one_of};
+pub(crate) use choices::{Choice, Format, MODELS, SCHEDULINGS, one_of};
 
-pub(crate) use bgp::LabBgpArgs;
 pub(crate) use capture::CaptureArgs;
 pub(crate) use clear::{ClearArgs, ClearNatArgs, ClearThing};
 pub(crate) use config::{ConfigKeysArgs, ConfigThing};
 pub(crate) use flows::{FlowsAction, FlowsArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs};
 pub(crate) use flows_import::FlowsImportArgs;
-pub(crate) use forwarding::{LabForwardingArgs, SubjectArg};
 pub(crate) use keep::KeepArgs;
-use lab::LabRunArgs;
-pub(crate) use lab::RouterArg;
-pub(crate) use lab_probe::LabProbeArgs;
-pub(crate) use lpm::LabLpmArgs;
-pub(crate) use nat::LabNatArgs;
-pub(crate) use network::{Grow, LabNetworkArgs, NetworkEngine};
 pub(crate) use probe::ProbeArgs;
-pub(crate) use qos::LabQosArgs;
-pub(crate) use seeds::LabSeedsArgs;
 pub(crate) use show::{BgpArgs, BgpCommand, SessionEndArgs, ShowArgs, ShowBgp, ShowThing};
 pub(crate) use show_nat::NatArgs;
-pub(crate) use stages::LabStagesArgs;
 pub(crate) use trace::{TraceArgs, TraceThing};
 pub(crate) use whatif::WhatIfArgs;
 
@@ -79,12 +57,6 @@ pub(crate) struct Cli {
     pub(crate) format: Format,
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    Human,
-    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -138,7 +110,7 @@ pub(crate) enum Command {
     /// Refresh, reset, shut down or start a BGP session of a running router
     Bgp(BgpArgs),
     /// Run an experiment and report it
-    Lab(LabArgs),
+    Lab(crate::lab::LabArgs),
     /// Ask a dataset of flow records: the largest talkers, records, traffic over time
     ///
     /// A dataset is a folder of Parquet files, which any engine reads as well. Questions are answered while it is written.
@@ -418,96 +390,6 @@ fn parse_cores(text: &str) -> Result<Cores, String> {
         Some((_, core)) => Err(format!("core {core} is named twice")),
         None => Ok(Cores(cores)),
     }
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Each experiment prints tables and writes DIR/report.html, which needs nothing but a browser, and DIR/results.json; DIR is \
-lab-NAME unless --output says otherwise. Figures mean something in a release build on an idle machine.
-
-Examples:
-  thalweg lab models --quick     under a minute, to see that it works
-  thalweg lab models             minutes: every model, worker count, chunk size
-  sudo thalweg lab nat --quick   with interfaces, in namespaces of its own")]
-pub(crate) struct LabArgs {
-    #[command(subcommand)]
-    pub(crate) experiment: Experiment,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Experiment {
-    /// Compare the execution models on one input: throughput, speed-up, residence time
-    Models(Box<LabModelsArgs>),
-    /// Compare longest-prefix-match structures: look-ups, memory, building, updates while reading
-    Lpm(LabLpmArgs),
-    /// Compare the schedulings of the BGP daemon: speed-up, time by function, traffic mixes, receiving
-    Bgp(LabBgpArgs),
-    /// Measure routers between two testers in network namespaces, as RFC 2544 says: needs root
-    Forwarding(Box<LabForwardingArgs>),
-    /// Cycles per packet by stage, in memory: what is left of a router without its interfaces
-    Stages(LabStagesArgs),
-    /// Measure address translation in memory and live, as RFC 9693 says: needs root but for memory
-    Nat(Box<LabNatArgs>),
-    /// Measure calls under overload of a shaped port, against the kernel's disciplines: needs root
-    Qos(LabQosArgs),
-    /// Simulate networks of routers with real sessions, or find the routes of the whole Internet
-    Network(Box<LabNetworkArgs>),
-    /// Play networks that chance draws, with faults, and hold them to invariants
-    Seeds(LabSeedsArgs),
-    /// Measure the flow probe: ffProbe's table, many flows, floods, and other probes on the same file
-    Probe(Box<LabProbeArgs>),
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  thalweg lab models                                          the article's trace, made here
-  thalweg lab models --generate flood -c router.toml          64-byte packets over your routes
-  thalweg lab models trace.txt -c router.toml --workers 1,2 --work none,queens:8 --output report
-  thalweg lab models --quick                                  under a minute, to see that it works
-Rounds: 5; 3 with --quick.")]
-pub(crate) struct LabModelsArgs {
-    /// Captures and text traces that every run processes, over and over if they are short
-    #[arg(value_name = "INPUT", requires = "config", conflicts_with = "generate")]
-    pub(crate) inputs: Vec<PathBuf>,
-    /// Configuration file; with `--generate flood` its routes are flooded
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// Make the input (and, without -c, the configuration) instead of reading it [default: trace]
-    #[arg(long, value_enum, value_name = "WORKLOAD")]
-    pub(crate) generate: Option<Generated>,
-    /// Models to compare [default: all]
-    #[arg(long, value_parser = one_of(MODELS), value_delimiter = ',', value_name = "MODELS", help_heading = "What to vary")]
-    pub(crate) models: Vec<ModelKind>,
-    /// Worker counts [default: 1 and each power of two up to the number of cores]
-    #[arg(long, value_delimiter = ',', value_name = "COUNTS", help_heading = "What to vary")]
-    pub(crate) workers: Vec<NonZeroUsize>,
-    /// Chunk sizes in packets [default: 64,256,1600; 256,1600 with --quick]
-    #[arg(long, value_delimiter = ',', value_name = "SIZES", help_heading = "What to vary")]
-    pub(crate) chunks: Vec<NonZeroUsize>,
-    /// Synthetic work per packet and stage: `none`, `queens:N`
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "WORK",
-        default_value = "none,queens:8",
-        help_heading = "What to vary"
-    )]
-    pub(crate) work: Vec<Work>,
-    /// Chunks in flight in the tokens model
-    #[arg(long, value_name = "N", default_value = "24")]
-    pub(crate) tokens: NonZeroUsize,
-    /// Readers of the farm model
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub(crate) readers: NonZeroUsize,
-    /// Packets of each run without synthetic work [default: 1000000; 200000 with --quick]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) packets: Option<u64>,
-    /// Packets of each run with synthetic work [default: 20000; 3200 with --quick]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) work_packets: Option<u64>,
-    #[command(flatten)]
-    pub(crate) run: LabRunArgs,
 }
 
 #[cfg(test)]

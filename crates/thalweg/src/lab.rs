@@ -1,5 +1,6 @@
 //! `thalweg lab`: experiments. A table on the terminal, `report.html` and `results.json` in a folder.
 
+mod args;
 mod bgp;
 mod forwarding;
 mod lpm;
@@ -14,11 +15,12 @@ mod stages;
 use std::fmt;
 use std::path::Path;
 
+use clap::{Args, Subcommand};
 use serde::Serialize;
 use thalweg_lab::report::Report;
 use thalweg_text::{Table, wrap};
 
-use crate::cli::{Experiment, Format, LabArgs};
+use crate::cli::Format;
 use crate::tables::width;
 use crate::{Failure, print};
 
@@ -27,19 +29,57 @@ fn failed(error: impl fmt::Display) -> Failure {
     Failure::Run(error.to_string())
 }
 
-pub(crate) fn run(args: &LabArgs, format: Format) -> Result<(), Failure> {
-    match &args.experiment {
-        Experiment::Models(args) => models::run(args, format),
-        Experiment::Lpm(args) => lpm::run(args, format),
-        Experiment::Bgp(args) => bgp::run(args, format),
-        Experiment::Forwarding(args) => forwarding::run(args, format),
-        Experiment::Stages(args) => stages::run(args, format),
-        Experiment::Nat(args) => nat::run(args, format),
-        Experiment::Network(args) => network::run(args, format),
-        Experiment::Seeds(args) => seeds::run(args, format),
-        Experiment::Qos(args) => qos::run(args, format),
-        Experiment::Probe(args) => probe::run(args, format),
-    }
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Each experiment prints tables and writes DIR/report.html, which needs nothing but a browser, and DIR/results.json; DIR is \
+lab-NAME unless --output says otherwise. Figures mean something in a release build on an idle machine.
+
+Examples:
+  thalweg lab models --quick     under a minute, to see that it works
+  thalweg lab models             minutes: every model, worker count, chunk size
+  sudo thalweg lab nat --quick   with interfaces, in namespaces of its own")]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    experiment: Experiment,
+}
+
+/// A row is an experiment: its help, its name, and its module's arguments, which `run` there takes.
+macro_rules! experiments {
+    ($(#[doc = $help:literal] $name:ident => $module:ident::$args:ident,)*) => {
+        #[derive(Debug, Subcommand)]
+        enum Experiment {
+            $(#[doc = $help] $name(Box<$module::$args>),)*
+        }
+
+        pub(crate) fn run(args: &LabArgs, format: Format) -> Result<(), Failure> {
+            match &args.experiment {
+                $(Experiment::$name(args) => $module::run(args, format),)*
+            }
+        }
+    };
+}
+
+experiments! {
+    /// Compare the execution models on one input: throughput, speed-up, residence time
+    Models => models::LabModelsArgs,
+    /// Compare longest-prefix-match structures: look-ups, memory, building, updates while reading
+    Lpm => lpm::LabLpmArgs,
+    /// Compare the schedulings of the BGP daemon: speed-up, time by function, traffic mixes, receiving
+    Bgp => bgp::LabBgpArgs,
+    /// Measure routers between two testers in network namespaces, as RFC 2544 says: needs root
+    Forwarding => forwarding::LabForwardingArgs,
+    /// Cycles per packet by stage, in memory: what is left of a router without its interfaces
+    Stages => stages::LabStagesArgs,
+    /// Measure address translation in memory and live, as RFC 9693 says: needs root but for memory
+    Nat => nat::LabNatArgs,
+    /// Measure calls under overload of a shaped port, against the kernel's disciplines: needs root
+    Qos => qos::LabQosArgs,
+    /// Simulate networks of routers with real sessions, or find the routes of the whole Internet
+    Network => network::LabNetworkArgs,
+    /// Play networks that chance draws, with faults, and hold them to invariants
+    Seeds => seeds::LabSeedsArgs,
+    /// Measure the flow probe: ffProbe's table, many flows, floods, and other probes on the same file
+    Probe => probe::LabProbeArgs,
 }
 
 /// Writes the report and shows what people or machines read of it.

@@ -1,14 +1,22 @@
-//! Values of other crates' enums by their names on the command line.
+//! Values by their names on the command line: the format of results, and other crates' enums.
 
+use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use thalweg_exec::ModelKind;
 use thalweg_exec::control::SchedulingKind;
 
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Human,
+    Json,
+}
+
 /// A name, what help says of it (nothing, if the name says it), and the value.
-pub(super) type Choice<T> = (&'static str, &'static str, T);
+pub(crate) type Choice<T> = (&'static str, &'static str, T);
 
 /// Takes one of these names.
-pub(super) fn one_of<T: Copy + Send + Sync + 'static>(
+pub(crate) fn one_of<T: Copy + Send + Sync + 'static>(
     choices: &'static [Choice<T>],
 ) -> impl TypedValueParser<Value = T> {
     let shown = |(name, help, _): &Choice<T>| match *help {
@@ -22,7 +30,7 @@ pub(super) fn one_of<T: Copy + Send + Sync + 'static>(
 }
 
 /// Execution models.
-pub(super) const MODELS: &[Choice<ModelKind>] = &[
+pub(crate) const MODELS: &[Choice<ModelKind>] = &[
     ("serial", "One thread runs every stage: the reference for all others", ModelKind::Serial),
     ("run-to-completion", "Each worker takes a chunk through all stages", ModelKind::RunToCompletion),
     ("pipeline", "Each worker owns a stage or a group of stages", ModelKind::Pipeline),
@@ -31,7 +39,7 @@ pub(super) const MODELS: &[Choice<ModelKind>] = &[
 ];
 
 /// Schedulings of BGP.
-pub(super) const SCHEDULINGS: &[Choice<SchedulingKind>] = &[
+pub(crate) const SCHEDULINGS: &[Choice<SchedulingKind>] = &[
     ("serial", "One thread does everything: the reference for all others", SchedulingKind::Serial),
     ("per-peer", "A thread for each neighbor", SchedulingKind::PerPeer),
     ("dynamic", "A pool of threads takes neighbors that are ready", SchedulingKind::Dynamic),

@@ -1,5 +1,7 @@
 //! `thalweg lab forwarding`: routers between two testers in network namespaces.
 
+mod args;
+
 use std::path::PathBuf;
 
 use thalweg_lab::forwarding::application::{MESSAGE_BYTES, MESSAGE_BYTES_QUICK};
@@ -14,9 +16,11 @@ use thalweg_lab::forwarding::subject::xdp::XdpForward;
 use thalweg_lab::forwarding::{ForwardingError, is_root, render};
 use thalweg_lab::report::Origin;
 
+pub(super) use args::{LabForwardingArgs, SubjectArg};
+
 use super::{command_line, failed, show_all};
 use crate::Failure;
-use crate::cli::{Format, LabForwardingArgs, SubjectArg};
+use crate::cli::Format;
 use crate::progress::Steps;
 use crate::signals::stop_on_signals;
 

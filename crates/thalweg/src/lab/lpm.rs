@@ -1,16 +1,34 @@
 //! `thalweg lab lpm`: look-up structures on one table.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use thalweg_lab::lpm::{self, LpmRow, bench};
 use thalweg_lab::report::Origin;
 
+use super::args::LabRunArgs;
 use super::{command_line, failed, show};
 use crate::Failure;
-use crate::cli::{Format, LabLpmArgs};
+use crate::cli::Format;
 use crate::progress::Steps;
 
 /// Counted passes unless asked otherwise.
 const PASSES: usize = 7;
 const PASSES_QUICK: usize = 3;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  thalweg lab lpm full-table.txt.gz --output report     a table of your own
+  thalweg lab lpm --quick                               a made-up table, to see that it works
+Rounds are passes over the addresses: 7; 3 with --quick.")]
+pub(crate) struct LabLpmArgs {
+    /// Prefixes, the first word of each line, plain or compressed [default: a made-up table]
+    #[arg(value_name = "PREFIXES")]
+    pub(crate) prefixes: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) run: LabRunArgs,
+}
 
 pub(super) fn run(args: &LabLpmArgs, format: Format) -> Result<(), Failure> {
     let steps = Steps::on_terminal(None);

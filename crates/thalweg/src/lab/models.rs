@@ -5,6 +5,8 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use clap::Args;
+
 use thalweg_config::RouterConfig;
 use thalweg_lab::models::replayed::{RunError, Runs};
 use thalweg_lab::models::{self, Grid, ModelsError, Progress, RunOptions};
@@ -13,8 +15,9 @@ use thalweg_lab::workload::generate::{self, GenerateError, Generated};
 use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, Work};
 use thalweg_text::units::count;
 
+use super::args::LabRunArgs;
 use super::{command_line, failed, show};
-use crate::cli::{Format, LabModelsArgs};
+use crate::cli::{Format, MODELS, one_of};
 use crate::progress::Steps;
 use crate::{Failure, load_config};
 
@@ -42,6 +45,58 @@ struct Setting {
     packets: u64,
     work_packets: u64,
     runs: RunOptions,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  thalweg lab models                                          the article's trace, made here
+  thalweg lab models --generate flood -c router.toml          64-byte packets over your routes
+  thalweg lab models trace.txt -c router.toml --workers 1,2 --work none,queens:8 --output report
+  thalweg lab models --quick                                  under a minute, to see that it works
+Rounds: 5; 3 with --quick.")]
+pub(crate) struct LabModelsArgs {
+    /// Captures and text traces that every run processes, over and over if they are short
+    #[arg(value_name = "INPUT", requires = "config", conflicts_with = "generate")]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// Configuration file; with `--generate flood` its routes are flooded
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Make the input (and, without -c, the configuration) instead of reading it [default: trace]
+    #[arg(long, value_enum, value_name = "WORKLOAD")]
+    pub(crate) generate: Option<Generated>,
+    /// Models to compare [default: all]
+    #[arg(long, value_parser = one_of(MODELS), value_delimiter = ',', value_name = "MODELS", help_heading = "What to vary")]
+    pub(crate) models: Vec<ModelKind>,
+    /// Worker counts [default: 1 and each power of two up to the number of cores]
+    #[arg(long, value_delimiter = ',', value_name = "COUNTS", help_heading = "What to vary")]
+    pub(crate) workers: Vec<NonZeroUsize>,
+    /// Chunk sizes in packets [default: 64,256,1600; 256,1600 with --quick]
+    #[arg(long, value_delimiter = ',', value_name = "SIZES", help_heading = "What to vary")]
+    pub(crate) chunks: Vec<NonZeroUsize>,
+    /// Synthetic work per packet and stage: `none`, `queens:N`
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "WORK",
+        default_value = "none,queens:8",
+        help_heading = "What to vary"
+    )]
+    pub(crate) work: Vec<Work>,
+    /// Chunks in flight in the tokens model
+    #[arg(long, value_name = "N", default_value = "24")]
+    pub(crate) tokens: NonZeroUsize,
+    /// Readers of the farm model
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) readers: NonZeroUsize,
+    /// Packets of each run without synthetic work [default: 1000000; 200000 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) packets: Option<u64>,
+    /// Packets of each run with synthetic work [default: 20000; 3200 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) work_packets: Option<u64>,
+    #[command(flatten)]
+    pub(crate) run: LabRunArgs,
 }
 
 pub(super) fn run(args: &LabModelsArgs, format: Format) -> Result<(), Failure> {

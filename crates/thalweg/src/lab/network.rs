@@ -1,5 +1,7 @@
 //! `thalweg lab network`: simulated networks.
 
+mod args;
+
 use std::num::NonZeroUsize;
 
 use thalweg_lab::network::fixpoint::{self, Question};
@@ -8,9 +10,11 @@ use thalweg_lab::report::Origin;
 use thalweg_sim::churn::Load;
 use thalweg_sim::topology::Growth;
 
+pub(super) use args::{Grow, LabNetworkArgs, NetworkEngine};
+
 use super::{command_line, failed, show_all};
 use crate::Failure;
-use crate::cli::{Format, Grow, LabNetworkArgs, NetworkEngine};
+use crate::cli::Format;
 use crate::progress::Steps;
 
 const ASES: usize = 1000;

@@ -1,12 +1,15 @@
 //! `thalweg lab probe`: ffProbe's table, kinds of traffic, and other probes on the same file.
 
+use clap::Args;
 use thalweg_lab::probe::shape::Configuration;
-use thalweg_lab::probe::{self, FLOWS, Options, Part, render};
+use thalweg_lab::probe::{self, FLOWS, Options, Part, Subject, render};
 use thalweg_lab::report::Origin;
+use thalweg_lab::workload::flows::Spread;
 
+use super::args::LabRunArgs;
 use super::{command_line, failed, forwarding, show_all};
 use crate::Failure;
-use crate::cli::{Format, LabProbeArgs};
+use crate::cli::Format;
 use crate::progress::Steps;
 use crate::signals::stop_on_signals;
 
@@ -14,6 +17,62 @@ const PACKETS: u64 = 5_000_000;
 const PACKETS_QUICK: u64 = 1_000_000;
 const RUNS: usize = 5;
 const FLOWS_QUICK: [u32; 2] = [1_000, 100_000];
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Configurations: serial, 1R+2W (readers, workers), 2x(1R+1W) (pipelines of it), 2xserial, run-to-completion:2, pipeline:2, tokens:2; \
+behind each @pinned (threads stay on cores) or @small (no huge pages).
+Traffic: zipf:FLOWS, uniform:FLOWS, unique (every packet a flow of its own).
+
+Examples:
+  thalweg lab probe --quick                                 under two minutes, to see that it works
+  thalweg lab probe --only table                            ffProbe's table
+  thalweg lab probe --only rivals --runs 3                  softflowd, nfpcapd, pmacctd on the same file
+  thalweg lab probe --only table --configurations serial,4R+8W,8x(1R+1W)@pinned --packets 20000000
+It needs no permissions, sends to 127.0.0.1 only, and removes the captures that it makes (76 bytes a packet, in the system's folder \
+for temporary files). As root its collector gets a larger receive buffer, and loses less.
+Rounds: 5; 1 with --quick.")]
+pub(crate) struct LabProbeArgs {
+    /// Parts of the experiment [default: all]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = "What to vary")]
+    pub(crate) only: Vec<Part>,
+    /// Who is measured; programs that are not here are skipped by name
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "SUBJECTS",
+        default_value = "thalweg,softflowd,nfpcapd,pmacctd",
+        help_heading = "What to vary"
+    )]
+    pub(crate) subjects: Vec<Subject>,
+    /// How the probe spreads its work [default: ffProbe's table, the other models, pinned, small pages]
+    #[arg(long, value_delimiter = ',', value_name = "SHAPES", help_heading = "What to vary")]
+    pub(crate) configurations: Vec<Configuration>,
+    /// Kinds of traffic; the first one is that of the table and of rivals, and others are compared with it
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "KINDS",
+        default_value = "zipf:200000,uniform:1000000,unique",
+        help_heading = "What to vary"
+    )]
+    pub(crate) traffic: Vec<Spread>,
+    /// Numbers of live flows [default: 1000,10000,100000,1000000; 1000,100000 with --quick]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(thalweg_lab::workload::flows::FLOWS_MAX)),
+        help_heading = "What to vary"
+    )]
+    pub(crate) flows: Vec<u32>,
+    /// Packets of each capture [default: 5000000; 1000000 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub(crate) packets: Option<u64>,
+    #[command(flatten)]
+    pub(crate) run: LabRunArgs,
+}
 
 pub(super) fn run(args: &LabProbeArgs, format: Format) -> Result<(), Failure> {
     let options = options(args)?;

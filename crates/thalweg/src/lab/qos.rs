@@ -1,19 +1,61 @@
 //! `thalweg lab qos`: calls and bulk through a shaped port that is offered more than it carries.
 
+use clap::Args;
 use thalweg_lab::forwarding::{ForwardingError, is_root, namespace};
 use thalweg_lab::qos::shaper::{Discipline, KernelShaper, Shaper, ThalwegShaper};
 use thalweg_lab::qos::{self, Options, render};
 use thalweg_lab::report::Origin;
 
+use super::args::{LabRouterArgs, LabRunArgs, RouterArg};
 use super::{command_line, failed, forwarding, show};
 use crate::Failure;
-use crate::cli::{Format, LabQosArgs, RouterArg};
+use crate::cli::Format;
 use crate::progress::Steps;
 use crate::signals::stop_on_signals;
 
 const TRIAL_S_QUICK: f64 = 1.0;
 /// Packets a second of a call.
 const CALL_PPS: f64 = 50.0;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  thalweg lab qos --quick                                  under two minutes, to see that it works
+  thalweg lab qos --rate 20 --overload 4 --runs 10
+It makes network namespaces of its own, which needs root, touches nothing outside them and removes them at the end.
+Defaults: 3 rounds, trials of 4 s, run-to-completion; with --quick 1 round, 1 s.")]
+pub(crate) struct LabQosArgs {
+    /// Who shapes
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "SUBJECTS",
+        default_value = "linux,thalweg",
+        help_heading = "What to vary"
+    )]
+    pub(crate) subjects: Vec<RouterArg>,
+    /// The port's rate, Mbit/s
+    #[arg(long, value_name = "MBIT", default_value = "100", value_parser = clap::value_parser!(u32).range(10..=1000))]
+    pub(crate) rate: u32,
+    /// What is offered, as a multiple of the rate
+    #[arg(long, value_name = "TIMES", default_value = "2", value_parser = overload)]
+    pub(crate) overload: f64,
+    /// Calls; each is 50 packets of 200 bytes a second
+    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) calls: u16,
+    #[command(flatten)]
+    pub(crate) router: LabRouterArgs,
+    #[command(flatten)]
+    pub(crate) run: LabRunArgs,
+}
+
+fn overload(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(times) if (0.1..=10.0).contains(&times) => Ok(times),
+        _ => Err(format!("{text:?}: expected a number from 0.1 to 10")),
+    }
+}
 
 pub(super) fn run(args: &LabQosArgs, format: Format) -> Result<(), Failure> {
     if !is_root() {

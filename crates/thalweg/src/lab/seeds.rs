@@ -1,5 +1,7 @@
 //! `thalweg lab seeds`: networks that chance draws, with faults, held to invariants.
 
+mod args;
+
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -10,8 +12,10 @@ use thalweg_lab::seeds::{Options, hunt, render, replay};
 use thalweg_sim::seeds::{Moment, Plan, Verdict, shrink};
 use thalweg_text::units::{count, counted};
 
+pub(super) use args::LabSeedsArgs;
+
 use super::{command_line, failed, show_all};
-use crate::cli::{Format, LabSeedsArgs};
+use crate::cli::Format;
 use crate::progress::Steps;
 use crate::{Failure, print};
 

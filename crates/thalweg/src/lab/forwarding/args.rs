@@ -8,7 +8,7 @@ use thalweg_lab::forwarding::experiment::Part;
 use thalweg_lab::forwarding::frame::FrameSize;
 use thalweg_lab::forwarding::load::Scenario;
 
-use super::lab::{LabRouterArgs, LabRunArgs, number};
+use crate::lab::args::{LabRouterArgs, LabRunArgs, number};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -79,18 +79,17 @@ pub(crate) enum SubjectArg {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cli, Command, Experiment};
     use super::*;
     use clap::Parser;
 
-    fn parse(arguments: &str) -> Result<LabForwardingArgs, String> {
-        let line = format!("thalweg lab forwarding {arguments}");
-        let cli = Cli::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())?;
-        let Command::Lab(lab) = cli.command else { return Err("not lab".to_owned()) };
-        match lab.experiment {
-            Experiment::Forwarding(args) => Ok(*args),
-            other => Err(format!("{other:?}")),
-        }
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: LabForwardingArgs,
+    }
+
+    fn parse(arguments: &str) -> Result<LabForwardingArgs, clap::Error> {
+        Line::try_parse_from(format!("forwarding {arguments}").split_whitespace()).map(|line| line.args)
     }
 
     #[test]

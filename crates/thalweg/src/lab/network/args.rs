@@ -9,8 +9,8 @@ use thalweg_sim::churn::Load;
 use thalweg_sim::policy::Policy;
 use thalweg_sim::prefixes::PrefixPlan;
 
-use super::choices::{Choice, one_of};
-use super::lab::LabRunArgs;
+use crate::cli::{Choice, one_of};
+use crate::lab::args::LabRunArgs;
 
 const LOADS: &[Choice<Load>] = &[
     ("announcements", "new prefixes, about one a second; none goes", Load::Announcements),

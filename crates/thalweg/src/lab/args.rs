@@ -95,11 +95,11 @@ pub(crate) enum RouterArg {
     Thalweg,
 }
 
-pub(super) fn seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     number(text, 0.01..=600.0)
 }
 
-pub(super) fn number(text: &str, within: std::ops::RangeInclusive<f64>) -> Result<f64, String> {
+pub(crate) fn number(text: &str, within: std::ops::RangeInclusive<f64>) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
     let (least, most) = (within.start(), within.end());
     if within.contains(&number) { Ok(number) } else { Err(format!("expected {least} to {most}")) }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::lab::number;
+use crate::lab::args::number;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
