@@ -18,7 +18,7 @@ use thalweg_dataplane::classify::{Classifier, Match};
 use thalweg_dataplane::ingress::{BroadcastSet, Ingress, PortGuess};
 use thalweg_dataplane::lpm::{Fib4, Fib4Writer, Fib6, Fib6Writer};
 use thalweg_dataplane::nat::testing::checksums;
-use thalweg_dataplane::nat::{Labeler, NatConfig, NatProtocol, NatStage, PortForward};
+use thalweg_dataplane::nat::{Labeler, NatConfig, NatProtocol, PortForward};
 use thalweg_dataplane::police::{ColorAction, Meter, Police, PolicerConfig};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router, SharedNextHops};
 use thalweg_dataplane::schedule::{Scheduler, Service};
@@ -147,7 +147,7 @@ fn plan() -> RouterPlan {
         ]),
         nat: Some(Nat {
             labeler: Labeler::new(&nat).expect("valid NAT"),
-            stage: Arc::new(NatStage::new(&nat).expect("valid NAT")),
+            stage: Arc::new(thalweg_node::plan::NatStage::new(&nat).expect("valid NAT")),
         }),
         router: Router {
             fib4: Arc::clone(fib4),

@@ -8,6 +8,7 @@
 //! | no unfinished or silenced code | [`source`] |
 //! | the wall clock is read only where a date is wanted | [`source`] |
 //! | no thread, clock, file, socket or lock in base, wire, dataplane, bgp, flow | [`purity`] |
+//! | casts to narrow types only become fewer | [`casts`], `[package.metadata.thalweg] casts-max` |
 //! | `unsafe` stands only in the files listed, and every listed file has some | `[workspace.metadata.thalweg] unsafe-files` |
 //! | each thing has one name, in one spelling; documents too | [`words`], `docs/glossary.md` |
 //! | ARCHITECTURE.md mentions every crate | here |
@@ -16,6 +17,7 @@
 //! that an unpacked archive can be checked too.
 
 mod arrows;
+mod casts;
 mod circles;
 mod code;
 mod purity;
@@ -90,6 +92,7 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
     findings.extend(map_mentions_crates(root, &crates));
     let folders: Vec<PathBuf> = crates.iter().map(|each| each.folder.clone()).collect();
     findings.extend(circles::check(root, &folders, &workspace)?);
+    let mut casts = casts::Casts::default();
     let mut unsafe_files = source::UnsafeFiles::new(&workspace)?;
     for file in documents(root)? {
         findings.extend(words::check(&file, &read(root, &file)?));
@@ -106,10 +109,12 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
         findings.extend(source::forbidden_words(&file, &code));
         findings.extend(source::wall_clock(&file, &code));
         findings.extend(purity::check(&file, &code));
+        casts.count(&file, &code);
         findings.extend(source::long_functions(&file, &code, FUNCTION_LINES_WARN));
         findings.extend(unsafe_files.check(&file, &code));
     }
     findings.extend(unsafe_files.stale());
+    findings.extend(casts.check(&crates));
     findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     Ok(findings)
 }
@@ -120,6 +125,18 @@ fn map_mentions_crates(root: &Path, crates: &[arrows::Crate]) -> Vec<Finding> {
     let text = std::fs::read_to_string(root.join(map)).unwrap_or_default();
     let missing = crates.iter().filter(|c| !text.contains(&format!("{}", c.folder.display())));
     missing.map(|c| Finding::failure(map, 0, format!("does not mention `{}`", c.folder.display()))).collect()
+}
+
+/// Whether it is product code: files of tests and benchmarks are called so.
+fn is_product(file: &Path) -> bool {
+    let mut parts = file.iter().map(|part| part.to_string_lossy());
+    parts.any(|part| part == "src")
+        && !parts.any(|part| matches!(&*part, "tests" | "tests.rs" | "testing" | "testing.rs"))
+}
+
+/// A file without its tests.
+fn without_tests(code: &str) -> &str {
+    code.find("#[cfg(test)]\nmod ").map_or(code, |end| &code[..end])
 }
 
 fn read(root: &Path, file: &Path) -> Result<String, String> {

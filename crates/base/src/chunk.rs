@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::slab::HEADROOM;
-use crate::{LinkType, NO_CLASS, NO_PORT, NO_SHARD, Packet, PacketFlags, Slab, SlabPool};
+use crate::{LinkType, NO_CLASS, NO_PORT, NO_SHARD, Packet, PacketFlags, Slab, SlabHome};
 use std::sync::Arc;
 
 /// Packets a stage is given at a time, at most. 256 descriptors and the first line of their frames are
@@ -314,7 +314,7 @@ impl Chunk {
             shard_index: ShardIndex::default(),
             indexed_stage: None,
             origins: Vec::new(),
-            packets: self.slab.home().map(SlabPool::take_list).unwrap_or_default(),
+            packets: self.slab.home().map(SlabHome::take_list).unwrap_or_default(),
             live: 0,
             slab: Arc::clone(&self.slab),
         }
@@ -457,7 +457,7 @@ pub struct ChunkBuilder {
     buffer: Vec<u8>,
     packets: Vec<Packet>,
     used: usize,
-    home: Option<SlabPool>,
+    home: Option<Arc<dyn SlabHome>>,
 }
 
 impl ChunkBuilder {
@@ -466,9 +466,9 @@ impl ChunkBuilder {
     /// More packets than any chunk may hold.
     pub const PACKETS_MAX: usize = u16::MAX as usize;
 
-    /// A builder over a buffer of the pool; waits for one if all are in flight.
-    pub fn from_pool(pool: &SlabPool) -> Self {
-        Self { buffer: pool.take(), packets: pool.take_list(), used: 0, home: Some(pool.clone()) }
+    /// A builder over a buffer that goes back to its home.
+    pub fn from_home(buffer: Vec<u8>, home: Arc<dyn SlabHome>) -> Self {
+        Self { buffer, packets: home.take_list(), used: 0, home: Some(home) }
     }
 
     /// A builder over memory of its own, for preloaded input and tests.

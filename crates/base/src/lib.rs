@@ -6,14 +6,15 @@
 //! *about* a packet is its [`Packet`]: exactly one cache line, which moves between lists as the packet is scheduled,
 //! split by shard and merged again. A stage sees at most [`BATCH_PACKETS`] of them at a time, as a [`Batch`].
 //!
-//! This crate has no thread, clock, file or socket, and reads no packet format, with two exceptions: [`PacketFlags`],
-//! [`DropReason`] and [`Origin`] name facts of IP and NAT, and [`Chunk::keep_origins`] reads IPv4 addresses. Its one
-//! lock is the free list of [`SlabPool`], where a source waits for slabs.
+//! This crate has no thread, clock, file, socket or lock, and reads no packet format. [`PacketFlags`], [`DropReason`] and
+//! [`Origin`] name facts of IP and NAT: they are the one table in which stages of different crates meet.
 
 mod aged;
 mod aged_sets;
 mod chunk;
+mod exclusive;
 mod hash;
+mod memory;
 mod packet;
 mod prefix;
 mod rng;
@@ -24,10 +25,12 @@ mod verdict;
 pub use aged::Aged;
 pub use aged_sets::AgedSets;
 pub use chunk::{BATCH_PACKETS, Batch, CHUNK_PACKETS_DEFAULT, Chunk, ChunkBuilder, Origin, ShardIndex};
+pub use exclusive::{Exclusion, Exclusive, OneThread};
 pub use hash::{mix64, symmetric_flow_hash};
+pub use memory::{HUGE_PAGE, Refused, ZeroedMemory, prefer_huge_pages, prefetch, prefetch_all, prefetch_at};
 pub use packet::{LinkType, NO_CLASS, NO_PORT, NO_SHARD, Packet, PacketFlags, UNKNOWN_PORT};
 pub use prefix::{Address, IpPrefix, LengthOutOfRange, Prefix, PrefixTextError};
 pub use rng::XorShift64Star;
-pub use slab::{Slab, SlabPool};
+pub use slab::{Slab, SlabHome};
 pub use throttle::Throttle;
 pub use verdict::DropReason;

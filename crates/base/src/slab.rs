@@ -16,8 +16,8 @@
 use crate::Packet;
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Bytes before each frame that belong to it, so that a link-layer header can be put in front of a
 /// bare IP packet in place. A capture's own record header leaves exactly this much.
@@ -29,7 +29,7 @@ static NEXT_TAG: AtomicU32 = AtomicU32::new(1);
 pub struct Slab {
     bytes: UnsafeCell<Vec<u8>>,
     tag: u32,
-    home: Option<SlabPool>,
+    home: Option<Arc<dyn SlabHome>>,
 }
 
 // SAFETY: the bytes are reached only through `span` and `span_mut`, whose callers hold the only packet
@@ -37,7 +37,7 @@ pub struct Slab {
 unsafe impl Sync for Slab {}
 
 impl Slab {
-    pub(crate) fn new(bytes: Vec<u8>, home: Option<SlabPool>) -> Self {
+    pub(crate) fn new(bytes: Vec<u8>, home: Option<Arc<dyn SlabHome>>) -> Self {
         Self { bytes: UnsafeCell::new(bytes), tag: NEXT_TAG.fetch_add(1, Ordering::Relaxed), home }
     }
 
@@ -89,23 +89,16 @@ impl Slab {
     }
 
     /// Where the chunk's memory goes when it is done with.
-    pub(crate) fn home(&self) -> Option<&SlabPool> {
-        self.home.as_ref()
+    pub(crate) fn home(&self) -> Option<&dyn SlabHome> {
+        self.home.as_deref()
     }
 
     /// Asks the cache for the line at `start`; harmless for any value.
     #[inline(always)]
     pub(crate) fn prefetch(&self, start: usize) {
-        // SAFETY: reads the pointer and length only; a prefetch of any address is not an access.
-        unsafe {
-            let bytes = &*self.bytes.get();
-            #[cfg(target_arch = "x86_64")]
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
-                bytes.as_ptr().wrapping_add(start).cast(),
-            );
-            #[cfg(not(target_arch = "x86_64"))]
-            let _ = (bytes, start);
-        }
+        // SAFETY: reads the vector's pointer, which nothing writes while the slab is shared.
+        let bytes = unsafe { (*self.bytes.get()).as_ptr() };
+        crate::prefetch(bytes.wrapping_add(start));
     }
 }
 
@@ -156,92 +149,14 @@ impl std::fmt::Debug for Slab {
     }
 }
 
-/// A fixed number of slab buffers that circulate between a source and a sink. Taking one waits until a
-/// chunk has been dropped, which is what bounds the memory of a run.
-///
-/// The buffer given back last is taken first: its lines are the likeliest to be in a cache, and a short
-/// input touches few of them. Lists of descriptors circulate the same way.
-#[derive(Clone)]
-pub struct SlabPool {
-    shared: Arc<Shared>,
-}
+/// Where the memory of chunks comes from, and goes when they are done with: a pool between a source and a sink.
+pub trait SlabHome: Send + Sync + std::fmt::Debug {
+    /// Takes a buffer back.
+    fn put(&self, buffer: Vec<u8>);
 
-struct Shared {
-    capacity_bytes: usize,
-    free: Mutex<Free>,
-    returned: Condvar,
-}
+    /// An empty list for descriptors; one that was put, if there is any, because its lines may still be in a cache.
+    fn take_list(&self) -> Vec<Packet>;
 
-#[derive(Default)]
-struct Free {
-    /// Buffers that exist and are not in use.
-    buffers: Vec<Vec<u8>>,
-    /// Buffers that may still be made.
-    unmade: usize,
-    lists: Vec<Vec<Packet>>,
-}
-
-impl SlabPool {
-    /// A pool of `slabs` buffers of `capacity_bytes` each, made when first needed.
-    pub fn new(slabs: usize, capacity_bytes: usize) -> Self {
-        let free = Mutex::new(Free { unmade: slabs.max(1), ..Free::default() });
-        Self { shared: Arc::new(Shared { capacity_bytes, free, returned: Condvar::new() }) }
-    }
-
-    /// A free buffer, waiting for one if all are in flight.
-    pub fn take(&self) -> Vec<u8> {
-        let mut free = self.lock();
-        loop {
-            if let Some(buffer) = free.buffers.pop() {
-                return buffer;
-            }
-            if free.unmade > 0 {
-                free.unmade -= 1;
-                drop(free);
-                // Zeroed by the kernel page by page, and only those pages that are used.
-                return vec![0; self.shared.capacity_bytes];
-            }
-            free = self.shared.returned.wait(free).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// Gives back a buffer that did not become a chunk.
-    pub fn put(&self, buffer: Vec<u8>) {
-        let mut free = self.lock();
-        if buffer.len() < self.shared.capacity_bytes {
-            free.unmade += 1;
-        } else {
-            free.buffers.push(buffer);
-        }
-        drop(free);
-        self.shared.returned.notify_one();
-    }
-
-    pub(crate) fn take_list(&self) -> Vec<Packet> {
-        self.lock().lists.pop().unwrap_or_default()
-    }
-
-    pub(crate) fn put_list(&self, mut list: Vec<Packet>) {
-        list.clear();
-        let mut free = self.lock();
-        // As many as there can be chunks in flight; the parts of a farm's chunks may be more.
-        if free.lists.len() < LISTS_MAX {
-            free.lists.push(list);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Free> {
-        self.shared.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Lists of descriptors a pool keeps: 64 of 1600 packets are 6.5 MB.
-const LISTS_MAX: usize = 64;
-
-impl std::fmt::Debug for SlabPool {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SlabPool")
-            .field("capacity_bytes", &self.shared.capacity_bytes)
-            .finish_non_exhaustive()
-    }
+    /// Takes a list of descriptors back.
+    fn put_list(&self, list: Vec<Packet>);
 }

@@ -271,7 +271,7 @@ fn read_icmp(reader: &mut Reader, item: &Item<'_>, protocols: &[u8]) -> Option<I
         }
     };
     if integer_of(item.value).is_some() {
-        let kind = reader.integer(item, 0..=255, "")? as u8;
+        let kind: u8 = reader.integer(item, 0..=255, "")?;
         return Some(IcmpKind { kind, code: None });
     }
     const EXPECTED: &str = "an ICMP type by name or number, with a code if that matters, such as \"3/4\"";

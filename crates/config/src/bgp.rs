@@ -414,7 +414,7 @@ fn read_confederation(reader: &mut Reader, bgp: &mut Section<'_>) -> Option<Arc<
 }
 
 fn as_number(reader: &mut Reader, item: &Item<'_>) -> Option<u32> {
-    reader.integer(item, 1..=U32, "").map(|number| number as u32)
+    reader.integer(item, 1..=U32, "")
 }
 
 fn read_decision(reader: &mut Reader, section: &mut Section<'_>) -> DecisionConfig {

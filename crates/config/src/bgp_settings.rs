@@ -430,7 +430,7 @@ fn password(reader: &mut Reader, item: &Item<'_>) -> Option<Password> {
 
 /// RFC 4271 section 4.2: 0, or at least 3.
 fn hold_time(reader: &mut Reader, item: &Item<'_>) -> Option<u16> {
-    let seconds = reader.integer(item, 0..=65535, "seconds")?;
+    let seconds: u16 = reader.integer(item, 0..=65535, "seconds")?;
     if matches!(seconds, 1 | 2) {
         let message = format!("a hold time of {seconds} s");
         reader.error(
@@ -441,7 +441,7 @@ fn hold_time(reader: &mut Reader, item: &Item<'_>) -> Option<u16> {
         );
         return None;
     }
-    Some(seconds as u16)
+    Some(seconds)
 }
 
 fn set_next_hops(config: &mut NeighborConfig, addresses: &[IpAddr]) {
@@ -619,7 +619,7 @@ fn graceful_restart(reader: &mut Reader, item: &Item<'_>) -> Option<GracefulRest
 /// A neighbor's AS: one, several (for dynamic neighbors), or any.
 pub(crate) fn remote_as(reader: &mut Reader, item: &Item<'_>) -> Option<RemoteAs> {
     let remote_as = match item.value {
-        DeValue::Integer(_) => RemoteAs::One(reader.integer(item, 1..=u64::from(u32::MAX), "")? as u32),
+        DeValue::Integer(_) => RemoteAs::One(reader.integer(item, 1..=u64::from(u32::MAX), "")?),
         DeValue::String(text) if text == "any" => RemoteAs::Any,
         DeValue::String(_) | DeValue::Array(_) => {
             let mut ranges = Vec::new();

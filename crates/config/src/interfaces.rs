@@ -221,7 +221,7 @@ fn read_xdp_mode(reader: &mut Reader, item: &Item<'_>, driver: Driver) -> Option
 }
 
 fn check_has_xdp(reader: &mut Reader, item: &Item<'_>, driver: Driver, what: &str) {
-    if !matches!(driver, Driver::AfXdp | Driver::Auto) {
+    if !driver.has_xdp() {
         let message = format!("{what}, and the driver is {}", driver.name());
         reader.error(ErrorKind::Conflict, &item.span, message, "driver `af_xdp` or `auto`");
     }
@@ -229,7 +229,7 @@ fn check_has_xdp(reader: &mut Reader, item: &Item<'_>, driver: Driver, what: &st
 
 fn read_queues(reader: &mut Reader, item: &Item<'_>, driver: Driver) -> Option<u16> {
     let wanted = QUEUES.value(reader, item)?;
-    if wanted > 1 && matches!(driver, Driver::Tap | Driver::Dpdk) {
+    if wanted > 1 && !driver.takes_interface() {
         let message = format!("a port of driver {} has one queue", driver.name());
         reader.error(ErrorKind::Conflict, &item.span, message, "no key `queues`, or another driver");
     }

@@ -48,7 +48,7 @@ pub(crate) fn check_families(
 /// A port or a range of ports.
 pub(crate) fn port_range(reader: &mut Reader, item: &Item<'_>) -> Option<RangeInclusive<u16>> {
     if integer_of(item.value).is_some() {
-        let port = reader.integer(item, 1..=65535, "")? as u16;
+        let port: u16 = reader.integer(item, 1..=65535, "")?;
         return Some(port..=port);
     }
     reader.parse(item, values::port_range).map(|at| at.value)
@@ -60,7 +60,7 @@ pub(crate) fn read_prefix(reader: &mut Reader, item: &Item<'_>) -> Option<IpNet>
 
 pub(crate) fn read_dscp(reader: &mut Reader, item: &Item<'_>) -> Option<u8> {
     if integer_of(item.value).is_some() {
-        return reader.integer(item, 0..=63, "").map(|n| n as u8);
+        return reader.integer(item, 0..=63, "");
     }
     const EXPECTED: &str = "a number from 0 to 63, or a name such as ef, af41, cs6";
     let name = reader.string(item, EXPECTED)?;
@@ -76,7 +76,7 @@ pub(crate) fn read_dscp(reader: &mut Reader, item: &Item<'_>) -> Option<u8> {
 
 pub(crate) fn read_protocol(reader: &mut Reader, item: &Item<'_>) -> Option<u8> {
     if integer_of(item.value).is_some() {
-        return reader.integer(item, 0..=255, "").map(|n| n as u8);
+        return reader.integer(item, 0..=255, "");
     }
     reader.word(item, values::PROTOCOLS)
 }

@@ -360,7 +360,7 @@ fn conditions(reader: &mut Reader, mut section: Section<'_>, sets: &Sets, groups
 fn between(reader: &mut Reader, item: &Item<'_>, max: u32) -> Option<Between> {
     let expected = format!("a number up to {max} or a range, such as \"1-{}\"", max.min(24));
     if matches!(item.value, DeValue::Integer(_)) {
-        let number = reader.integer(item, 0..=u64::from(max), "or a range")? as u32;
+        let number: u32 = reader.integer(item, 0..=u64::from(max), "or a range")?;
         return Some(Between { first: number, last: number });
     }
     let text = reader.string(item, &expected)?;
@@ -466,7 +466,7 @@ fn amount(reader: &mut Reader, item: &Item<'_>) -> Option<Amount> {
     let DeValue::String(text) = item.value else {
         return reader
             .integer(item, 0..=u64::from(u32::MAX), "or a change, such as \"+10\"")
-            .map(|n| Amount::Set(n as u32));
+            .map(Amount::Set);
     };
     let number = |text: &str| text.parse::<u32>().ok();
     let amount = match (text.strip_prefix('+'), text.strip_prefix('-')) {
@@ -501,9 +501,9 @@ fn prepend(reader: &mut Reader, item: &Item<'_>) -> Option<Action> {
         Some(item) if matches!(item.value, DeValue::String(_)) => {
             reader.word(&item, &[("own", PrependAs::Own), ("last", PrependAs::Last)])
         }
-        Some(item) => reader
-            .integer(&item, 1..=u64::from(u32::MAX), "or \"own\" or \"last\"")
-            .map(|n| PrependAs::Given(n as u32)),
+        Some(item) => {
+            reader.integer(&item, 1..=u64::from(u32::MAX), "or \"own\" or \"last\"").map(PrependAs::Given)
+        }
     };
     section.finish(reader);
     Some(Action::Prepend { asn: asn?, count: count? })

@@ -66,7 +66,7 @@ pub(crate) fn prefix_entry(reader: &mut Reader, item: &Item<'_>) -> Option<Prefi
 pub(crate) fn as_range(reader: &mut Reader, item: &Item<'_>) -> Option<std::ops::RangeInclusive<u32>> {
     const EXPECTED: &str = "an AS number or a range, such as \"64512-65534\"";
     let DeValue::String(text) = item.value else {
-        let number = reader.integer(item, 0..=U32, "or a range, such as \"64512-65534\"")? as u32;
+        let number: u32 = reader.integer(item, 0..=U32, "or a range, such as \"64512-65534\"")?;
         return Some(number..=number);
     };
     let number = |text: &str| text.trim().parse::<u32>().ok();

@@ -354,7 +354,7 @@ fn expectation(reader: &mut Reader, mut section: Section<'_>) -> Option<Expectat
     if let Some(item) = section.take(&MED) {
         let text = match item.value {
             DeValue::String(text) if text == "none" => Some("none".to_owned()),
-            _ => reader.integer(&item, 0..=U32, "").map(|number| number.to_string()),
+            _ => reader.integer(&item, 0..=U32, "").map(|number: u64| number.to_string()),
         };
         add("med", text.map(|value| At { value, span: item.span }));
     }

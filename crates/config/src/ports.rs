@@ -265,7 +265,7 @@ impl Ports {
             let has_ipv6 = config.addresses.iter().any(|net| matches!(net, IpNet::V6(_)));
             let least = if has_ipv6 { MTU_MIN_IPV6 } else { MTU_MIN };
             let unit = if has_ipv6 { "bytes (IPv6 needs 1280)" } else { "bytes" };
-            config.mtu = reader.integer(mtu, least..=65535, unit).map_or(MTU_DEFAULT, |mtu| mtu as u16);
+            config.mtu = reader.integer(mtu, least..=65535, unit).unwrap_or(MTU_DEFAULT);
         }
         section.set(reader, &TRACE_NAME, &mut config.trace_name);
         config.default_mac = section.get(reader, &DEFAULT_MAC);

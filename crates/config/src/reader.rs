@@ -119,18 +119,18 @@ impl Reader {
     }
 
     /// An integer in a range; `unit` follows the limits in what was expected ("seconds").
-    pub(crate) fn integer(
+    pub(crate) fn integer<N: TryFrom<u64>>(
         &mut self,
         item: &Item<'_>,
         range: std::ops::RangeInclusive<u64>,
         unit: &str,
-    ) -> Option<u64> {
+    ) -> Option<N> {
         let mut expected = format!("a whole number from {} to {}", range.start(), range.end());
         if !unit.is_empty() {
             expected = format!("{expected} {unit}");
         }
         match integer_of(item.value) {
-            Some(n) if range.contains(&n) => Some(n),
+            Some(n) if range.contains(&n) => N::try_from(n).ok(),
             _ if matches!(item.value, DeValue::Integer(_)) => {
                 self.error(
                     ErrorKind::BadValue,

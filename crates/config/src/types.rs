@@ -351,6 +351,16 @@ impl Driver {
         ("dpdk", Self::Dpdk),
     ];
 
+    /// Whether it takes an interface that the system has: with its receive queues, and it may come and go.
+    pub fn takes_interface(self) -> bool {
+        !matches!(self, Self::Tap | Self::Dpdk)
+    }
+
+    /// Whether XDP programs run for it.
+    pub fn has_xdp(self) -> bool {
+        matches!(self, Self::AfXdp | Self::Auto)
+    }
+
     /// As it is written.
     pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, driver)| *driver == self).map_or("?", |(name, _)| name)

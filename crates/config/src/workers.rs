@@ -40,7 +40,7 @@ pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>) -> WorkersConfig
 fn cores(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<usize>> {
     let entries = reader.filled_list(item);
     let cores = entries.iter().filter_map(|entry| reader.integer(entry, 0..=CORES_MAX - 1, ""));
-    let cores: Vec<usize> = cores.map(|core| core as usize).collect();
+    let cores: Vec<usize> = cores.collect();
     let mut seen = std::collections::HashSet::new();
     if let Some(twice) = cores.iter().find(|core| !seen.insert(**core)) {
         let message = format!("core {twice} is given twice");

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use thalweg_config::{Driver, FlowsConfig, KeepConfig, PortConfig, RouterConfig};
 use thalweg_flow::export::NatEvent;
-use thalweg_flow::{FlowRecord, Meter, MeterTotals, NO_AS, NO_INTERFACE};
+use thalweg_flow::{FlowRecord, MeterTotals, NO_AS, NO_INTERFACE};
 use thalweg_node::forwarding::ForwardingTables;
+use thalweg_node::plan::Meter;
 use thalweg_node::plan::RecordOutlet;
 use thalweg_node::speaker::{BestPathTo, Speaker};
 use thalweg_ports::live::link::Links;

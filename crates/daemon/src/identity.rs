@@ -1,7 +1,8 @@
 //! The router as a process: its version, its age, the configuration in force.
 
+use parking_lot::Mutex;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use thalweg_config::{RouterConfig, masked};
@@ -35,7 +36,7 @@ impl Identity {
 
     /// The file was read again: it is in force, or why not.
     pub(crate) fn reloaded(&self, config: Result<&RouterConfig, &str>) {
-        let mut in_force = self.lock();
+        let mut in_force = self.config.lock();
         match config {
             Ok(config) => {
                 *in_force = InForce { text: config.text.clone(), since: Instant::now(), refused: None };
@@ -46,7 +47,7 @@ impl Identity {
 
     /// The configuration in force.
     pub(crate) fn config(&self) -> ConfigView {
-        let in_force = self.lock();
+        let in_force = self.config.lock();
         let (path, age_s) = (self.path.clone(), in_force.since.elapsed().as_secs());
         ConfigView { path, age_s, text: masked(&in_force.text) }
     }
@@ -54,7 +55,7 @@ impl Identity {
     /// A status that knows of the process alone.
     pub(crate) fn status(&self) -> StatusView {
         let process = ProcessFacts::read();
-        let in_force = self.lock();
+        let in_force = self.config.lock();
         let refused = in_force.refused.as_ref().map(|why| {
             let first = why.lines().next().unwrap_or_default();
             format!("the configuration file was not taken over when it was last read: {first}")
@@ -71,9 +72,5 @@ impl Identity {
             threads: process.threads,
             ..StatusView::default()
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, InForce> {
-        self.config.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

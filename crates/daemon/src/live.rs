@@ -483,7 +483,7 @@ impl LiveSide {
         let begun = self.lock().capture(request);
         match begun {
             Ok(capture) => capture.run(client).map(Ok),
-            Err(why) => Ok(Err(why)),
+            Err(why) => Ok(Err(why.to_string())),
         }
     }
 }

@@ -9,11 +9,11 @@
 //! the lowest sequence is always inside the window, so its worker never waits here.
 
 use crate::plan::{Plan, Sink};
-use crate::stop::{Stopped, lock};
+use crate::stop::{Fragile, Stopped};
 use crate::turn::Turn;
 use crate::worker::{Place, Step, Worker};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::Mutex;
 
 /// See the module.
 pub(crate) struct Completion<'a, J> {
@@ -21,7 +21,7 @@ pub(crate) struct Completion<'a, J> {
     capacity: u64,
     tail: Vec<Step>,
     state: Mutex<State<J>>,
-    sink: Mutex<&'a mut (dyn Sink<J> + 'a)>,
+    sink: Fragile<&'a mut (dyn Sink<J> + 'a)>,
 }
 
 struct State<J> {
@@ -82,7 +82,7 @@ impl<'a, J: Send> Completion<'a, J> {
                 occupied: 0,
                 high_water: 0,
             }),
-            sink: Mutex::new(sink),
+            sink: Fragile::new(sink),
         }
     }
 
@@ -106,7 +106,7 @@ impl<'a, J: Send> Completion<'a, J> {
         worker: &mut Worker<'_, P>,
     ) -> Result<(), Stopped> {
         worker.wait(&self.delivered, (sequence + 1).saturating_sub(self.capacity))?;
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.put(sequence, part, parts, job);
         if state.delivering {
             state.high_water = state.high_water.max(state.occupied);
@@ -119,7 +119,7 @@ impl<'a, J: Send> Completion<'a, J> {
             drop(state);
             self.deliver(parts, worker)?;
             self.delivered.set(delivered);
-            state = lock(&self.state);
+            state = self.state.lock();
         }
         state.delivering = false;
         state.high_water = state.high_water.max(state.occupied);
@@ -139,14 +139,14 @@ impl<'a, J: Send> Completion<'a, J> {
         for step in &self.tail {
             worker.run_step(step, &mut job);
         }
-        // Only the deliverer comes here; a poisoned lock means that the sink has panicked.
-        let mut sink = self.sink.lock().map_err(|_| Stopped)?;
+        // Only the deliverer comes here.
+        let mut sink = worker.enter(&self.sink)?;
         worker.at(Place::Sink, |_, _| sink.accept(job));
         Ok(())
     }
 
     /// Most jobs that ever waited for an earlier one.
     pub(crate) fn high_water(&self) -> usize {
-        lock(&self.state).high_water
+        self.state.lock().high_water
     }
 }

@@ -31,12 +31,11 @@ use crate::options::ModelOptions;
 use crate::plan::{Plan, Scope, Sink, StageSpec};
 use crate::ring::{Receiver, Sender, ring};
 use crate::run_to_completion::{run_step, turns_for};
-use crate::stop::Stopped;
+use crate::stop::{Fragile, Stopped};
 use crate::threads::{self, Member};
 use crate::turn::Turn;
 use crate::worker::{Done, Place, Shared, Step, Worker};
 use std::ops::Range;
-use std::sync::Mutex;
 
 /// What comes over a ring.
 enum Message<J> {
@@ -92,7 +91,7 @@ impl Layout {
 /// Where workers bring what they have done.
 enum Outlet<'a, J> {
     Ordered(Box<Completion<'a, J>>),
-    AsTheyCome(Mutex<&'a mut (dyn Sink<J> + 'a)>),
+    AsTheyCome(Fragile<&'a mut (dyn Sink<J> + 'a)>),
 }
 
 /// What readers and workers share.
@@ -243,13 +242,7 @@ impl<J: Send> Farm<'_, J> {
         match &self.outlet {
             Outlet::Ordered(completion) => completion.put_part(sequence, part, parts, job, worker),
             Outlet::AsTheyCome(sink) => {
-                let mut sink = match sink.try_lock() {
-                    Ok(sink) => sink,
-                    Err(std::sync::TryLockError::Poisoned(_)) => return Err(Stopped),
-                    Err(std::sync::TryLockError::WouldBlock) => {
-                        worker.waiting(|| sink.lock()).map_err(|_| Stopped)?
-                    }
-                };
+                let mut sink = worker.enter(sink)?;
                 worker.at(Place::Sink, |_, _| sink.accept(job));
                 Ok(())
             }
@@ -285,7 +278,7 @@ pub(crate) fn run<P: Plan>(
     let outlet = if options.ordered || !split || !tail.is_empty() {
         Outlet::Ordered(Box::new(Completion::new(sink, options.reorder_jobs, tail)))
     } else {
-        Outlet::AsTheyCome(Mutex::new(sink))
+        Outlet::AsTheyCome(Fragile::new(sink))
     };
     let farm = Farm {
         workers,

@@ -5,15 +5,14 @@
 
 use crate::plan::{Plan, Source};
 use crate::report::ExecError;
-use crate::stop::Stopped;
+use crate::stop::{Fragile, Stopped};
 use crate::worker::{Place, Worker};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, TryLockError};
 use std::time::Instant;
 
 /// See the module.
 pub(crate) struct Intake<'a, J> {
-    state: Mutex<State<'a, J>>,
+    state: Fragile<State<'a, J>>,
     taken: AtomicU64,
 }
 
@@ -25,7 +24,7 @@ struct State<'a, J> {
 
 impl<'a, J: Send> Intake<'a, J> {
     pub(crate) fn new(source: &'a mut (dyn Source<J> + 'a)) -> Self {
-        Self { state: Mutex::new(State { source, next: 0, ended: false }), taken: AtomicU64::new(0) }
+        Self { state: Fragile::new(State { source, next: 0, ended: false }), taken: AtomicU64::new(0) }
     }
 
     /// Jobs taken so far.
@@ -38,12 +37,7 @@ impl<'a, J: Send> Intake<'a, J> {
         &self,
         worker: &mut Worker<'_, P>,
     ) -> Result<Option<(u64, J)>, Stopped> {
-        // A poisoned lock means that the source has panicked: it must not be called again.
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(_)) => return Err(Stopped),
-            Err(TryLockError::WouldBlock) => worker.waiting(|| self.state.lock()).map_err(|_| Stopped)?,
-        };
+        let mut state = worker.enter(&self.state)?;
         worker.shared.control.check()?;
         if state.ended {
             return Ok(None);

@@ -9,6 +9,8 @@
 //!   `completion`: source and sink. `rank`, `os`: priority, pinning, processor time.
 //! - [`control`]: the schedulings of a control plane, for sessions instead of jobs.
 //!
+//! [`Locks`]: the cells of state that stages share.
+//!
 //! Nothing here knows a packet or a protocol. Every queue is bounded, nothing polls, and nothing times out: a run
 //! ends with its source, or with an [`ExecError`]. Missing: work that moves between runs, cores of different speed.
 
@@ -18,6 +20,7 @@ pub mod control;
 mod farm;
 mod intake;
 mod lanes;
+mod locks;
 mod options;
 mod os;
 mod pipeline;
@@ -34,8 +37,10 @@ mod turn;
 mod worker;
 
 pub use lanes::Lane;
+pub use locks::{Lock, Locks};
 pub use options::{
-    ModelKind, ModelOptions, Placement, THREADS_MAX, TOKENS_DEFAULT, TOKENS_MAX, UnknownModel,
+    GROUPS_PER_WORKER, ModelKind, ModelOptions, Placement, THREADS_MAX, TOKENS_DEFAULT, TOKENS_MAX,
+    UnknownModel,
 };
 pub use os::release_free_memory;
 pub use plan::{Plan, Scope, Sink, Source, StageSpec};

@@ -38,16 +38,96 @@ impl ModelKind {
         ModelKind::Farm,
     ];
 
-    /// The name on the command line and in reports.
-    pub fn name(self) -> &'static str {
+    /// Each with its name and what the command line says of it.
+    pub const CHOICES: [(&'static str, &'static str, ModelKind); Self::ALL.len()] = {
+        let mut choices = [("", "", Self::Serial); Self::ALL.len()];
+        let mut n = 0;
+        while n < choices.len() {
+            let row = Self::ALL[n].row();
+            choices[n] = (row.name, row.help, Self::ALL[n]);
+            n += 1;
+        }
+        choices
+    };
+
+    /// What else is known of a model: the one place that names, describes and sizes it.
+    const fn row(self) -> Row {
         match self {
-            ModelKind::Serial => "serial",
-            ModelKind::RunToCompletion => "run-to-completion",
-            ModelKind::Pipeline => "pipeline",
-            ModelKind::Tokens => "tokens",
-            ModelKind::Farm => "farm",
+            Self::Serial => Row {
+                name: "serial",
+                help: "One thread runs every stage: the reference for all others",
+                jobs: |_, _| 1,
+                groups: |_| 1,
+            },
+            Self::RunToCompletion => Row {
+                name: "run-to-completion",
+                help: "Each worker takes a chunk through all stages",
+                jobs: |workers, _| 3 * workers,
+                groups: following,
+            },
+            Self::Pipeline => Row {
+                name: "pipeline",
+                help: "Each worker owns a stage or a group of stages",
+                jobs: |workers, _| 5 * workers,
+                groups: |_| 1,
+            },
+            Self::Tokens => Row {
+                name: "tokens",
+                help: "N chunks in flight; any free worker takes the next stage of any",
+                jobs: |_, tokens| tokens,
+                groups: following,
+            },
+            Self::Farm => Row {
+                name: "farm",
+                help: "Readers spread packets by shard; each worker owns some shards",
+                jobs: |workers, _| 6 * workers,
+                groups: |workers| workers,
+            },
         }
     }
+
+    /// The name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// Jobs that are between source and sink at a time: fewer would have threads wait for one another.
+    pub fn jobs_in_flight(self, workers: usize, tokens: usize) -> usize {
+        (self.row().jobs)(workers, tokens)
+    }
+
+    /// Groups of shards that keep so many workers busy, where a plan has little else than sharded work.
+    pub fn shard_groups(self, workers: usize) -> usize {
+        (self.row().groups)(workers)
+    }
+
+    /// Whether readers split jobs, so that every worker gets the packets of its own shards alone.
+    pub fn splits_jobs(self) -> bool {
+        self == Self::Farm
+    }
+
+    /// Whether each worker carries jobs through all stages, so that it may have a source of its own (see [`crate::run_lanes`]).
+    pub fn has_lanes(self) -> bool {
+        self == Self::RunToCompletion
+    }
+}
+
+/// Groups of shards per worker. Workers follow one another through the groups, so there must be more than there are workers; but
+/// each costs a turn and a walk of its own per job.
+pub const GROUPS_PER_WORKER: usize = 2;
+
+fn following(workers: usize) -> usize {
+    if workers > 1 { workers * GROUPS_PER_WORKER } else { 1 }
+}
+
+/// See [`ModelKind::row`].
+struct Row {
+    name: &'static str,
+    help: &'static str,
+    /// By workers and tokens.
+    jobs: fn(usize, usize) -> usize,
+    /// By workers.
+    groups: fn(usize) -> usize,
 }
 
 impl fmt::Display for ModelKind {

@@ -14,11 +14,12 @@
 //! other.
 
 use crate::backoff::Backoff;
-use crate::stop::{Control, Stopped, lock};
+use crate::stop::{Control, Stopped};
 use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst, fence};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, Thread};
 
 #[derive(Default)]
@@ -30,7 +31,7 @@ struct Wakeup {
 impl Wakeup {
     /// Sleeps until `ready`; the ringing thread changes the condition before it rings. Counts sleeps in `parks`.
     fn sleep(&self, control: &Control, parks: &mut u64, ready: impl Fn() -> bool) -> Result<(), Stopped> {
-        *lock(&self.thread) = Some(thread::current());
+        *self.thread.lock() = Some(thread::current());
         self.asleep.store(true, Relaxed);
         fence(SeqCst);
         let result = loop {
@@ -51,7 +52,7 @@ impl Wakeup {
     fn ring(&self, ready: impl FnOnce() -> bool) {
         fence(SeqCst);
         if self.asleep.load(Relaxed) && ready() {
-            lock(&self.thread).iter().for_each(Thread::unpark);
+            self.thread.lock().iter().for_each(Thread::unpark);
         }
     }
 }

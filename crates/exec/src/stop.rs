@@ -6,18 +6,17 @@
 //! when it returns.
 
 use crate::report::ExecError;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 
 /// The run has been given up; the reason is with [`Control`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stopped;
 
-/// Locks what no foreign code runs under, so that a poisoned lock holds nothing half done.
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// A lock under which code of the plan, the source or the sink runs. A panic there poisons it, because what is inside may be half
+/// done: it must not be used again, and the run ends. No other lock of this crate is held while foreign code runs.
+pub(crate) use std::sync::Mutex as Fragile;
 
 /// Whether the run goes on, and whom to wake when it does not.
 #[derive(Default)]
@@ -35,19 +34,19 @@ impl Control {
 
     /// Makes the calling thread one of those that are woken when the run is given up.
     pub(crate) fn register(&self) {
-        lock(&self.threads).push(thread::current());
+        self.threads.lock().push(thread::current());
     }
 
     /// Gives the run up. The first reason stays.
     pub(crate) fn abort(&self, error: ExecError) -> Stopped {
-        lock(&self.error).get_or_insert(error);
+        self.error.lock().get_or_insert(error);
         self.aborted.store(true, SeqCst);
-        lock(&self.threads).iter().for_each(Thread::unpark);
+        self.threads.lock().iter().for_each(Thread::unpark);
         Stopped
     }
 
     /// The reason, if the run was given up.
     pub(crate) fn into_error(self) -> Option<ExecError> {
-        self.error.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.error.into_inner()
     }
 }

@@ -24,11 +24,11 @@ use crate::backoff::Backoff;
 use crate::intake::Intake;
 use crate::options::ModelOptions;
 use crate::plan::{Plan, Sink};
-use crate::stop::{Control, Stopped, lock};
+use crate::stop::{Control, Fragile, Stopped};
 use crate::threads::{self, Member};
 use crate::worker::{Done, Place, Shared, Step, Worker};
+use parking_lot::Mutex;
 use std::ops::Range;
-use std::sync::Mutex;
 use std::thread::{self, Thread};
 use std::time::Instant;
 
@@ -78,7 +78,7 @@ impl<J> StageQueue<J> {
         if matches!(self.work, Work::Free(_)) {
             return Some(token);
         }
-        let mut gate = lock(&self.gate);
+        let mut gate = self.gate.lock();
         if gate.next == token.sequence {
             return Some(token);
         }
@@ -92,7 +92,7 @@ impl<J> StageQueue<J> {
 
     /// Passes the turn on, with the token that was parked for it.
     fn leave(&self, sequence: u64) -> Option<Token<J>> {
-        let mut gate = lock(&self.gate);
+        let mut gate = self.gate.lock();
         debug_assert_eq!(gate.next, sequence);
         gate.next = sequence + 1;
         let slot = slot(sequence + 1, gate.parked.len());
@@ -154,14 +154,14 @@ impl<J> State<J> {
 
 impl<J: Send> Schedule<J> {
     fn push(&self, token: Token<J>) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.ready.push(token);
         state.wake_one();
     }
 
     fn retire(&self) {
         // Nobody is woken: the caller looks for work next and finds the room it has made.
-        lock(&self.state).in_flight -= 1;
+        self.state.lock().in_flight -= 1;
     }
 
     /// A token to go on with; `None` when all is done.
@@ -175,7 +175,7 @@ impl<J: Send> Schedule<J> {
         let mut idle_since = None;
         loop {
             control.check()?;
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             if let Some(token) = state.take_ready() {
                 idle_since.into_iter().for_each(|since| worker.wait_was(since));
                 return Ok(Some(token));
@@ -204,7 +204,7 @@ impl<J: Send> Schedule<J> {
     /// Sleeps until there may be work.
     fn sleep<P: Plan<Job = J>>(&self, worker: &mut Worker<'_, P>) {
         let me = thread::current();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.has_work(self.tokens) {
             return;
         }
@@ -214,7 +214,7 @@ impl<J: Send> Schedule<J> {
             worker.park();
         }
         // Woken for work, the entry is gone; woken for nothing, it must not stay.
-        lock(&self.state).idle.retain(|thread| thread.id() != me.id());
+        self.state.lock().idle.retain(|thread| thread.id() != me.id());
     }
 
     /// Takes a job from the source, for which the caller has set `reading`.
@@ -224,7 +224,7 @@ impl<J: Send> Schedule<J> {
         intake: &Intake<'_, J>,
     ) -> Result<Option<Token<J>>, Stopped> {
         let taken = intake.take(worker)?;
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.reading = false;
         let Some((sequence, job)) = taken else {
             state.ended = true;
@@ -241,7 +241,7 @@ impl<J: Send> Schedule<J> {
 struct Line<'a, J> {
     stage_queues: Vec<StageQueue<J>>,
     schedule: Schedule<J>,
-    sink: Mutex<&'a mut (dyn Sink<J> + 'a)>,
+    sink: Fragile<&'a mut (dyn Sink<J> + 'a)>,
 }
 
 impl<J: Send> Line<'_, J> {
@@ -276,8 +276,8 @@ impl<J: Send> Line<'_, J> {
                 }
                 Work::Sink => {
                     {
-                        // Only the token in turn comes here; a poisoned lock means the sink panicked.
-                        let mut sink = self.sink.lock().map_err(|_| Stopped)?;
+                        // Only the token in turn comes here.
+                        let mut sink = worker.enter(&self.sink)?;
                         worker.at(Place::Sink, |_, _| sink.accept(token.job));
                     }
                     self.leave(stage_queue, sequence);
@@ -335,7 +335,7 @@ pub(crate) fn run<P: Plan>(
                 idle: Vec::new(),
             }),
         },
-        sink: Mutex::new(sink),
+        sink: Fragile::new(sink),
     };
     let members = (0..options.workers)
         .map(|index| {
@@ -352,6 +352,6 @@ pub(crate) fn run<P: Plan>(
         })
         .collect();
     let done = threads::run(shared, members);
-    let high_water = line.stage_queues.last().map_or(0, |sink| lock(&sink.gate).high_water);
+    let high_water = line.stage_queues.last().map_or(0, |sink| sink.gate.lock().high_water);
     (done, high_water)
 }

@@ -13,9 +13,9 @@
 //! that comes before the park is kept by the thread's token.
 
 use crate::backoff::Backoff;
-use crate::stop::{Control, Stopped, lock};
+use crate::stop::{Control, Stopped};
 use crossbeam_utils::CachePadded;
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::SeqCst};
 use std::thread::{self, Thread};
 
@@ -59,7 +59,7 @@ impl Turn {
 
     fn sleep(&self, target: u64, control: &Control) -> Result<u64, Stopped> {
         let me = thread::current();
-        lock(&self.sleepers).push((target, me.clone()));
+        self.sleepers.lock().push((target, me.clone()));
         self.waiting.fetch_add(1, SeqCst);
         let mut parks = 0;
         let result = loop {
@@ -73,7 +73,7 @@ impl Turn {
             parks += 1;
         };
         self.waiting.fetch_sub(1, SeqCst);
-        lock(&self.sleepers).retain(|(_, thread)| thread.id() != me.id());
+        self.sleepers.lock().retain(|(_, thread)| thread.id() != me.id());
         result
     }
 
@@ -81,7 +81,7 @@ impl Turn {
         if self.waiting.load(SeqCst) == 0 {
             return;
         }
-        lock(&self.sleepers).retain(|(target, thread)| {
+        self.sleepers.lock().retain(|(target, thread)| {
             let stays = *target > value;
             if !stays {
                 thread.unpark();
@@ -107,14 +107,14 @@ mod tests {
                 scope.spawn(move || {
                     for ticket in (t..THREADS * ROUNDS).step_by(THREADS as usize) {
                         turn.wait(ticket, control).unwrap();
-                        order.lock().unwrap().push(ticket);
+                        order.lock().push(ticket);
                         turn.set(ticket + 1);
                     }
                 });
             }
         });
-        assert!(order.into_inner().unwrap().into_iter().eq(0..THREADS * ROUNDS));
-        assert!(turn.sleepers.lock().unwrap().is_empty());
+        assert!(order.into_inner().into_iter().eq(0..THREADS * ROUNDS));
+        assert!(turn.sleepers.lock().is_empty());
     }
 
     #[test]

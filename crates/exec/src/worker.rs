@@ -6,11 +6,12 @@ use crate::plan::{Plan, Scope, StageSpec};
 use crate::rank::{Priority, Rank};
 use crate::report::{ExecError, ThreadReport};
 use crate::ring::{Receiver, Sender};
-use crate::stop::{Control, Stopped};
+use crate::stop::{Control, Fragile, Stopped};
 use crate::turn::Turn;
 use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{MutexGuard, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -280,6 +281,18 @@ impl<P: Plan> Worker<'_, P> {
     pub(crate) fn park(&mut self) {
         self.parks += 1;
         thread::park();
+    }
+
+    /// Waits until nobody else has the lock, and counts that.
+    pub(crate) fn enter<'l, T: ?Sized>(
+        &mut self,
+        lock: &'l Fragile<T>,
+    ) -> Result<MutexGuard<'l, T>, Stopped> {
+        match lock.try_lock() {
+            Ok(held) => Ok(held),
+            Err(TryLockError::Poisoned(_)) => Err(Stopped),
+            Err(TryLockError::WouldBlock) => self.waiting(|| lock.lock()).map_err(|_| Stopped),
+        }
     }
 
     /// Counts the time `wait` takes as waiting.

@@ -41,7 +41,6 @@ mod index;
 mod lifetime;
 
 use crate::key::{Facts, Key, Matching, Outcome};
-use crate::memory::Refused;
 use crate::meter::options::{MeterError, MeterOptions};
 use crate::meter::totals::{Amount, MeterTotals};
 use crate::record::{EndReason, FlowRecord};
@@ -52,6 +51,7 @@ use flood::Flood;
 use index::Index;
 use lifetime::{Lifetime, Timeouts};
 use thalweg_base::DropReason;
+use thalweg_base::Refused;
 use thalweg_wire::ip_protocol::TCP;
 use thalweg_wire::tcp::{ACK, FIN, RST, SYN};
 

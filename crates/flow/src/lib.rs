@@ -30,7 +30,6 @@ mod sampling;
 pub mod testing;
 mod wheel;
 
-pub use memory::prefer_huge_pages;
 pub use meter::options::{Bytes, KeyFields, MeterError, MeterOptions};
 pub use meter::totals::{Amount, MeterTotals};
 pub use meter::{Meter, RecordSink};

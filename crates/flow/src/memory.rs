@@ -1,57 +1,16 @@
-//! What the flow cache asks of the machine: lines that will be wanted, pages that may be large, eight tags compared at
+//! What the flow cache asks of the machine: memory that shards have in common, eight tags compared at
 //! once. What it buys: `cargo bench -p thalweg-flow --bench meter`, a million flows at random, where each packet touches
 //! two lines and two pages at random.
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
 use std::sync::Arc;
+use thalweg_base::{Refused, ZeroedMemory};
 
 /// A line of the cache, to which items are aligned.
 const LINE: usize = 64;
-const HUGE_PAGE: usize = 2 << 20;
 /// From so much memory on huge pages are worth their size.
-const LARGE: usize = 8 << 20;
-
-/// Asks the cache for all lines of an item.
-#[inline(always)]
-pub(crate) fn prefetch<T>(item: &T) {
-    #[cfg(target_arch = "x86_64")]
-    for line in 0..size_of::<T>().div_ceil(LINE) {
-        // SAFETY: a prefetch is not an access; the address is inside the item anyway.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
-                std::ptr::from_ref(item).cast::<i8>().add(line * LINE),
-            );
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = item;
-}
-
-/// Memory that shares are parts of: zeroed by the system, and taken as it is touched.
-#[derive(Debug)]
-struct SharedMemory {
-    start: *mut u8,
-    layout: Layout,
-}
-
-// SAFETY: plain memory; who may touch which part of it is a matter of the shares.
-unsafe impl Send for SharedMemory {}
-// SAFETY: as above.
-unsafe impl Sync for SharedMemory {}
-
-impl Drop for SharedMemory {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and the last share is gone.
-        unsafe { dealloc(self.start, self.layout) }
-    }
-}
-
-/// Memory was refused: so many bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refused(pub(crate) usize);
+const LARGE: usize = 6 << 20;
 
 /// How several shares lie in the memory they have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +31,7 @@ pub(crate) struct Share<T> {
     /// Items that were put in.
     len: usize,
     room: usize,
-    _memory: Arc<SharedMemory>,
+    _memory: Arc<ZeroedMemory>,
     items: PhantomData<T>,
 }
 
@@ -91,20 +50,9 @@ impl<T: Copy> Share<T> {
     ) -> Result<Vec<Self>, Refused> {
         const { assert!(align_of::<T>() <= LINE && size_of::<T>() > 0) };
         let items = shares.checked_mul(room).and_then(|items| items.checked_mul(size_of::<T>()));
-        let bytes = items.and_then(|items| items.checked_add(HUGE_PAGE)).ok_or(Refused(usize::MAX))?;
-        // Of small alignment, so that the zeros come from the system, not from writing; there is room to align by hand.
-        let layout = Layout::from_size_align(bytes, 16).map_err(|_| Refused(bytes))?;
-        // SAFETY: the layout has a size.
-        let start = unsafe { alloc_zeroed(layout) };
-        if start.is_null() {
-            return Err(Refused(bytes));
-        }
-        let region = Arc::new(SharedMemory { start, layout });
-        let skip = start.align_offset(HUGE_PAGE).min(HUGE_PAGE);
-        let first = start.wrapping_add(skip).cast::<T>();
-        if huge_pages && bytes >= LARGE {
-            advise_huge_pages(first.cast(), bytes - skip);
-        }
+        let bytes = items.ok_or(Refused(usize::MAX))?;
+        let memory = Arc::new(ZeroedMemory::new(bytes, huge_pages && bytes >= LARGE)?);
+        let first = memory.start().as_ptr().cast::<T>();
         let (from, step) = match laid {
             Laid::Apart => (room, 1),
             Laid::InTurn => (1, shares),
@@ -114,7 +62,7 @@ impl<T: Copy> Share<T> {
             step,
             len: 0,
             room,
-            _memory: Arc::clone(&region),
+            _memory: Arc::clone(&memory),
             items: PhantomData,
         };
         Ok((0..shares).map(share).collect())
@@ -225,27 +173,6 @@ fn portable_places_of(tag: u32, tags: &[u32; 8]) -> u32 {
     (0..8).fold(0, |places, place| places | u32::from(tags[place] == tag) << place)
 }
 
-/// Asks for huge pages in memory that is not touched yet; a refusal costs speed only.
-pub fn prefer_huge_pages<T>(memory: &mut [MaybeUninit<T>]) {
-    let (bytes, start) = (size_of_val(memory), memory.as_mut_ptr().cast::<u8>());
-    let skip = start.align_offset(HUGE_PAGE).min(bytes);
-    advise_huge_pages(start.wrapping_add(skip), bytes - skip);
-}
-
-/// Asks for huge pages from an address on that is aligned to one; a refusal costs speed only.
-fn advise_huge_pages(start: *mut u8, bytes: usize) {
-    #[cfg(target_os = "linux")]
-    {
-        let whole = bytes / HUGE_PAGE * HUGE_PAGE;
-        if whole > 0 {
-            // SAFETY: whole pages inside the caller's own memory; the advice changes no content.
-            unsafe { libc::madvise(start.cast(), whole, libc::MADV_HUGEPAGE) };
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = (start, bytes);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,16 +203,6 @@ mod tests {
         let items = isize::MAX as usize / 64;
         assert!(Share::<[u32; 16]>::new(1, items, Laid::Apart, false).is_err());
         assert!(Share::<[u32; 16]>::new(usize::MAX, 2, Laid::Apart, false).is_err());
-    }
-
-    #[test]
-    fn memory_in_huge_pages_is_memory() {
-        for count in [0, 1, 1000, 1 << 20] {
-            let mut numbers: Vec<u64> = Vec::with_capacity(count);
-            prefer_huge_pages(numbers.spare_capacity_mut());
-            numbers.extend(0..count as u64);
-            assert!(numbers.iter().copied().eq(0..count as u64));
-        }
     }
 
     #[test]

@@ -31,9 +31,8 @@ use crate::record::is_icmp;
 use crate::record::{EndReason, FlowRecord};
 use fragments::Fragments;
 use options::{MeterError, MeterOptions};
-use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use thalweg_base::{Batch, Chunk, Origin, Packet};
+use std::ops::{DerefMut, Range};
+use thalweg_base::{Batch, Chunk, Exclusion, Exclusive, OneThread, Origin, Packet};
 use totals::MeterTotals;
 
 /// Packets of a block.
@@ -52,29 +51,28 @@ pub struct ShardBusy;
 
 /// A flow meter: shards of a flow cache, and the table of fragments before them.
 ///
-/// All methods take `&self`: shards are behind locks that are never waited for, as an execution model runs a group of
-/// shards in one place at a time.
+/// All methods take `&self`: shards sit in cells ([`Exclusion`]), which are chosen where the work is spread over threads.
 #[derive(Debug)]
-pub struct Meter {
-    shards: Box<[Mutex<Shard>]>,
-    fragments: Mutex<Fragments>,
+pub struct Meter<E: Exclusion = OneThread> {
+    shards: Box<[E::Cell<Shard>]>,
+    fragments: E::Cell<Fragments>,
     rules: KeyRules,
     secret: [u64; 6],
     with_ports: bool,
     with_fates: bool,
 }
 
-impl Meter {
+impl<E: Exclusion> Meter<E> {
     /// A meter; memory is reserved in full and taken as flows come.
     pub fn new(options: &MeterOptions) -> Result<Self, MeterError> {
         options.validate()?;
-        let shards = Shard::all(options)?.into_iter().map(Mutex::new).collect();
+        let shards = Shard::all(options)?.into_iter().map(Exclusive::new).collect();
         // Others than those of the caches: who knows what shard a flow is in learns nothing of its place there.
         let [a, b] = options.hash_key;
         let secret = secret([!b, a]);
         Ok(Self {
             shards,
-            fragments: Mutex::new(Fragments::new(secret)),
+            fragments: Exclusive::new(Fragments::new(secret)),
             rules: KeyRules::new(options),
             secret,
             with_ports: options.key.ports,
@@ -114,7 +112,7 @@ impl Meter {
 
     /// The same where somebody else labels: `label` is told of every later fragment, whether its ports are known or not.
     pub fn resolve_fragments_and(&self, chunk: &mut Chunk, label: impl FnMut(&mut Packet, &[u8])) {
-        lock(&self.fragments).resolve(chunk, label);
+        self.fragments.enter().resolve(chunk, label);
     }
 
     /// Counts the packets of `groups` out of `group_count` and gives `out` the records of flows that are over or due by
@@ -133,7 +131,7 @@ impl Meter {
         let end = self.group_start(groups.end, group_count).max(first);
         let mut walk = Walk {
             first,
-            shards: self.shards[first..end].iter().map(lock).collect(),
+            shards: self.shards[first..end].iter().map(Exclusive::enter).collect(),
             rules: &self.rules,
             shard_count: self.shards.len(),
             origins: &[],
@@ -157,25 +155,25 @@ impl Meter {
     /// Reports the flows of a shard that have expired or are due by this clock: for shards that see no packets.
     pub fn advance(&self, shard: usize, clock_ns: u64, out: &mut RecordSink<'_>) {
         if let Some(shard) = self.shards.get(shard) {
-            lock(shard).advance(clock_ns, out);
+            shard.enter().advance(clock_ns, out);
         }
     }
 
     /// Reports everything in a shard and empties it.
     pub fn flush(&self, shard: usize, reason: EndReason, out: &mut RecordSink<'_>) {
         if let Some(shard) = self.shards.get(shard) {
-            lock(shard).flush(reason, out);
+            shard.enter().flush(reason, out);
         }
     }
 
     /// How many records were made, if nobody works on the shards just now.
     pub fn try_records(&self) -> Option<u64> {
-        self.shards.iter().map(|shard| Some(try_lock(shard)?.totals().records_sum())).sum()
+        self.shards.iter().map(|shard| Some(shard.try_enter()?.totals().records_sum())).sum()
     }
 
     /// The totals of all shards together. They balance whenever no shard is being worked on.
     pub fn totals(&self) -> MeterTotals {
-        let fragments = lock(&self.fragments);
+        let fragments = self.fragments.enter();
         let mut sum = MeterTotals {
             fragments_matched: fragments.counts.matched,
             fragments_unmatched: fragments.counts.unmatched,
@@ -183,14 +181,14 @@ impl Meter {
             memory_bytes: fragments.memory_bytes() as u64,
             ..MeterTotals::default()
         };
-        self.shards.iter().for_each(|shard| sum.add(&lock(shard).totals()));
+        self.shards.iter().for_each(|shard| sum.add(&shard.enter().totals()));
         sum
     }
 
     /// Shows what is in a shard's cache and not reported yet: a slice from place `from` on. Where the next slice begins,
-    /// if there is one. The shard is locked for some tens of microseconds.
+    /// if there is one. Nobody else is in the shard meanwhile, for some tens of microseconds.
     pub fn snapshot(&self, shard: usize, from: usize, out: &mut RecordSink<'_>) -> Option<usize> {
-        lock(self.shards.get(shard)?).snapshot(from, out)
+        self.shards.get(shard)?.enter().snapshot(from, out)
     }
 
     /// The same, if nobody works on the shard just now.
@@ -201,24 +199,9 @@ impl Meter {
         out: &mut RecordSink<'_>,
     ) -> Result<Option<usize>, ShardBusy> {
         match self.shards.get(shard) {
-            Some(shard) => try_lock(shard).map(|shard| shard.snapshot(from, out)).ok_or(ShardBusy),
+            Some(shard) => shard.try_enter().map(|shard| shard.snapshot(from, out)).ok_or(ShardBusy),
             None => Ok(None),
         }
-    }
-}
-
-/// A poisoned lock means that a thread died with it in hand, which is reported where it happened; what it guards is whole
-/// between packets.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The same if nobody has it.
-fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
     }
 }
 
@@ -285,9 +268,9 @@ impl Block {
 }
 
 /// One walk over packets of some shards.
-struct Walk<'a> {
+struct Walk<'a, G> {
     first: usize,
-    shards: Vec<MutexGuard<'a, Shard>>,
+    shards: Vec<G>,
     rules: &'a KeyRules,
     shard_count: usize,
     /// What packets were before NAT, by place; empty where there is none.
@@ -296,7 +279,7 @@ struct Walk<'a> {
     ahead: [Block; BLOCKS],
 }
 
-impl Walk<'_> {
+impl<G: DerefMut<Target = Shard>> Walk<'_, G> {
     /// Counts the packets at `place(0)`, `place(1)`, ... `place(count - 1)`.
     #[inline(always)]
     fn run(

@@ -25,10 +25,10 @@ mod selection;
 mod stream;
 mod taps;
 
+use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use crossbeam_channel::Sender;
 use thalweg_base::{DropReason, PacketFlags};
@@ -36,6 +36,7 @@ use thalweg_dataplane::rate_limit::TokenBucket;
 use thalweg_ports::live::LiveClock;
 
 pub(crate) use plan::Tapped;
+pub use selection::CaptureError;
 pub(crate) use selection::{Point, Selection};
 pub(crate) use stream::CapturedRouter;
 pub use stream::{CaptureClient, CaptureStream};
@@ -177,7 +178,7 @@ impl Capture {
             return self.lose(interface, 1, &self.numbers.queue_full);
         };
         if let Some(rate) = self.selection.rate {
-            let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut bucket = self.bucket.lock();
             if !bucket.take(rate, captured.time_ns) {
                 return self.lose(interface, 1, &self.numbers.over_rate);
             }

@@ -12,8 +12,8 @@
 //! leaves the fast path is counted when the host thread has decided: as the router's own to have (ARP, a neighbor's word,
 //! what it answered, what the mirror took), as dropped for the reason it left for, or when it is sent after all.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use thalweg_base::DropReason;
 
@@ -113,7 +113,7 @@ impl Counters {
     }
 
     fn names(&self) -> MutexGuard<'_, Vec<String>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+        self.names.lock()
     }
 
     /// The port's counters; what has no port belongs to the router itself.

@@ -1,6 +1,6 @@
 //! Receiving halves that come and go, on their way from a reload to the thread that receives.
-
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,12 +33,12 @@ struct Slot {
 impl HalvesSlot {
     /// Leaves a change.
     pub(crate) fn put(&self, change: HalvesChange) {
-        self.lock().change = Some(change);
+        self.0.lock().change = Some(change);
     }
 
     /// For who receives: takes a change over, if there is one. `queues` are port and number of the source's queues.
     pub(crate) fn apply(&self, source: &mut LiveSource, queues: &mut Vec<(u16, u16)>) {
-        let mut slot = self.lock();
+        let mut slot = self.0.lock();
         let Some(HalvesChange { gone, new, frame_bytes_max }) = slot.change.take() else { return };
         queues.retain(|(port, _)| !gone.contains(port));
         queues.extend(new.iter().map(|half| (half.port, half.queue)));
@@ -52,7 +52,7 @@ impl HalvesSlot {
         let until = Instant::now() + timeout;
         loop {
             let (is_taken, back) = {
-                let mut slot = self.lock();
+                let mut slot = self.0.lock();
                 (slot.change.is_none(), std::mem::take(&mut slot.back))
             };
             drop(back);
@@ -61,9 +61,5 @@ impl HalvesSlot {
             }
             thread::sleep(Duration::from_millis(1));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Slot> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

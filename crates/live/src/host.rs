@@ -32,12 +32,12 @@ use thalweg_base::{DropReason, NO_PORT, PacketFlags};
 use thalweg_dataplane::fragmentation::{FragmentationError, fragment};
 use thalweg_dataplane::icmp::{IcmpCounters, IcmpError, IcmpWriter};
 use thalweg_dataplane::ip_packet::{IpPacket, count_down, count_up};
-use thalweg_dataplane::nat::NatStage;
 use thalweg_dataplane::neighbor::{
     NeighborConfig, NeighborCounters, NeighborOutput, NeighborTable, NeighborView, PortIdentity,
 };
 use thalweg_node::forwarding::ForwardingTables;
 use thalweg_node::live::PortLink;
+use thalweg_node::plan::NatStage;
 use thalweg_ports::live::LiveClock;
 use thalweg_wire::ethernet::EthernetRepr;
 use thalweg_wire::{EtherType, MacAddr};

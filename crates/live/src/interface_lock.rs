@@ -10,6 +10,33 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use rustix::net::sockopt::socket_peercred;
 
+/// Why an interface cannot be claimed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// The system refuses.
+    #[error("{interface}: it cannot be claimed for this router: {source}")]
+    Refused {
+        /// Its name.
+        interface: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Another port of this router has it.
+    #[error("{interface}: another port has this interface; each port needs one of its own")]
+    OwnPort {
+        /// Its name.
+        interface: String,
+    },
+    /// Another router has it.
+    #[error("{interface}: {holder} has this interface; stop it, or give this one another interface")]
+    Router {
+        /// Its name.
+        interface: String,
+        /// Who has it.
+        holder: String,
+    },
+}
+
 /// While it lives, the interface is this router's.
 #[derive(Debug)]
 pub(crate) struct InterfaceLock {
@@ -18,17 +45,19 @@ pub(crate) struct InterfaceLock {
 
 impl InterfaceLock {
     /// Claims an interface; the error names its holder.
-    pub(crate) fn take(interface: &str) -> Result<Self, String> {
-        let address = address(interface).map_err(|error| format!("{interface}: {error}"))?;
+    pub(crate) fn take(interface: &str) -> Result<Self, ClaimError> {
+        let name = || interface.to_owned();
+        let address =
+            address(interface).map_err(|source| ClaimError::Refused { interface: name(), source })?;
         match UnixListener::bind_addr(&address) {
             Ok(listener) => Ok(Self { _listener: listener }),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(holder(interface, &address)),
-            Err(error) => Err(format!("{interface}: it cannot be claimed for this router: {error}")),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(holder(name(), &address)),
+            Err(source) => Err(ClaimError::Refused { interface: name(), source }),
         }
     }
 
     /// Checks that it could be claimed.
-    pub(crate) fn look(interface: &str) -> Result<(), String> {
+    pub(crate) fn look(interface: &str) -> Result<(), ClaimError> {
         Self::take(interface).map(drop)
     }
 }
@@ -37,19 +66,15 @@ fn address(interface: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("thalweg/interface/{interface}"))
 }
 
-fn holder(interface: &str, address: &SocketAddr) -> String {
+fn holder(interface: String, address: &SocketAddr) -> ClaimError {
     // The credentials are those of the process when it began to listen.
     let found = UnixStream::connect_addr(address).ok().and_then(|stream| socket_peercred(&stream).ok());
     match found.map(|found| found.pid) {
-        Some(own) if own == rustix::process::getpid() => {
-            format!("{interface}: another port has this interface; each port needs one of its own")
-        }
-        Some(pid) => format!("{interface}: another router (process {pid}) has this interface; {REMEDY}"),
-        None => format!("{interface}: another router has this interface; {REMEDY}"),
+        Some(own) if own == rustix::process::getpid() => ClaimError::OwnPort { interface },
+        Some(pid) => ClaimError::Router { interface, holder: format!("another router (process {pid})") },
+        None => ClaimError::Router { interface, holder: "another router".to_owned() },
     }
 }
-
-const REMEDY: &str = "stop it, or give this one another interface";
 
 #[cfg(test)]
 mod tests {
@@ -59,7 +84,7 @@ mod tests {
     fn one_has_it_and_others_hear_who() {
         let name = format!("test{}", std::process::id());
         let first = InterfaceLock::take(&name).expect("nobody has it");
-        let said = InterfaceLock::take(&name).expect_err("it is taken");
+        let said = InterfaceLock::take(&name).expect_err("it is taken").to_string();
         assert!(said.contains("another port has this interface"), "{said}");
         assert!(InterfaceLock::look(&format!("{name}x")).is_ok());
         drop(first);

@@ -8,7 +8,7 @@
 //! There are as many lanes as the port with the most queues has, and no more than workers. Where no port has several
 //! queues, and under all other models, there is one lane, and the model spreads its chunks as it does those of a file.
 
-use thalweg_exec::{ModelKind, ModelOptions};
+use thalweg_exec::ModelOptions;
 use thalweg_ports::live::PortRx;
 
 /// A receiving half: a queue of a port.
@@ -49,10 +49,7 @@ impl LaneNumber {
 
 /// How many lanes a model has use for; with that many queues or more.
 pub(crate) fn lanes_wanted(model: &ModelOptions) -> usize {
-    match model.kind {
-        ModelKind::RunToCompletion => model.workers.max(1),
-        _ => 1,
-    }
+    if model.kind.has_lanes() { model.workers.max(1) } else { 1 }
 }
 
 /// Deals queues out to `wanted` lanes, or fewer.

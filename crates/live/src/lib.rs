@@ -41,9 +41,10 @@ mod start;
 mod vlan;
 mod workers;
 
-pub use capture::{CaptureClient, CaptureStream};
+pub use capture::{CaptureClient, CaptureError, CaptureStream};
 pub use counters::{Counters, PortCounters, Traffic};
 pub use host::{Host, HostNumbers, KernelNeighborCounts, NeighborSource};
+pub use interface_lock::ClaimError;
 pub use offload::Offloaded;
 pub use open::{OpenError, open_port, start_dpdk};
 pub use packets::Swapped;

@@ -13,9 +13,10 @@
 //! the forwarding tables have changed, so a change reaches flows in the kernel within [`LOOK_EVERY`]; BGP's routes, which
 //! change all the time, within a second.
 
+use parking_lot::Mutex;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -104,8 +105,7 @@ impl FlowOffload {
         ports.iter().any(Option::is_some).then_some(())?;
         let ways_out = config.ports.iter().zip(facts).map(|(port, facts)| {
             let driver = port.interface.as_ref().map(|interface| interface.driver);
-            let is_systems = |driver| !matches!(driver, Driver::Tap | Driver::Dpdk);
-            let takes = driver.is_some_and(is_systems) && port.sub_interface.is_none();
+            let takes = driver.is_some_and(Driver::takes_interface) && port.sub_interface.is_none();
             let mtu = AtomicU32::new(facts.mtu.min(port.mtu.into()));
             let (name, interface) = (facts.interface.clone(), AtomicU32::new(facts.index));
             takes.then_some(WayOut { name, interface, mtu, takes_redirected: AtomicBool::new(false) })
@@ -321,9 +321,9 @@ impl FlowOffload {
         sums
     }
 
-    fn waiting(&self, chunk: u64) -> std::sync::MutexGuard<'_, Candidates> {
+    fn waiting(&self, chunk: u64) -> parking_lot::MutexGuard<'_, Candidates> {
         let slot = &self.candidates[(chunk % WAITING as u64) as usize];
-        slot.lock().unwrap_or_else(PoisonError::into_inner)
+        slot.lock()
     }
 }
 

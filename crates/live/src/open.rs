@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use thalweg_config::{Driver, InterfaceConfig, PortConfig, RouterConfig, XdpPlace};
 use thalweg_ports::live::dpdk::{self, DpdkOptions};
-use thalweg_ports::live::link::ReadLink;
-use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::reopen::{self, OpenedLater};
-use thalweg_ports::live::tap::{self, TapControl, TapOptions};
+use thalweg_ports::live::xdp::XdpMode;
 use thalweg_ports::live::xdp::offload::Offload;
-use thalweg_ports::live::xdp::{self, XdpMode, XdpOptions};
-use thalweg_ports::live::{LiveError, Port, PortFacts};
-use thalweg_wire::MacAddr;
+use thalweg_ports::live::{self, LiveError, Opened, PortFacts, Request};
+
+use crate::interface_lock::ClaimError;
 
 /// Why a router cannot run on its interfaces.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +34,7 @@ pub enum OpenError {
         /// The port's name.
         port: String,
         /// The interface, and who has it.
-        holder: String,
+        holder: ClaimError,
     },
     /// A port cannot be opened.
     #[error("port {port}: {source}")]
@@ -57,23 +55,12 @@ pub enum OpenError {
     Kernel(thalweg_ports::kernel::KernelError),
 }
 
-/// A port and, if it is a TAP, what changes its interface.
+/// A port that was opened, or that waits for its interface: then with what is found when that comes.
 pub struct OpenedPort {
     /// The port.
-    pub port: Port,
-    /// Of a TAP.
-    pub tap: Option<TapControl>,
-    /// What tells of its link, where the system does not.
-    pub link: Option<Box<dyn ReadLink>>,
-    /// Of a port whose interface was not there: what is found when it comes.
+    pub opened: Opened,
+    /// Of a port that waits.
     pub later: Option<OpenedLater>,
-}
-
-impl OpenedPort {
-    /// A port whose interface the system knows all about.
-    fn of(port: Port) -> Self {
-        Self { port, tap: None, link: None, later: None }
-    }
 }
 
 /// Starts DPDK, if a port of the configuration is driven by it. It cannot be started again with other arguments in the
@@ -94,14 +81,62 @@ pub fn start_dpdk(config: &RouterConfig) -> Result<(), OpenError> {
 }
 
 /// What DPDK is told of a port that it drives.
-pub(crate) fn dpdk_options(config: &PortConfig, mbufs: u32) -> Option<DpdkOptions> {
+fn dpdk_options(config: &PortConfig, mbufs: u32) -> Option<DpdkOptions> {
     let interface = config.interface.as_ref().filter(|_| config.sub_interface.is_none())?;
     let mac = (!interface.own_mac).then_some(config.mac);
     Some(DpdkOptions { device: interface.device.clone()?, mac, mtu: config.mtu, mbufs })
 }
 
-/// Opens a port of a router as its configuration says, with `queues` receiving halves where that says nothing of them;
-/// `offload` is for flows that the kernel may forward. `carries_vlans` says that other ports are its sub-interfaces.
+/// A port as its configuration wants it, with `queues` receiving halves where that says nothing of them.
+pub(crate) fn request(
+    config: &PortConfig,
+    interface: &InterfaceConfig,
+    queues: usize,
+    mbufs: u32,
+) -> Request {
+    Request {
+        interface: interface.name.clone(),
+        device: interface.device.clone(),
+        mac: (!interface.own_mac).then_some(config.mac),
+        mtu: config.mtu,
+        queues: interface.queues.map_or(queues, usize::from),
+        modes: modes(interface),
+        offload: None,
+        mbufs,
+    }
+}
+
+/// Uses the driver of a port; `auto` the best one that works, of which `remark` says why it is not a better one.
+/// `carries_vlans` says that other ports are its sub-interfaces.
+pub(crate) fn by_driver<T>(
+    driver: Driver,
+    carries_vlans: bool,
+    interface: &str,
+    use_it: impl Fn(&dyn live::Driver) -> Result<T, LiveError>,
+    remark: impl Fn(&mut T, String),
+) -> Result<T, LiveError> {
+    let named = |driver: Driver| {
+        let found = live::DRIVERS.iter().find(|(name, _)| *name == driver.name());
+        let missing = || LiveError::NotBuiltIn {
+            interface: interface.to_owned(),
+            driver: driver.name(),
+            remedy: "use another driver",
+        };
+        found.ok_or_else(missing).and_then(|(_, driver)| use_it(*driver))
+    };
+    let instead = |why: String| {
+        let mut done = named(Driver::AfPacket)?;
+        remark(&mut done, why);
+        Ok(done)
+    };
+    match driver {
+        Driver::Auto if carries_vlans => instead(TAGS_ARE_TAKEN_OFF.to_owned()),
+        Driver::Auto => named(Driver::AfXdp).or_else(|why| instead(format!("AF_XDP does not work: {why}"))),
+        driver => named(driver),
+    }
+}
+
+/// Opens a port of a router as its configuration says; `offload` is for flows that the kernel may forward.
 pub fn open_port(
     router: &RouterConfig,
     config: &PortConfig,
@@ -112,20 +147,26 @@ pub fn open_port(
     let Some(interface) = &config.interface else {
         return Err(OpenError::NoInterface { port: config.name.clone() });
     };
-    let failed = |source| OpenError::Port { port: config.name.clone(), source };
-    let mac = (!interface.own_mac).then_some(config.mac);
-    let queues = interface.queues.map_or(queues, usize::from);
-    match interface.driver {
-        Driver::Tap => open_tap(interface, config),
-        Driver::Dpdk => open_dpdk(config, router.dpdk.mbufs),
-        Driver::AfPacket => open_packet(interface, queues, mac).map(OpenedPort::of),
-        Driver::AfXdp => open_xdp(interface, queues, mac, offload).map(OpenedPort::of),
-        Driver::Auto if carries_vlans => open_for_vlans(interface, queues, mac).map(OpenedPort::of),
-        Driver::Auto => open_xdp(interface, queues, mac, offload)
-            .or_else(|why| open_instead(interface, queues, mac, &why))
-            .map(OpenedPort::of),
+    let request = Request { offload, ..request(config, interface, queues, router.dpdk.mbufs) };
+    let opened = by_driver(
+        interface.driver,
+        carries_vlans,
+        &interface.name,
+        |driver| driver.open(&request),
+        |opened, why| remark(&mut opened.port.facts, why),
+    );
+    if interface.driver == Driver::Dpdk {
+        for line in dpdk::said().lines() {
+            tracing::info!(port = config.name, "DPDK: {line}");
+        }
     }
-    .map_err(failed)
+    let failed = |source| OpenError::Port { port: config.name.clone(), source };
+    Ok(OpenedPort { opened: opened.map_err(failed)?, later: None })
+}
+
+/// Why a port is not driven in a better way, unless its driver has said.
+fn remark(facts: &mut PortFacts, why: String) {
+    facts.why_not_better.get_or_insert(why);
 }
 
 /// How a port is called that has no interface yet.
@@ -138,81 +179,38 @@ pub(crate) fn wait_for(
     carries_vlans: bool,
     offload: Option<Arc<Offload>>,
 ) -> Option<OpenedPort> {
-    let interface = config.interface.clone()?;
-    let driver = interface.driver;
-    if matches!(driver, Driver::Tap | Driver::Dpdk) {
-        return None;
-    }
-    let mac = (!interface.own_mac).then_some(config.mac);
-    let queues = interface.queues.map_or(queues, usize::from);
+    let interface = config.interface.as_ref().filter(|interface| interface.driver.takes_interface())?;
+    let (driver, name) = (interface.driver, interface.name.clone());
+    // Nothing of DPDK's waits.
+    let request = Request { offload, ..request(config, interface, queues, 0) };
     let facts = PortFacts {
-        interface: interface.name.clone(),
+        interface: name.clone(),
         index: 0,
-        mac: mac.unwrap_or_default(),
+        mac: request.mac.unwrap_or_default(),
         mtu: config.mtu.into(),
         mode: WAITING.to_owned(),
         why_not_better: None,
     };
-    let xdp = move |interface: &InterfaceConfig| xdp::open(&xdp_options(interface, queues, offload.clone()));
-    let open = move || match driver {
-        Driver::AfXdp if mac.is_some() => Err(no_own_mac(&interface.name)),
-        Driver::AfXdp => xdp(&interface),
-        Driver::Auto if carries_vlans => open_for_vlans(&interface, queues, mac),
-        Driver::Auto if mac.is_none() => {
-            xdp(&interface).or_else(|why| open_instead(&interface, queues, mac, &why))
-        }
-        _ => open_packet(&interface, queues, mac),
+    let queues = request.queues;
+    let open = move || {
+        by_driver(
+            driver,
+            carries_vlans,
+            &name,
+            |driver| driver.open_once(&request),
+            |port, why| remark(&mut port.facts, why),
+        )
     };
     let (port, later) = reopen::open_later(facts, queues, Box::new(open));
-    Some(OpenedPort { later: Some(later), ..OpenedPort::of(port) })
-}
-
-/// AF_PACKET, which sees all tags.
-fn open_for_vlans(
-    interface: &InterfaceConfig,
-    queues: usize,
-    mac: Option<MacAddr>,
-) -> Result<Port, LiveError> {
-    let mut port = open_packet(interface, queues, mac)?;
-    port.facts.why_not_better.get_or_insert(TAGS_ARE_TAKEN_OFF.to_owned());
-    Ok(port)
-}
-
-/// AF_PACKET, where AF_XDP does not work.
-fn open_instead(
-    interface: &InterfaceConfig,
-    queues: usize,
-    mac: Option<MacAddr>,
-    why: &LiveError,
-) -> Result<Port, LiveError> {
-    let mut port = open_packet(interface, queues, mac)?;
-    port.facts.why_not_better.get_or_insert(format!("AF_XDP does not work: {why}"));
-    Ok(port)
+    Some(OpenedPort { opened: port.into(), later: Some(later) })
 }
 
 /// A tag that XDP does not see makes a frame one of the parent's: that has to be ruled out by who asks for it.
-pub(crate) const TAGS_ARE_TAKEN_OFF: &str = "AF_XDP does not see VLAN tags that hardware, or a veth's sender, keeps beside the \
+const TAGS_ARE_TAKEN_OFF: &str = "AF_XDP does not see VLAN tags that hardware, or a veth's sender, keeps beside the \
      frame; where they are in it (ethtool -K .. rxvlan off, of a veth's other end txvlan off), ask for driver af_xdp";
 
-fn open_xdp(
-    interface: &InterfaceConfig,
-    queues: usize,
-    mac: Option<MacAddr>,
-    offload: Option<Arc<Offload>>,
-) -> Result<Port, LiveError> {
-    if mac.is_some() {
-        return Err(no_own_mac(&interface.name));
-    }
-    let options = xdp_options(interface, queues, offload);
-    reopen::open_again(Box::new(move || xdp::open(&options)))
-}
-
-fn xdp_options(interface: &InterfaceConfig, queues: usize, offload: Option<Arc<Offload>>) -> XdpOptions {
-    XdpOptions { offload, modes: modes(interface), halves: queues, ..XdpOptions::new(&interface.name) }
-}
-
 /// The modes of AF_XDP that the configuration allows, best first.
-pub(crate) fn modes(interface: &InterfaceConfig) -> Vec<XdpMode> {
+fn modes(interface: &InterfaceConfig) -> Vec<XdpMode> {
     let is_allowed = |mode: &XdpMode| {
         let place = if *mode == XdpMode::GenericCopy { XdpPlace::Generic } else { XdpPlace::Native };
         interface.xdp_mode.is_none_or(|wanted| wanted == place)
@@ -220,27 +218,16 @@ pub(crate) fn modes(interface: &InterfaceConfig) -> Vec<XdpMode> {
     XdpMode::ALL.into_iter().filter(is_allowed).collect()
 }
 
-/// AF_XDP for a port with another MAC address than its interface's.
-pub(crate) fn no_own_mac(interface: &str) -> LiveError {
-    let why = "AF_XDP takes what the interface takes: leave `mac` out, or use driver af_packet".to_owned();
-    LiveError::BadOption { interface: interface.to_owned(), why }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn open_packet(interface: &InterfaceConfig, queues: usize, mac: Option<MacAddr>) -> Result<Port, LiveError> {
-    packet::open(&PacketOptions { mac, queues, ..PacketOptions::new(&interface.name) })
-}
-
-fn open_tap(interface: &InterfaceConfig, config: &PortConfig) -> Result<OpenedPort, LiveError> {
-    let options = TapOptions { mtu: config.mtu.into(), ..TapOptions::new(&interface.name) };
-    let (port, control) = tap::open(&options)?;
-    Ok(OpenedPort { tap: Some(control), ..OpenedPort::of(port) })
-}
-
-fn open_dpdk(config: &PortConfig, mbufs: u32) -> Result<OpenedPort, LiveError> {
-    let options = dpdk_options(config, mbufs).unwrap_or_else(|| DpdkOptions::new(&config.name));
-    let (port, link) = dpdk::open(&options)?;
-    for line in dpdk::said().lines() {
-        tracing::info!(port = config.name, "DPDK: {line}");
+    #[test]
+    fn every_driver_of_the_configuration_is_there() {
+        for (name, driver) in Driver::NAMES {
+            let used = by_driver(driver, false, "eth0", |_| Ok(()), |_, _| {});
+            assert!(used.is_ok(), "{name}");
+        }
+        assert_eq!(live::DRIVERS.len() + 1, Driver::NAMES.len(), "all but auto");
     }
-    Ok(OpenedPort { link: Some(link), ..OpenedPort::of(port) })
 }

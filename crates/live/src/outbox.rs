@@ -15,8 +15,9 @@
 
 mod reload;
 
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
@@ -175,7 +176,7 @@ impl Outbox {
                 return main;
             }
         }
-        Opened { outbox: self, state: self.watch(lock(own)), put: 0 }
+        Opened { outbox: self, state: self.watch(own.lock()), put: 0 }
     }
 
     /// Hands the driver what may go; what is left.
@@ -194,7 +195,7 @@ impl Outbox {
         drop(state);
         for other in &self.ways.others {
             // Nobody waits here for a lane that is sending: it makes the driver send itself.
-            if let Ok(mut state) = other.try_lock()
+            if let Some(mut state) = other.try_lock()
                 && (state.is_down || state.tx.pending() > 0)
             {
                 self.flush(&mut state);
@@ -221,7 +222,7 @@ impl Outbox {
     /// What the driver has counted.
     pub(crate) fn driver(&self) -> TxCounters {
         let halves = std::iter::once(&self.ways.main).chain(&self.ways.others);
-        halves.map(|half| lock(half).tx.counters()).fold(TxCounters::default(), |sum, half| TxCounters {
+        halves.map(|half| half.lock().tx.counters()).fold(TxCounters::default(), |sum, half| TxCounters {
             frames: sum.frames + half.frames,
             bytes: sum.bytes + half.bytes,
             failed: sum.failed + half.failed,
@@ -229,7 +230,7 @@ impl Outbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.watch(lock(&self.ways.main))
+        self.watch(self.ways.main.lock())
     }
 
     /// Looks whether somebody may want to capture what leaves by a half that was just taken.
@@ -347,10 +348,6 @@ impl Outbox {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// What became of a frame that a driver was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Offer {
@@ -459,19 +456,19 @@ fn keep(spare: &mut Vec<Frame>, frame: Frame) {
 /// Serves queues by the clock: a thread of its own.
 pub(crate) struct QueueClock {
     bell: Mutex<bool>,
-    rung: std::sync::Condvar,
+    rung: parking_lot::Condvar,
 }
 
 impl Default for QueueClock {
     fn default() -> Self {
-        Self { bell: Mutex::new(false), rung: std::sync::Condvar::new() }
+        Self { bell: Mutex::new(false), rung: parking_lot::Condvar::new() }
     }
 }
 
 impl QueueClock {
     /// Something may have to be sent earlier than was thought.
     pub(crate) fn ring(&self) {
-        *self.bell.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.bell.lock() = true;
         self.rung.notify_one();
     }
 
@@ -493,9 +490,9 @@ impl QueueClock {
     }
 
     fn sleep(&self, wait: Duration) {
-        let mut bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bell = self.bell.lock();
         if !*bell && !wait.is_zero() {
-            bell = self.rung.wait_timeout(bell, wait).unwrap_or_else(PoisonError::into_inner).0;
+            self.rung.wait_for(&mut bell, wait);
         }
         *bell = false;
     }

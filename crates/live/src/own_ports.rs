@@ -17,7 +17,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use thalweg_dataplane::nat::{NatProtocol, NatStage, OwnFlow, OwnPort};
+use thalweg_dataplane::nat::{NatProtocol, OwnFlow, OwnPort};
+use thalweg_node::plan::NatStage;
 use thalweg_node::plan::RouterPlan;
 use thalweg_ports::kernel::{SystemSocket, SystemSockets};
 use thalweg_ports::live::LiveClock;

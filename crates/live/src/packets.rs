@@ -16,8 +16,9 @@
 //! The threads of a model are started for every plan, which takes some tens of microseconds; that is the price for models
 //! that need not know of exchanges.
 
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -96,7 +97,7 @@ impl Exchange {
     /// packets.
     pub(crate) fn swap(&self, turn: Turn, wake: impl Fn(), timeout: Duration) -> Result<Swapped, NotSwapped> {
         let until = Instant::now() + timeout;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.has_ended {
             return Err(NotSwapped::Ended);
         }
@@ -117,7 +118,7 @@ impl Exchange {
                 return Err(NotSwapped::TimedOut);
             }
             let wait = if left.is_zero() { timeout } else { left };
-            state = self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, wait);
         }
     }
 
@@ -129,7 +130,7 @@ impl Exchange {
         if !self.wanted.load(Ordering::Acquire) {
             return false;
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.turn.is_some() && state.stopped.is_none() {
             let in_flight = self.given.load(Ordering::Acquire) - self.taken.load(Ordering::Acquire);
             state.stopped = Some((Instant::now(), in_flight));
@@ -147,7 +148,7 @@ impl Exchange {
 
     /// For a feed: the first look at the ports after an exchange.
     pub(crate) fn resumes(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.resumed += 1;
         if state.resumed < self.feeds {
             return;
@@ -171,7 +172,7 @@ impl Exchange {
 
     /// For the packet thread, when the model has ended: what to do next, if it was asked to.
     fn turn(&self) -> Option<Turn> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let turn = state.turn.take();
         if let (Some(_), Some((since, _))) = (&turn, state.stopped) {
             state.drained = since.elapsed();
@@ -187,12 +188,8 @@ impl Exchange {
     }
 
     fn end(&self) {
-        self.lock().has_ended = true;
+        self.state.lock().has_ended = true;
         self.changed.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

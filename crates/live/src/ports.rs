@@ -6,9 +6,8 @@ use std::sync::atomic::AtomicU32;
 use thalweg_config::{PortConfig, RouterConfig};
 use thalweg_ports::live::link::ReadLink;
 use thalweg_ports::live::reopen::OpenedLater;
-use thalweg_ports::live::tap::TapControl;
 use thalweg_ports::live::xdp::offload::Offload;
-use thalweg_ports::live::{LiveError, PortFacts, PortTx};
+use thalweg_ports::live::{Held, LiveError, Opened, PortFacts, PortTx};
 
 use crate::interface_lock::InterfaceLock;
 use crate::lanes::QueueRx;
@@ -31,7 +30,7 @@ pub(crate) struct PortState {
     /// The largest packet that the configuration allows.
     pub(crate) mtu: Arc<AtomicU32>,
     /// What holds its interface; of a VLAN, nothing.
-    _held: (Option<InterfaceLock>, Option<TapControl>),
+    _held: (Option<InterfaceLock>, Option<Held>),
 }
 
 impl PortState {
@@ -49,7 +48,7 @@ impl PortState {
         config: &PortConfig,
         facts: PortFacts,
         later: Option<OpenedLater>,
-        held: (Option<InterfaceLock>, Option<TapControl>),
+        held: (Option<InterfaceLock>, Option<Held>),
     ) -> Self {
         Self {
             name: config.name.clone(),
@@ -110,7 +109,7 @@ pub(crate) fn open(
     let offload = flows_of(config, port_config, carries_vlans);
     let opened = open_port(config, port_config, lanes, carries_vlans, offload.clone())
         .or_else(|why| wait_instead(why, port_config, lanes, carries_vlans, offload.clone()))?;
-    let OpenedPort { mut port, tap, link, later } = opened;
+    let OpenedPort { opened: Opened { mut port, link, held }, later } = opened;
     if later.is_none() {
         port.facts.mac = PortMac::of(port_config).with(port.facts.mac);
         log_opened(port_config, &port.facts);
@@ -119,7 +118,7 @@ pub(crate) fn open(
     let queue = |(queue, rx)| QueueRx { port: index, queue, of, rx };
     let halves = (0..).zip(port.rx).map(queue).collect();
     let others = (1..lanes).map_while(|_| port.tx.another()).collect();
-    let state = PortState::new(port_config, port.facts, later, (claim, tap));
+    let state = PortState::new(port_config, port.facts, later, (claim, held));
     Ok(OpenPort { halves, tx: (port.tx, others), link, offload, state })
 }
 

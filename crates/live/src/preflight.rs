@@ -8,14 +8,12 @@ use std::net::IpAddr;
 
 use thalweg_config::{Driver, InterfaceConfig, PortConfig};
 use thalweg_ports::kernel::{InterfaceAddress, NetworkView};
-use thalweg_ports::live::dpdk;
+use thalweg_ports::live::Probed;
 use thalweg_ports::live::link::Links;
-use thalweg_ports::live::packet::{self, PacketOptions};
-use thalweg_ports::live::xdp;
-use thalweg_ports::live::{LiveError, tap};
 use thalweg_wire::MacAddr;
 
 use crate::interface_lock::InterfaceLock;
+use crate::open::{by_driver, request};
 use crate::port_mac::PortMac;
 
 /// What a port would come to here and now.
@@ -44,72 +42,32 @@ pub fn preflight(
 ) -> PortPreflight {
     let mut preflight = PortPreflight::default();
     if let Some(Err(holder)) = interface.exclusive().map(InterfaceLock::look) {
-        preflight.findings.push(holder);
+        preflight.findings.push(holder.to_string());
         return preflight;
     }
-    if interface.driver == Driver::Dpdk {
-        device(config, mbufs, &mut preflight);
-        return preflight;
+    if interface.driver.takes_interface() {
+        link(config, &interface.name, &mut preflight);
+        preflight.findings.extend(leftover_addresses(interface));
     }
-    if interface.driver == Driver::Tap {
-        match tap::probe() {
-            Ok(()) => preflight.mode = Some("tap".to_owned()),
-            Err(error) => preflight.findings.push(error.to_string()),
+    let request = request(config, interface, 1, mbufs);
+    let probed = by_driver(
+        interface.driver,
+        carries_vlans,
+        &interface.name,
+        |driver| driver.probe(&request),
+        |probed, why| probed.why_not_better = Some(why),
+    );
+    match probed {
+        Ok(Probed { mode, why_not_better, findings }) => {
+            (preflight.mode, preflight.why_not_better) = (Some(mode), why_not_better);
+            preflight.findings.extend(findings);
         }
-        return preflight;
-    }
-    link(config, &interface.name, &mut preflight);
-    preflight.findings.extend(leftover_addresses(interface));
-    match interface.driver {
-        Driver::Auto if carries_vlans => {
-            packet(interface, &mut preflight);
-            preflight.why_not_better =
-                preflight.mode.as_ref().map(|_| crate::open::TAGS_ARE_TAKEN_OFF.to_owned());
+        Err(why) if interface.driver == Driver::AfXdp => {
+            preflight.findings.push(format!("{why} (driver auto would go on with AF_PACKET)"));
         }
-        Driver::AfPacket => packet(interface, &mut preflight),
-        Driver::AfXdp => {
-            if let Err(why) = af_xdp(interface, &mut preflight) {
-                preflight.findings.push(format!("{why} (driver auto would go on with AF_PACKET)"));
-            }
-        }
-        Driver::Auto | Driver::Tap | Driver::Dpdk => {
-            if let Err(why) = af_xdp(interface, &mut preflight) {
-                packet(interface, &mut preflight);
-                preflight.why_not_better =
-                    preflight.mode.as_ref().map(|_| format!("AF_XDP does not work: {why}"));
-            }
-        }
+        Err(why) => preflight.findings.push(why.to_string()),
     }
     preflight
-}
-
-/// Writes over its file when it is opened.
-const EMPTIES_A_FILE: &str = "tx_pcap=";
-
-fn device(config: &PortConfig, mbufs: u32, preflight: &mut PortPreflight) {
-    let Some(options) = crate::open::dpdk_options(config, mbufs) else { return };
-    if dpdk::IS_BUILT_IN && options.device.contains(EMPTIES_A_FILE) {
-        preflight.mode = Some("dpdk net_pcap (not tried: that would empty its file)".to_owned());
-        return;
-    }
-    match dpdk::open(&options) {
-        Ok((port, mut link)) => {
-            preflight.mode = Some(port.facts.mode);
-            preflight.why_not_better = port.facts.why_not_better;
-            if !link.read().is_ok_and(|facts| facts.has_carrier) {
-                preflight.findings.push(format!("{} has no link", options.name()));
-            }
-            if port.facts.mtu < config.mtu.into() {
-                preflight.findings.push(format!(
-                    "{} takes packets of {} bytes, the configuration says {}: the smaller counts",
-                    options.name(),
-                    port.facts.mtu,
-                    config.mtu
-                ));
-            }
-        }
-        Err(error) => preflight.findings.push(error.to_string()),
-    }
 }
 
 /// The interface itself: is it there, up, and as large as the configuration would have it?
@@ -168,49 +126,4 @@ fn is_link_local(address: IpAddr) -> bool {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => address.is_unicast_link_local(),
     }
-}
-
-fn packet(interface: &InterfaceConfig, preflight: &mut PortPreflight) {
-    // Not exclusive: the system would be deaf for a moment.
-    let queues = interface.queues.map_or(1, usize::from);
-    let usual = PacketOptions::new(&interface.name);
-    let options = PacketOptions { exclusive: false, ring_frames: 16, queues, ..usual };
-    match packet::open(&options) {
-        Ok(port) => preflight.mode = Some(port.facts.mode),
-        Err(error) => preflight.findings.push(error.to_string()),
-    }
-}
-
-/// AF_XDP has the queues that the interface has, whatever is wanted.
-fn fewer_queues(interface: &InterfaceConfig) -> Option<String> {
-    let (name, wanted) = (&interface.name, u32::from(interface.queues?));
-    let has = xdp::receive_queues(name).ok().filter(|has| *has < wanted)?;
-    Some(format!(
-        "{name} has {has} receive queues, not {wanted}: `ethtool -L {name} combined {wanted}` (or `rx {wanted}`) where it \
-         can have more, or driver af_packet"
-    ))
-}
-
-/// The best mode of AF_XDP, or why there is none.
-fn af_xdp(interface: &InterfaceConfig, preflight: &mut PortPreflight) -> Result<(), LiveError> {
-    if !interface.own_mac {
-        return Err(crate::open::no_own_mac(&interface.name));
-    }
-    let mut worse = Vec::new();
-    let mut last = None;
-    for (mode, result) in xdp::probe(&interface.name, &crate::open::modes(interface)) {
-        match result {
-            Ok(()) => {
-                preflight.mode = Some(format!("af_xdp {mode}"));
-                preflight.why_not_better = (!worse.is_empty()).then(|| worse.join("; "));
-                preflight.findings.extend(fewer_queues(interface));
-                return Ok(());
-            }
-            Err(error) => {
-                worse.push(format!("{mode}: {error}"));
-                last = Some(error);
-            }
-        }
-    }
-    last.map_or(Ok(()), Err)
 }

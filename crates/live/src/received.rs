@@ -1,6 +1,5 @@
 //! What the drivers have counted of what they received.
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 
 use thalweg_ports::live::RxCounters;
 
@@ -24,7 +23,7 @@ impl Received {
 
     /// Of each of a port's queues, in order.
     pub(crate) fn of(&self, port: u16) -> Vec<RxCounters> {
-        let all = self.lock();
+        let all = self.0.lock();
         let mut queues: Vec<_> = all.iter().flatten().filter(|queue| queue.port == port).collect();
         queues.sort_unstable_by_key(|queue| queue.queue);
         queues.into_iter().map(|queue| queue.counters).collect()
@@ -34,13 +33,9 @@ impl Received {
     pub(crate) fn set(&self, lane: usize, counters: impl Iterator<Item = (u16, u16, RxCounters)>) {
         let counters =
             counters.map(|(port, queue, counters)| QueueCounters { port, queue, counters }).collect();
-        if let Some(own) = self.lock().get_mut(lane) {
+        if let Some(own) = self.0.lock().get_mut(lane) {
             *own = counters;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Vec<QueueCounters>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

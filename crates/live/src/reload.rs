@@ -17,9 +17,10 @@
 
 mod ports;
 
+use parking_lot::Mutex;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -280,7 +281,7 @@ impl LiveRouter {
             }
             own.store(class, Ordering::Relaxed);
             let (plan, taken) = successor.migrate_state(before);
-            *told.lock().unwrap_or_else(PoisonError::into_inner) = taken;
+            *told.lock() = taken;
             plan
         };
         let wake = || self.wakers.iter().for_each(thalweg_ports::live::SourceWaker::wake);
@@ -291,7 +292,7 @@ impl LiveRouter {
             })
         })?;
         self.server.ring();
-        let taken = *taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = *taken.lock();
         Ok((swapped, taken))
     }
 

@@ -1,8 +1,9 @@
 //! A live router, as others have it: looking at it, asking it, stopping it. How it is put together: `start`.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use arc_swap::ArcSwap;
@@ -10,15 +11,16 @@ use crossbeam_channel::{Sender, bounded};
 use thalweg_config::RouterConfig;
 use thalweg_dataplane::egress::EgressQueue;
 use thalweg_dataplane::icmp::IcmpError;
-use thalweg_dataplane::nat::{NatRefusal, NatStage};
+use thalweg_dataplane::nat::NatRefusal;
 use thalweg_exec::ModelOptions;
 use thalweg_node::control::CaptureRequest;
 use thalweg_node::forwarding::ForwardingTables;
+use thalweg_node::plan::NatStage;
 use thalweg_node::plan::{RecordOutlet, RouterPlan};
 use thalweg_ports::live::{LiveClock, PortFacts, RxCounters, SourceWaker, TxCounters};
 use thalweg_wire::MacAddr;
 
-use crate::capture::{CaptureStream, CapturedRouter, Selection};
+use crate::capture::{CaptureError, CaptureStream, CapturedRouter, Selection};
 use crate::counters::Counters;
 use crate::halves::HalvesSlot;
 use crate::host::{Host, KernelNeighborCounts, Question};
@@ -152,7 +154,7 @@ impl LiveRouter {
 
     /// What is kept of ports.
     pub(crate) fn states(&self) -> PortStates {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.states.lock().clone()
     }
 
     /// What the threads of the model have done.
@@ -166,7 +168,7 @@ impl LiveRouter {
     }
 
     /// Begins a capture, or says what is wrong with the request.
-    pub fn capture(&self, request: &CaptureRequest) -> Result<CaptureStream, String> {
+    pub fn capture(&self, request: &CaptureRequest) -> Result<CaptureStream, CaptureError> {
         let selection = Selection::of(request, &self.config(), &self.plan())?;
         let pause = self.offload.as_ref().filter(|_| selection.point.misses_offloaded());
         let pause = pause.map(|offload| offload.pause(selection.port));
@@ -207,7 +209,7 @@ impl LiveRouter {
     }
 
     pub(crate) fn config_in_force(&self) -> MutexGuard<'_, Arc<RouterConfig>> {
-        self.config.lock().unwrap_or_else(PoisonError::into_inner)
+        self.config.lock()
     }
 
     /// Has the host thread do something; `None` if it does not come to it in time.
@@ -220,7 +222,7 @@ impl LiveRouter {
         let slot = answer.clone();
         let asked = self.questions.send_timeout(
             Box::new(move |host| {
-                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(question(host));
+                *slot.lock() = Some(question(host));
                 // The asker may have gone.
                 let _ = done.send(());
             }),
@@ -228,7 +230,7 @@ impl LiveRouter {
         );
         asked.ok()?;
         wait.recv_timeout(ANSWER_WAIT).ok()?;
-        answer.lock().unwrap_or_else(PoisonError::into_inner).take()
+        answer.lock().take()
     }
 
     /// Stops: no packet is received any more, and those on their way are finished.

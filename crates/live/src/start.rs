@@ -4,9 +4,10 @@
 //! them are made; then each side takes what is its own, and the threads start, that of the packets last. If anything
 //! fails on the way, what was started stops again with the router.
 
+use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 

@@ -4,10 +4,10 @@
 //! plans are exchanged, so what they had used by then is added up. Packets are counted by the sinks of lanes: where
 //! workers share their chunks, a packet is no one worker's.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use thalweg_exec::ThreadReport;
@@ -54,7 +54,7 @@ impl Workers {
 
     /// Threads have ended.
     pub(crate) fn add_ended(&self, threads: &[ThreadReport]) {
-        let mut ended = self.lock();
+        let mut ended = self.ended.lock();
         for thread in threads.iter().filter(|thread| ROLES.contains(&thread.role)) {
             *ended.entry((thread.role, thread.index)).or_default() += thread.cpu;
         }
@@ -62,7 +62,7 @@ impl Workers {
 
     /// What each has done, in order.
     pub(crate) fn status(&self) -> Vec<WorkerStatus> {
-        let mut cpu = self.lock().clone();
+        let mut cpu = self.ended.lock().clone();
         let mut placed = BTreeMap::new();
         for Running { role, index, used, scheduling, cores } in running() {
             *cpu.entry((role, index)).or_default() += used;
@@ -79,10 +79,6 @@ impl Workers {
                 WorkerStatus { name, packets, cpu, scheduling, cores }
             })
             .collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(&'static str, usize), Duration>> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

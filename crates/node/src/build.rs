@@ -4,7 +4,7 @@
 //! so that sending to one is no special case; the network and broadcast addresses of connected networks
 //! become routes to a drop (RFC 2644: directed broadcasts are not forwarded).
 
-use crate::plan::{Filters, Nat, RouterParts, RouterPlan};
+use crate::plan::{Filters, Nat, NatStage, RouterParts, RouterPlan};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -16,7 +16,7 @@ use thalweg_dataplane::acl::{AccessList, AclBindings, AclError, AclSet};
 use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::ingress::{BroadcastSet, Ingress, PortGuess};
 use thalweg_dataplane::lpm::{Fib4, Fib4Writer, Fib6, Fib6Writer, LpmError};
-use thalweg_dataplane::nat::{Labeler, NatConfig, NatStage};
+use thalweg_dataplane::nat::{Labeler, NatConfig};
 use thalweg_dataplane::police::Police;
 use thalweg_dataplane::reverse_path::{ReversePath, SourceCheck};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};

@@ -17,8 +17,9 @@
 mod ground;
 mod tables;
 
+use parking_lot::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thalweg_base::{IpPrefix, Prefix};
@@ -119,7 +120,7 @@ impl Inbox {
     /// The next thing to do; waits for it so long at most.
     pub fn next(&self, timeout: Duration) -> Task {
         let until = Instant::now() + timeout;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.is_closed {
                 return Task::Closed;
@@ -131,31 +132,30 @@ impl Inbox {
             if left.is_zero() {
                 return Task::Idle;
             }
-            let woken = self.ready.wait_timeout(state, left);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            self.ready.wait_for(&mut state, left);
         }
     }
 
     /// Has the thread look at links, neighbors and others' routes before it goes on.
     pub fn note_ground(&self) {
-        self.lock().ground = true;
+        self.state.lock().ground = true;
         self.ready.notify_one();
     }
 
     /// Ends the thread that works it off.
     pub fn close(&self) {
-        self.lock().is_closed = true;
+        self.state.lock().is_closed = true;
         self.ready.notify_all();
     }
 
     /// The counters now.
     pub fn counters(&self) -> InboxCounters {
-        self.lock().counters
+        self.state.lock().counters
     }
 
     fn push(&self, changes: &SharedChanges) {
         let count = (changes.v4.len() + changes.v6.len()) as u64;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let shard = changes.shard % SHARDS;
         if state.marked[shard] {
             state.counters.dropped += count;
@@ -171,10 +171,6 @@ impl Inbox {
         }
         drop(state);
         self.ready.notify_one();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

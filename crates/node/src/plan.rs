@@ -27,11 +27,12 @@ mod nat_events;
 mod next_plan;
 mod trace;
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thalweg_base::{Batch, Chunk, NO_SHARD, Packet, PacketFlags};
 use thalweg_dataplane::account::Account;
 use thalweg_dataplane::acl::{AclCells, AclCounts, AclSet, RuleCount};
@@ -39,13 +40,13 @@ use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::fragments::{FragmentCounts, FragmentTracker};
 use thalweg_dataplane::ingress::Ingress;
 use thalweg_dataplane::lpm::Lpm;
-use thalweg_dataplane::nat::{Labeler, NatCounters, NatStage, shard_group};
+use thalweg_dataplane::nat::{Labeler, NatCounters, shard_group};
 use thalweg_dataplane::police::{ColorCounts, Police};
 use thalweg_dataplane::queens;
 use thalweg_dataplane::reverse_path::{ReversePath, SourceCheck};
 use thalweg_dataplane::route::Router;
 use thalweg_dataplane::schedule::Scheduler;
-use thalweg_exec::{Plan, Scope, StageSpec};
+use thalweg_exec::{GROUPS_PER_WORKER, Locks, Plan, Scope, StageSpec};
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::NatEvent;
 
@@ -55,9 +56,12 @@ pub use flows::{Flows, RecordOutlet};
 pub use next_plan::{Migrated, NextPlan};
 pub use trace::{Traced, TracedNat, TracedStage};
 
-/// Groups of shards per worker. Workers follow one another through the groups, so there must be more than
-/// there are workers; but each costs a turn and a walk of its own per chunk.
-const GROUPS_PER_WORKER: usize = 2;
+/// NAT, whose shards several threads share.
+pub type NatStage = thalweg_dataplane::nat::NatStage<Locks>;
+
+/// A flow meter, whose shards several threads share.
+pub type Meter = thalweg_flow::Meter<Locks>;
+
 /// Shards of a router without NAT, where they only spread flows over a farm's workers.
 const SHARDS_WITHOUT_NAT: u16 = 64;
 
@@ -263,12 +267,12 @@ impl RouterPlan {
 
     /// Packets by color of each class that has a policer.
     pub fn color_counts(&self) -> Vec<Option<ColorCounts>> {
-        lock(&self.arrival).police.counts()
+        self.arrival.lock().police.counts()
     }
 
     /// What the fragment tracker saw.
     pub fn fragment_counts(&self) -> FragmentCounts {
-        lock(&self.arrival).fragments.counts()
+        self.arrival.lock().fragments.counts()
     }
 
     /// NAT's counters, if configured, with what has expired by the packet clock taken out of every shard,
@@ -307,7 +311,7 @@ impl RouterPlan {
     pub fn rule_counts(&self, list: usize) -> Vec<RuleCount> {
         let filters = &self.filters;
         let mut all = AclCounts::new(&filters.acls);
-        let counts = lock(&self.rule_counts);
+        let counts = self.rule_counts.lock();
         counts.workers.iter().for_each(|cells| all.merge(cells));
         let mut rules = filters.acls.counts_of(list, &all);
         for (rule, before) in rules.iter_mut().zip(counts.before.get(&list).into_iter().flatten()) {
@@ -325,7 +329,7 @@ impl RouterPlan {
     /// shard they belong to follows from their ports.
     fn arrive(&self, chunk: &mut Chunk) {
         self.clock_ns.fetch_max(chunk.clock_ns, Ordering::Relaxed);
-        let mut arrival = lock(&self.arrival);
+        let mut arrival = self.arrival.lock();
         if !arrival.police.is_idle() {
             arrival.police.process(chunk);
         }
@@ -492,7 +496,7 @@ impl Plan for RouterPlan {
 
     fn scratch(&self) -> Scratch {
         let acl = AclCounts::new(&self.filters.acls);
-        lock(&self.rule_counts).workers.push(acl.shared());
+        self.rule_counts.lock().workers.push(acl.shared());
         Scratch {
             account: Account::new(self.ports, self.classes),
             acl,
@@ -593,9 +597,4 @@ impl Plan for RouterPlan {
 /// Whether NAT has something to do with a packet.
 fn is_for_nat(packet: &Packet) -> bool {
     packet.is_alive() && packet.flags.0 & (PacketFlags::NAT_OUT | PacketFlags::NAT_IN) != 0
-}
-
-/// Locks state; a poisoned lock means a worker panicked, and then the run is over anyway.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -39,11 +39,12 @@ mod shards;
 mod slot;
 mod tap;
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use thalweg_bgp::attrs::Interner;
 use thalweg_bgp::export::ExportLimits;
@@ -218,24 +219,24 @@ impl Speaker {
 
     /// The configuration in force.
     pub fn config(&self) -> Arc<BgpConfig> {
-        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.config.read().clone()
     }
 
     fn slot(&self, session: usize) -> Option<Arc<PeerSlot>> {
-        self.slots.read().unwrap_or_else(PoisonError::into_inner).get(session).cloned()
+        self.slots.read().get(session).cloned()
     }
 
     fn slots_in_use(&self) -> Vec<Arc<PeerSlot>> {
-        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.slots.read();
         slots.iter().filter(|slot| !slot.is_free()).cloned().collect()
     }
 
     fn peers(&self) -> Arc<PeerTable> {
-        self.peers.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.peers.read().clone()
     }
 
     fn change_peers(&self, change: impl FnOnce(&mut PeerTable)) {
-        let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut peers = self.peers.write();
         let mut table = PeerTable::clone(&peers);
         change(&mut table);
         *peers = Arc::new(table);
@@ -551,5 +552,5 @@ impl Speaker {
 /// What a thread that panicked left is whole: locks are held over calls that either finish or, in a session,
 /// are caught and end it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

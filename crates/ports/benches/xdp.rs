@@ -18,7 +18,7 @@ mod linux {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::{Duration, Instant};
 
-    use thalweg_base::{ChunkBuilder, SlabPool};
+    use thalweg_ports::SlabPool;
     use thalweg_ports::live::Port;
     use thalweg_ports::live::xdp::{self, XdpMode, XdpOptions};
 
@@ -183,7 +183,7 @@ mod linux {
                 (spent, chunks, measured) = ([0; 3], 0, 0);
             }
             let at = Instant::now();
-            let mut into = ChunkBuilder::from_pool(&pool);
+            let mut into = pool.builder();
             let taken = near.rx[0].receive(0, 0, 256, &mut into).expect("the interface stays");
             if taken == 0 {
                 into.discard();

@@ -20,6 +20,7 @@ pub mod live;
 mod mrt;
 mod names;
 mod output;
+mod slab_pool;
 #[cfg(target_os = "linux")]
 mod socket_option;
 #[cfg(target_os = "linux")]
@@ -34,3 +35,4 @@ pub use mrt::{
 };
 pub use names::PortNames;
 pub use output::{OutputError, OutputTotals, PacketOut, PortCaptures, TraceOutput};
+pub use slab_pool::SlabPool;

@@ -20,6 +20,8 @@ mod clock;
 #[cfg(target_os = "linux")]
 pub mod dpdk;
 #[cfg(target_os = "linux")]
+mod driver;
+#[cfg(target_os = "linux")]
 mod error;
 #[cfg(target_os = "linux")]
 pub mod link;
@@ -42,6 +44,8 @@ pub mod xdp;
 #[cfg(target_os = "linux")]
 pub use clock::{LiveClock, WallShift, wall_ns};
 #[cfg(target_os = "linux")]
+pub use driver::{Driver, Held, Opened, Probed, Request};
+#[cfg(target_os = "linux")]
 pub use error::LiveError;
 #[cfg(target_os = "linux")]
 pub use source::{LiveSource, NAP, PortChange, RETRY_EVERY, SPIN_FOR, SourceOptions, SourceWaker};
@@ -50,6 +54,11 @@ use std::io;
 use std::os::fd::RawFd;
 use thalweg_base::ChunkBuilder;
 use thalweg_wire::MacAddr;
+
+/// The drivers, by their names in the configuration.
+#[cfg(target_os = "linux")]
+pub static DRIVERS: [(&str, &dyn Driver); 4] =
+    [("af_xdp", &xdp::AfXdp), ("af_packet", &packet::AfPacket), ("tap", &tap::Tap), ("dpdk", &dpdk::Dpdk)];
 
 /// A port that was opened.
 pub struct Port {

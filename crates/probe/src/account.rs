@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_exec::ModelKind;
+use crate::Meter;
+use thalweg_flow::EndReason;
 use thalweg_flow::export::Amount;
-use thalweg_flow::{EndReason, Meter};
 use thalweg_ports::InputReport;
 
 use crate::deliver::Delivered;
@@ -68,7 +68,7 @@ pub(crate) fn summary(
         rss_peak_bytes: usage::rss_peak_bytes(),
         pipelines,
         model: model.name().to_owned(),
-        readers: if model == ModelKind::Farm { readers } else { 0 },
+        readers: if model.splits_jobs() { readers } else { 0 },
         workers,
         outlets: delivered.outlets,
         captured: outcome.read.captured,

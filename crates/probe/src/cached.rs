@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thalweg_flow::Meter;
+use crate::Meter;
 use thalweg_store::live::Cache;
 
 use crate::deliver::Completing;

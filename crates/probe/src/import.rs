@@ -64,21 +64,27 @@ pub enum ImportSource {
     Tcp(SocketAddr),
 }
 
-impl FromStr for ImportSource {
-    type Err = String;
+/// A text that names no source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SourceTextError {
+    /// No address and port.
+    #[error("{0:?}: expected an address of this machine and a port, such as 0.0.0.0:2055 or [::]:4739")]
+    Address(String),
+    /// Something else before `://`.
+    #[error("\"{0}://\": expected udp://ADDRESS:PORT, tcp://ADDRESS:PORT, or a file")]
+    Scheme(String),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for ImportSource {
+    type Err = SourceTextError;
+
+    fn from_str(text: &str) -> Result<Self, SourceTextError> {
         let Some((scheme, rest)) = text.split_once("://") else { return Ok(Self::File(text.into())) };
-        let address = || {
-            let parsed: Result<SocketAddr, _> = rest.parse();
-            parsed.map_err(|_| {
-                format!("\"{rest}\": expected an address of this machine and a port, such as 0.0.0.0:2055 or [::]:4739")
-            })
-        };
+        let address = || rest.parse().map_err(|_| SourceTextError::Address(rest.to_owned()));
         match scheme {
             "udp" => address().map(Self::Udp),
             "tcp" => address().map(Self::Tcp),
-            _ => Err(format!("\"{scheme}://\": expected udp://ADDRESS:PORT, tcp://ADDRESS:PORT, or a file")),
+            _ => Err(SourceTextError::Scheme(scheme.to_owned())),
         }
     }
 }

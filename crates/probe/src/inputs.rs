@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use thalweg_base::BATCH_PACKETS;
-use thalweg_exec::ModelKind;
 use thalweg_ports::live::PortFacts;
 use thalweg_ports::{ISSUES_KEPT, InputOptions, InputReport, InputSpec, PortNames};
 
@@ -15,7 +14,7 @@ use crate::live::{self, Feed, Told, Until};
 use crate::options::CHUNK_PACKETS;
 use crate::source::{Captures, Reading, Seen};
 use crate::summary::CaptureSummary;
-use crate::{Deal, FileInput, Input, LiveInput, ProbeError, ProbeOptions, Shape};
+use crate::{Deal, FileInput, Input, LiveInput, OptionsError, ProbeError, ProbeOptions, Shape};
 
 /// Slabs beyond those that models can hold at once, so that the reader is not held up.
 const SLABS_SPARE: usize = 8;
@@ -80,27 +79,27 @@ pub(crate) fn open(
 }
 
 /// What is wrong with what is asked of an input.
-pub(crate) fn check(options: &ProbeOptions) -> Result<(), String> {
+pub(crate) fn check(options: &ProbeOptions) -> Result<(), OptionsError> {
     let files = match &options.input {
         Input::Live(live) if live.interfaces.is_empty() => {
-            return Err("no interface to capture from".to_owned());
+            return Err(OptionsError::NoInterface);
         }
         Input::Live(live) => {
             let twice = (0..).zip(&live.interfaces).find(|(n, name)| live.interfaces[..*n].contains(name));
-            return twice.map_or(Ok(()), |(_, name)| Err(format!("interface {name} is named twice")));
+            return twice.map_or(Ok(()), |(_, name)| Err(OptionsError::InterfaceTwice(name.clone())));
         }
         Input::Files(files) => files,
     };
     let (inputs, pipelines) = (files.inputs.len(), options.shape.pipelines);
     if inputs == 0 {
-        return Err("no input: expected a capture, `-` for standard input, or --interface".to_owned());
+        return Err(OptionsError::NoInput);
     }
     if files.deal == Deal::Files && inputs != pipelines {
-        return Err(format!("{inputs} inputs for {pipelines} pipelines: expected one for each"));
+        return Err(OptionsError::InputsForPipelines { inputs, pipelines });
     }
     let stdins = files.inputs.iter().filter(|input| is_stdin(input)).count();
     if stdins > 1 || (stdins == 1 && files.loops > 1) {
-        return Err("standard input (`-`) can be read only once".to_owned());
+        return Err(OptionsError::StandardInputTwice);
     }
     Ok(())
 }
@@ -147,13 +146,7 @@ fn input_options(
     rate_pps: Option<u64>,
 ) -> InputOptions {
     let Shape { model, workers, tokens, .. } = options.shape;
-    let held = match model {
-        ModelKind::Serial => 1,
-        ModelKind::RunToCompletion => 3 * workers,
-        ModelKind::Tokens => tokens,
-        ModelKind::Pipeline => 5 * workers,
-        ModelKind::Farm => 6 * workers,
-    };
+    let held = model.jobs_in_flight(workers, tokens);
     let longest = rate_pps.map_or(u64::MAX, |rate| (rate / CHUNKS_PER_S).max(1));
     let chunk_packets = options.chunk_packets.unwrap_or(CHUNK_PACKETS);
     let mut input = InputOptions {
@@ -173,7 +166,7 @@ fn open_live(
 ) -> Result<Opened, ProbeError> {
     let Shape { pipelines, model, workers, .. } = options.shape;
     // Workers that carry packets through all stages have a receive queue each; others share what their pipeline gets.
-    let lanes = if model == ModelKind::RunToCompletion { workers } else { 1 };
+    let lanes = if model.has_lanes() { workers } else { 1 };
     let until = Until {
         stop: Arc::clone(stop),
         at: live.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds.into())),

@@ -35,14 +35,17 @@ mod usage;
 
 pub use cached::ShowMeters;
 pub use deliver::{AskInterfaces, AskMeters, Completion};
-pub use import::{ExporterSummary, ImportOptions, ImportSource, ImportSummary, import};
+pub use import::{ExporterSummary, ImportOptions, ImportSource, ImportSummary, SourceTextError, import};
 pub use interfaces::{Interfaces, PortInterface};
 pub use options::{
-    Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeError, ProbeOptions, ProbeProgress,
-    Shape, Spool,
+    Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, OptionsError, ProbeError, ProbeOptions,
+    ProbeProgress, Shape, Spool,
 };
 pub use router_delivery::{RouterDelivery, RouterDeliveryOptions, RouterWay};
 pub use run::probe;
 pub use summary::{CaptureSummary, InputIssues, OutletStatus, OutletSummary, ProbeSummary};
 pub use thalweg_exec::ModelKind;
 pub use thalweg_ports::collector::TlsOptions;
+
+/// A flow meter, whose shards several threads share.
+pub type Meter = thalweg_flow::Meter<thalweg_exec::Locks>;

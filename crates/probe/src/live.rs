@@ -29,7 +29,7 @@ use thalweg_ports::live::{
 
 use crate::source::Seen;
 use crate::summary::CaptureSummary;
-use crate::{LiveDriver, LiveInput, ProbeError};
+use crate::{LiveDriver, LiveInput, OptionsError, ProbeError};
 
 /// How long to wait for packets before an empty chunk says how late it is.
 const WAIT: Duration = Duration::from_millis(100);
@@ -98,11 +98,8 @@ pub(crate) fn open(
         let Port { rx, facts, .. } =
             open_port(interface, input.driver, feeds).map_err(ProbeError::Interface)?;
         if rx.len() < feeds {
-            return Err(ProbeError::Options(format!(
-                "{interface} has {} receive queues for {feeds} pipelines or workers: give it more (ethtool -L), or use \
-                 --driver af-packet",
-                rx.len()
-            )));
+            let (interface, queues) = (interface.clone(), rx.len());
+            return Err(OptionsError::Queues { interface, queues, wanted: feeds }.into());
         }
         for (half, feed) in rx.into_iter().zip(&mut halves) {
             feed.push((number, half));

@@ -4,7 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use thalweg_base::CHUNK_PACKETS_DEFAULT;
-use thalweg_exec::{ExecError, ModelKind, TOKENS_DEFAULT};
+use thalweg_base::ChunkBuilder;
+use thalweg_exec::{ExecError, ModelKind, THREADS_MAX, TOKENS_DEFAULT};
 use thalweg_flow::parse::ParseOptions;
 use thalweg_flow::{MeterError, MeterOptions};
 use thalweg_ports::collector::{CollectorError, TlsOptions};
@@ -228,8 +229,8 @@ pub enum ProbeError {
         source: io::Error,
     },
     /// Options that do not fit together.
-    #[error("{0}")]
-    Options(String),
+    #[error(transparent)]
+    Options(#[from] OptionsError),
     /// A meter that cannot be.
     #[error(transparent)]
     Meter(#[from] MeterError),
@@ -239,6 +240,56 @@ pub enum ProbeError {
     /// The model stopped: a fault of this program.
     #[error("the run stopped: {0}")]
     Model(#[from] ExecError),
+}
+
+/// Options that do not fit together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionsError {
+    /// No interface and no file.
+    #[error("no interface to capture from")]
+    NoInterface,
+    /// One interface, two times.
+    #[error("interface {0} is named twice")]
+    InterfaceTwice(String),
+    /// Nothing to read.
+    #[error("no input: expected a capture, `-` for standard input, or --interface")]
+    NoInput,
+    /// Inputs are dealt out, and there are more or fewer than pipelines.
+    #[error("{inputs} inputs for {pipelines} pipelines: expected one for each")]
+    InputsForPipelines {
+        /// Files.
+        inputs: usize,
+        /// Who would read them.
+        pipelines: usize,
+    },
+    /// Standard input is read more than once.
+    #[error("standard input (`-`) can be read only once")]
+    StandardInputTwice,
+    /// Standard output is written twice.
+    #[error("standard output can be JSON or CSV, not both")]
+    StandardOutputTwice,
+    /// More pipelines than there can be, or none.
+    #[error("{0} pipelines: expected 1 to {max}", max = THREADS_MAX)]
+    Pipelines(usize),
+    /// More than one worker, where there is one.
+    #[error("the serial model has one worker, not {0}")]
+    SerialWorkers(usize),
+    /// More packets than a chunk holds, or none.
+    #[error("chunks of {0} packets: expected 1 to {max}", max = ChunkBuilder::PACKETS_MAX)]
+    Chunk(usize),
+    /// An interface has fewer queues than are wanted.
+    #[error(
+        "{interface} has {queues} receive queues for {wanted} pipelines or workers: give it more (ethtool -L), or use \
+         --driver af-packet"
+    )]
+    Queues {
+        /// Its name.
+        interface: String,
+        /// What it has.
+        queues: usize,
+        /// What is wanted of it.
+        wanted: usize,
+    },
 }
 
 impl ProbeError {

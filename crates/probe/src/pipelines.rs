@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use thalweg_base::Chunk;
-use thalweg_exec::{ExecError, Lane, ModelKind, ModelOptions, RunReport, Sink, Source};
+use thalweg_exec::{ExecError, Lane, ModelOptions, RunReport, Sink, Source};
 
 use crate::deal::deal;
 use crate::plan::{Free, Keep, ProbePlan, Scratch};
@@ -96,7 +96,7 @@ impl Pipelines<'_> {
         model.readers = *readers;
         model.tokens = *tokens;
         if !pin_cores.is_empty() {
-            let readers = if *kind == ModelKind::Farm { *readers } else { 0 };
+            let readers = if kind.splits_jobs() { *readers } else { 0 };
             let mut cores = pin_cores.clone();
             cores.rotate_left(pipeline * (workers + readers) % pin_cores.len());
             model.pin_cores = Some(cores);

@@ -15,16 +15,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::Meter;
 use thalweg_base::{Chunk, PacketFlags};
 use thalweg_exec::{ModelKind, Plan, Scope, Sink, StageSpec};
-use thalweg_flow::Meter;
 use thalweg_flow::application::{Labeling, look};
 use thalweg_flow::parse::{ParseOptions, parse};
 
 use crate::outbox::{Outbox, Way};
-
-/// Groups of shards per worker where workers follow one another through the groups: there must be more than workers.
-const GROUPS_PER_WORKER: usize = 2;
 
 /// What to do to packets, in order.
 const STAGES: [(&str, Scope); 3] =
@@ -74,16 +71,10 @@ impl ProbePlan {
         way: Way,
         handing: Handing,
     ) -> Self {
-        let groups = match kind {
-            ModelKind::Serial | ModelKind::Pipeline => 1,
-            ModelKind::Farm => workers,
-            ModelKind::RunToCompletion | ModelKind::Tokens if workers > 1 => workers * GROUPS_PER_WORKER,
-            ModelKind::RunToCompletion | ModelKind::Tokens => 1,
-        };
         Self {
             stages: STAGES.map(|(name, scope)| StageSpec { name: name.to_owned(), scope }).to_vec(),
-            groups: groups.clamp(1, meter.shard_count()),
-            by_group: kind != ModelKind::Farm,
+            groups: kind.shard_groups(workers).clamp(1, meter.shard_count()),
+            by_group: !kind.splits_jobs(),
             meter,
             parsing,
             looks: false,

@@ -7,9 +7,10 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::Meter;
 use thalweg_base::ChunkBuilder;
 use thalweg_exec::{ModelKind, Source, THREADS_MAX};
-use thalweg_flow::{EndReason, Meter, MeterOptions};
+use thalweg_flow::{EndReason, MeterOptions};
 use thalweg_store::Notify;
 use thalweg_store::live::Cache;
 
@@ -25,7 +26,7 @@ use crate::outbox::{Way, queue};
 use crate::pipelines::{Pipelines, died};
 use crate::plan::{Handing, ProbePlan};
 use crate::source::Seen;
-use crate::{Input, ProbeError, ProbeOptions, ProbeProgress, ProbeSummary, Shape, usage};
+use crate::{Input, OptionsError, ProbeError, ProbeOptions, ProbeProgress, ProbeSummary, Shape, usage};
 use thalweg_flow::lines::LineFormat;
 
 /// How often to tell how far it is.
@@ -47,7 +48,7 @@ pub fn probe(
     stop: &Arc<AtomicBool>,
     progress: &dyn ProbeProgress,
 ) -> Result<ProbeSummary, ProbeError> {
-    check(options).map_err(ProbeError::Options)?;
+    check(options)?;
     passing_on(progress, |notify| probe_telling(options, stop, progress, notify))
 }
 
@@ -121,22 +122,22 @@ impl Clock {
     }
 }
 
-fn check(options: &ProbeOptions) -> Result<(), String> {
+fn check(options: &ProbeOptions) -> Result<(), OptionsError> {
     let Shape { pipelines, model, workers, .. } = options.shape;
     if !(1..=THREADS_MAX).contains(&pipelines) {
-        return Err(format!("{pipelines} pipelines: expected 1 to {THREADS_MAX}"));
+        return Err(OptionsError::Pipelines(pipelines));
     }
     if model == ModelKind::Serial && workers != 1 {
-        return Err(format!("the serial model has one worker, not {workers}"));
+        return Err(OptionsError::SerialWorkers(workers));
     }
     if let Some(chunk) = options.chunk_packets
         && !(1..=ChunkBuilder::PACKETS_MAX).contains(&chunk)
     {
-        return Err(format!("chunks of {chunk} packets: expected 1 to {}", ChunkBuilder::PACKETS_MAX));
+        return Err(OptionsError::Chunk(chunk));
     }
     let to_stdout = [&options.json, &options.csv].into_iter().flatten();
     if to_stdout.filter(|path| path.as_os_str() == "-").count() > 1 {
-        return Err("standard output can be JSON or CSV, not both".to_owned());
+        return Err(OptionsError::StandardOutputTwice);
     }
     inputs::check(options)
 }

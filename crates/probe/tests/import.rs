@@ -440,7 +440,7 @@ fn sources_are_read_as_they_are_written() {
     assert_eq!("a/b.pcap".parse(), Ok(ImportSource::File("a/b.pcap".into())));
     assert_eq!("udp://[::]:2055".parse(), Ok(ImportSource::Udp("[::]:2055".parse().unwrap())));
     for (wrong, word) in [("udp://:2055", "0.0.0.0:2055"), ("http://x", "udp://ADDRESS:PORT")] {
-        let error = wrong.parse::<ImportSource>().unwrap_err();
+        let error = wrong.parse::<ImportSource>().unwrap_err().to_string();
         assert!(error.contains(word), "{error}");
     }
 }

@@ -17,7 +17,7 @@ mod sink;
 mod summarize;
 pub mod summary;
 
-pub use options::{Output, ReplayError, ReplayOptions, ReplayProgress, Work};
+pub use options::{Output, ReplayError, ReplayOptions, ReplayProgress, UnknownWork, Work};
 pub use summary::ReplaySummary;
 pub use thalweg_exec::ModelKind;
 pub use thalweg_wire::trace::FieldOrder;
@@ -150,13 +150,7 @@ fn input_specs(config: &RouterConfig, options: &ReplayOptions) -> Vec<InputSpec>
 }
 
 fn input_options(options: &ReplayOptions) -> InputOptions {
-    let held = match options.model {
-        ModelKind::Serial => 1,
-        ModelKind::RunToCompletion => 3 * options.workers,
-        ModelKind::Tokens => options.tokens,
-        ModelKind::Pipeline => 5 * options.workers,
-        ModelKind::Farm => 6 * options.workers,
-    };
+    let held = options.model.jobs_in_flight(options.workers, options.tokens);
     let mut input = InputOptions {
         chunk_packets: options.chunk_packets,
         strict: options.strict,

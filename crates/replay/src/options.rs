@@ -22,6 +22,11 @@ impl Work {
     pub const QUEENS_MAX: u8 = 16;
 }
 
+/// A text that names no work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected `none` or `queens:N` with N from 1 to {}", Work::QUEENS_MAX)]
+pub struct UnknownWork;
+
 impl fmt::Display for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -32,16 +37,16 @@ impl fmt::Display for Work {
 }
 
 impl std::str::FromStr for Work {
-    type Err = String;
+    type Err = UnknownWork;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UnknownWork> {
         if text == "none" {
             return Ok(Work::None);
         }
         let size = text.strip_prefix("queens:").and_then(|n| n.parse::<u8>().ok());
         match size {
             Some(n) if (1..=Self::QUEENS_MAX).contains(&n) => Ok(Work::Queens(n)),
-            _ => Err(format!("expected `none` or `queens:N` with N from 1 to {}", Self::QUEENS_MAX)),
+            _ => Err(UnknownWork),
         }
     }
 }

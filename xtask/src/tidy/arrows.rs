@@ -85,6 +85,12 @@ impl Crate {
         list.iter().map(|name| name.as_str().map(str::to_owned)).collect()
     }
 
+    /// The number under `[package.metadata.thalweg]`.
+    pub(super) fn number(&self, key: &str) -> Option<u64> {
+        let number = self.manifest.get("package")?.get("metadata")?.get("thalweg")?.get(key)?.as_integer()?;
+        u64::try_from(number).ok()
+    }
+
     /// Short names of those of our crates that stand in tables of these kinds, for any platform.
     fn dependencies(&self, kinds: &[&str]) -> Vec<String> {
         let platforms = self.manifest.get("target").and_then(toml::Value::as_table);

@@ -57,6 +57,18 @@ fn renamed_and_platform_dependencies_are_seen() {
 }
 
 #[test]
+fn casts_may_only_become_fewer() {
+    let root = tree();
+    let code = "fn a(n: u64) -> u8 { n as u8 }\n// n as u8\nfn b(n: u8) -> u64 { n as u64 }\n#[cfg(test)]\nmod tests { fn c() { 1 as u8; } }\n";
+    write(&root, "crates/base/src/casts.rs", code);
+    finds(&root, &["error: crates/base/Cargo.toml: 1 casts to narrow types, 0 allowed"]);
+    write(&root, "crates/base/Cargo.toml", &manifest("base", "may-use = []\ncasts-max = 2", ""));
+    finds(&root, &["error: crates/base/Cargo.toml: 1 casts to narrow types are left: casts-max = 1"]);
+    write(&root, "crates/base/Cargo.toml", &manifest("base", "may-use = []\ncasts-max = 1", ""));
+    finds(&root, &[]);
+}
+
+#[test]
 fn the_program_is_a_crate_like_others() {
     let root = tree();
     let uses = "[dependencies]\nthalweg = '1'\n";

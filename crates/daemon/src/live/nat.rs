@@ -4,10 +4,11 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use serde_json::Value;
-use thalweg_dataplane::nat::{BareInfo, BlockInfo, Cursor, EndedBy, NatProtocol, NatStage, SessionInfo};
+use thalweg_dataplane::nat::{BareInfo, BlockInfo, Cursor, EndedBy, NatProtocol, SessionInfo};
 use thalweg_node::control::{
     NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView,
 };
+use thalweg_node::plan::NatStage;
 
 /// What is said where nothing is translated.
 pub(super) const NO_NAT: &str = "this router translates nothing: its configuration has no [nat]";

@@ -24,13 +24,10 @@
 #![allow(unsafe_code)] // reserved memory and unchecked indices: what every look-up does, paid for by `thalweg lab lpm`
 
 use super::LpmError;
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
-use std::ptr::NonNull;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-
-/// Size and alignment of a huge page on the machines this is for.
-const HUGE_PAGE: usize = 2 << 20;
+use thalweg_base::{HUGE_PAGE, Refused, ZeroedMemory};
 
 /// Room behind the last word, so that a vector load at any index stays inside the allocation, and also
 /// one that `Fib6` makes in the last line's subtrees: 32 steps of two lines.
@@ -54,34 +51,18 @@ unsafe impl Word for AtomicU64 {}
 
 /// `2^LOG2` words, all zero at first. See the module's text.
 pub(super) struct Region<T: Word, const LOG2: u32> {
-    words: NonNull<T>,
-    allocation: NonNull<u8>,
-    layout: Layout,
+    memory: ZeroedMemory,
+    words: PhantomData<T>,
 }
-
-// SAFETY: the region owns its memory, which holds atomics only.
-unsafe impl<T: Word, const LOG2: u32> Send for Region<T, LOG2> {}
-// SAFETY: shared access is to atomics only.
-unsafe impl<T: Word, const LOG2: u32> Sync for Region<T, LOG2> {}
 
 impl<T: Word, const LOG2: u32> Region<T, LOG2> {
     const LEN: usize = 1 << LOG2;
     const MASK: usize = Self::LEN - 1;
 
     pub(super) fn new() -> Result<Self, LpmError> {
-        let bytes = Self::LEN * size_of::<T>() + SLACK;
-        // Zeroed memory with a small alignment comes from the system as it is; with a large one the
-        // allocator would write the zeros itself. So the alignment is made here.
-        let asked = bytes + HUGE_PAGE;
-        let refused = LpmError::OutOfMemory { bytes: asked };
-        let layout = Layout::from_size_align(asked, 16).map_err(|_| refused)?;
-        // SAFETY: the layout's size is not zero.
-        let allocation = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(refused)?;
-        let skip = allocation.as_ptr().align_offset(HUGE_PAGE);
-        // SAFETY: align_offset skips less than a huge page, which was asked for on top.
-        let words = unsafe { allocation.add(skip) };
-        advise_huge_pages(words.as_ptr(), bytes);
-        Ok(Self { words: words.cast(), allocation, layout })
+        let memory = ZeroedMemory::new(Self::LEN * size_of::<T>() + SLACK, true);
+        let memory = memory.map_err(|Refused(bytes)| LpmError::OutOfMemory { bytes })?;
+        Ok(Self { memory, words: PhantomData })
     }
 
     /// The word at `index`, cut to the region's size.
@@ -89,48 +70,15 @@ impl<T: Word, const LOG2: u32> Region<T, LOG2> {
     pub(super) fn at(&self, index: usize) -> &T {
         // SAFETY: the masked index is below LEN, and LEN words were allocated, zeroed, which is a value
         // of T, aligned to far more than T needs; they live as long as the region.
-        unsafe { self.words.add(index & Self::MASK).as_ref() }
+        unsafe { self.memory.start().cast::<T>().add(index & Self::MASK).as_ref() }
     }
 
     /// Where the words start, for vector loads: `SLACK` bytes behind the last word can be read too.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn as_ptr(&self) -> *const T {
-        self.words.as_ptr()
+        self.memory.start().as_ptr().cast()
     }
-}
-
-impl<T: Word, const LOG2: u32> Drop for Region<T, LOG2> {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout; `&mut self` says that no reader is left.
-        unsafe { dealloc(self.allocation.as_ptr(), self.layout) }
-    }
-}
-
-/// Asks for huge pages; a refusal costs speed only.
-#[cfg(target_os = "linux")]
-fn advise_huge_pages(start: *mut u8, bytes: usize) {
-    let whole = bytes / HUGE_PAGE * HUGE_PAGE;
-    if whole > 0 {
-        // SAFETY: the range is a part of one allocation; the advice changes no content.
-        unsafe { libc::madvise(start.cast(), whole, libc::MADV_HUGEPAGE) };
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn advise_huge_pages(_start: *mut u8, _bytes: usize) {}
-
-/// Asks the processor to fetch the cache line of a word.
-#[inline(always)]
-pub(super) fn prefetch<T>(word: &T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect but on the cache, whatever the address; SSE is in the baseline.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(word).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = word;
 }
 
 /// How often limbo was turned into free memory. See the module's text.

@@ -37,12 +37,13 @@
 //! that needs more gets [`LpmError::Full`].
 
 use super::address::blocks;
-use super::arena::{Generation, Pool, Region, Touched, prefetch};
+use super::arena::{Generation, Pool, Region, Touched};
 use super::trie::BinaryTrie;
 use super::writer::{DEEP, Runs, Table};
 use super::{Kernel, Lpm, LpmError, NEXT_HOP_MAX, NextHopId, Prefix};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use thalweg_base::prefetch;
 
 #[cfg(target_arch = "x86_64")]
 mod x86;

@@ -37,9 +37,10 @@
 //!
 //! A tree is rebuilt whole, which is slow where a /32 has thousands of prefixes (docs/lpm.md).
 
-use super::arena::{Generation, Region, Touched, prefetch};
+use super::arena::{Generation, Region, Touched};
 use super::{Kernel, Lpm, LpmError, NEXT_HOP_MAX, NO_ROUTE, NextHopId};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use thalweg_base::prefetch;
 
 mod table;
 #[cfg(target_arch = "x86_64")]

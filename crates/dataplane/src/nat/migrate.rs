@@ -2,9 +2,10 @@
 
 use super::config::NatConfig;
 use super::shard::NatShard;
-use super::stage::{NatStage, lock};
+use super::stage::NatStage;
 use crate::reverse_path::SourceCheck;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
+use thalweg_base::{Exclusion, Exclusive};
 
 /// What became of the sessions of a NAT that was replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,34 +16,34 @@ pub struct NatMigration {
     pub displaced: u64,
 }
 
-impl NatStage {
+impl<E: Exclusion> NatStage<E> {
     /// Changes what sessions do from now on: lifetimes and filters, as the configuration says; what else it says is
     /// fixed by now, and must be what it was. Linear in the sessions where lifetimes differ.
     pub fn set_behavior(&self, config: &NatConfig) {
         for shard in self.shards() {
-            lock(shard).set_behavior(config);
+            shard.enter().set_behavior(config);
         }
     }
 
     /// Takes over what a NAT before this one has made, seen of time, and counted. No packet may be with either. The
     /// hash seed must be the same. Linear in the sessions.
-    pub fn migrate_from(&self, old: &NatStage) -> NatMigration {
-        let mut shards: Vec<MutexGuard<'_, NatShard>> = self.shards().iter().map(lock).collect();
+    pub fn migrate_from(&self, old: &Self) -> NatMigration {
+        let mut shards: Vec<_> = self.shards().iter().map(Exclusive::enter).collect();
         let count = shards.len();
         let mut inherited = NatMigration::default();
         // A shard's time is that of its last packet. All go on from the latest, or sessions would live too short or long.
-        let now_s = old.shards().iter().map(|shard| lock(shard).now_s()).max().unwrap_or(0);
+        let now_s = old.shards().iter().map(|shard| shard.enter().now_s()).max().unwrap_or(0);
         shards.iter_mut().for_each(|shard| shard.advance_to(now_s));
-        let now_ns = old.shards().iter().map(|shard| lock(shard).end_ns()).max().unwrap_or(0);
+        let now_ns = old.shards().iter().map(|shard| shard.enter().end_ns()).max().unwrap_or(0);
         for (number, before) in old.shards().iter().enumerate() {
-            let mut before = lock(before);
+            let mut before = before.enter();
             before.advance_to(now_s);
             // Blocks are given out anew; sessions end where they have no place.
             before.log_end_of_blocks(now_ns);
             shards[number % count].succeed(&before);
         }
         for before in old.shards() {
-            let before = lock(before);
+            let before = before.enter();
             let is_filtered = before.is_filtered();
             for session in before.sessions() {
                 let number = usize::from(shards[0].shard_of_session(session));
@@ -52,7 +53,7 @@ impl NatStage {
             }
         }
         for before in old.shards() {
-            let before = lock(before);
+            let before = before.enter();
             for (key, session) in before.all_bare() {
                 let number = usize::from(shards[0].shard_of_bare(key));
                 let taken = shards[number].adopt_bare(key, session);
@@ -69,12 +70,12 @@ impl NatStage {
     /// Says from now on which sources may make sessions; `None` is all.
     pub fn set_sources(&self, sources: Option<Arc<SourceCheck>>) {
         for shard in self.shards() {
-            lock(shard).set_sources(sources.clone());
+            shard.enter().set_sources(sources.clone());
         }
     }
 
     /// A copy of a shard, for trying things out.
     pub(crate) fn copy_of(&self, shard: u16) -> Option<NatShard> {
-        self.shards().get(usize::from(shard)).map(|shard| lock(shard).clone())
+        self.shards().get(usize::from(shard)).map(|shard| shard.enter().clone())
     }
 }

@@ -14,7 +14,7 @@
 //! Invariants:
 //! - an inside endpoint has one public endpoint at a time, and the other way round;
 //! - results depend on the sequence of packets and packet times given to each shard, on nothing else;
-//! - no memory is allocated after construction, except one list of locks per chunk and what the router itself has of the
+//! - no memory is allocated after construction, except one list of shards per chunk and what the router itself has of the
 //!   ports, which is bounded;
 //! - whatever runs out is a counted drop; sessions that exist go on;
 //! - nothing in a packet panics: what cannot be translated is dropped with a reason.
@@ -32,7 +32,6 @@ mod layout;
 mod migrate;
 mod own;
 mod ports;
-mod prefetch;
 mod rewrite;
 mod session;
 mod shard;

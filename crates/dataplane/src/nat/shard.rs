@@ -45,7 +45,6 @@ use super::hosts::Hosts;
 use super::layout::{End, Layout, endpoint_key};
 use super::own::OwnPorts;
 use super::ports::PortPool;
-use super::prefetch;
 use super::rewrite::{self, Quote};
 use super::session::{Life, Session, SessionState, TcpFlags};
 use super::subscribers::{BlockInfo, Subscribers};
@@ -55,7 +54,7 @@ use std::hint::select_unpredictable;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use thalweg_base::{DropReason, Packet, PacketFlags};
+use thalweg_base::{DropReason, Packet, PacketFlags, prefetch_at};
 use thalweg_wire::tcp;
 
 /// Buckets of the wheel, seconds; a power of two.
@@ -411,7 +410,7 @@ impl NatShard {
     /// Asks the cache for the index line of an endpoint.
     #[inline(always)]
     pub(crate) fn prefetch_index(&self, sought: &Sought) {
-        prefetch::read(&self.index, self.home(sought.hash));
+        prefetch_at(&self.index, self.home(sought.hash));
     }
 
     /// Asks the cache for the session of a packet's endpoint, by its index entry, and notes it; if there is none,
@@ -426,7 +425,7 @@ impl NatShard {
             }
             if entry >> 32 == sought.hash >> 32 {
                 sought.session = entry as u32;
-                return prefetch::read(&self.sessions, entry as u32 as usize - 1);
+                return prefetch_at(&self.sessions, entry as u32 as usize - 1);
             }
             at = self.after(at);
         }
@@ -442,12 +441,12 @@ impl NatShard {
             return;
         };
         let record = self.free.checked_sub(1).unwrap_or(self.fresh);
-        prefetch::read(&self.sessions, record as usize);
+        prefetch_at(&self.sessions, record as usize);
         let second = self.now_s.wrapping_add(self.horizons_s[protocol as usize]) % WHEEL_S;
-        prefetch::read(&self.wheel, second as usize);
+        prefetch_at(&self.wheel, second as usize);
         if let ([address], true) = (&self.layout.addresses[..], self.layout.preserves_ports()) {
             let key = endpoint_key(End::Destination, packet.protocol, *address, packet.src_port);
-            prefetch::read(&self.index, self.home(self.layout.hash(key)));
+            prefetch_at(&self.index, self.home(self.layout.hash(key)));
         }
     }
 

@@ -1,7 +1,6 @@
 //! NAT as a stage: all shards, and the walk over a chunk that keeps their lines coming.
 //!
-//! Shards sit in mutexes that are never waited for, because an execution model runs a shard group in
-//! one place at a time; they cost one uncontended lock per shard and chunk. The walk is a pipeline in
+//! Shards sit in cells ([`Exclusion`]) of which each is entered once per chunk. The walk is a pipeline in
 //! itself: for each packet, its frame is asked for first, then the index line its endpoint hashes to,
 //! then the session that line names, and only then is it translated.
 
@@ -13,38 +12,38 @@ use super::own::{OwnFlow, OwnPort};
 use super::shard::{BareInfo, EndedBy, NatCounters, NatShard, SessionInfo, Sought, seconds};
 use super::subscribers::BlockInfo;
 use std::net::Ipv4Addr;
-use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use thalweg_base::{Batch, Chunk, Packet, PacketFlags};
+use std::ops::{DerefMut, Range};
+use std::sync::Arc;
+use thalweg_base::{Batch, Chunk, Exclusion, Exclusive, OneThread, Packet, PacketFlags};
 
 /// Packets between asking for a frame and using it; likewise below. Measured at 100k sessions visited at
 /// random: half these distances cost a third more, twice them a little more.
 const AHEAD_FRAME: usize = 24;
 const AHEAD_INDEX: usize = 16;
 const AHEAD_SESSION: usize = 8;
-/// Records looked at under one lock: 64 KiB.
+/// Records looked at before others may enter: 64 KiB.
 const SLICE: usize = 1024;
 /// Size of the ring of what is known ahead: a power of two above the longest distance it is kept.
 const RING: usize = 32;
 
 /// All shards of one NAT.
 #[derive(Debug)]
-pub struct NatStage {
-    shards: Box<[Mutex<NatShard>]>,
+pub struct NatStage<E: Exclusion = OneThread> {
+    shards: Box<[E::Cell<NatShard>]>,
     layout: Arc<Layout>,
 }
 
-impl NatStage {
+impl<E: Exclusion> NatStage<E> {
     /// Shards for this configuration, all memory allocated; errors as [`NatConfig::validate`] does.
     pub fn new(config: &NatConfig) -> Result<Self, NatConfigError> {
         config.validate()?;
         let layout = Arc::new(Layout::new(config));
-        let shard = |n| Mutex::new(NatShard::new(Arc::clone(&layout), n, config));
+        let shard = |n| Exclusive::new(NatShard::new(Arc::clone(&layout), n, config));
         Ok(Self { shards: (0..config.shards).map(shard).collect(), layout: Arc::clone(&layout) })
     }
 
     /// The shards, by number.
-    pub(super) fn shards(&self) -> &[Mutex<NatShard>] {
+    pub(super) fn shards(&self) -> &[E::Cell<NatShard>] {
         &self.shards
     }
 
@@ -75,11 +74,17 @@ impl NatStage {
         shards.iter_mut().map(|shard| shard.hand_out_events(take)).sum()
     }
 
-    fn walk(&self, chunk: &mut Chunk, groups: Range<usize>, group_count: usize) -> Walk<'_> {
+    fn walk(
+        &self,
+        chunk: &mut Chunk,
+        groups: Range<usize>,
+        group_count: usize,
+    ) -> Walk<<E::Cell<NatShard> as Exclusive<NatShard>>::Entered<'_>> {
         let first = group_shards(groups.start, group_count, self.shards.len()).start;
         let end = group_shards(groups.end, group_count, self.shards.len()).start.max(first);
         let now_s = seconds(chunk.clock_ns);
-        let mut walk = Walk { first, shards: self.shards[first..end].iter().map(lock).collect(), now_s };
+        let mut walk =
+            Walk { first, shards: self.shards[first..end].iter().map(Exclusive::enter).collect(), now_s };
         let everything = first == 0 && end == self.shards.len();
         let (mut batch, index) = chunk.whole();
         if everything || index.groups() != group_count {
@@ -104,7 +109,7 @@ impl NatStage {
                 let (packet, l3) = batch.packet_and_l3(i);
                 hairpin::translate(packet, l3, now_ns, judge, &mut |shard, act| {
                     if let Some(shard) = self.shards.get(usize::from(shard)) {
-                        act(&mut lock(shard));
+                        act(&mut shard.enter());
                     }
                 });
             }
@@ -116,26 +121,26 @@ impl NatStage {
     /// results are to be repeatable.
     pub fn advance(&self, now_ns: u64) {
         for shard in &self.shards {
-            lock(shard).advance(now_ns);
+            shard.enter().advance(now_ns);
         }
     }
 
     /// From now on these events are wanted. What waits stays if they are the same as before.
     pub fn set_logging(&self, logging: Option<NatLogging>) {
         for shard in &self.shards {
-            lock(shard).set_logging(logging);
+            shard.enter().set_logging(logging);
         }
     }
 
     /// Hands out what happened to all shards; how many events found no room.
     pub fn hand_out_events(&self, take: &mut dyn FnMut(NatEvent)) -> u64 {
-        self.shards.iter().map(|shard| lock(shard).hand_out_events(take)).sum()
+        self.shards.iter().map(|shard| shard.enter().hand_out_events(take)).sum()
     }
 
     /// Tells of everything there is as if it ended now: nobody will ask for it any more.
     pub fn log_end_of_all(&self) {
         for shard in &self.shards {
-            lock(shard).log_end_of_all();
+            shard.enter().log_end_of_all();
         }
     }
 
@@ -143,13 +148,13 @@ impl NatStage {
     pub fn counters(&self) -> NatCounters {
         let mut sum = NatCounters::default();
         for shard in &self.shards {
-            sum.add(&lock(shard).counters());
+            sum.add(&shard.enter().counters());
         }
         sum
     }
 
-    /// Appends sessions that live at `now_ns` and that `keep` admits: those of one slice, from `from` on, with the
-    /// lock of one shard for some tens of microseconds. Where the next slice begins, if there is one.
+    /// Appends sessions that live at `now_ns` and that `keep` admits: those of one slice, from `from` on, inside
+    /// one shard for some tens of microseconds. Where the next slice begins, if there is one.
     ///
     /// A session that lives from before the first slice until after the last is shown once. What comes and goes
     /// meanwhile may or may not be among them.
@@ -189,7 +194,7 @@ impl NatStage {
     /// Appends the sessions of protocols without ports that live at `now_ns` and that `keep` admits.
     pub fn bare_sessions(&self, now_ns: u64, keep: impl Fn(&BareInfo) -> bool, into: &mut Vec<BareInfo>) {
         for shard in &self.shards {
-            lock(shard).visit_bare(seconds(now_ns), |session| {
+            shard.enter().visit_bare(seconds(now_ns), |session| {
                 if keep(&session) {
                     into.push(session);
                 }
@@ -197,7 +202,7 @@ impl NatStage {
         }
     }
 
-    /// Ends the sessions that live at `now_ns` and that are chosen; port forwards stay. How many ended. It has the lock of
+    /// Ends the sessions that live at `now_ns` and that are chosen; port forwards stay. How many ended. It is inside
     /// one shard for a slice of its sessions at a time, so packets wait little.
     pub fn end_sessions(
         &self,
@@ -229,7 +234,7 @@ impl NatStage {
     /// The router itself has these public ports as a whole from now on, and no others: anybody may send to them.
     pub fn reserve(&self, ports: &[OwnPort], now_ns: u64) {
         for shard in &self.shards {
-            let mut shard = lock(shard);
+            let mut shard = shard.enter();
             let mut own: Vec<OwnPort> = ports.iter().filter(|port| shard.owns(port)).copied().collect();
             own.sort_unstable();
             own.dedup();
@@ -242,7 +247,7 @@ impl NatStage {
     pub fn claim(&self, flow: OwnFlow, now_ns: u64) {
         let shard = self.shards.get(usize::from(self.layout.port_shard(flow.at.port)));
         if let Some(shard) = shard.filter(|_| self.is_public(flow.at.address)) {
-            let mut shard = lock(shard);
+            let mut shard = shard.enter();
             shard.advance(now_ns);
             shard.claim(flow);
         }
@@ -252,7 +257,7 @@ impl NatStage {
     pub fn claim_bare(&self, protocol: u8, public: Ipv4Addr, peer: Ipv4Addr, now_ns: u64) {
         let shard = self.shards.get(usize::from(self.layout.bare_shard(protocol, peer.into())));
         if let Some(shard) = shard.filter(|_| self.is_public(public)) {
-            let mut shard = lock(shard);
+            let mut shard = shard.enter();
             shard.advance(now_ns);
             shard.claim_bare(protocol, public.into(), peer.into());
         }
@@ -263,7 +268,7 @@ impl NatStage {
         from: Cursor,
         look: impl FnOnce(&mut NatShard, usize) -> Option<usize>,
     ) -> Option<Cursor> {
-        let rest = look(&mut lock(self.shards.get(from.shard)?), from.at);
+        let rest = look(&mut self.shards.get(from.shard)?.enter(), from.at);
         match rest {
             Some(at) => Some(Cursor { at, ..from }),
             None => (from.shard + 1 < self.shards.len()).then_some(Cursor { shard: from.shard + 1, at: 0 }),
@@ -278,16 +283,10 @@ pub struct Cursor {
     at: usize,
 }
 
-/// A poisoned lock means that a thread died with the shard in hand; its state is whole between packets,
-/// and the death is reported where it happened.
-pub(super) fn lock(shard: &Mutex<NatShard>) -> MutexGuard<'_, NatShard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// One pass over packets of some shards.
-struct Walk<'a> {
+struct Walk<G> {
     first: usize,
-    shards: Vec<MutexGuard<'a, NatShard>>,
+    shards: Vec<G>,
     now_s: u32,
 }
 
@@ -307,7 +306,7 @@ impl Ahead {
     const NOT_OURS: Self = Self { shard: NOT_OURS, end: End::Source, sought: Sought::NONE };
 }
 
-impl Walk<'_> {
+impl<G: DerefMut<Target = NatShard>> Walk<G> {
     /// Translates the packets at `place(0)`, `place(1)`, ... `place(count - 1)`.
     #[inline(always)]
     fn run(&mut self, batch: &mut Batch<'_>, count: usize, place: impl Fn(usize) -> usize) {

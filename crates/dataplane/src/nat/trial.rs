@@ -6,7 +6,7 @@
 use super::hairpin;
 use super::shard::NatShard;
 use super::stage::NatStage;
-use thalweg_base::{Packet, PacketFlags};
+use thalweg_base::{Exclusion, Packet, PacketFlags};
 
 /// What NAT would do with a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Trial {
     pub is_hairpin: bool,
 }
 
-impl NatStage {
+impl<E: Exclusion> NatStage<E> {
     /// Does to a labeled packet what [`NatStage::run_groups`] and [`NatStage::run_crossing`] would at `now_ns`, and
     /// leaves every session and counter as it is. `l3` is its IPv4 packet. `None` if the packet is not for NAT.
     /// `judge` as there.

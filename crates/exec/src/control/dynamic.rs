@@ -2,10 +2,10 @@
 //! the queues of a fixed pool of threads, in turn, and they do the work of any session under its lock. A
 //! session is in at most one queue at a time, so that its messages stay in order.
 
+use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 use std::thread;
 
 use super::serial::read_and_apply;
@@ -21,13 +21,13 @@ struct ReadyQueue {
 
 impl ReadyQueue {
     fn push(&self, session: usize) {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).push_back(session);
+        self.sessions.lock().push_back(session);
         self.filled.notify_one();
     }
 
     /// The next session, or `None` when the scheduling ends.
     fn pop(&self, stop: &AtomicBool) -> Option<usize> {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = self.sessions.lock();
         loop {
             if stopped(stop) {
                 return None;
@@ -35,7 +35,7 @@ impl ReadyQueue {
             if let Some(session) = sessions.pop_front() {
                 return Some(session);
             }
-            sessions = self.filled.wait(sessions).unwrap_or_else(PoisonError::into_inner);
+            self.filled.wait(&mut sessions);
         }
     }
 }
@@ -83,7 +83,7 @@ pub(super) fn run<C: Control>(control: &C, threads: usize, stop: &AtomicBool) ->
         stop.store(true, Ordering::Release);
         for queue in &pool.queues {
             // Under the lock, so that nobody is between looking at `stop` and waiting.
-            let _held = queue.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            let _held = queue.sessions.lock();
             queue.filled.notify_all();
         }
         result
@@ -114,7 +114,7 @@ impl<C: Control> Pool<'_, C> {
     }
 
     fn make_room(&self, session: usize) {
-        let mut dealt = self.dealt.write().unwrap_or_else(PoisonError::into_inner);
+        let mut dealt = self.dealt.write();
         if dealt.len() <= session {
             dealt.resize_with(session + 1, Dealt::default);
         }
@@ -122,7 +122,7 @@ impl<C: Control> Pool<'_, C> {
 
     /// Gives a session to the next thread, unless one has it: then that one looks again.
     fn deal(&self, session: usize, next: &mut usize) {
-        let dealt = self.dealt.read().unwrap_or_else(PoisonError::into_inner);
+        let dealt = self.dealt.read();
         let Some(mark) = dealt.get(session) else { return };
         mark.again.store(true, Ordering::SeqCst);
         if !mark.in_hand.swap(true, Ordering::SeqCst) {
@@ -157,7 +157,7 @@ impl<C: Control> Pool<'_, C> {
     }
 
     fn again(&self, session: usize, act: impl FnOnce(&Dealt)) {
-        if let Some(mark) = self.dealt.read().unwrap_or_else(PoisonError::into_inner).get(session) {
+        if let Some(mark) = self.dealt.read().get(session) {
             act(mark);
         }
     }

@@ -6,10 +6,11 @@
 //! Only one thread at a time is in the lane's export; one that finds it taken leaves its changes to the one
 //! that is there. When outlets grew, every session thread is woken to write.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use mio::{Registry, Token};
@@ -61,7 +62,7 @@ pub(super) fn run<C: Control>(control: &C, stop: &AtomicBool) -> io::Result<()> 
         peer_threads.wakers.wake_all();
         result
     });
-    match peer_threads.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    match peer_threads.failure.into_inner() {
         Some(error) => Err(error),
         None => result,
     }
@@ -116,7 +117,7 @@ impl<C: Control> PeerThreads<'_, C> {
             scope,
             move || {
                 if let Err(error) = self.session(session, poller, &end) {
-                    *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    *self.failure.lock() = Some(error);
                     self.stop.store(true, Ordering::Release);
                     self.wakers.wake_all();
                 }

@@ -7,10 +7,11 @@
 //! from one worker, in the order they were read. Deadlock is not possible because nobody waits for a queue:
 //! a session that may not put another batch is read later.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use mio::{Registry, Token};
@@ -151,7 +152,7 @@ impl<C: Control> Pool<'_, C> {
             let batch = Arc::new(InFlight { batch, workers_left: AtomicUsize::new(owners.len()) });
             for owner in owners {
                 let queue = &self.queues[owner];
-                queue.inbox.lock().unwrap_or_else(PoisonError::into_inner).push_back(batch.clone());
+                queue.inbox.lock().push_back(batch.clone());
                 queue.waker.ring();
             }
         }
@@ -176,7 +177,7 @@ impl<C: Control> Pool<'_, C> {
         let mut any = false;
         // Not more than were there at the beginning: sessions want their turn too.
         for _ in 0..BATCHES_IN_FLIGHT_MAX {
-            let Some(next) = inbox.lock().unwrap_or_else(PoisonError::into_inner).pop_front() else { break };
+            let Some(next) = inbox.lock().pop_front() else { break };
             any = true;
             for shard in (share.index..self.control.shards()).step_by(share.of) {
                 if self.control.touches(&next.batch, shard) {

@@ -1,10 +1,11 @@
 //! What threads of every scheduling share: a clock, a poller with its waker, and the list of sessions that
 //! want a turn.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Registry, Token, Waker};
@@ -63,19 +64,15 @@ pub struct Wakers(Arc<Mutex<Vec<ThreadWaker>>>);
 impl Wakers {
     /// Wakes all threads.
     pub fn wake_all(&self) {
-        self.lock().iter().for_each(ThreadWaker::ring);
+        self.0.lock().iter().for_each(ThreadWaker::ring);
     }
 
     pub(super) fn add(&self, waker: ThreadWaker) {
-        self.lock().push(waker);
+        self.0.lock().push(waker);
     }
 
     pub(super) fn remove(&self, waker: &ThreadWaker) {
-        self.lock().retain(|each| !Arc::ptr_eq(&each.0, &waker.0));
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<ThreadWaker>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().retain(|each| !Arc::ptr_eq(&each.0, &waker.0));
     }
 }
 

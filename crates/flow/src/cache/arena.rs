@@ -12,11 +12,11 @@
 //! of packets (44).
 
 use crate::key::{Facts, Key4, Key6, Outcome, translation};
-use crate::memory::{self, Laid, Refused, Share};
+use crate::memory::{Laid, Share};
 use crate::meter::options::MeterOptions;
 use crate::record::{Counters, FlowRecord, interface_of_port};
 use crate::wheel::{LIST, Linked, Links};
-use thalweg_base::{DropReason, NO_PORT, Origin};
+use thalweg_base::{DropReason, NO_PORT, Origin, Refused, prefetch_all};
 
 /// Set in the slots of IPv6 flows.
 const OF_IPV6: u32 = 1 << 31;
@@ -278,8 +278,8 @@ impl<K: Copy> Arena<K> {
 
     #[inline(always)]
     pub(crate) fn prefetch(&self, at: usize) {
-        self.entries.get(at).into_iter().for_each(memory::prefetch);
-        self.reverse.get(at).into_iter().for_each(memory::prefetch);
+        self.entries.get(at).into_iter().for_each(prefetch_all);
+        self.reverse.get(at).into_iter().for_each(prefetch_all);
     }
 
     /// An entry for a new flow; the caller sees to it that there is room.

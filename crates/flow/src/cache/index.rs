@@ -12,7 +12,8 @@
 //!
 //! The memory comes zeroed from the system and is taken as it is touched. All shards' indexes lie in one piece of it.
 
-use crate::memory::{self, Laid, Refused, Share};
+use crate::memory::{self, Laid, Share};
+use thalweg_base::{Refused, prefetch_all};
 
 /// Flows of a bucket.
 const PLACES: usize = 8;
@@ -81,7 +82,7 @@ impl Index {
     /// Asks the cache for the first bucket of a hash, or for the second.
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u64, second: bool) {
-        memory::prefetch(&self.buckets[self.pair(hash)[usize::from(second)] as usize]);
+        prefetch_all(&self.buckets[self.pair(hash)[usize::from(second)] as usize]);
     }
 
     /// A slot that may well be the flow's, from the first bucket; asks for the second if there is none.
@@ -90,7 +91,7 @@ impl Index {
         let [first, second] = self.pair(hash);
         let guess = self.guess_in(first, hash);
         if guess.is_none() {
-            memory::prefetch(&self.buckets[second as usize]);
+            prefetch_all(&self.buckets[second as usize]);
         }
         guess
     }

@@ -44,7 +44,7 @@ struct Run {
 
 impl Run {
     fn new(options: &MeterOptions, grouping: Grouping) -> Self {
-        let meter = Meter::new(options).unwrap();
+        let meter: Meter = Meter::new(options).unwrap();
         Self { meter, grouping, sequence: 0, clock_ns: 0, records: Vec::new(), before: Default::default() }
     }
 
@@ -272,7 +272,7 @@ proptest! {
 
 #[test]
 fn a_shard_that_somebody_works_on_is_not_waited_for() {
-    let meter = Meter::new(&MeterOptions { shards: 1, ..options() }).unwrap();
+    let meter: Meter = Meter::new(&MeterOptions { shards: 1, ..options() }).unwrap();
     let observe = |at_s, out: &mut RecordSink<'_>| {
         let sample = tcp("10.0.0.1:1", "10.0.0.2:2", 16, at_s);
         let mut chunk = testing::chunk(at_s, 0, &[sample]);
@@ -483,7 +483,7 @@ fn a_counter_that_is_full_is_reported_first() {
     let sample = Sample { payload: 0, ..tcp(CLIENT, SERVER, 16, 0) };
     run.observe(&[sample]);
     for shard in &run.meter.shards {
-        lock(shard).pretend_packets(u32::MAX);
+        shard.enter().pretend_packets(u32::MAX);
     }
     run.observe(&[sample, sample]);
     run.flush();
@@ -500,7 +500,7 @@ fn options_that_make_no_sense_are_refused_in_words() {
     let refused = |change: &dyn Fn(&mut MeterOptions)| {
         let mut options = options();
         change(&mut options);
-        Meter::new(&options).map(|_| ()).unwrap_err().to_string()
+        Meter::<OneThread>::new(&options).map(|_| ()).unwrap_err().to_string()
     };
     assert_eq!(refused(&|o| o.shards = 0), "0 shards: there must be 1 to 4096");
     assert_eq!(

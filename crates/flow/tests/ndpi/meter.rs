@@ -104,7 +104,7 @@ pub(crate) fn meter_in_earnest(path: &Path) -> HashMap<Ends, Recorded> {
         shards: 4,
         ..MeterOptions::default()
     };
-    let meter = Meter::new(&options).expect("a meter");
+    let meter: Meter = Meter::new(&options).expect("a meter");
     let mut records = Vec::new();
     for mut chunk in chunks(path) {
         for k in 0..chunk.batch_count() {

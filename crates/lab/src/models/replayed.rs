@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use thalweg_replay::summary::{ClassSummary, NatSummary, PortSummary};
-use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, ReplaySummary, Work};
+use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, ReplaySummary, UnknownWork, Work};
 
 use crate::models::{Cell, CellRun};
 
@@ -51,7 +51,7 @@ impl<'a> Runs<'a> {
         let refused = |what: String| RunError::Replay(ReplayError::Options(what));
         let model = ModelKind::ALL.into_iter().find(|model| model.name() == cell.model);
         let model = model.ok_or_else(|| refused(format!("no model {}", cell.model)))?;
-        let work: Work = cell.work.parse().map_err(refused)?;
+        let work: Work = cell.work.parse().map_err(|unknown: UnknownWork| refused(unknown.to_string()))?;
         let packets = self.packets[usize::from(work != Work::None)];
         let options = ReplayOptions {
             model,

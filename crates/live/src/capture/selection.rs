@@ -7,11 +7,48 @@ use thalweg_exec::{Plan, StageSpec};
 use thalweg_node::capture::PacketFilter;
 use thalweg_node::control::CaptureRequest;
 use thalweg_node::plan::RouterPlan;
+use thalweg_node::trace::SpecError;
 
 use super::Fate;
 
 /// Bytes of a packet that are kept unless less is asked for: all of any.
 const SNAPLEN_DEFAULT: u32 = 65_535;
+
+/// What is wrong with a request for a capture.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// No such place.
+    #[error(
+        "nothing is called `{name}`: expected `arrived`, a stage of this router ({}), `to-host`, `sent` or `dropped`",
+        .stages.join(", ")
+    )]
+    Point {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        stages: Vec<String>,
+    },
+    /// No such port.
+    #[error("no port is called `{name}`: expected one of {}", .ports.join(", "))]
+    Port {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        ports: Vec<String>,
+    },
+    /// No such drop reason.
+    #[error("no reason is called `{0}`: expected one of {reasons}", reasons = reasons())]
+    Reason(String),
+    /// A reason, where nothing is dropped.
+    #[error("what is sent has no reason for not being sent")]
+    SentForAReason,
+    /// A filter that says nothing.
+    #[error("{0}")]
+    Filter(SpecError),
+    /// All that there may be at once run.
+    #[error("{0} captures run: end one first")]
+    TooMany(usize),
+}
 
 /// Where packets are captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,18 +73,15 @@ impl Point {
         ("dropped", Self::Dropped),
     ];
 
-    fn find(name: &str, stages: &[StageSpec]) -> Result<Self, String> {
+    fn find(name: &str, stages: &[StageSpec]) -> Result<Self, CaptureError> {
         if let Some((_, point)) = Self::NAMED.iter().find(|(known, _)| *known == name) {
             return Ok(point.clone());
         }
         if stages.iter().any(|stage| stage.name == name) {
             return Ok(Self::Stage(name.to_owned()));
         }
-        let stages: Vec<_> = stages.iter().map(|stage| stage.name.as_str()).collect();
-        Err(format!(
-            "nothing is called `{name}`: expected `arrived`, a stage of this router ({}), `to-host`, `sent` or `dropped`",
-            stages.join(", ")
-        ))
+        let stages = stages.iter().map(|stage| stage.name.clone()).collect();
+        Err(CaptureError::Point { name: name.to_owned(), stages })
     }
 
     /// What it is called.
@@ -83,19 +117,19 @@ impl Selection {
         request: &CaptureRequest,
         config: &RouterConfig,
         plan: &RouterPlan,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, CaptureError> {
         let default = if request.reason.is_some() { "dropped" } else { "arrived" };
         let point = Point::find(request.point.as_deref().unwrap_or(default), plan.stages())?;
         let reason = request.reason.as_deref().map(reason).transpose()?;
         if reason.is_some() && point == Point::Sent {
-            return Err("what is sent has no reason for not being sent".to_owned());
+            return Err(CaptureError::SentForAReason);
         }
         let filter = request.filter.as_deref().unwrap_or_default();
         Ok(Self {
             point,
             port: request.port.as_deref().map(|name| port(name, config)).transpose()?,
             reason,
-            filter: PacketFilter::parse(filter).map_err(|error| error.to_string())?,
+            filter: PacketFilter::parse(filter).map_err(CaptureError::Filter)?,
             snaplen: request.snaplen.unwrap_or(SNAPLEN_DEFAULT) as usize,
             // A tenth of a second's worth at once.
             rate: request.rate.map(|rate| Rate::per_second(rate, rate / 10)),
@@ -113,7 +147,7 @@ impl Selection {
     }
 }
 
-fn port(name: &str, config: &RouterConfig) -> Result<u16, String> {
+fn port(name: &str, config: &RouterConfig) -> Result<u16, CaptureError> {
     let by_name = config.ports.iter().position(|port| port.name == name && !port.is_vacant());
     let is_interface = |port: &thalweg_config::PortConfig| {
         port.interface.as_ref().is_some_and(|interface| interface.name == name)
@@ -121,14 +155,18 @@ fn port(name: &str, config: &RouterConfig) -> Result<u16, String> {
     let place = by_name.or_else(|| config.ports.iter().position(is_interface));
     place.and_then(|place| u16::try_from(place).ok()).ok_or_else(|| {
         let ports = config.ports.iter().filter(|port| !port.is_vacant());
-        let names: Vec<_> = ports.map(|port| port.name.as_str()).collect();
-        format!("no port is called `{name}`: expected one of {}", names.join(", "))
+        CaptureError::Port { name: name.to_owned(), ports: ports.map(|port| port.name.clone()).collect() }
     })
 }
 
-fn reason(name: &str) -> Result<DropReason, String> {
-    DropReason::ALL.iter().copied().find(|reason| reason.name() == name).ok_or_else(|| {
-        let names: Vec<_> = DropReason::ALL.iter().map(|reason| reason.name()).collect();
-        format!("no reason is called `{name}`: expected one of {}", names.join(", "))
-    })
+fn reasons() -> String {
+    DropReason::ALL.iter().map(|reason| reason.name()).collect::<Vec<_>>().join(", ")
+}
+
+fn reason(name: &str) -> Result<DropReason, CaptureError> {
+    DropReason::ALL
+        .iter()
+        .copied()
+        .find(|reason| reason.name() == name)
+        .ok_or_else(|| CaptureError::Reason(name.to_owned()))
 }

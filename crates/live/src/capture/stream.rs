@@ -16,7 +16,7 @@ use thalweg_wire::pcapng::write::{
 };
 
 use super::taps::Begun;
-use super::{CAPTURES_MAX, Captured, Fate, Selection};
+use super::{CAPTURES_MAX, CaptureError, Captured, Fate, Selection};
 use crate::counters::Counters;
 use crate::offload::OffloadPause;
 
@@ -78,11 +78,11 @@ impl CaptureStream {
         selection: Selection,
         router: CapturedRouter,
         pause: Option<OffloadPause>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, CaptureError> {
         let CapturedRouter { counters, tables, ports, clock } = router;
         let (point, snaplen) = (selection.point.name().to_owned(), selection.snaplen as u32);
         let begun = counters.taps.begin(selection, ports.len(), clock);
-        let begun = begun.ok_or_else(|| format!("{CAPTURES_MAX} captures run: end one first"))?;
+        let begun = begun.ok_or(CaptureError::TooMany(CAPTURES_MAX))?;
         tracing::info!(point, "a capture begins");
         Ok(Self {
             point,

@@ -1,10 +1,11 @@
 //! Where packets meet captures.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use crossbeam_channel::{Receiver, bounded};
@@ -126,7 +127,7 @@ impl Taps {
         self.watched.store(bits, Ordering::Relaxed);
         if bits & STAGES == 0 {
             // Of chunks that never came to their end.
-            self.on_their_way.iter().for_each(|slot| lock(slot).clear());
+            self.on_their_way.iter().for_each(|slot| slot.lock().clear());
         }
     }
 
@@ -236,11 +237,11 @@ impl Taps {
     }
 
     fn on_their_way(&self, chunk: &Chunk) -> MutexGuard<'_, HashMap<ChunkKey, Vec<Waiting>>> {
-        lock(&self.on_their_way[(chunk.sequence % SLOTS as u64) as usize])
+        self.on_their_way[(chunk.sequence % SLOTS as u64) as usize].lock()
     }
 
     fn changing(&self) -> MutexGuard<'_, ()> {
-        lock(&self.changing)
+        self.changing.lock()
     }
 }
 
@@ -300,8 +301,4 @@ fn bits_of(captures: &[Arc<Capture>]) -> u32 {
         Point::Dropped => DROPPED,
     };
     captures.iter().map(bit).fold(0, |bits, bit| bits | bit)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -38,7 +38,7 @@ fn config() -> RouterConfig {
     RouterConfig::from_text("test.toml", CONFIG, std::path::Path::new("")).expect("valid")
 }
 
-fn selection(request: &CaptureRequest) -> Result<Selection, String> {
+fn selection(request: &CaptureRequest) -> Result<Selection, CaptureError> {
     let config = config();
     let plan = RouterPlan::from_config(&config, None).expect("it can be built");
     Selection::of(request, &config, &plan)
@@ -227,7 +227,7 @@ fn captures_select() {
 
 #[test]
 fn requests_that_make_no_sense_are_refused() {
-    let of = |request: CaptureRequest| selection(&request).map(|_| ()).unwrap_err();
+    let of = |request: CaptureRequest| selection(&request).map(|_| ()).unwrap_err().to_string();
     assert!(of(at("natt")).contains("`natt`: expected `arrived`, a stage of this router (ingress, arrival"));
     let port = CaptureRequest { port: Some("dmz".to_owned()), ..at("nat") };
     assert_eq!(of(port), "no port is called `dmz`: expected one of lan, wan");

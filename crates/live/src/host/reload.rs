@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use thalweg_dataplane::icmp::IcmpError;
-use thalweg_dataplane::nat::NatStage;
 use thalweg_dataplane::neighbor::PortIdentity;
 use thalweg_node::live::PortLink;
+use thalweg_node::plan::NatStage;
 use thalweg_wire::MacAddr;
 
 use super::Host;

@@ -61,7 +61,7 @@ impl Outbox {
         state.leave_if_empty();
         drop(state);
         let others = self.ways.others.iter();
-        halves.extend(others.map(|half| std::mem::replace(&mut super::lock(half).tx, Box::new(Gone))));
+        halves.extend(others.map(|half| std::mem::replace(&mut half.lock().tx, Box::new(Gone))));
         halves
     }
 }

@@ -183,11 +183,11 @@ fn a_request_that_nobody_hears_is_withdrawn() {
 #[test]
 fn all_feeds_end_when_one_has() {
     let exchange = Exchange::new(2);
-    exchange.lock().turn = Some(Box::new(|_| unreachable!("nobody turns")));
+    exchange.state.lock().turn = Some(Box::new(|_| unreachable!("nobody turns")));
     exchange.wanted.store(true, Ordering::Release);
     assert!(exchange.is_wanted(), "the first feed ends");
     // The request is withdrawn.
-    exchange.lock().turn = None;
+    exchange.state.lock().turn = None;
     exchange.wanted.store(false, Ordering::Release);
     assert!(exchange.is_wanted(), "and the second has to");
     assert!(exchange.turn().is_none());
@@ -200,14 +200,14 @@ fn all_feeds_end_when_one_has() {
 #[test]
 fn an_exchange_is_over_when_all_feeds_are_back() {
     let exchange = Exchange::new(2);
-    exchange.lock().turn = Some(Box::new(|_| plan("")));
+    exchange.state.lock().turn = Some(Box::new(|_| plan("")));
     exchange.wanted.store(true, Ordering::Release);
     exchange.gives(5);
     exchange.takes(3);
     assert!(exchange.is_wanted() && exchange.is_wanted());
     assert!(exchange.turn().is_some());
     exchange.resumes();
-    assert!(exchange.lock().swapped.is_none());
+    assert!(exchange.state.lock().swapped.is_none());
     exchange.resumes();
-    assert_eq!(exchange.lock().swapped.map(|swapped| swapped.in_flight), Some(2));
+    assert_eq!(exchange.state.lock().swapped.map(|swapped| swapped.in_flight), Some(2));
 }

@@ -400,7 +400,7 @@ impl LiveRouter {
         self.mirror_halves.put(HalvesChange { gone: difference.without_mirror, new, frame_bytes_max: 0 });
         self.wakers.iter().for_each(SourceWaker::wake);
         shut(closed, &difference.gone, self.clock.now_ns());
-        *self.states.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = states;
+        *self.states.lock() = states;
         for slot in self.lanes.iter().chain([&self.mirror_halves]) {
             if !slot.wait_until_taken(SETTLE_WAIT) {
                 tracing::error!("what received by a port that is gone is not closed yet");

@@ -4,10 +4,11 @@
 //! routes), and the one that installs BGP's best routes. A reload changes configured routes the same way. Packets take no
 //! lock: they read what [`LiveTables`] publishes. Other readers hold the lock for a question ([`ForwardingTables::read`]).
 
+use parking_lot::{Mutex, MutexGuard};
 use std::net::IpAddr;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use thalweg_base::IpPrefix;
@@ -145,7 +146,7 @@ impl ForwardingTables {
             }
             Way::Discard => (prefix, UnderlayTarget::Discard),
         };
-        let state = self.lock();
+        let state = self.state.lock();
         let mut all: Vec<_> = state.outlet.desired().map(of_bgp).collect();
         let configured = self.configured();
         let others = configured.iter().filter(|(_, target)| *target != UnderlayTarget::Local);
@@ -156,7 +157,7 @@ impl ForwardingTables {
     /// Resolves BGP's next hops by the configured routes and these of others.
     pub fn set_others_underlay(&self, others: impl Iterator<Item = (IpPrefix, UnderlayTarget)>) {
         let route = |metric| move |(prefix, target)| UnderlayRoute { prefix, target, metric };
-        let State { outlet, tables, alternatives, .. } = &mut *self.lock();
+        let State { outlet, tables, alternatives, .. } = &mut *self.state.lock();
         let underlay = {
             let configured = self.configured();
             let configured = configured.iter().map(|route| alternatives.now(*route)).map(route(0));
@@ -191,7 +192,7 @@ impl ForwardingTables {
     /// Tells decisions which next hops are dead.
     fn tell_next_hops(&self, speaker: &Speaker) {
         let view = {
-            let State { outlet, tables, .. } = &*self.lock();
+            let State { outlet, tables, .. } = &*self.state.lock();
             let silent = tables.silent().into_iter().map(|(port, address)| (port.into(), address));
             outlet.underlay().view_of_life(|target| ground::is_alive(tables, target), silent)
         };
@@ -200,19 +201,19 @@ impl ForwardingTables {
 
     /// Another number than before says that links or neighbors died or live again.
     pub fn life_changes(&self) -> u64 {
-        self.lock().life
+        self.state.lock().life
     }
 
     /// The first of these that is not known to be dead, or the first.
     pub fn alive_of(&self, targets: &[UnderlayTarget]) -> Option<UnderlayTarget> {
-        let state = self.lock();
+        let state = self.state.lock();
         let alive = targets.iter().copied().find(|target| ground::is_alive(&state.tables, *target));
         alive.or(targets.first().copied())
     }
 
     /// Says how keeping in step with the kernel goes.
     pub fn set_kernel_sync(&self, view: KernelSyncView) {
-        *self.kernel_sync.lock().unwrap_or_else(PoisonError::into_inner) = Some(view);
+        *self.kernel_sync.lock() = Some(view);
     }
 
     /// Installs BGP's best routes until the inbox is closed: the body of a thread.
@@ -224,12 +225,12 @@ impl ForwardingTables {
                 Task::Ground if self.tells_next_hops => self.tell_next_hops(speaker),
                 Task::Ground => {}
                 Task::Changes(changes) => {
-                    let State { outlet, tables, .. } = &mut *self.lock();
+                    let State { outlet, tables, .. } = &mut *self.state.lock();
                     outlet.handle_changes(&changes, tables);
                     self.generation.fetch_add(1, Ordering::AcqRel);
                 }
                 Task::Rescan(shard) => {
-                    let State { outlet, tables, .. } = &mut *self.lock();
+                    let State { outlet, tables, .. } = &mut *self.state.lock();
                     rescan(speaker, shard, outlet, tables);
                     self.generation.fetch_add(1, Ordering::AcqRel);
                 }
@@ -241,12 +242,12 @@ impl ForwardingTables {
 
     /// The tables, for a question. A thread that holds this asks for nothing else here.
     pub fn read(&self) -> TablesRead<'_> {
-        TablesRead(self.lock())
+        TablesRead(self.state.lock())
     }
 
     /// Changes the tables; routes follow what that means for links and neighbors.
     fn change<T>(&self, change: impl FnOnce(&mut LiveTables) -> T) -> T {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let result = change(&mut state.tables);
         self.follow_life(&mut state);
         result
@@ -301,7 +302,7 @@ impl ForwardingTables {
     pub fn set_configured(&self, routes: ConfiguredRoutes) {
         let ConfiguredRoutes { routes, alternatives, ports, resolves_bgp } = routes;
         {
-            let State { outlet, tables, alternatives: chosen, ports: names, .. } = &mut *self.lock();
+            let State { outlet, tables, alternatives: chosen, ports: names, .. } = &mut *self.state.lock();
             *names = ports;
             *chosen = Alternatives::new(alternatives);
             chosen.choose(tables);
@@ -322,28 +323,24 @@ impl ForwardingTables {
     }
 
     fn configured(&self) -> MutexGuard<'_, Vec<(IpPrefix, UnderlayTarget)>> {
-        self.configured.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.configured.lock()
     }
 }
 
 impl Forwarding for ForwardingTables {
     fn status(&self) -> ForwardingView {
-        let state = self.lock();
+        let state = self.state.lock();
         let view = view_of(
             "fib",
             &state.outlet,
             self.inbox.as_ref().map(|inbox| inbox.counters()).unwrap_or_default(),
         );
-        let kernel_sync = self.kernel_sync.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let kernel_sync = self.kernel_sync.lock().clone();
         ForwardingView { table_bytes: Some(state.tables.fib().memory_bytes() as u64), kernel_sync, ..view }
     }
 
     fn lookup(&self, destination: IpPrefix) -> Result<FibView, String> {
-        let state = self.lock();
+        let state = self.state.lock();
         let tables = &state.tables;
         let host = Some(destination.address())
             .filter(|address| usize::from(destination.length()) == if address.is_ipv4() { 32 } else { 128 });
@@ -368,7 +365,7 @@ impl Forwarding for ForwardingTables {
     }
 
     fn routes(&self, after: Option<IpPrefix>, most: usize) -> Result<Vec<FibRouteView>, String> {
-        let state = self.lock();
+        let state = self.state.lock();
         let tables = &state.tables;
         let view = |(prefix, hop): (IpPrefix, u16)| FibRouteView {
             prefix: prefix.to_string(),

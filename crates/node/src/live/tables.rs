@@ -25,9 +25,10 @@ mod networks;
 mod others;
 mod reload;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use thalweg_base::{DropReason, IpPrefix, Prefix};
@@ -113,7 +114,7 @@ impl LiveTables {
         let empty = unused_addresses(config).filter(|prefix| !taken.contains(prefix));
         v4.extend(empty.map(|prefix| (prefix, nobody)));
         let neighbors = Arc::new(Mutex::new(neighbors));
-        let adjacencies = groups.iter().map(|group| lock(&neighbors).group(group)).collect();
+        let adjacencies = groups.iter().map(|group| neighbors.lock().group(group)).collect();
         let v6: Vec<(Prefix<u128>, NextHopId)> = v6.collect();
         let all4 = v4.iter().map(|(prefix, number)| (IpPrefix::V4(*prefix), *number));
         let all6 = v6.iter().map(|(prefix, number)| (IpPrefix::V6(*prefix), *number));
@@ -127,7 +128,7 @@ impl LiveTables {
         let reserved = NEIGHBORS_MAX + TARGETS_RESERVED;
         let base = BaseRoutes { v4, v6, groups: adjacencies, reserved };
         let of = Arc::clone(&neighbors);
-        let tables = FibTables::new(base, Box::new(move |way| lock(&of).way(way)))
+        let tables = FibTables::new(base, Box::new(move |way| of.lock().way(way)))
             .map_err(|error| BuildError::Routes(error.to_string()))?;
         let last = groups.len() as NextHopId + reserved;
         let mut live = Self {
@@ -408,7 +409,7 @@ impl LiveTables {
     /// Looks up again what a number means.
     fn renew_group(&mut self, number: NextHopId) {
         let Some(group) = self.groups.get(usize::from(number) - 1) else { return };
-        let paths = lock(&self.neighbors).group(group);
+        let paths = self.neighbors.lock().group(group);
         self.tables.set_base_group(number, paths);
     }
 
@@ -450,7 +451,7 @@ impl LiveTables {
 
     /// Looks up again what every number means.
     fn renew_groups(&mut self) {
-        let neighbors = lock(&self.neighbors);
+        let neighbors = self.neighbors.lock();
         let groups: Vec<_> = self.groups.iter().map(|group| neighbors.group(group)).collect();
         drop(neighbors);
         for (number, group) in (1..).zip(groups) {
@@ -460,7 +461,7 @@ impl LiveTables {
     }
 
     fn lock(&self) -> MutexGuard<'_, Neighbors> {
-        lock(&self.neighbors)
+        self.neighbors.lock()
     }
 }
 
@@ -511,10 +512,6 @@ fn users_of(groups: &[Group]) -> HashMap<(u16, IpAddr), Vec<NextHopId>> {
         }
     }
     users
-}
-
-fn lock(neighbors: &Mutex<Neighbors>) -> MutexGuard<'_, Neighbors> {
-    neighbors.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

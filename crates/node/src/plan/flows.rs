@@ -7,12 +7,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::Meter;
 use thalweg_base::{Batch, Chunk, PacketFlags};
 use thalweg_dataplane::ingress::flow_hash_of_fragment;
 use thalweg_exec::{Scope, StageSpec};
 use thalweg_flow::application::{Labeling, by_ports, look};
 use thalweg_flow::export::NatEvent;
-use thalweg_flow::{EndReason, FlowRecord, Meter, MeterError, MeterOptions, MeterTotals, Sampling};
+use thalweg_flow::{EndReason, FlowRecord, MeterError, MeterOptions, MeterTotals, Sampling};
 
 use super::{RouterPlan, Stage, is_for_nat};
 

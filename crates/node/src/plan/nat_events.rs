@@ -3,8 +3,9 @@
 use std::net::{IpAddr, SocketAddrV4};
 use std::sync::Arc;
 
+use super::NatStage;
 use thalweg_base::Chunk;
-use thalweg_dataplane::nat::{Happening, NatEvent as Event, NatLogging, NatStage};
+use thalweg_dataplane::nat::{Happening, NatEvent as Event, NatLogging};
 use thalweg_flow::export::{NatEvent, NatSession, Quota};
 
 use std::ops::Range;

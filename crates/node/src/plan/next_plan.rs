@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use thalweg_dataplane::nat::{NatConfig, NatMigration};
 use thalweg_dataplane::route::Router;
 
-use super::{Nat, RecordOutlet, RouterPlan, lock};
+use super::{Nat, RecordOutlet, RouterPlan};
 use crate::BuildError;
 use crate::build::{labeler, nat_keyed};
 use thalweg_config::RouterConfig;
@@ -83,12 +83,12 @@ impl NextPlan {
         let mut taken = Migrated::default();
         plan.clock_ns.fetch_max(before.clock_ns.load(Ordering::Relaxed), Ordering::Relaxed);
         {
-            let (mut mine, mut theirs) = (lock(&plan.arrival), lock(&before.arrival));
+            let (mut mine, mut theirs) = (plan.arrival.lock(), before.arrival.lock());
             mine.police.migrate_from(&theirs.police, &places);
             mine.fragments = std::mem::take(&mut theirs.fragments);
         }
         for (place, old) in lists {
-            lock(&plan.rule_counts).before.insert(place, before.rule_counts(old));
+            plan.rule_counts.lock().before.insert(place, before.rule_counts(old));
         }
         match (&plan.nat, &before.nat, behavior) {
             (Some(nat), _, Some(settings)) => nat.stage.set_behavior(&settings),

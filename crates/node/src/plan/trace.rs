@@ -9,7 +9,7 @@ use thalweg_dataplane::nat::Trial;
 use thalweg_dataplane::police::{Color, ColorCounts};
 use thalweg_dataplane::reverse_path::ReversePathMode;
 
-use super::{RouterPlan, lock};
+use super::RouterPlan;
 
 /// What the stages decide about a packet. What comes after the stage that drops it is not there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl RouterPlan {
         }
         let is_later = |packet: &Packet| packet.flags.has(PacketFlags::LATER_FRAGMENT);
         let (mut police, fragments) = {
-            let arrival = lock(&self.arrival);
+            let arrival = self.arrival.lock();
             let is_needed = self.nat.is_some() && chunk.packets().iter().any(is_later);
             (arrival.police.clone(), is_needed.then(|| arrival.fragments.clone()))
         };

@@ -8,9 +8,10 @@
 //! several times in a moment needs to be sent once. It is bounded by [`PENDING_MAX`] changes and
 //! [`HOLD_MAX_MS`].
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use thalweg_bgp::export::{Dump, ExportLimits, ExportView, GroupLog, UpdateGroup};
 use thalweg_bgp::peer::{PeerInfo, PeerTable};
@@ -112,11 +113,7 @@ impl Lane {
     pub(super) fn export(&self, peers: impl Fn() -> Arc<PeerTable>, now: bool, now_ms: u64) -> Exported {
         let mut exported = Exported::default();
         loop {
-            let mut work = match self.work.try_lock() {
-                Ok(work) => work,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => return exported,
-            };
+            let Some(mut work) = self.work.try_lock() else { return exported };
             loop {
                 let next = lock(&self.inbox).pop_front();
                 let Some(changes) = next else { break };

@@ -1,9 +1,9 @@
 //! What the log says. Each event once, with the neighbor and the reason in words; what others can make happen as often
 //! as they like, once in an interval, with a count.
 
+use parking_lot::Mutex;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use thalweg_base::Throttle;

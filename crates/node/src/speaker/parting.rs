@@ -5,9 +5,9 @@
 //! thrown away until the other end closes too: for [`TIME_MS`] at most, a bounded number of bytes at a look, one look every
 //! half second. Nothing waits for it.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::sync::Mutex;
 
 use thalweg_bgp::peer::Millis;
 use thalweg_wire::bgp::{Notification, error};

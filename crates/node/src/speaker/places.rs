@@ -5,7 +5,7 @@
 //! is taken back when something else is refused: neighbors get their places all together or not at all.
 
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use thalweg_bgp::peer::{Millis, PeerId};
 use thalweg_bgp::session::{Importer, NeighborConfig, Session};
@@ -78,7 +78,7 @@ impl Speaker {
         now: Millis,
         consent: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<Vec<Arc<PeerSlot>>> {
-        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.slots.write();
         let free = slots.iter().map(|slot| slot.is_free() && !slot.is_withdrawing());
         let places = places(free, configs.len(), PEERS_MAX)
             .ok_or_else(|| io::Error::other(format!("there may be {PEERS_MAX} neighbors")))?;

@@ -266,7 +266,7 @@ impl Selection {
 
     fn emit_shard<'s, A: RibAddress>(
         &self,
-        rib: impl Fn() -> std::sync::MutexGuard<'s, RibShard>,
+        rib: impl Fn() -> parking_lot::MutexGuard<'s, RibShard>,
         left: &mut usize,
         emit: Emit<'_>,
     ) -> io::Result<()> {

@@ -1,8 +1,8 @@
 //! Taking another configuration while sessions run, and what this router originates itself.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use thalweg_base::IpPrefix;
 use thalweg_bgp::attrs::{AttrRef, AttrsBuilder, Interner, NextHop};
@@ -105,7 +105,7 @@ impl Speaker {
             for (neighbor, was) in expected {
                 expecting.expect(neighbor, was).inspect_err(|_| refused = Some(neighbor.name.clone()))?;
             }
-            *self.config.write().unwrap_or_else(PoisonError::into_inner) = new.clone();
+            *self.config.write() = new.clone();
             Ok(())
         });
         match (added, refused) {

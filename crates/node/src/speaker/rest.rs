@@ -32,7 +32,7 @@ impl Speaker {
             }
             next = next.min(lane.delayed_until_ms().unwrap_or(u64::MAX));
         }
-        let slots = self.slots.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let slots = self.slots.read();
         let deadlines = slots.iter().filter(|slot| !slot.is_free());
         let deadlines = deadlines.map(|slot| slot.deadline_ms.load(Ordering::Acquire));
         let groups = lock(&self.groups);

@@ -1,10 +1,11 @@
 //! How far a restart of ours has come: which neighbors are waited for, and in which families routes are selected by now. See
 //! `restart` for what is done about it.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use thalweg_bgp::peer::Millis;
 use thalweg_bgp::session::Negotiated;

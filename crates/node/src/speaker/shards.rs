@@ -14,9 +14,10 @@
 //! it is said again while that work has begun, another round follows it, and if it has not, that one serves: so a network
 //! that never comes to rest starves nobody, and a shard has two rounds before it at most.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
 use thalweg_bgp::rib::{NextHopView, RibShard, ScanCursor, ShardConfig, Withdrawal};

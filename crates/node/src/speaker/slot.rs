@@ -3,10 +3,11 @@
 //! Everything that changes is behind one lock, which the thread that works for the neighbor holds for one turn. The
 //! atomics beside it say whether a turn is worth while, so that nobody takes the lock in vain.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use thalweg_bgp::export::{DumpKind, GATHER_BYTES_MAX, Member, SLICES_MAX};
 use thalweg_bgp::peer::{Millis, PeerId};
@@ -189,11 +190,7 @@ impl PeerSlot {
         let mut group_wanted = false;
         self.want_write.store(true, Ordering::Release);
         while self.want_write.load(Ordering::Acquire) {
-            let mut state = match self.state.try_lock() {
-                Ok(state) => state,
-                Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(std::sync::TryLockError::WouldBlock) => return group_wanted,
-            };
+            let Some(mut state) = self.state.try_lock() else { return group_wanted };
             while self.want_write.swap(false, Ordering::AcqRel) {
                 if self.writable.swap(false, Ordering::AcqRel) {
                     state.links.iter_mut().flatten().for_each(|link| link.full = false);

@@ -1,7 +1,7 @@
 //! What a collector's worker did, for others to read.
 
 use super::spool::Lost;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 use std::time::Instant;
 use thalweg_flow::export::{Amount, ExportTotals};
 
@@ -122,23 +122,18 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn report(&self) -> CollectorReport {
-        lock(&self.report).clone()
+        self.report.lock().clone()
     }
 
     pub(super) fn set_report(&self, report: &CollectorReport) {
-        lock(&self.report).clone_from(report);
+        self.report.lock().clone_from(report);
     }
 
     pub(super) fn end_by(&self, deadline: Instant) {
-        *lock(&self.end) = Some(deadline);
+        *self.end.lock() = Some(deadline);
     }
 
     pub(super) fn end(&self) -> Option<Instant> {
-        *lock(&self.end)
+        *self.end.lock()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Values are written as a whole: one that a panic left behind is whole too.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

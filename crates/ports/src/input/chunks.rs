@@ -2,7 +2,8 @@
 
 use super::InputOptions;
 use super::report::Reporter;
-use thalweg_base::{Chunk, ChunkBuilder, SlabPool};
+use crate::slab_pool::SlabPool;
+use thalweg_base::{Chunk, ChunkBuilder};
 
 /// Bytes a slab has before anything is known of the input. It grows as needed and stays grown.
 const SLAB_BYTES_START: usize = 128 * 1024;
@@ -45,7 +46,7 @@ impl Chunks {
     /// An empty chunk; waits for a slab if all are in flight.
     pub(super) fn builder(&self) -> ChunkBuilder {
         let mut builder = match &self.pool {
-            Some(pool) => ChunkBuilder::from_pool(pool),
+            Some(pool) => pool.builder(),
             None => ChunkBuilder::with_capacity(SLAB_BYTES_START),
         };
         builder.reserve_packets(self.packets_max);

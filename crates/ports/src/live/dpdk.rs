@@ -43,19 +43,15 @@ mod shim;
 #[cfg(feature = "dpdk")]
 mod transmit;
 
-#[cfg(not(feature = "dpdk"))]
-use super::LiveError;
-use super::Port;
+use super::driver::{Driver, Probed, Request};
 use super::link::ReadLink;
+use super::{LiveError, Port};
 
 #[cfg(feature = "dpdk")]
 pub use environment::{said, start};
 #[cfg(feature = "dpdk")]
 pub use open::open;
 use thalweg_wire::MacAddr;
-
-/// Whether the driver is part of this program.
-pub const IS_BUILT_IN: bool = cfg!(feature = "dpdk");
 
 /// How a device is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +80,48 @@ impl DpdkOptions {
     /// The device's name, without what its driver is told.
     pub fn name(&self) -> &str {
         self.device.split(',').next().unwrap_or_default()
+    }
+}
+
+/// DPDK as a driver of ports.
+pub struct Dpdk;
+
+/// In a device's arguments: its driver writes over this file when it is opened.
+const EMPTIES_A_FILE: &str = "tx_pcap=";
+
+impl Dpdk {
+    fn options(request: &Request) -> DpdkOptions {
+        let device = request.device.clone().unwrap_or_else(|| request.interface.clone());
+        DpdkOptions { device, mac: request.mac, mtu: request.mtu, mbufs: request.mbufs }
+    }
+}
+
+impl Driver for Dpdk {
+    fn open(&self, request: &Request) -> Result<super::Opened, LiveError> {
+        let (port, link) = open(&Self::options(request))?;
+        Ok(super::Opened { link: Some(link), ..port.into() })
+    }
+
+    fn probe(&self, request: &Request) -> Result<Probed, LiveError> {
+        let options = Self::options(request);
+        if cfg!(feature = "dpdk") && options.device.contains(EMPTIES_A_FILE) {
+            let mode = "dpdk net_pcap (not tried: that would empty its file)".to_owned();
+            return Ok(Probed { mode, ..Probed::default() });
+        }
+        let (Port { facts, .. }, mut link) = open(&options)?;
+        let mut findings = Vec::new();
+        if !link.read().is_ok_and(|facts| facts.has_carrier) {
+            findings.push(format!("{} has no link", options.name()));
+        }
+        if facts.mtu < request.mtu.into() {
+            findings.push(format!(
+                "{} takes packets of {} bytes, the configuration says {}: the smaller counts",
+                options.name(),
+                facts.mtu,
+                request.mtu
+            ));
+        }
+        Ok(Probed { mode: facts.mode, why_not_better: facts.why_not_better, findings })
     }
 }
 

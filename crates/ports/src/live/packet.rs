@@ -44,9 +44,11 @@ mod receive;
 mod ring;
 mod transmit;
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
 
+use super::driver::{Driver, Opened, Probed, Request};
 use super::link::{LinkFacts, Links};
 use super::{LiveError, Port, PortFacts, PortRx};
 use exclusive::Exclusive;
@@ -90,6 +92,28 @@ impl PacketOptions {
             exclusive: true,
             bypass_queueing: true,
         }
+    }
+}
+
+/// AF_PACKET as a driver of ports.
+pub struct AfPacket;
+
+impl AfPacket {
+    fn options(request: &Request) -> PacketOptions {
+        PacketOptions { mac: request.mac, queues: request.queues, ..PacketOptions::new(&request.interface) }
+    }
+}
+
+impl Driver for AfPacket {
+    fn open(&self, request: &Request) -> Result<Opened, LiveError> {
+        open(&Self::options(request)).map(Opened::from)
+    }
+
+    fn probe(&self, request: &Request) -> Result<Probed, LiveError> {
+        // Not exclusive: the system would be deaf for a moment.
+        let options =
+            PacketOptions { exclusive: false, ring_frames: 16, mac: None, ..Self::options(request) };
+        open(&options).map(|port| Probed { mode: port.facts.mode, ..Probed::default() })
     }
 }
 

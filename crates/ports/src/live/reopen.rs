@@ -11,9 +11,10 @@
 //!
 //! A port may also begin without its interface ([`open_later`]): it is gone from the start, and comes as one that comes back.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thalweg_base::ChunkBuilder;
@@ -50,7 +51,7 @@ pub struct OpenedLater(Arc<Shared>);
 impl OpenedLater {
     /// What was found, as of the last time that it was opened.
     pub fn facts(&self) -> PortFacts {
-        self.0.lock().facts.clone()
+        self.0.open.lock().facts.clone()
     }
 }
 
@@ -133,13 +134,9 @@ struct Opener {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Opener> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The place where the halves of a generation after `old` are, opened if nobody has.
     fn after(&self, old: u64) -> Option<MutexGuard<'_, Opener>> {
-        let mut opener = self.lock();
+        let mut opener = self.open.lock();
         if opener.generation == old {
             if opener.tried.is_some_and(|tried| tried.elapsed() < TRY_EVERY) {
                 return None;

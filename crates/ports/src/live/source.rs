@@ -30,7 +30,8 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use thalweg_base::{BATCH_PACKETS, Chunk, ChunkBuilder, SlabPool};
+use crate::slab_pool::SlabPool;
+use thalweg_base::{BATCH_PACKETS, Chunk, ChunkBuilder};
 
 use super::system::{self, Waiting};
 use super::{LiveClock, PortRx, RxCounters};
@@ -212,7 +213,7 @@ impl LiveSource {
     /// The next chunk, with at least one packet; `None` when none came in time or the source was woken. Waits longer
     /// than `timeout` only for a slab.
     pub fn next_chunk(&mut self, timeout: Duration) -> io::Result<Option<Chunk>> {
-        let mut builder = self.spare.take().unwrap_or_else(|| ChunkBuilder::from_pool(&self.pool));
+        let mut builder = self.spare.take().unwrap_or_else(|| self.pool.builder());
         let began = Instant::now();
         // Whether the ports were asked, having said nothing of themselves.
         let mut asked = false;

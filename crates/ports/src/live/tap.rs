@@ -17,15 +17,17 @@
 //!
 //! Missing: several queues; offloads in both directions, which is how virtual machines get their speed.
 
+use parking_lot::Mutex;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use thalweg_base::{ChunkBuilder, LinkType};
 use thalweg_wire::MacAddr;
 
+use super::driver::{Driver, Opened, Probed, Request};
 use super::link::Links;
 use super::segment;
 use super::system::{self, InterfaceCall, InterfaceRequest, TunNumber};
@@ -90,6 +92,21 @@ pub fn probe() -> Result<(), LiveError> {
     OpenOptions::new().read(true).write(true).open(DEVICE).map(drop).map_err(LiveError::call("tap", DEVICE))
 }
 
+/// TAP as a driver of ports.
+pub struct Tap;
+
+impl Driver for Tap {
+    fn open(&self, request: &Request) -> Result<Opened, LiveError> {
+        let (port, control) =
+            open(&TapOptions { mtu: request.mtu.into(), ..TapOptions::new(&request.interface) })?;
+        Ok(Opened { held: Some(Box::new(control)), ..Opened::from(port) })
+    }
+
+    fn probe(&self, _: &Request) -> Result<Probed, LiveError> {
+        probe().map(|()| Probed { mode: "tap".to_owned(), ..Probed::default() })
+    }
+}
+
 /// Changes the interface. Each change holds also when the interface has to be made anew.
 #[derive(Clone)]
 pub struct TapControl {
@@ -104,25 +121,25 @@ impl TapControl {
 
     /// Changes the largest IP packet.
     pub fn set_mtu(&self, mtu: u32) -> Result<(), LiveError> {
-        self.shared.lock().wish.mtu = mtu;
+        self.shared.made.lock().wish.mtu = mtu;
         self.shared.links.set_mtu(&self.shared.name, mtu)
     }
 
     /// Changes the host's address on the cable.
     pub fn set_mac(&self, mac: MacAddr) -> Result<(), LiveError> {
-        self.shared.lock().wish.mac = Some(mac);
+        self.shared.made.lock().wish.mac = Some(mac);
         self.shared.links.set_mac(&self.shared.name, mac)
     }
 
     /// Switches the interface on or off.
     pub fn set_up(&self, up: bool) -> Result<(), LiveError> {
-        self.shared.lock().wish.up = up;
+        self.shared.made.lock().wish.up = up;
         self.shared.links.set_up(&self.shared.name, up)
     }
 
     /// Plugs the cable in or out: the host sees the link go down and come back.
     pub fn set_carrier(&self, carrier: bool) -> Result<(), LiveError> {
-        let mut made = self.shared.lock();
+        let mut made = self.shared.made.lock();
         made.wish.carrier = carrier;
         match &made.file {
             Some(file) => system::tun_set_carrier(file.as_fd(), carrier)
@@ -156,13 +173,9 @@ struct Wish {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Made> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The interface after the one of `generation`, which is made if it is not there yet.
     fn attach(&self, generation: u64) -> Result<(Arc<File>, u64), LiveError> {
-        let mut made = self.lock();
+        let mut made = self.made.lock();
         if made.generation == generation {
             // The old one first: where it is there still, it is in its own way.
             made.file = None;
@@ -206,7 +219,7 @@ impl Shared {
     }
 
     fn mtu(&self) -> usize {
-        self.lock().wish.mtu as usize
+        self.made.lock().wish.mtu as usize
     }
 }
 
@@ -334,7 +347,7 @@ impl PortTx for TapTx {
         match self.shared.links.read(&self.shared.name) {
             Ok(facts) if facts.is_up => {
                 // Up, or up again as another one.
-                let generation = self.shared.lock().generation;
+                let generation = self.shared.made.lock().generation;
                 if generation != self.generation {
                     (self.file, self.generation) =
                         self.shared.attach(self.generation).map_err(attach_error)?;

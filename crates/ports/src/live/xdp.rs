@@ -62,6 +62,7 @@
 
 mod assembler;
 mod bpf;
+mod driver;
 mod interface;
 pub mod offload;
 mod program;
@@ -85,6 +86,7 @@ use super::membership::Promiscuous;
 use super::{Port, PortFacts, PortRx, is_for};
 use crate::kernel::XdpAttachment;
 use bpf::{Link, Program, SocketMap};
+pub use driver::AfXdp;
 use interface::Interface;
 use offload::Offload;
 pub use program::{ADDRESSES_MAX, LeaveToKernel};

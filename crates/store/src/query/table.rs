@@ -14,7 +14,7 @@
 
 use std::hash::BuildHasher;
 
-use thalweg_flow::prefer_huge_pages;
+use thalweg_base::prefer_huge_pages;
 
 use super::sums::Sums;
 

@@ -30,13 +30,7 @@ pub(crate) fn one_of<T: Copy + Send + Sync + 'static>(
 }
 
 /// Execution models.
-pub(crate) const MODELS: &[Choice<ModelKind>] = &[
-    ("serial", "One thread runs every stage: the reference for all others", ModelKind::Serial),
-    ("run-to-completion", "Each worker takes a chunk through all stages", ModelKind::RunToCompletion),
-    ("pipeline", "Each worker owns a stage or a group of stages", ModelKind::Pipeline),
-    ("tokens", "N chunks in flight; any free worker takes the next stage of any", ModelKind::Tokens),
-    ("farm", "Readers spread packets by shard; each worker owns some shards", ModelKind::Farm),
-];
+pub(crate) const MODELS: &[Choice<ModelKind>] = &ModelKind::CHOICES;
 
 /// Schedulings of BGP.
 pub(crate) const SCHEDULINGS: &[Choice<SchedulingKind>] = &[

@@ -14,10 +14,10 @@ use super::{
     Compare, DEEPER, Fib6, HEIGHT_SHIFT, LANES, LINES_LOG2, Line, MIDDLE_LOG2, ROOT_BITS, WIDE, height_of,
 };
 use crate::lpm::NextHopId;
-use crate::lpm::arena::prefetch;
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
+use thalweg_base::prefetch;
 
 /// The caller checked that the processor has AVX2, BMI2 and POPCNT.
 pub(super) fn lanes_avx2(fib: &Fib6, addresses: &[u128], next_hops: &mut [NextHopId]) {

@@ -86,7 +86,7 @@ fn flows_that_begin_in_a_flood_are_let_in() {
 #[test]
 fn memory_of_a_million_flows_is_within_its_bound() {
     let options = MeterOptions { flows_max: 1 << 20, shards: 16, ..MeterOptions::default() };
-    let meter = Meter::new(&options).unwrap();
+    let meter: Meter = Meter::new(&options).unwrap();
     for first in (0..1_000_000).step_by(50_000) {
         let samples: Vec<_> = (first..first + 50_000).map(flow).collect();
         let mut chunk = testing::chunk(0, START_NS, &samples);

@@ -8,12 +8,13 @@ use crate::collector::life::{Life, Session};
 use crate::collector::report::{Connection, Loss, Shared};
 use crate::collector::{CollectorError, Input, TIMEOUT};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use parking_lot::Mutex;
 use rdkafka::ClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext, PurgeConfig};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::{Amount, Unsayable, flow_hash};
@@ -68,7 +69,7 @@ impl ClientContext for Reports {
     fn log(&self, _level: RDKafkaLogLevel, _facility: &str, _message: &str) {}
 
     fn error(&self, _error: KafkaError, reason: &str) {
-        *lock(&self.trouble) = Some(reason.to_owned());
+        *self.trouble.lock() = Some(reason.to_owned());
     }
 }
 
@@ -77,7 +78,7 @@ impl ProducerContext for Reports {
 
     fn delivery(&self, result: &DeliveryResult<'_>, number: usize) {
         let error = result.as_ref().err().map(|(error, _)| error.rdkafka_error_code().unwrap_or(Code::Fail));
-        lock(&self.delivered).push((number, error));
+        self.delivered.lock().push((number, error));
     }
 }
 
@@ -158,13 +159,13 @@ impl Outlet {
     }
 
     fn take_reports(&mut self) -> Vec<(usize, Option<Code>)> {
-        let count = || lock(&self.producer.context().delivered).len();
+        let count = || self.producer.context().delivered.lock().len();
         loop {
             // One event, which may have the reports of many messages.
             let before = count();
             self.producer.poll(Duration::ZERO);
             if count() == before {
-                return std::mem::take(&mut *lock(&self.producer.context().delivered));
+                return std::mem::take(&mut *self.producer.context().delivered.lock());
             }
         }
     }
@@ -359,7 +360,7 @@ impl Session for Outlet {
 
     fn report(&mut self) {
         if self.is_down() {
-            let reason = lock(&self.producer.context().trouble).clone();
+            let reason = self.producer.context().trouble.lock().clone();
             let why = || "nothing is acknowledged".to_owned();
             self.life.report.connection = Connection::Down(reason.unwrap_or_else(why));
         }
@@ -409,9 +410,4 @@ fn client_config(address: &KafkaAddress, retry_max: Duration) -> ClientConfig {
 
 fn producer(client: &ClientConfig) -> Result<BaseProducer<Reports>, KafkaError> {
     client.create_with_context(Reports::default())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing is done under it that could leave it half done.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
 //! DPDK's environment (EAL): memory, buses, and that it is started once.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::ffi::CString;
 use std::fs;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::DpdkOptions;
@@ -37,7 +37,7 @@ enum State {
 static STATE: Mutex<State> = Mutex::new(State::NotYet);
 
 fn state() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+    STATE.lock()
 }
 
 /// Starts DPDK in this process for these devices, with `arguments` for its environment; empty, they are made up. Does

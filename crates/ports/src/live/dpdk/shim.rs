@@ -15,11 +15,12 @@
 //!   under [`CONTROL`].
 #![allow(unsafe_code)]
 
+use parking_lot::{Mutex, MutexGuard};
 use std::ffi::{CString, c_char, c_int, c_uint};
 use std::io;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thalweg_wire::MacAddr;
 
 /// Frames that are asked for or offered in one call.
@@ -92,7 +93,7 @@ unsafe extern "C" {
 static CONTROL: Mutex<Vec<u16>> = Mutex::new(Vec::new());
 
 fn control() -> MutexGuard<'static, Vec<u16>> {
-    CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
+    CONTROL.lock()
 }
 
 /// What DPDK said since the last call, as far as it was kept: the last 4 KiB.

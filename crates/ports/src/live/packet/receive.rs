@@ -1,9 +1,10 @@
 //! The receiving half.
 
+use parking_lot::MutexGuard;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
 
 use socket2::{Domain, Socket, Type};
 use thalweg_base::{ChunkBuilder, LinkType};
@@ -437,7 +438,7 @@ fn is_too_long(frame: &[u8], mtu: usize) -> bool {
 
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, Attached> {
-        self.attached.lock().unwrap_or_else(PoisonError::into_inner)
+        self.attached.lock()
     }
 
     /// Whether a frame is for the port: to its address or a group.

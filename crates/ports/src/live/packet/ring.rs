@@ -131,18 +131,9 @@ impl Ring {
     /// Asks the cache for the headers in a slot, which another core has written.
     #[inline]
     fn prefetch(&self, slot: usize) {
-        #[cfg(target_arch = "x86_64")]
         for line in 0..PREFETCH_LINES {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: within the mapping, since `slot` is below `slots`; a prefetch is no access anyway.
-            unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(
-                    self.memory.as_ptr().add(slot * self.slot_bytes + line * 64).cast(),
-                );
-            }
+            thalweg_base::prefetch(self.memory.as_ptr().wrapping_add(slot * self.slot_bytes + line * 64));
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = slot;
     }
 }
 

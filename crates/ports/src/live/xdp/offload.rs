@@ -35,9 +35,9 @@
 //! just the sum of the pseudo header goes up, where it is completed; so does one finished packet of 65,535. In native
 //! mode on such an interface that is so for all packets, because the mark does not survive redirection.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::bpf::{Map, MapKind};
 
@@ -218,7 +218,7 @@ impl Offload {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+        self.now.lock()
     }
 }
 

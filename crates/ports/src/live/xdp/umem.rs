@@ -142,14 +142,7 @@ impl Umem {
     /// Asks the cache for the line at an address; harmless for any value.
     #[inline(always)]
     pub(super) fn prefetch(&self, address: u64) {
-        let pointer = self.mapping.start().as_ptr().wrapping_add(address as usize);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch of any address is not an access.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(pointer.cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = pointer;
+        thalweg_base::prefetch(self.mapping.start().as_ptr().wrapping_add(address as usize));
     }
 }
 
