@@ -29,8 +29,8 @@ use std::sync::Arc;
 
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_wire::bgp::{
-    Aggregator, Attribute, CodeSet, Family, MpNlri, NextHop, Nlri, PeerFacts, PeerSide, Update, Verdict,
-    attribute, community,
+    Aggregator, Attribute, CodeSet, Family, MpNlri, NextHop, Nlri, PeerFacts, Update, Verdict, attribute,
+    community,
 };
 
 use super::config::{HonorBlackhole, NeighborConfig};
@@ -195,11 +195,7 @@ impl Importer {
     /// The neighbor's configuration changed; the session stays.
     pub fn set_config(&mut self, config: &NeighborConfig) {
         self.facts = PeerFacts {
-            side: match self.peer.kind {
-                PeerKind::External => PeerSide::External,
-                PeerKind::Confederation => PeerSide::Confederation,
-                PeerKind::Internal | PeerKind::InternalClient => PeerSide::Internal,
-            },
+            side: self.peer.kind.side(),
             in_confederation: config.confederation.is_some(),
             discard: config
                 .import
