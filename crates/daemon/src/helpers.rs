@@ -14,9 +14,9 @@ use crate::bgp_links::BgpLinks;
 use crate::error::RunError;
 use crate::kernel::KernelThread;
 use crate::kernel_sync::KernelSyncer;
-use crate::live::LiveSide;
 use crate::mrt::{self, UpdateTap};
 use crate::networks::NextHopThread;
+use crate::packets::PacketSide;
 use crate::restart::{self, NoteKeeper};
 use crate::seed;
 
@@ -145,12 +145,12 @@ impl Helpers {
     pub(crate) fn run_kernel_sync(
         &mut self,
         config: &RouterConfig,
-        live: Option<Arc<LiveSide>>,
+        packets: Option<Arc<PacketSide>>,
     ) -> Result<(), RunError> {
         let Some(tables) = self.tables.clone().filter(|_| config.kernel.is_on()) else {
             return Ok(());
         };
-        let (kernel_sync, stop) = (KernelSyncer::new(tables, live, config)?, self.stop.clone());
+        let (kernel_sync, stop) = (KernelSyncer::new(tables, packets, config)?, self.stop.clone());
         self.spawn("in-step", move || kernel_sync.run(&stop)).map_err(RunError::system(NO_THREAD))
     }
 

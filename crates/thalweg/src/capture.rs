@@ -18,7 +18,7 @@ use thalweg_text::units::count;
 use thalweg_wire::pcapng::BLOCK_BYTES_MAX;
 
 use crate::cli::{CaptureArgs, Format};
-use crate::show::{connect, lost, parse};
+use crate::client::{connect, lost, parse};
 use crate::{Failure, print};
 
 const BUFFER_BYTES: usize = 64 << 10;

@@ -1,6 +1,7 @@
 //! The command line, defined once: parser, help and defaults come from these types.
 
 mod bgp;
+mod bgp_command;
 mod capture;
 mod choices;
 mod clear;
@@ -17,8 +18,6 @@ mod network;
 mod probe;
 mod qos;
 mod seeds;
-mod show;
-mod show_nat;
 mod stages;
 mod trace;
 mod whatif;
@@ -31,11 +30,16 @@ use thalweg_exec::control::SchedulingKind;
 use thalweg_lab::workload::generate::Generated;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
+use crate::client::SOCKET_DEFAULT;
+use crate::show::ShowArgs;
 use choices::{Choice, MODELS, SCHEDULINGS, one_of};
 
+pub(crate) use crate::Format;
+
 pub(crate) use bgp::LabBgpArgs;
+pub(crate) use bgp_command::{BgpArgs, BgpCommand, SessionEndArgs};
 pub(crate) use capture::CaptureArgs;
-pub(crate) use clear::{ClearArgs, ClearNatArgs, ClearThing};
+pub(crate) use clear::{ClearArgs, ClearNatArgs, ClearThing, endpoint};
 pub(crate) use config::{ConfigKeysArgs, ConfigThing};
 pub(crate) use flows::{FlowsAction, FlowsArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs};
 pub(crate) use flows_import::FlowsImportArgs;
@@ -50,8 +54,6 @@ pub(crate) use network::{Grow, LabNetworkArgs, NetworkEngine};
 pub(crate) use probe::ProbeArgs;
 pub(crate) use qos::LabQosArgs;
 pub(crate) use seeds::LabSeedsArgs;
-pub(crate) use show::{BgpArgs, BgpCommand, SessionEndArgs, ShowArgs, ShowBgp, ShowThing};
-pub(crate) use show_nat::NatArgs;
 pub(crate) use stages::LabStagesArgs;
 pub(crate) use trace::{TraceArgs, TraceThing};
 pub(crate) use whatif::WhatIfArgs;
@@ -79,12 +81,6 @@ pub(crate) struct Cli {
     pub(crate) format: Format,
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    Human,
-    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -180,9 +176,6 @@ pub(crate) struct MrtArgs {
     pub(crate) verbose: bool,
 }
 
-/// Where a running router listens for `show` and its like, unless it is told otherwise.
-pub(crate) const SOCKET_DEFAULT: &str = "/run/thalweg.sock";
-
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -203,7 +196,7 @@ pub(crate) struct RunArgs {
     /// Threads that work on packets; run-to-completion's have receive queues of their own [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<NonZeroUsize>,
-    /// Socket for show, reload and neighbor [default: the configuration's, or /run/thalweg.sock]
+    /// Socket for show, trace, capture, reload, clear, stop and bgp [default: the configuration's, or /run/thalweg.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// What is logged: error, warn, info, debug

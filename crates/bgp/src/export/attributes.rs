@@ -43,8 +43,8 @@ pub(super) fn attributes(
     block.next_hop_length = 0;
     match next_hop(view, family, attrs, origins) {
         Some(NextHop::V4(address)) => {
-            out.extend_from_slice(&[TRANSITIVE, code::NEXT_HOP, 4]);
-            out.extend_from_slice(&address.octets());
+            let [a, b, c, d] = address.octets();
+            out.extend_from_slice(&[TRANSITIVE, code::NEXT_HOP, 4, a, b, c, d]);
         }
         Some(NextHop::V6 { global, link_local }) => {
             block.next_hop[..16].copy_from_slice(&global.octets());
@@ -109,8 +109,8 @@ fn as_path(view: &ExportView, attrs: &Attrs, prepend: u8, out: &mut Vec<u8>) -> 
         && count < u8::MAX
         && let Ok(length) = u8::try_from(old.len() + 4)
     {
-        out.extend_from_slice(&[TRANSITIVE, code::AS_PATH, length, kind, count + 1]);
-        out.extend_from_slice(&view.local_as.to_be_bytes());
+        let [a, b, c, d] = view.local_as.to_be_bytes();
+        out.extend_from_slice(&[TRANSITIVE, code::AS_PATH, length, kind, count + 1, a, b, c, d]);
         out.extend_from_slice(members);
         return Vec::new();
     }
@@ -203,7 +203,9 @@ impl Rest<'_> {
             to = end;
         }
         out.extend_from_slice(&encoded[from..to]);
-        self.add_up_to(u8::MAX, &mut added, out);
+        if added != 0 {
+            self.add_up_to(u8::MAX, &mut added, out);
+        }
     }
 
     /// What becomes of an attribute that the route has.

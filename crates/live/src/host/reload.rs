@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use thalweg_dataplane::icmp::IcmpError;
 use thalweg_dataplane::nat::NatStage;
 use thalweg_dataplane::neighbor::PortIdentity;
-use thalweg_node::live::PortLink;
+use thalweg_node::live_tables::PortLink;
 use thalweg_wire::MacAddr;
 
 use super::Host;

@@ -1,11 +1,20 @@
 //! What a router's flow meter tells of itself, as tables.
 
-use thalweg_node::control::{AmountView, FlowCacheView};
+use thalweg_node::control::{AmountView, FlowCacheView, PacketRequest, Request};
 use thalweg_text::units::{bytes, count};
 
+use super::{Print, Show};
+use crate::client::parse_all;
 use crate::tables::table;
 
-pub(super) fn cache(view: &FlowCacheView) -> String {
+pub(super) const SHOW: &[Show] = &[Show::asks(
+    "flow-cache",
+    "The flow meter's counters: what was seen, reported, is in the cache, and belongs to no flow",
+    Request::Packets(PacketRequest::FlowCache),
+    Print::Page(|items| Ok(parse_all(items)?.iter().map(cache).collect())),
+)];
+
+fn cache(view: &FlowCacheView) -> String {
     let row =
         |name: &str, amount: AmountView| vec![name.to_owned(), count(amount.packets), bytes(amount.bytes)];
     let mut rows = vec![

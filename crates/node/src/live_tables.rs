@@ -40,7 +40,7 @@ use crate::fib::{BaseRoutes, DEFAULTS, FibTables, HopNumber, Install, RouteInsta
 use thalweg_config::RouterConfig;
 
 pub use neighbors::PortLink;
-pub(super) use neighbors::{Group, Path};
+use neighbors::{Group, Path};
 pub use others::{OtherWay, OtherWays};
 pub use reload::{RouteChange, RouteCounts, RouteDifference};
 
@@ -413,7 +413,7 @@ impl LiveTables {
     }
 
     /// A number for a route of others.
-    pub(super) fn take_number(&mut self, group: Group) -> Option<NextHopId> {
+    fn take_number(&mut self, group: Group) -> Option<NextHopId> {
         let number = self.number()?;
         for neighbor in group.neighbors() {
             self.users.entry(neighbor).or_default().push(number);
@@ -423,7 +423,7 @@ impl LiveTables {
     }
 
     /// Gives back a number that nothing leads to any more.
-    pub(super) fn give_back(&mut self, number: NextHopId) {
+    fn give_back(&mut self, number: NextHopId) {
         let index = usize::from(number) - 1;
         let group = self.groups.get_mut(index).map(std::mem::take).unwrap_or_default();
         for neighbor in group.neighbors() {
@@ -436,15 +436,15 @@ impl LiveTables {
         self.free.push(number);
     }
 
-    pub(super) fn base_route(&self, prefix: IpPrefix) -> Option<NextHopId> {
+    fn base_route(&self, prefix: IpPrefix) -> Option<NextHopId> {
         self.tables.base_route(prefix)
     }
 
-    pub(super) fn set_base(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
+    fn set_base(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
         self.tables.set_base_route(prefix, number)
     }
 
-    pub(super) fn publish(&mut self) {
+    fn publish(&mut self) {
         self.tables.finish();
     }
 
