@@ -34,14 +34,12 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Who answers.
 #[derive(Clone)]
-pub(crate) struct Server {
+pub(crate) struct ControlServer {
     /// The process and its configuration.
     pub(crate) identity: Arc<Identity>,
     /// What concerns BGP, where the router speaks it.
     pub(crate) speaker: Option<Arc<Speaker>>,
-    /// `Reload`.
     pub(crate) reload: Arc<Reload>,
-    /// `Stop`.
     pub(crate) stop: Arc<Stop>,
     /// What concerns the place where best routes go, if they go anywhere.
     pub(crate) forwarding: Option<Arc<dyn Forwarding>>,
@@ -50,7 +48,7 @@ pub(crate) struct Server {
 }
 
 /// Serves clients until the listener fails, which it does not. Each has a thread of its own.
-pub(crate) fn serve(listener: &UnixListener, server: &Server) {
+pub(crate) fn serve(listener: &UnixListener, server: &ControlServer) {
     let clients = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -82,7 +80,7 @@ fn refuse(mut stream: UnixStream) -> io::Result<()> {
 }
 
 /// Answers a client's requests one after the other.
-fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
+fn talk(stream: &UnixStream, server: &ControlServer) -> io::Result<()> {
     stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
     stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     let mut reader = BufReader::new(stream);
@@ -112,7 +110,7 @@ fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
     }
 }
 
-impl Server {
+impl ControlServer {
     fn answer(&self, request: Request, emit: Emit<'_>) -> Answer {
         match request {
             Request::Reload | Request::CompareConfig => {

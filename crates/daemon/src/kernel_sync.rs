@@ -163,7 +163,7 @@ impl KernelSyncer {
             }
             self.export(scan);
             self.keep_neighbors(scan);
-            self.tell();
+            self.publish();
             if !more {
                 thread::sleep(LOOK_EVERY);
             }
@@ -273,10 +273,7 @@ impl KernelSyncer {
         let drift = drift.count() as u64;
         if drift > 0 && self.config.import {
             self.view.import_drift += drift;
-            tracing::warn!(
-                routes = drift,
-                "kernel: imported routes were not as its news had said, and were mended"
-            );
+            tracing::warn!(routes = drift, "kernel: imported routes had drifted and were corrected");
         }
         self.migrate_state(&changed);
     }
@@ -406,7 +403,7 @@ impl KernelSyncer {
                 }
                 if drift > 0 {
                     self.view.export_drift += drift;
-                    tracing::warn!("kernel: routes were not as they should be, and were mended: {report}");
+                    tracing::warn!("kernel: routes had drifted and were corrected: {report}");
                 }
                 for failure in &report.failures {
                     self.failed(&failure.to_string());
@@ -447,7 +444,7 @@ impl KernelSyncer {
         }
     }
 
-    fn tell(&mut self) {
+    fn publish(&mut self) {
         self.view.kernel_routes = self.followed.prefixes().len() as u64;
         let (imported, behind) = self.tables.read().others();
         (self.view.imported, self.view.imported_behind) = (imported as u64, behind as u64);

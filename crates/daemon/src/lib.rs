@@ -52,7 +52,7 @@ use thalweg_exec::control::{SchedulingOptions, schedule};
 use thalweg_node::forwarding::{ForwardingTables, Inbox};
 use thalweg_node::speaker::{Speaker, SpeakerOptions};
 
-use control::Server;
+use control::ControlServer;
 use helpers::{Helpers, NO_THREAD};
 use identity::Identity;
 use network::TcpNetwork;
@@ -138,7 +138,7 @@ fn route(
         SpeakerOptions {
             network: Box::new(network),
             readers: helpers.readers(),
-            tap: helpers.tap(),
+            observer: helpers.observer(),
             seed: seed_number(),
             limits: ExportLimits::default(),
             scheduling: format!("{}, {} threads", options.kind, options.threads),
@@ -159,7 +159,7 @@ fn route(
     helpers.keep_note(bgp, &speaker, &note).map_err(RunError::system(NO_THREAD))?;
     helpers.start(bgp, &speaker).map_err(RunError::system(NO_THREAD))?;
     follow_mirrors(configurations, packets, &stop.flag)?;
-    socket.serve(Server {
+    socket.serve(ControlServer {
         identity: identity.clone(),
         speaker: Some(speaker.clone()),
         reload,
@@ -213,7 +213,7 @@ fn forward(
         packets.connect_flows(None);
     }
     follow_mirrors(configurations, packets, &stop.flag)?;
-    socket.serve(Server {
+    socket.serve(ControlServer {
         identity: identity.clone(),
         speaker: None,
         reload,

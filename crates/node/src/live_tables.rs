@@ -225,7 +225,7 @@ impl LiveTables {
             }
         }
         for address in routes {
-            without_room += usize::from(!self.settle(address));
+            without_room += usize::from(!self.update_host_route(address));
         }
         self.tables.finish();
         self.free.extend(freed);
@@ -281,7 +281,7 @@ impl LiveTables {
         if changed {
             self.life_changes += 1;
             self.renew_groups();
-            self.settle_networks();
+            self.update_networks();
         }
     }
 

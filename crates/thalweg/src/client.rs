@@ -28,7 +28,7 @@ pub(crate) fn ask(
             Line::Error(error) => return Err(Failure::Control(error)),
         }
     }
-    Err(Failure::Control("the router ended in the middle of its answer".to_owned()))
+    Err(Failure::Control("the router closed the connection in the middle of its answer".to_owned()))
 }
 
 /// Connects to a router and asks it something.

@@ -40,9 +40,7 @@ impl Block {
 /// Writing a prefix of either family; `out` has room for [`SLACK`] bytes.
 pub(super) trait NlriAddress: RouteAddress {
     /// Writes it at the beginning of `out`; how many bytes it takes.
-    fn put(prefix: Prefix<Self>, out: &mut [u8]) -> usize
-    where
-        Self: Sized;
+    fn put(prefix: Prefix<Self>, out: &mut [u8]) -> usize;
 }
 
 impl NlriAddress for u32 {

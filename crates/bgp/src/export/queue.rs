@@ -61,9 +61,7 @@ pub(super) struct Queues {
 /// An address of a family that has a queue.
 pub(super) trait QueueAddress: NlriAddress {
     /// The queue of the family.
-    fn queue(queues: &mut Queues) -> &mut Queue<Self>
-    where
-        Self: Sized;
+    fn queue(queues: &mut Queues) -> &mut Queue<Self>;
 }
 
 impl QueueAddress for u32 {

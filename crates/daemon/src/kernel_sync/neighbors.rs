@@ -113,7 +113,7 @@ impl NeighborSync {
                 self.view.import_drift += others;
                 tracing::warn!(
                     neighbors = others,
-                    "kernel: imported neighbors were not as its news had said, and were mended"
+                    "kernel: imported neighbors had drifted and were corrected"
                 );
             }
             heard |= after || others + ours > 0;
@@ -208,7 +208,7 @@ impl NeighborSync {
             if drift > 0 {
                 tracing::warn!(
                     neighbors = drift,
-                    "kernel: neighbors were not as they should be, and were mended"
+                    "kernel: exported neighbors had drifted and were corrected"
                 );
             }
         }

@@ -60,7 +60,7 @@ impl LiveTables {
     }
 
     /// Takes networks out whose ports are down, and puts those back whose are up.
-    pub(super) fn settle_networks(&mut self) {
+    pub(super) fn update_networks(&mut self) {
         let connected: Vec<_> =
             self.networks.connected.iter().map(|(prefix, number)| (*prefix, *number)).collect();
         for (network, number) in connected {

@@ -77,7 +77,7 @@ impl Speaker {
                 continue;
             }
             count.down += 1;
-            let why = state.session.counters().last_error.as_deref().unwrap_or("it was never up");
+            let why = state.session.counters().last_error.as_deref().unwrap_or("never established");
             problems.push(format!("neighbor {} is {}: {why}", state.config.name, state.session.state()));
         }
         (count, problems)
@@ -384,8 +384,8 @@ fn communities(attrs: &Attrs) -> Vec<String> {
 fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> BgpNeighborView {
     let (counters, import) = (state.session.counters(), state.importer.counters());
     let accepted = Family::ALL.map(|family| u64::from(slot.paths.get(family)));
-    let by_reason = |rejection: &Rejection| (rejection.name(), import.rejected(*rejection));
-    let rejected: BTreeMap<&str, u64> = Rejection::ALL.iter().map(by_reason).collect();
+    let by_reason = |rejection: Rejection| (rejection.name(), import.rejected(rejection));
+    let rejected: BTreeMap<&str, u64> = Rejection::all().map(by_reason).collect();
     BgpNeighborView {
         name: state.config.name.to_string(),
         address: state.config.address,

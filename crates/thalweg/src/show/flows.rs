@@ -29,8 +29,8 @@ fn cache(view: &FlowCacheView) -> String {
     let mut text = table(&["Packets that were", "Packets", "Bytes"], &[1, 2], rows);
     let mut rows = vec![
         vec!["flows in the cache".to_owned(), count(view.flows)],
-        vec!["flows that began".to_owned(), count(view.flows_created)],
-        vec!["flows that had to make room".to_owned(), count(view.flows_evicted)],
+        vec!["flows created".to_owned(), count(view.flows_created)],
+        vec!["flows evicted".to_owned(), count(view.flows_evicted)],
     ];
     rows.extend(view.records.iter().map(|(reason, n)| vec![format!("records: {reason}"), count(*n)]));
     rows.push(vec!["records lost before export".to_owned(), count(view.records_lost)]);
@@ -39,7 +39,7 @@ fn cache(view: &FlowCacheView) -> String {
         rows.push(vec!["events of NAT lost before export".to_owned(), count(view.nat_events_lost)]);
     }
     if view.clock_steps > 0 {
-        rows.push(vec!["times the wall clock was set".to_owned(), count(view.clock_steps)]);
+        rows.push(vec!["wall clock steps".to_owned(), count(view.clock_steps)]);
     }
     text += &table(&["Flow cache", ""], &[1], rows);
     let rows = view.outlets.iter().map(|outlet| {

@@ -72,7 +72,7 @@ fn forwarding(view: &ForwardingView) -> String {
         ("Changes of best routes", count(view.changes)),
         ("Installations and removals", count(view.installs)),
         ("Changes waiting", count(view.waiting)),
-        ("Changes dropped, shards looked at again", format!("{}, {}", count(view.dropped), view.rescans)),
+        ("Changes dropped, shards scanned again", format!("{}, {}", count(view.dropped), view.rescans)),
     ];
     rows.extend(view.table_bytes.map(|amount| ("Memory of the tables", bytes(amount))));
     let mut text = format!(
@@ -130,17 +130,20 @@ fn fib(view: &FibView) -> String {
 /// How the forwarding table and the kernel's are kept in step.
 fn kernel_sync_rows(view: &KernelSyncView) -> Vec<(&'static str, String)> {
     vec![
-        ("Others' routes in the kernel", count(view.kernel_routes)),
+        ("Routes of others in the kernel", count(view.kernel_routes)),
         ("Imported, behind our own", format!("{}, {}", count(view.imported), count(view.imported_behind))),
         ("Changes without room", count(view.without_room)),
-        ("News of routes, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
+        ("Route notifications, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
         (
-            "Routes in the kernel, not for want of a mirror",
+            "Routes exported, not exported without a mirror",
             format!("{}, {}", count(view.exported), count(view.without_mirror)),
         ),
-        ("Looks for drift", count(view.scans)),
-        ("Found imported, exported", format!("{}, {}", count(view.import_drift), count(view.export_drift))),
-        ("Last look", view.last_scan.clone().unwrap_or_else(|| "none yet".to_owned())),
+        ("Scans for drift", count(view.scans)),
+        (
+            "Drift of routes imported, exported",
+            format!("{}, {}", count(view.import_drift), count(view.export_drift)),
+        ),
+        ("Last scan", view.last_scan.clone().unwrap_or_else(|| "none yet".to_owned())),
     ]
 }
 
@@ -155,7 +158,7 @@ fn neighbor_rows(view: &NeighborSyncView) -> Vec<(&'static str, String)> {
             "Not: beyond the limit, set by others",
             format!("{}, {}", count(view.beyond_limit), count(view.left_alone)),
         ),
-        ("News of neighbors, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
+        ("Neighbor notifications, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
         (
             "Drift of neighbors imported, exported",
             format!("{}, {}", count(view.import_drift), count(view.export_drift)),

@@ -247,8 +247,8 @@ fn access_lists(rules: &[AclRuleView]) -> String {
         let (packets, size) = (count(rule.packets), bytes(rule.bytes));
         vec![rule.list.clone(), rule.rule.clone(), rule.action.clone(), packets, size, bound]
     });
-    let header = ["List", "Rule", "Action", "Packets", "Bytes", "Asked about what goes"];
-    table_of(columns(&header, &[3, 4]).optional(&["Asked about what goes", "Bytes"]), rows)
+    let header = ["List", "Rule", "Action", "Packets", "Bytes", "Bound to ports"];
+    table_of(columns(&header, &[3, 4]).optional(&["Bound to ports", "Bytes"]), rows)
 }
 
 /// Policers, each with what it called packets.
