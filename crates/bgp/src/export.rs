@@ -34,6 +34,7 @@
 //!
 //! RFC 4271 (5, 9.1.3, 9.2), 4456, 4724, 4760, 5065, 6793, 7313, 7911, 7947, 8654, 8950, 9234.
 
+mod attributes;
 mod audience;
 mod dump;
 mod encode;
@@ -380,7 +381,7 @@ impl UpdateGroup {
                     let (from, to) = (&old.offer, &new.offer);
                     (new.path_id, new.source, to.origins) == (path_id, old.source, from.origins)
                         && (new.attrs_id == old.attrs_id
-                            || encode::same(view, A::FAMILY, &from.attrs, &to.attrs, to.origins))
+                            || attributes::same(view, A::FAMILY, &from.attrs, &to.attrs, to.origins))
                 };
                 if !waits
                     && !whole
@@ -532,12 +533,12 @@ fn same_messages(
     gets: &[Exported],
     family: Family,
 ) -> bool {
-    let (mut block, mut other) = (encode::Block::default(), encode::Block::default());
+    let (mut block, mut other) = (attributes::Block::default(), attributes::Block::default());
     had.len() == gets.len()
         && had.iter().zip(gets).all(|(old, new)| {
             let (from, to) = (&old.offer, &new.offer);
-            encode::attributes(&old_rules.view, family, &from.attrs, from.origins, &mut block);
-            encode::attributes(&rules.view, family, &to.attrs, to.origins, &mut other);
+            attributes::attributes(&old_rules.view, family, &from.attrs, from.origins, &mut block);
+            attributes::attributes(&rules.view, family, &to.attrs, to.origins, &mut other);
             old.path_id == new.path_id
                 && block == other
                 && old_rules.audiences.to_set(from.audience) == rules.audiences.to_set(to.audience)

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use thalweg_wire::bgp::PeerSide;
+
 /// Milliseconds since the daemon (or the simulation) began. The driver of a core passes the time in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
@@ -68,6 +70,16 @@ impl PeerKind {
     /// Whether routes of it are in our AS already.
     pub const fn is_internal(self) -> bool {
         matches!(self, Self::Internal | Self::InternalClient)
+    }
+
+    /// What the rules of path attributes call it.
+    #[inline]
+    pub const fn side(self) -> PeerSide {
+        match self {
+            Self::External => PeerSide::External,
+            Self::Confederation => PeerSide::Confederation,
+            Self::Internal | Self::InternalClient => PeerSide::Internal,
+        }
     }
 }
 

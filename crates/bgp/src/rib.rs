@@ -240,9 +240,7 @@ macro_rules! with_family {
 pub trait RibAddress: RouteAddress {
     /// The routes of the family.
     #[doc(hidden)]
-    fn routes(shard: &RibShard) -> &FamilyRoutes<Self>
-    where
-        Self: Sized;
+    fn routes(shard: &RibShard) -> &FamilyRoutes<Self>;
 }
 
 impl RibAddress for u32 {

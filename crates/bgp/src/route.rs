@@ -255,73 +255,48 @@ pub trait RouteAddress: Address {
     const FAMILY: Family;
 
     /// The prefix, its family being a value.
-    fn to_ip_prefix(prefix: Prefix<Self>) -> IpPrefix
-    where
-        Self: Sized;
+    fn to_ip_prefix(prefix: Prefix<Self>) -> IpPrefix;
 
     /// The items of this family.
-    fn items(batch: &RouteBatch) -> &ByShard<Self>
-    where
-        Self: Sized;
+    fn items(batch: &RouteBatch) -> &ByShard<Self>;
 
     /// The changes of this family.
-    fn changes(changes: &Changes) -> &Vec<Change<Self>>
-    where
-        Self: Sized;
+    fn changes(changes: &Changes) -> &Vec<Change<Self>>;
 
     /// The changes of this family, to add to.
-    fn changes_mut(changes: &mut Changes) -> &mut Vec<Change<Self>>
-    where
-        Self: Sized;
+    fn changes_mut(changes: &mut Changes) -> &mut Vec<Change<Self>>;
 }
 
-impl RouteAddress for u32 {
-    const FAMILY: Family = Family::Ipv4;
+macro_rules! route_address {
+    ($address:ty, $family:expr, $field:ident) => {
+        impl RouteAddress for $address {
+            const FAMILY: Family = $family;
 
-    #[inline]
-    fn to_ip_prefix(prefix: Prefix<u32>) -> IpPrefix {
-        prefix.into()
-    }
+            #[inline]
+            fn to_ip_prefix(prefix: Prefix<Self>) -> IpPrefix {
+                prefix.into()
+            }
 
-    #[inline]
-    fn items(batch: &RouteBatch) -> &ByShard<Self> {
-        &batch.v4
-    }
+            #[inline]
+            fn items(batch: &RouteBatch) -> &ByShard<Self> {
+                &batch.$field
+            }
 
-    #[inline]
-    fn changes(changes: &Changes) -> &Vec<Change<Self>> {
-        &changes.v4
-    }
+            #[inline]
+            fn changes(changes: &Changes) -> &Vec<Change<Self>> {
+                &changes.$field
+            }
 
-    #[inline]
-    fn changes_mut(changes: &mut Changes) -> &mut Vec<Change<Self>> {
-        &mut changes.v4
-    }
+            #[inline]
+            fn changes_mut(changes: &mut Changes) -> &mut Vec<Change<Self>> {
+                &mut changes.$field
+            }
+        }
+    };
 }
 
-impl RouteAddress for u128 {
-    const FAMILY: Family = Family::Ipv6;
-
-    #[inline]
-    fn to_ip_prefix(prefix: Prefix<u128>) -> IpPrefix {
-        prefix.into()
-    }
-
-    #[inline]
-    fn items(batch: &RouteBatch) -> &ByShard<Self> {
-        &batch.v6
-    }
-
-    #[inline]
-    fn changes(changes: &Changes) -> &Vec<Change<Self>> {
-        &changes.v6
-    }
-
-    #[inline]
-    fn changes_mut(changes: &mut Changes) -> &mut Vec<Change<Self>> {
-        &mut changes.v6
-    }
-}
+route_address!(u32, Family::Ipv4, v4);
+route_address!(u128, Family::Ipv6, v6);
 
 /// What travels from a shard to those who read its changes.
 pub type SharedChanges = Arc<Changes>;

@@ -462,7 +462,7 @@ fn networks(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<IpPrefix>> {
     for entry in reader.list(item) {
         let Some(at) = reader.parse(&entry, values::bgp_prefix) else { continue };
         if is_martian(at.value) {
-            let message = format!("network {} is no prefix that may be announced", at.value);
+            let message = format!("network {} must not be announced", at.value);
             let expected = "a prefix of hosts: not loopback, multicast, link-local, reserved or 0.0.0.0/8";
             reader.error(ErrorKind::BadValue, &at.span, message, expected);
         } else if seen.insert(at.value) {

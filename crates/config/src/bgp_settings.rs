@@ -383,7 +383,8 @@ impl Settings {
             && hold_time_s > 0
             && keepalive_s >= hold_time_s
         {
-            let message = format!("KEEPALIVEs every {keepalive_s} s do not hold for {hold_time_s} s");
+            let message =
+                format!("a keepalive time of {keepalive_s} s is too long for a hold time of {hold_time_s} s");
             let expected = "at most a third of the hold time (RFC 4271 section 4.4)";
             conflict(&self.span(&KEEPALIVE_S), message, expected);
         }

@@ -108,7 +108,7 @@ fn read_codel(reader: &mut Reader, section: &mut Section<'_>, codel: &mut Option
         let keys = [section.take(&TARGET_US), section.take(&INTERVAL_MS), section.take(&ECN)];
         for item in keys.into_iter().flatten() {
             let message =
-                format!("`{}` belongs to active queue management, which this class has not", item.key);
+                format!("`{}` belongs to active queue management, which this class does not use", item.key);
             reader.error(ErrorKind::Conflict, &item.span, message, "`aqm = \"codel\"` beside it");
         }
         return;

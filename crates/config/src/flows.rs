@@ -198,7 +198,7 @@ fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsCo
         }
     }
     if let (None, Some((key, span))) = (&flows.store, first) {
-        let message = format!("`{key}` says what of a store is kept, and there is no store");
+        let message = format!("`{key}` limits a store, and there is no store");
         reader.error(ErrorKind::MissingKey, &span, message, "`store`, the folder where records are kept");
     }
 }

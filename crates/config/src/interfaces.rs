@@ -163,7 +163,7 @@ pub(crate) fn read_interface(
     };
     if section.has("parent") {
         for key in [&item, &driver, &device, &offload, &xdp_mode, &queues].into_iter().flatten() {
-            let message = format!("`{}` is the parent's affair", key.key);
+            let message = format!("`{}` is set on the parent", key.key);
             reader.error(ErrorKind::Conflict, &key.span, message, "no such key where there is a `parent`");
         }
         return Some(InterfaceConfig {

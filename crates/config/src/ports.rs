@@ -168,7 +168,7 @@ impl Ports {
     ) -> Self {
         let mut ports = Self::read_named(reader, root, learned, places);
         ports.fill_up_to(places.len());
-        ports.settle_parents(reader);
+        ports.resolve_parents(reader);
         ports.check_overlaps(reader);
         ports
     }
@@ -338,7 +338,7 @@ impl Ports {
     }
 
     /// Gives sub-interfaces their parents.
-    fn settle_parents(&mut self, reader: &mut Reader) {
+    fn resolve_parents(&mut self, reader: &mut Reader) {
         let parents = std::mem::take(&mut self.parents);
         let mut seen: Vec<(SubInterface, Range<usize>)> = Vec::new();
         for Parent { port, name, vlan, has_mac, mtu } in &parents {

@@ -65,7 +65,7 @@ impl BgpLinks {
     /// Works until it is told to stop.
     pub(crate) fn run(mut self, speaker: &Speaker, stop: &AtomicBool) {
         let mut failed = false;
-        self.tell(speaker, &speaker.direct_neighbors());
+        self.notify(speaker, &speaker.direct_neighbors());
         while !stop.load(Ordering::Acquire) {
             match self.hear() {
                 Ok(any) => {
@@ -73,12 +73,14 @@ impl BgpLinks {
                     // Without news too: a reload may have brought neighbors, and the next news may be that their way is gone.
                     let neighbors = speaker.direct_neighbors();
                     if any || !self.knows(&neighbors) {
-                        self.tell(speaker, &neighbors);
+                        self.notify(speaker, &neighbors);
                     }
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut failed, true) {
-                        tracing::error!("links are not known, sessions end by their hold timer: {error}");
+                        tracing::error!(
+                            "cannot read links, so sessions on a dead link end only by their hold timer: {error}"
+                        );
                     }
                     thread::sleep(WAIT);
                 }
@@ -119,7 +121,7 @@ impl BgpLinks {
     }
 
     /// Tells sessions what became of the ways to their neighbors.
-    fn tell(&mut self, speaker: &Speaker, neighbors: &[IpAddr]) {
+    fn notify(&mut self, speaker: &Speaker, neighbors: &[IpAddr]) {
         let mut ways = HashMap::new();
         for &neighbor in neighbors {
             let before = self.ways.remove(&neighbor).unwrap_or(Way::None);

@@ -10,17 +10,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use serde_json::Value;
 use thalweg_base::IpPrefix;
 
 use thalweg_config::OnStop;
-use thalweg_node::control::{FibFilter, FibView, Line, NeighborView, PacketStatus, Request, StatusView};
+use thalweg_node::control::{
+    Answer, Emit, FibFilter, FibView, Line, PacketStatus, Request, StatusView, emit_all, to_json,
+};
 use thalweg_node::forwarding::Forwarding;
 use thalweg_node::speaker::Speaker;
 
 use crate::identity::Identity;
-use crate::live::LiveSide;
 use crate::orders::{Reload, Stop};
+use crate::packets::PacketSide;
 
 /// Clients served at once; further ones are told to come again.
 const CLIENTS_MAX: usize = 32;
@@ -33,23 +34,21 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Who answers.
 #[derive(Clone)]
-pub(crate) struct Server {
+pub(crate) struct ControlServer {
     /// The process and its configuration.
     pub(crate) identity: Arc<Identity>,
     /// What concerns BGP, where the router speaks it.
     pub(crate) speaker: Option<Arc<Speaker>>,
-    /// `Reload`.
     pub(crate) reload: Arc<Reload>,
-    /// `Stop`.
     pub(crate) stop: Arc<Stop>,
     /// What concerns the place where best routes go, if they go anywhere.
     pub(crate) forwarding: Option<Arc<dyn Forwarding>>,
     /// What concerns packets, where the router forwards them.
-    pub(crate) live: Option<Arc<LiveSide>>,
+    pub(crate) packets: Option<Arc<PacketSide>>,
 }
 
 /// Serves clients until the listener fails, which it does not. Each has a thread of its own.
-pub(crate) fn serve(listener: &UnixListener, server: &Server) {
+pub(crate) fn serve(listener: &UnixListener, server: &ControlServer) {
     let clients = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -81,7 +80,7 @@ fn refuse(mut stream: UnixStream) -> io::Result<()> {
 }
 
 /// Answers a client's requests one after the other.
-fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
+fn talk(stream: &UnixStream, server: &ControlServer) -> io::Result<()> {
     stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
     stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     let mut reader = BufReader::new(stream);
@@ -91,13 +90,13 @@ fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
         if reader.by_ref().take(REQUEST_MAX_BYTES).read_line(&mut text)? == 0 {
             return Ok(());
         }
-        let request = serde_json::from_str::<Request>(&text);
+        let request = Request::parse(&text);
         if let Some(wanted) = request.as_ref().ok().and_then(Request::as_capture) {
-            return capture::serve(wanted, server.live(), stream, reader, writer);
+            return capture::serve(wanted, server.packets(), stream, reader, writer);
         }
         let mut items = 0;
         let answered = match request {
-            Err(error) => Err(format!("not a request: {error}")),
+            Err(error) => Err(error),
             Ok(request) => server.answer(request, &mut |item| {
                 items += 1;
                 write_line(&mut writer, &Line::Item(item))
@@ -111,54 +110,27 @@ fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
     }
 }
 
-/// Where items go. An error means that nobody listens any more.
-type Emit<'e> = &'e mut dyn FnMut(Value) -> io::Result<()>;
-
-/// The answer: an error of the listener outside, of the question inside.
-type Answer = io::Result<Result<(), String>>;
-
-/// Hands out the items of a short answer.
-fn each(items: Result<impl IntoIterator<Item = Value>, String>, emit: Emit<'_>) -> Answer {
-    match items {
-        Ok(items) => items.into_iter().try_for_each(emit).map(Ok),
-        Err(why) => Ok(Err(why)),
-    }
-}
-
-impl Server {
+impl ControlServer {
     fn answer(&self, request: Request, emit: Emit<'_>) -> Answer {
         match request {
             Request::Reload | Request::CompareConfig => {
-                let changes = (self.reload)(request == Request::CompareConfig);
-                each(changes.map(|changes| changes.into_iter().map(Value::from)), emit)
+                emit_all((self.reload)(request == Request::CompareConfig), emit)
             }
             Request::Stop { keep_routes } => {
                 (self.stop)(keep_routes.map(OnStop::of));
                 Ok(Ok(()))
             }
-            Request::Status => each(Ok([to_json(&self.status())]), emit),
-            Request::Config => each(Ok([to_json(&self.identity.config())]), emit),
-            Request::Forwarding => each(self.forwarding().map(|table| [to_json(&table.status())]), emit),
-            Request::Fib { destination } => {
-                each(self.look_up(&destination).map(|view| [to_json(&view)]), emit)
-            }
+            Request::Status => emit_all(Ok([self.status()]), emit),
+            Request::Config => emit_all(Ok([self.identity.config()]), emit),
+            Request::Forwarding => emit_all(self.forwarding().map(|table| [table.status()]), emit),
+            Request::Fib { destination } => emit_all(self.look_up(&destination).map(|view| [view]), emit),
             Request::FibRoutes(filter) => self.fib_routes(&filter, emit),
-            request @ (Request::Ports
-            | Request::Counters
-            | Request::Neighbors
-            | Request::Queues
-            | Request::AccessLists
-            | Request::Policers
-            | Request::TracePacket { .. }
-            | Request::NatCounters
-            | Request::NatClear(_)
-            | Request::FlowCache) => each(self.live().and_then(|live| live.answer(&request)), emit),
-            request @ (Request::NatSessions(_) | Request::NatBlocks(_)) => match self.live() {
-                Ok(live) => live.stream(&request, emit),
-                Err(none) => Ok(Err(none)),
-            },
             // `talk` serves captures, with the whole connection.
             Request::Capture(_) => Ok(Err("a capture takes a connection of its own".to_owned())),
+            Request::Packets(request) => match self.packets() {
+                Ok(packets) => packets.answer(&request, emit),
+                Err(none) => Ok(Err(none)),
+            },
             Request::Bgp(request) => match &self.speaker {
                 Some(speaker) => speaker.answer(&request, emit),
                 None => Ok(Err("this router does not speak BGP: its configuration has no [bgp]".to_owned())),
@@ -173,8 +145,8 @@ impl Server {
         })
     }
 
-    fn live(&self) -> Result<&LiveSide, String> {
-        self.live
+    fn packets(&self) -> Result<&PacketSide, String> {
+        self.packets
             .as_deref()
             .ok_or_else(|| "this router forwards no packets: no port has an interface".to_owned())
     }
@@ -186,8 +158,8 @@ impl Server {
             status.bgp_neighbors = Some(neighbors);
             status.problems.extend(problems);
         }
-        if let Some(live) = &self.live {
-            let PacketStatus { ports, nat, problems } = live.status();
+        if let Some(packets) = &self.packets {
+            let PacketStatus { ports, nat, problems } = packets.status();
             (status.ports, status.nat) = (Some(ports), nat);
             status.problems.extend(problems);
         }
@@ -246,9 +218,8 @@ impl Server {
         let prefix = host.as_deref().unwrap_or(destination).parse::<IpPrefix>();
         let prefix = prefix.map_err(|_| format!("{destination}: expected an address or a prefix"))?;
         let mut view = self.forwarding()?.lookup(prefix)?;
-        let neighbors = self.live.as_ref().map(|live| live.answer(&Request::Neighbors));
-        for row in neighbors.into_iter().flatten().flatten() {
-            let Ok(neighbor) = serde_json::from_value::<NeighborView>(row) else { continue };
+        let neighbors = self.packets.as_ref().and_then(|packets| packets.neighbors().ok());
+        for neighbor in neighbors.into_iter().flatten() {
             for way in view.ways.iter_mut().filter(|way| way.port == neighbor.port) {
                 if way.neighbor.is_some_and(|address| address.to_string() == neighbor.address) {
                     way.state = Some(neighbor.state.clone());
@@ -272,11 +243,6 @@ fn covers(outer: IpPrefix, prefix: IpPrefix) -> bool {
 
 fn bits_of(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
-}
-
-/// Views are plain data: they always have a JSON form.
-fn to_json(view: &impl serde::Serialize) -> serde_json::Value {
-    serde_json::to_value(view).unwrap_or(serde_json::Value::Null)
 }
 
 fn write_line(writer: &mut impl Write, line: &Line) -> io::Result<()> {

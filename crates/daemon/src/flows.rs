@@ -171,7 +171,24 @@ impl FlowSide {
                 }
             }
         }
+        failures.extend(self.lost_before_export());
         if failures.is_empty() { Ok(()) } else { Err(RunError::FlowRecordsLost(failures)) }
+    }
+
+    /// What never came to a collector or the dataset: a sentence each.
+    fn lost_before_export(&self) -> Vec<String> {
+        let ((records, packets), (_, nat_events)) = (self.lost(), self.nat_events());
+        let full = "the queue to collectors and store was full";
+        let mut lost = Vec::new();
+        if records > 0 {
+            lost.push(format!(
+                "[flows]: {records} flow records of {packets} packets were lost before export: {full}"
+            ));
+        }
+        if nat_events > 0 {
+            lost.push(format!("[flows]: {nat_events} events of NAT were lost before export: {full}"));
+        }
+        lost
     }
 }
 
@@ -279,6 +296,43 @@ impl Known {
 mod tests {
     use super::*;
     use std::path::Path;
+    use thalweg_flow::{Counters, FlowKey};
+
+    #[test]
+    fn a_router_that_lost_records_before_export_fails_at_its_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let text = format!(
+            "[ports.lan]\nmac = \"02:00:00:00:00:01\"\naddresses = [\"192.0.2.1/28\"]\n[flows]\nstore = \"{}\"\n",
+            folder.path().join("store").display()
+        );
+        let config = RouterConfig::from_text("test.toml", &text, Path::new("")).expect("a router");
+        let tables = Arc::new(ForwardingTables::new(&config, None).expect("tables"));
+        let flows = config.flows.as_ref().expect("[flows]");
+        let finish = |records: usize| {
+            let side = FlowSide::start(flows, &config, &tables).expect("a delivery");
+            // As if the queue were full.
+            side.outlet.0.close();
+            let address = [192, 0, 2, 2].into();
+            let key = FlowKey {
+                src: address,
+                dst: address,
+                src_port: 0,
+                dst_port: 0,
+                protocol: 0,
+                traffic_class: 0,
+                ingress: 0,
+                vlan: 0,
+                mpls_label: None,
+            };
+            let record = FlowRecord::new(key, Counters::default(), None);
+            side.outlet().take(&mut vec![record; records]);
+            side.outlet().flush();
+            side.finish().map_err(|error| error.to_string())
+        };
+        assert_eq!(finish(0), Ok(()));
+        let error = finish(3).expect_err("records were lost");
+        assert!(error.starts_with("[flows]: 3 flow records of"), "{error}");
+    }
 
     /// The loopback interface is there everywhere, and is number 1.
     #[test]

@@ -7,16 +7,16 @@ use std::thread::{self, JoinHandle};
 
 use thalweg_config::{BgpConfig, Install, NextHopCheck, RouterConfig};
 use thalweg_node::forwarding::{Forwarding, ForwardingTables, Inbox};
-use thalweg_node::speaker::{Restart, RouteReader, SessionTap, Speaker};
+use thalweg_node::speaker::{Restart, RouteReader, SessionObserver, Speaker};
 use thalweg_ports::kernel::PROTOCOL;
 
 use crate::bgp_links::BgpLinks;
 use crate::error::RunError;
 use crate::kernel::KernelThread;
 use crate::kernel_sync::KernelSyncer;
-use crate::live::LiveSide;
-use crate::mrt::{self, UpdateTap};
+use crate::mrt::{self, UpdateRecorder};
 use crate::networks::NextHopThread;
+use crate::packets::PacketSide;
 use crate::restart::{self, NoteKeeper};
 use crate::seed;
 
@@ -31,7 +31,7 @@ pub(crate) struct Helpers {
     next_hops: Option<NextHopThread>,
     bgp_links: Option<BgpLinks>,
     forwarding: Option<Arc<dyn Forwarding>>,
-    tap: Option<Arc<UpdateTap>>,
+    recorder: Option<Arc<UpdateRecorder>>,
     /// What a predecessor left, until it is told.
     pub(crate) restart: Option<Restart>,
     /// Routes stay in the kernel at the end.
@@ -62,11 +62,13 @@ impl Helpers {
         let alone = bgp.is_some_and(|bgp| bgp.next_hop_check == NextHopCheck::Kernel) && kernel.is_none();
         let next_hops = alone.then(|| NextHopThread::new(PROTOCOL)).transpose()?;
         let writes = bgp.is_some_and(|bgp| bgp.mrt.dump.is_some() || bgp.mrt.updates.is_some());
-        let tap = writes.then(Arc::<UpdateTap>::default);
+        let recorder = writes.then(Arc::<UpdateRecorder>::default);
         let (stop, threads) = (Arc::default(), Vec::new());
         // Without it sessions end by their hold timer, which is no reason not to run.
         let bgp_links = bgp.map(|_| BgpLinks::new(config)).transpose().unwrap_or_else(|error| {
-            tracing::warn!("links are not followed, sessions end by their hold timer: {error}");
+            tracing::warn!(
+                "cannot watch links, so sessions on a dead link end only by their hold timer: {error}"
+            );
             None
         });
         Ok(Self {
@@ -76,7 +78,7 @@ impl Helpers {
             next_hops,
             bgp_links,
             forwarding,
-            tap,
+            recorder,
             restart,
             keeps_routes,
             stop,
@@ -88,8 +90,8 @@ impl Helpers {
         self.inbox.iter().map(|inbox| inbox.reader()).collect()
     }
 
-    pub(crate) fn tap(&self) -> Option<Arc<dyn SessionTap>> {
-        self.tap.clone().map(|tap| tap as Arc<dyn SessionTap>)
+    pub(crate) fn observer(&self) -> Option<Arc<dyn SessionObserver>> {
+        self.recorder.clone().map(|recorder| recorder as Arc<dyn SessionObserver>)
     }
 
     pub(crate) fn forwarding(&self) -> Option<Arc<dyn Forwarding>> {
@@ -129,9 +131,9 @@ impl Helpers {
             let (speaker, stop) = (speaker.clone(), self.stop.clone());
             self.spawn("bgp-links", move || links.run(&speaker, &stop))?;
         }
-        if let Some(tap) = self.tap.clone() {
+        if let Some(recorder) = self.recorder.clone() {
             let (speaker, bgp) = (speaker.clone(), bgp.clone());
-            self.spawn("mrt", move || mrt::write(&bgp.mrt, &tap, &speaker))?;
+            self.spawn("mrt", move || mrt::write(&bgp.mrt, &recorder, &speaker))?;
         }
         if let Some(path) = bgp.seed_mrt.clone() {
             let speaker = speaker.clone();
@@ -145,12 +147,12 @@ impl Helpers {
     pub(crate) fn run_kernel_sync(
         &mut self,
         config: &RouterConfig,
-        live: Option<Arc<LiveSide>>,
+        packets: Option<Arc<PacketSide>>,
     ) -> Result<(), RunError> {
         let Some(tables) = self.tables.clone().filter(|_| config.kernel.is_on()) else {
             return Ok(());
         };
-        let (kernel_sync, stop) = (KernelSyncer::new(tables, live, config)?, self.stop.clone());
+        let (kernel_sync, stop) = (KernelSyncer::new(tables, packets, config)?, self.stop.clone());
         self.spawn("in-step", move || kernel_sync.run(&stop)).map_err(RunError::system(NO_THREAD))
     }
 
@@ -161,8 +163,8 @@ impl Helpers {
 
     /// Ends the threads and waits for them.
     pub(crate) fn stop(&mut self) {
-        if let Some(tap) = &self.tap {
-            tap.close();
+        if let Some(recorder) = &self.recorder {
+            recorder.close();
         }
         if let Some(inbox) = &self.inbox {
             inbox.close();

@@ -188,7 +188,7 @@ impl KernelThread {
         }
     }
 
-    /// Looks for drift when it is time and nothing else is to be done.
+    /// Scans for drift when it is time and nothing else is to be done.
     fn repair(&mut self, is_idle: bool) {
         let now = Instant::now();
         if now < self.repair_at || !is_idle || self.is_restarting {
@@ -204,7 +204,7 @@ impl KernelThread {
                         "restart: the predecessor's routes that have no successor are removed"
                     );
                 } else if !report.is_clean() {
-                    tracing::warn!("kernel: routes were not as they should be, and were mended: {report}");
+                    tracing::warn!("kernel: routes had drifted and were corrected: {report}");
                 }
                 for failure in &report.failures {
                     self.failed(&failure.to_string());

@@ -31,14 +31,14 @@ use thalweg_config::{KernelSync, RouterConfig};
 use thalweg_node::control::KernelSyncView;
 use thalweg_node::fib::UnderlayTarget;
 use thalweg_node::forwarding::ForwardingTables;
-use thalweg_node::live::{OtherWay, OtherWays};
+use thalweg_node::live_tables::{OtherWay, OtherWays};
 use thalweg_ports::kernel::{
     FollowedRoutes, Heard, KernelError, KernelOptions, KernelRoute, KernelRoutes, PROTOCOL, RouteTarget,
 };
 use thalweg_ports::live::link::Links;
 
 use crate::failures::Failures;
-use crate::live::LiveSide;
+use crate::packets::PacketSide;
 use neighbors::{Interfaces, NeighborSync};
 
 /// How often news are looked at.
@@ -73,7 +73,7 @@ pub(crate) struct KernelSyncer {
     /// Networks of ports, which the kernel has by the mirrors' addresses.
     connected: HashSet<IpPrefix>,
     /// Whose configuration says them.
-    live: Option<Arc<LiveSide>>,
+    packets: Option<Arc<PacketSide>>,
     links: Links,
     /// Ports by the numbers of their interfaces, and mirrors by port.
     ports: HashMap<u32, u16>,
@@ -104,7 +104,7 @@ impl KernelSyncer {
     /// Opens the ways to the kernel. The first look is the thread's.
     pub(crate) fn new(
         tables: Arc<ForwardingTables>,
-        live: Option<Arc<LiveSide>>,
+        packets: Option<Arc<PacketSide>>,
         config: &RouterConfig,
     ) -> Result<Self, KernelError> {
         let metric = config.kernel.metric;
@@ -112,8 +112,9 @@ impl KernelSyncer {
         let options = KernelOptions { metric, on_link: true, ..KernelOptions::default() };
         let now = Instant::now();
         let sync = config.kernel;
-        let neighbors = live.clone().filter(|_| sync.import_neighbors || sync.export_neighbors);
-        let neighbors = neighbors.map(|live| NeighborSync::new(live, tables.clone(), sync)).transpose()?;
+        let neighbors = packets.clone().filter(|_| sync.import_neighbors || sync.export_neighbors);
+        let neighbors =
+            neighbors.map(|packets| NeighborSync::new(packets, tables.clone(), sync)).transpose()?;
         let follows_routes = sync.import || sync.export;
         Ok(Self {
             tables,
@@ -121,7 +122,7 @@ impl KernelSyncer {
             resolves_bgp: config.bgp.is_some(),
             names: names_of(config),
             connected: networks_of(config),
-            live,
+            packets,
             links: Links::open().map_err(|source| KernelError::Open { source })?,
             ports: HashMap::new(),
             mirrors: HashMap::new(),
@@ -162,7 +163,7 @@ impl KernelSyncer {
             }
             self.export(scan);
             self.keep_neighbors(scan);
-            self.tell();
+            self.publish();
             if !more {
                 thread::sleep(LOOK_EVERY);
             }
@@ -199,8 +200,8 @@ impl KernelSyncer {
         let reloads = self.tables.reloads();
         if std::mem::replace(&mut self.reloads, reloads) != reloads {
             self.underlay_is_old = true;
-            if let Some(live) = &self.live {
-                let config = live.config();
+            if let Some(packets) = &self.packets {
+                let config = packets.config();
                 self.connected = networks_of(&config);
                 let names = names_of(&config);
                 if names != self.names {
@@ -272,10 +273,7 @@ impl KernelSyncer {
         let drift = drift.count() as u64;
         if drift > 0 && self.config.import {
             self.view.import_drift += drift;
-            tracing::warn!(
-                routes = drift,
-                "kernel: imported routes were not as its news had said, and were mended"
-            );
+            tracing::warn!(routes = drift, "kernel: imported routes had drifted and were corrected");
         }
         self.migrate_state(&changed);
     }
@@ -405,7 +403,7 @@ impl KernelSyncer {
                 }
                 if drift > 0 {
                     self.view.export_drift += drift;
-                    tracing::warn!("kernel: routes were not as they should be, and were mended: {report}");
+                    tracing::warn!("kernel: routes had drifted and were corrected: {report}");
                 }
                 for failure in &report.failures {
                     self.failed(&failure.to_string());
@@ -446,7 +444,7 @@ impl KernelSyncer {
         }
     }
 
-    fn tell(&mut self) {
+    fn publish(&mut self) {
         self.view.kernel_routes = self.followed.prefixes().len() as u64;
         let (imported, behind) = self.tables.read().others();
         (self.view.imported, self.view.imported_behind) = (imported as u64, behind as u64);

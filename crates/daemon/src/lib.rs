@@ -24,13 +24,13 @@ mod identity;
 mod kernel;
 mod kernel_installer;
 mod kernel_sync;
-mod live;
 mod mirror_addresses;
 mod mrt;
 mod network;
 mod networks;
 mod options;
 mod orders;
+mod packets;
 pub mod priority;
 mod process;
 mod reload;
@@ -52,12 +52,12 @@ use thalweg_exec::control::{SchedulingOptions, schedule};
 use thalweg_node::forwarding::{ForwardingTables, Inbox};
 use thalweg_node::speaker::{Speaker, SpeakerOptions};
 
-use control::Server;
+use control::ControlServer;
 use helpers::{Helpers, NO_THREAD};
 use identity::Identity;
-use live::LiveSide;
 use network::TcpNetwork;
 use options::seed_number;
+use packets::PacketSide;
 use process::{ControlSocket, Process};
 use reload::Configurations;
 use restart::NoteKeeper;
@@ -90,22 +90,22 @@ pub fn run(source: ConfigSource, config: &RouterConfig, options: &RunOptions) ->
     };
     let tables = tables.map(Arc::new);
     let mut helpers = Helpers::new(bgp.as_deref(), config, tables.clone(), inbox, left)?;
-    let live = match &tables {
-        Some(tables) if is_live => Some(Arc::new(LiveSide::start(config, tables, options)?)),
+    let packets = match &tables {
+        Some(tables) if is_live => Some(Arc::new(PacketSide::start(config, tables, options)?)),
         _ => None,
     };
-    helpers.run_kernel_sync(config, live.clone())?;
-    if let Some(live) = live.clone() {
+    helpers.run_kernel_sync(config, packets.clone())?;
+    if let Some(packets) = packets.clone() {
         let stop = helpers.stop.clone();
-        helpers.spawn("rates", move || live.sample(&stop)).map_err(RunError::system(NO_THREAD))?;
+        helpers.spawn("rates", move || packets.sample(&stop)).map_err(RunError::system(NO_THREAD))?;
     }
     let identity = Identity::new(env!("CARGO_PKG_VERSION"), options.config.clone(), config);
     let process = Process { socket, identity: Arc::new(identity), source, stop };
     let result = match bgp {
-        Some(bgp) => route(options, &bgp, &mut helpers, &live, &process),
-        None => forward(options, &helpers, &live, &process),
+        Some(bgp) => route(options, &bgp, &mut helpers, &packets, &process),
+        None => forward(options, &helpers, &packets, &process),
     };
-    let stopped = live.as_ref().map_or(Ok(()), |live| live.stop());
+    let stopped = packets.as_ref().map_or(Ok(()), |packets| packets.stop());
     helpers.stop();
     tracing::info!("stopped");
     result.and(stopped)
@@ -116,7 +116,7 @@ fn route(
     run: &RunOptions,
     bgp: &Arc<BgpConfig>,
     helpers: &mut Helpers,
-    live: &Option<Arc<LiveSide>>,
+    packets: &Option<Arc<PacketSide>>,
     process: &Process,
 ) -> Result<(), RunError> {
     let Process { socket, identity, stop, .. } = process;
@@ -138,7 +138,7 @@ fn route(
         SpeakerOptions {
             network: Box::new(network),
             readers: helpers.readers(),
-            tap: helpers.tap(),
+            observer: helpers.observer(),
             seed: seed_number(),
             limits: ExportLimits::default(),
             scheduling: format!("{}, {} threads", options.kind, options.threads),
@@ -148,24 +148,24 @@ fn route(
         },
     );
     let speaker = Arc::new(speaker.map_err(RunError::system("cannot set up the neighbors"))?);
-    if let Some(live) = live {
-        live.connect_flows(Some(&speaker));
+    if let Some(packets) = packets {
+        packets.connect_flows(Some(&speaker));
     }
-    let configurations = Configurations::new(run, process, Some(speaker.clone()), live.clone());
+    let configurations = Configurations::new(run, process, Some(speaker.clone()), packets.clone());
     let reload = configurations.reloader();
     let woken = speaker.clone();
     let stopper = handle_signals(stop, &reload, move || woken.wake())
         .map_err(RunError::system("cannot handle signals"))?;
     helpers.keep_note(bgp, &speaker, &note).map_err(RunError::system(NO_THREAD))?;
     helpers.start(bgp, &speaker).map_err(RunError::system(NO_THREAD))?;
-    follow_mirrors(configurations, live, &stop.flag)?;
-    socket.serve(Server {
+    follow_mirrors(configurations, packets, &stop.flag)?;
+    socket.serve(ControlServer {
         identity: identity.clone(),
         speaker: Some(speaker.clone()),
         reload,
         stop: stopper,
         forwarding: helpers.forwarding(),
-        live: live.clone(),
+        packets: packets.clone(),
     })?;
     tracing::info!(
         r#as = bgp.local_as,
@@ -182,12 +182,12 @@ fn route(
     let on_stop = stop.on_stop(speaker.config().on_stop);
     helpers.keeps_routes.store(on_stop == OnStop::KeepRoutes, Ordering::Release);
     note.close(&speaker, on_stop);
-    part(&speaker, live, on_stop)
+    part(&speaker, packets, on_stop)
 }
 
 /// Ends flow metering, while its last records still know BGP's routes, and then the sessions.
-fn part(speaker: &Speaker, live: &Option<Arc<LiveSide>>, on_stop: OnStop) -> Result<(), RunError> {
-    let stopped = live.as_ref().map_or(Ok(()), |live| live.stop());
+fn part(speaker: &Speaker, packets: &Option<Arc<PacketSide>>, on_stop: OnStop) -> Result<(), RunError> {
+    let stopped = packets.as_ref().map_or(Ok(()), |packets| packets.stop());
     speaker.shut_down(on_stop);
     let begun = Instant::now();
     while speaker.is_parting() && begun.elapsed() < PARTING_TAKES {
@@ -200,30 +200,30 @@ fn part(speaker: &Speaker, live: &Option<Arc<LiveSide>>, on_stop: OnStop) -> Res
 fn forward(
     run: &RunOptions,
     helpers: &Helpers,
-    live: &Option<Arc<LiveSide>>,
+    packets: &Option<Arc<PacketSide>>,
     process: &Process,
 ) -> Result<(), RunError> {
     let Process { socket, identity, stop, .. } = process;
-    let configurations = Configurations::new(run, process, None, live.clone());
+    let configurations = Configurations::new(run, process, None, packets.clone());
     let reload = configurations.reloader();
     let main = thread::current();
     let stopper = handle_signals(stop, &reload, move || main.unpark())
         .map_err(RunError::system("cannot handle signals"))?;
-    if let Some(live) = live {
-        live.connect_flows(None);
+    if let Some(packets) = packets {
+        packets.connect_flows(None);
     }
-    follow_mirrors(configurations, live, &stop.flag)?;
-    socket.serve(Server {
+    follow_mirrors(configurations, packets, &stop.flag)?;
+    socket.serve(ControlServer {
         identity: identity.clone(),
         speaker: None,
         reload,
         stop: stopper,
         forwarding: helpers.forwarding(),
-        live: live.clone(),
+        packets: packets.clone(),
     })?;
     tracing::info!(socket = %socket.path.display(), "running");
     while !stop.flag.load(Ordering::Acquire) {
-        if live.as_ref().is_some_and(|live| live.has_ended()) {
+        if packets.as_ref().is_some_and(|packets| packets.has_ended()) {
             return Err(RunError::ForwardingEnded);
         }
         thread::park_timeout(LOOK_EVERY);
@@ -234,10 +234,10 @@ fn forward(
 /// Has ports have the addresses that programs give their mirrors.
 fn follow_mirrors(
     configurations: Arc<Configurations>,
-    live: &Option<Arc<LiveSide>>,
+    packets: &Option<Arc<PacketSide>>,
     stop: &Arc<AtomicBool>,
 ) -> Result<(), RunError> {
-    if live.is_none() {
+    if packets.is_none() {
         return Ok(());
     }
     Ok(mirror_addresses::follow(configurations, stop.clone())?)

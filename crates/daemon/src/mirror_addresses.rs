@@ -86,17 +86,17 @@ impl MirrorAddresses {
             })
         };
         match self.configurations.learn(found) {
-            Ok(Some(learned)) => self.say(learned),
+            Ok(Some(learned)) => self.log(learned),
             Ok(None) => {}
             Err(why) => failed = Some(why),
         }
         if let Some(why) = failed.as_ref().filter(|why| self.failed.as_ref() != Some(why)) {
-            tracing::error!("addresses of mirrors were not taken over: {why}");
+            tracing::error!("cannot apply the addresses of mirrors: {why}");
         }
         self.failed = failed;
     }
 
-    fn say(&mut self, learned: Learned) {
+    fn log(&mut self, learned: Learned) {
         for LearnedAddress { port, address } in &learned.come {
             tracing::info!(port, "{address} on its mirror is the port's now");
         }

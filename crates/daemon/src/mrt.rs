@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use thalweg_bgp::session::Negotiated;
 use thalweg_config::MrtConfig;
 use thalweg_node::mrt::{RibDump, write_session_state, write_session_updates};
-use thalweg_node::speaker::{SessionTap, Speaker};
+use thalweg_node::speaker::{SessionObserver, Speaker};
 use thalweg_ports::{MrtWriteError, MrtWriter, MrtWriterOptions};
 use thalweg_wire::mrt::Timestamp;
 
@@ -28,7 +28,7 @@ const ENTRY_BYTES: usize = 128;
 const WAIT: Duration = Duration::from_millis(200);
 
 /// Errors of writing and losses are told at most this often.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// What sessions said, and when.
 struct Seen {
@@ -44,7 +44,7 @@ enum What {
 
 /// Where what sessions read waits for the thread that writes it.
 #[derive(Default)]
-pub(crate) struct UpdateTap {
+pub(crate) struct UpdateRecorder {
     state: Mutex<TapState>,
     ready: Condvar,
 }
@@ -58,7 +58,7 @@ struct TapState {
     is_closed: bool,
 }
 
-impl SessionTap for UpdateTap {
+impl SessionObserver for UpdateRecorder {
     fn received(&self, session: &Arc<Negotiated>, messages: &[u8]) {
         self.push(session, messages.len(), || What::Messages(messages.into()));
     }
@@ -68,7 +68,7 @@ impl SessionTap for UpdateTap {
     }
 }
 
-impl UpdateTap {
+impl UpdateRecorder {
     fn push(&self, session: &Arc<Negotiated>, bytes: usize, what: impl FnOnce() -> What) {
         let time = timestamp();
         let mut state = self.lock();
@@ -115,17 +115,17 @@ struct Files {
     dumped: u64,
     interval_s: u64,
     buffer: Vec<u8>,
-    told_at: Option<Instant>,
+    logged_at: Option<Instant>,
 }
 
-/// Writes until the tap is closed: the body of a thread.
-pub(crate) fn write(config: &MrtConfig, tap: &UpdateTap, speaker: &Speaker) {
+/// Writes until the recorder is closed: the body of a thread.
+pub(crate) fn write(config: &MrtConfig, recorder: &UpdateRecorder, speaker: &Speaker) {
     let mut files = Files::new(config);
     loop {
         let timeout = if files.dump.is_some() { Duration::ZERO } else { WAIT };
-        let (seen, dropped, is_closed) = tap.take(timeout);
+        let (seen, dropped, is_closed) = recorder.take(timeout);
         if dropped > 0 {
-            tracing::warn!(dropped, "MRT: reads of sessions were not written: the disk is too slow");
+            tracing::warn!(dropped, "MRT: received messages were not recorded: the disk is too slow");
         }
         files.write_updates(seen);
         files.step(speaker);
@@ -149,7 +149,7 @@ impl Files {
             dumped: u64::from(timestamp().seconds) / interval_s,
             interval_s,
             buffer: Vec::new(),
-            told_at: None,
+            logged_at: None,
         }
     }
 
@@ -163,7 +163,7 @@ impl Files {
                 result = result.and(writer.write(each.time.seconds.into(), &self.buffer));
             }
         }
-        self.tell(result);
+        self.log(result);
     }
 
     /// Begins a dump when it is time, and gets on with one that was begun.
@@ -206,16 +206,16 @@ impl Files {
         if is_done || result.is_err() {
             self.dump = None;
         }
-        self.tell(result);
+        self.log(result);
     }
 
-    fn tell(&mut self, result: Result<(), MrtWriteError>) {
+    fn log(&mut self, result: Result<(), MrtWriteError>) {
         for path in self.updates.iter_mut().flat_map(MrtWriter::take_published) {
             tracing::debug!(file = %path.display(), "MRT: a file of updates is complete");
         }
         let Err(error) = result else { return };
-        if self.told_at.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
-            self.told_at = Some(Instant::now());
+        if self.logged_at.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
+            self.logged_at = Some(Instant::now());
             tracing::error!("MRT: {error}");
         }
     }

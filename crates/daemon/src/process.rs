@@ -9,7 +9,7 @@ use std::thread;
 
 use thalweg_config::ConfigSource;
 
-use crate::control::{Server, serve};
+use crate::control::{ControlServer, serve};
 use crate::error::RunError;
 use crate::identity::Identity;
 use crate::stopping::Stopping;
@@ -48,7 +48,7 @@ impl ControlSocket {
     }
 
     /// Answers clients, on threads of its own.
-    pub(crate) fn serve(&self, server: Server) -> Result<(), RunError> {
+    pub(crate) fn serve(&self, server: ControlServer) -> Result<(), RunError> {
         let listener = self.listener.try_clone().map_err(RunError::system("control socket"))?;
         thread::Builder::new()
             .name("control".to_owned())

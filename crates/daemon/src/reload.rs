@@ -14,9 +14,9 @@ use thalweg_config::{BgpConfig, ConfigErrors, ConfigSource, LearnedAddress, Rout
 use thalweg_node::speaker::Speaker;
 
 use crate::identity::Identity;
-use crate::live::LiveSide;
 use crate::options::RunOptions;
 use crate::orders::Reload;
+use crate::packets::PacketSide;
 use crate::process::Process;
 
 /// The configuration in force, and the ways to another.
@@ -26,7 +26,7 @@ pub(crate) struct Configurations {
     socket: PathBuf,
     identity: Arc<Identity>,
     speaker: Option<Arc<Speaker>>,
-    live: Option<Arc<LiveSide>>,
+    packets: Option<Arc<PacketSide>>,
     /// Locked for as long as another takes its place.
     in_force: Mutex<InForce>,
 }
@@ -45,13 +45,13 @@ impl Configurations {
         options: &RunOptions,
         process: &Process,
         speaker: Option<Arc<Speaker>>,
-        live: Option<Arc<LiveSide>>,
+        packets: Option<Arc<PacketSide>>,
     ) -> Arc<Self> {
-        let places = live.iter().flat_map(|live| live.config().ports.clone()).map(|port| port.name);
+        let places = packets.iter().flat_map(|packets| packets.config().ports.clone()).map(|port| port.name);
         let (source, places) = (process.source.clone(), places.collect());
         let in_force = Mutex::new(InForce { source, learned: Vec::new(), places });
         let (path, socket) = (options.config.clone(), process.socket.configured.clone());
-        Arc::new(Self { path, socket, identity: process.identity.clone(), speaker, live, in_force })
+        Arc::new(Self { path, socket, identity: process.identity.clone(), speaker, packets, in_force })
     }
 
     /// Reads the file again; whatever is wrong with it, nothing changes.
@@ -65,7 +65,7 @@ impl Configurations {
         let in_force = self.lock();
         let (_, config) = self.read(&in_force).map_err(|errors| errors.without_severity())?;
         bgp_of(&config, self.speaker.as_deref())?;
-        self.live.as_ref().map_or(Ok(Vec::new()), |live| live.compare(&config))
+        self.packets.as_ref().map_or(Ok(Vec::new()), |packets| packets.compare(&config))
     }
 
     /// The file as it is now.
@@ -86,8 +86,9 @@ impl Configurations {
             self.read(&in_force).map_err(|errors| refused("is not valid", errors.without_severity()))?;
         let config = Arc::new(config);
         let has_other_socket = config.control_socket != self.socket;
-        let has_other_workers = self.live.as_ref().is_some_and(|live| *live.workers() != config.workers);
-        let taken = migrate_state(&config, self.speaker.as_deref(), self.live.as_deref());
+        let has_other_workers =
+            self.packets.as_ref().is_some_and(|packets| *packets.workers() != config.workers);
+        let taken = migrate_state(&config, self.speaker.as_deref(), self.packets.as_deref());
         let mut changes = taken.map_err(|why| refused("cannot be applied", why))?;
         self.identity.reloaded(Ok(&config));
         in_force.source = source;
@@ -111,9 +112,9 @@ impl Configurations {
         &self,
         found: impl FnOnce(&RouterConfig) -> Vec<LearnedAddress>,
     ) -> Result<Option<Learned>, String> {
-        let Some(live) = &self.live else { return Ok(None) };
+        let Some(packets) = &self.packets else { return Ok(None) };
         let mut in_force = self.lock();
-        let found = found(&live.config());
+        let found = found(&packets.config());
         if found == in_force.learned {
             return Ok(None);
         }
@@ -131,7 +132,7 @@ impl Configurations {
             .source
             .config_in_places(&taken, &in_force.places)
             .map_err(|errors| errors.to_string())?;
-        live.reload(&Arc::new(config), || Ok(Vec::new()))?;
+        packets.reload(&Arc::new(config), || Ok(Vec::new()))?;
         let before = std::mem::replace(&mut in_force.learned, taken.clone());
         let only_in = |these: &[LearnedAddress], those: &[LearnedAddress]| {
             these.iter().filter(|each| !those.contains(each)).cloned().collect()
@@ -165,13 +166,13 @@ pub(crate) struct Learned {
 fn migrate_state(
     config: &Arc<RouterConfig>,
     speaker: Option<&Speaker>,
-    live: Option<&LiveSide>,
+    packets: Option<&PacketSide>,
 ) -> Result<Vec<String>, String> {
     let has_interfaces = config.ports.iter().any(|port| port.interface.is_some());
     let bgp = bgp_of(config, speaker)?;
     let speak = || bgp.map_or_else(|| Ok(Vec::new()), |(speaker, bgp)| speaker.reload(bgp));
-    match live {
-        Some(live) => live.reload(config, speak),
+    match packets {
+        Some(packets) => packets.reload(config, speak),
         None if has_interfaces => {
             Err("ports have interfaces now: that needs a restart; nothing was changed".to_owned())
         }

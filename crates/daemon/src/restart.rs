@@ -122,7 +122,7 @@ impl NoteKeeper {
     /// Takes over the note of a predecessor, or has none. `restart`: what it said.
     pub(crate) fn new(path: PathBuf, restart: Option<&Restart>) -> Self {
         let place = Place::here().unwrap_or_else(|error| {
-            tracing::warn!("cannot tell this boot from another: a restart will be a cold start: {error}");
+            tracing::warn!("cannot read the boot ID, so the next restart is a cold start: {error}");
             Place::default()
         });
         let neighbors =

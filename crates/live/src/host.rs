@@ -36,7 +36,7 @@ use thalweg_dataplane::neighbor::{
     NeighborConfig, NeighborCounters, NeighborOutput, NeighborTable, NeighborView, PortIdentity,
 };
 use thalweg_node::forwarding::ForwardingTables;
-use thalweg_node::live::PortLink;
+use thalweg_node::live_tables::PortLink;
 use thalweg_node::plan::NatStage;
 use thalweg_ports::live::LiveClock;
 use thalweg_wire::ethernet::EthernetRepr;

@@ -29,7 +29,7 @@ use thalweg_dataplane::egress::EgressConfig;
 use thalweg_dataplane::nat::NatConfig;
 use thalweg_node::BuildError;
 use thalweg_node::egress::{egress_config, has_queues};
-use thalweg_node::live::{PortLink, RouteChange, RouteCounts, RouteDifference};
+use thalweg_node::live_tables::{PortLink, RouteChange, RouteCounts, RouteDifference};
 use thalweg_node::plan::{Migrated, NextPlan};
 use thalweg_text::units::{count, counted, duration};
 

@@ -22,7 +22,7 @@ use thalweg_dataplane::vlan::VlanTable;
 use thalweg_exec::{Priority, Rank};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::forwarding::ForwardingTables;
-use thalweg_node::live::PortLink;
+use thalweg_node::live_tables::PortLink;
 use thalweg_node::plan::RouterPlan;
 use thalweg_node::{BuildError, sub_interfaces};
 use thalweg_ports::live::link::ReadLink;

@@ -3,7 +3,7 @@
 //! - `build`: from a configuration to look-up tables, next hops, shards and classes.
 //! - [`plan`]: the stages in order, with the scope of each; the next plan of a reload. [`egress`]: the queues of each
 //!   port.
-//! - [`live`]: tables that change while packets pass.
+//! - [`live_tables`]: tables that change while packets pass.
 //! - [`speaker`]: BGP's sessions, shards and update groups put together. [`seed`], [`mrt`]: routes from and to MRT.
 //! - [`whatif`]: what another configuration would make of a table: which best paths change, and what neighbors are sent.
 //! - [`fib`], [`forwarding`]: best routes to the data plane's tables or the kernel's, on a thread behind a bounded
@@ -20,7 +20,7 @@ pub mod control;
 pub mod egress;
 pub mod fib;
 pub mod forwarding;
-pub mod live;
+pub mod live_tables;
 pub mod mrt;
 mod mrt_update;
 pub mod plan;

@@ -18,7 +18,7 @@ use thalweg_bgp::peer::{PeerId, PeerTable};
 use thalweg_bgp::rib::{RibAddress, ScanCursor};
 use thalweg_bgp::route::SHARDS;
 use thalweg_bgp::session::Negotiated;
-use thalweg_wire::bgp::{MessageKind, MpNlri, PeerFacts, Update, attribute, frame};
+use thalweg_wire::bgp::{MessageKind, MpNlri, PeerFacts, Update, attribute, frame, write_attribute};
 use thalweg_wire::mrt::{
     AsSize, Direction, Endpoint, MessageForm, Peer, PeerIndex, RibRecord, Timestamp, WriteError,
     write_message, write_peer_index_table, write_state_change,
@@ -171,66 +171,31 @@ fn peer_index(peers: &PeerTable, router_id: Ipv4Addr, local_as: u32) -> (HashMap
 
 /// Appends an attribute set as TABLE_DUMP_V2 has it: in order of type, with four-octet AS numbers.
 pub fn encode(out: &mut Vec<u8>, attrs: &AttrRef) {
-    out.extend_from_slice(&[attribute::FLAG_TRANSITIVE, attribute::ORIGIN, 1, attrs.origin as u8]);
-    let mut fields = Fields::of(attrs);
-    for each in attrs.attributes() {
-        fields.write_before(each.code, out);
-        out.extend_from_slice(each.whole);
+    let encoded = attrs.encoded();
+    // Where attributes of this type or a higher one begin.
+    let place_of = |code: u8| -> usize {
+        attrs.attributes().take_while(|each| each.code < code).map(|each| each.whole.len()).sum()
+    };
+    let (fields, mp_reach) = (place_of(attribute::NEXT_HOP), place_of(attribute::MP_REACH_NLRI));
+    write_attribute(out, attribute::FLAG_TRANSITIVE, attribute::ORIGIN, &[attrs.origin as u8]);
+    out.extend_from_slice(&encoded[..fields]);
+    if let NextHop::V4(address) = attrs.next_hop() {
+        write_attribute(out, attribute::FLAG_TRANSITIVE, attribute::NEXT_HOP, &address.octets());
     }
-    fields.write_before(u8::MAX, out);
-}
-
-/// The attributes that a set keeps as fields, besides ORIGIN, to be put where they belong.
-struct Fields {
-    next_hop: NextHop,
-    med: Option<u32>,
-    local_pref: Option<u32>,
-    /// Fields with a type up to this are written.
-    written: u8,
-}
-
-impl Fields {
-    fn of(attrs: &AttrRef) -> Self {
-        let (next_hop, med, local_pref) = (attrs.next_hop(), attrs.med(), attrs.local_pref());
-        Self { next_hop, med, local_pref, written: 0 }
+    if let Some(med) = attrs.med() {
+        write_attribute(out, attribute::FLAG_OPTIONAL, attribute::MED, &med.to_be_bytes());
     }
-
-    /// Writes the fields whose type is lower than `code`.
-    fn write_before(&mut self, code: u8, out: &mut Vec<u8>) {
-        let mut due = |field: u8| {
-            let due = self.written < field && field < code;
-            if due {
-                self.written = field;
-            }
-            due
-        };
-        if let NextHop::V4(address) = self.next_hop
-            && due(attribute::NEXT_HOP)
-        {
-            out.extend_from_slice(&[attribute::FLAG_TRANSITIVE, attribute::NEXT_HOP, 4]);
-            out.extend_from_slice(&address.octets());
-        }
-        if let Some(med) = self.med
-            && due(attribute::MED)
-        {
-            out.extend_from_slice(&[attribute::FLAG_OPTIONAL, attribute::MED, 4]);
-            out.extend_from_slice(&med.to_be_bytes());
-        }
-        if let Some(local_pref) = self.local_pref
-            && due(attribute::LOCAL_PREF)
-        {
-            out.extend_from_slice(&[attribute::FLAG_TRANSITIVE, attribute::LOCAL_PREF, 4]);
-            out.extend_from_slice(&local_pref.to_be_bytes());
-        }
-        if let NextHop::V6 { global, link_local } = self.next_hop
-            && due(attribute::MP_REACH_NLRI)
-        {
-            let length: u8 = if link_local.is_some() { 32 } else { 16 };
-            out.extend_from_slice(&[attribute::FLAG_OPTIONAL, attribute::MP_REACH_NLRI, length + 1, length]);
-            out.extend_from_slice(&global.octets());
-            out.extend(link_local.iter().flat_map(|address| address.octets()));
-        }
+    if let Some(local_pref) = attrs.local_pref() {
+        write_attribute(out, attribute::FLAG_TRANSITIVE, attribute::LOCAL_PREF, &local_pref.to_be_bytes());
     }
+    out.extend_from_slice(&encoded[fields..mp_reach]);
+    if let NextHop::V6 { global, link_local } = attrs.next_hop() {
+        let addresses: Vec<u8> =
+            [Some(global), link_local].iter().flatten().flat_map(|each| each.octets()).collect();
+        let value = [&[addresses.len() as u8], addresses.as_slice()].concat();
+        write_attribute(out, attribute::FLAG_OPTIONAL, attribute::MP_REACH_NLRI, &value);
+    }
+    out.extend_from_slice(&encoded[mp_reach..]);
 }
 
 /// States of RFC 4271 8.2.2 as MRT numbers them.

@@ -25,6 +25,7 @@ mod lanes;
 mod log;
 mod memory;
 mod network;
+mod observer;
 mod parting;
 mod places;
 mod profile;
@@ -37,7 +38,6 @@ mod restart_progress;
 mod scan;
 mod shards;
 mod slot;
-mod tap;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::{HashMap, VecDeque};
@@ -61,12 +61,12 @@ pub use best_path::BestPathTo;
 pub(crate) use groups::view_of;
 pub use lanes::RouteReader;
 pub use network::{ByteStream, Incoming, Network};
+pub use observer::SessionObserver;
 pub(crate) use query::explained;
 pub(crate) use reload::origination;
 pub use restart_progress::{Restart, RestartNeighbor};
 pub use scan::StaticSource;
 pub use shards::Work;
-pub use tap::SessionTap;
 
 use lanes::{GroupSlot, Lane};
 use memory::GiveBack;
@@ -99,7 +99,7 @@ pub struct Speaker {
     next_hops: Mutex<Arc<NextHopView>>,
     /// Given to the first lane when there is one.
     readers: Mutex<Vec<Box<dyn RouteReader>>>,
-    tap: Option<Arc<dyn SessionTap>>,
+    observer: Option<Arc<dyn SessionObserver>>,
     notices: Mutex<VecDeque<Notice>>,
     wakers: OnceLock<Wakers>,
     now_ms: AtomicU64,
@@ -142,7 +142,7 @@ pub struct SpeakerOptions {
     /// Who wants to know what changes.
     pub readers: Vec<Box<dyn RouteReader>>,
     /// Who wants to see what neighbors send.
-    pub tap: Option<Arc<dyn SessionTap>>,
+    pub observer: Option<Arc<dyn SessionObserver>>,
     /// Against collisions that strangers choose, and for jitter.
     pub seed: u64,
     /// How much is kept for neighbors that read slowly.
@@ -180,7 +180,7 @@ impl Speaker {
             groups: Mutex::default(),
             next_hops: Mutex::default(),
             readers: Mutex::new(options.readers),
-            tap: options.tap,
+            observer: options.observer,
             notices: Mutex::default(),
             wakers: OnceLock::new(),
             now_ms: AtomicU64::new(0),
@@ -451,7 +451,7 @@ impl Speaker {
             self.floors_due_ms.store(next, Ordering::Relaxed);
             self.update_tombstone_floors();
             self.partings.look(now);
-            if self.strangers.tell(now) {
+            if self.strangers.log_pending(now) {
                 self.accept_all(now);
             }
             self.look_at_signatures(now);

@@ -16,7 +16,7 @@ pub use grammar::{PacketSpec, Part};
 
 pub use crate::words::SpecError;
 
-use crate::live::PortLink;
+use crate::live_tables::PortLink;
 #[cfg(doc)]
 use crate::plan::RouterPlan;
 use thalweg_config::PortIndex;
@@ -33,7 +33,7 @@ pub struct TraceStep {
     pub why: String,
 }
 
-/// What a router would do with a packet, as [`crate::control::Request::TracePacket`] shows it.
+/// What a router would do with a packet, as [`crate::control::PacketRequest::TracePacket`] shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceView {
     /// The packet, with everything that was not said.

@@ -178,24 +178,24 @@ impl WhatIf {
     }
 
     /// The table is complete: decides and puts neighbors into groups.
-    pub fn settle(mut self) -> Result<Settled, WhatIfError> {
+    pub fn converge(mut self) -> Result<Converged, WhatIfError> {
         if self.routes == 0 {
             return Err(WhatIfError::NoRoutes);
         }
         self.mapping.check()?;
         self.mapping.add_others(&mut self.sides);
-        self.sides.iter_mut().for_each(Shadow::settle);
-        Ok(Settled { traffic: None, inner: self })
+        self.sides.iter_mut().for_each(Shadow::converge);
+        Ok(Converged { traffic: None, inner: self })
     }
 }
 
 /// A comparison whose tables are complete.
-pub struct Settled {
+pub struct Converged {
     inner: WhatIf,
     traffic: Option<TrafficSums>,
 }
 
-impl Settled {
+impl Converged {
     /// Bytes that were sent to an address.
     pub fn add_traffic(&mut self, destination: IpAddr, bytes: u64) {
         let sides = &self.inner.sides;

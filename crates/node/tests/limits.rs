@@ -76,7 +76,7 @@ fn run(kind: SchedulingKind, threads: usize) {
     let options = SpeakerOptions {
         network: Box::new(network),
         readers: Vec::new(),
-        tap: None,
+        observer: None,
         seed: 1,
         limits: ExportLimits::default(),
         restart: None,

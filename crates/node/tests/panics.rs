@@ -1,7 +1,7 @@
 //! A mistake that panics while a session's messages are worked on costs that session and nothing else, under each
 //! scheduling and its real threads.
 //!
-//! The mistake is a [`SessionTap`] that panics at what one neighbor sends: it is called where messages are worked
+//! The mistake is a [`SessionObserver`] that panics at what one neighbor sends: it is called where messages are worked
 //! off, after they were decoded and before their routes are on their way. Or it is a connection that panics.
 
 #![allow(clippy::unwrap_used)] // A test fails by it.
@@ -23,7 +23,7 @@ use thalweg_bgp::session::Negotiated;
 use thalweg_config::{BgpConfig, RouterConfig};
 use thalweg_exec::control::{SchedulingKind, SchedulingOptions, schedule};
 use thalweg_node::control::{BgpNeighborView, BgpRequest, RouteFilter, RouteView};
-use thalweg_node::speaker::{SessionTap, Speaker, SpeakerOptions};
+use thalweg_node::speaker::{SessionObserver, Speaker, SpeakerOptions};
 use thalweg_wire::bgp::{MessageKind, frame};
 
 use local::{Door, Ending, LocalNetwork, announce, ask, eventually, greeting, plain_attributes};
@@ -40,7 +40,7 @@ struct Stumbling {
     downs: AtomicUsize,
 }
 
-impl SessionTap for Stumbling {
+impl SessionObserver for Stumbling {
     fn received(&self, session: &Arc<Negotiated>, messages: &[u8]) {
         let message = frame(messages, 4096).unwrap().expect("whole messages");
         let is_it = session.remote_address == IpAddr::V4(address(NEIGHBORS - 1));
@@ -125,7 +125,7 @@ fn speaker(config: Arc<BgpConfig>, network: LocalNetwork, tap: &Arc<Stumbling>) 
     let options = SpeakerOptions {
         network: Box::new(network),
         readers: Vec::new(),
-        tap: Some(tap.clone()),
+        observer: Some(tap.clone()),
         seed: 1,
         limits: ExportLimits::default(),
         restart: None,

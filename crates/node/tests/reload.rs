@@ -86,7 +86,7 @@ fn speaker(network: &Picky, config: Arc<BgpConfig>) -> io::Result<Speaker> {
     let options = SpeakerOptions {
         network: Box::new(network.clone()),
         readers: Vec::new(),
-        tap: None,
+        observer: None,
         seed: 1,
         limits: ExportLimits::default(),
         restart: None,

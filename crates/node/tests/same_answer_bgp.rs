@@ -177,7 +177,7 @@ fn run(trace: &Trace, kind: SchedulingKind, threads: usize) -> Answer {
     let options = SpeakerOptions {
         network: Box::new(network),
         readers: vec![Box::new(told.clone())],
-        tap: None,
+        observer: None,
         seed: threads as u64,
         limits: ExportLimits::default(),
         restart: None,

@@ -43,7 +43,7 @@ fn with_speaker(test: impl FnOnce(&Speaker, &mut Door, &mut Vec<UnixStream>)) {
     let options = SpeakerOptions {
         network: Box::new(network),
         readers: Vec::new(),
-        tap: None,
+        observer: None,
         seed: 1,
         limits: ExportLimits::default(),
         restart: None,

@@ -18,7 +18,7 @@ use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::rib::NextHopView;
 use thalweg_config::BgpConfig;
 use thalweg_node::control::{BgpNeighborView, BgpRequest};
-use thalweg_node::speaker::{Restart, RouteReader, SessionTap, Speaker, SpeakerOptions};
+use thalweg_node::speaker::{Restart, RouteReader, SessionObserver, Speaker, SpeakerOptions};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::chance::Random;
@@ -69,7 +69,7 @@ pub struct Start {
     /// It has restarted, and its neighbors may have kept its routes.
     pub restart: Option<Restart>,
     /// Who sees what its neighbors send.
-    pub tap: Option<Arc<dyn SessionTap>>,
+    pub tap: Option<Arc<dyn SessionObserver>>,
     /// Who sees what changes in its table.
     pub watch: Vec<Box<dyn RouteReader>>,
 }
@@ -189,7 +189,7 @@ impl Network {
         let options = SpeakerOptions {
             network: Box::new(SimulatedNetwork(place.site.clone())),
             readers: start.watch,
-            tap: start.tap,
+            observer: start.tap,
             seed: random.next_u64(),
             limits: self.options.limits,
             scheduling: "simulated".to_owned(),

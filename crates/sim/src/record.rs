@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use thalweg_bgp::session::Negotiated;
 use thalweg_node::mrt::{DumpCounters, RibDump, write_session_state, write_session_updates};
-use thalweg_node::speaker::{SessionTap, Speaker};
+use thalweg_node::speaker::{SessionObserver, Speaker};
 use thalweg_wire::mrt::Timestamp;
 
 use crate::network::Clock;
@@ -111,7 +111,7 @@ impl Recorder {
     }
 }
 
-impl SessionTap for Recorder {
+impl SessionObserver for Recorder {
     fn received(&self, session: &Arc<Negotiated>, messages: &[u8]) {
         let updates = self.record(|out, time| write_session_updates(out, time, session, messages));
         self.state.lock().count(session.remote_address, updates);

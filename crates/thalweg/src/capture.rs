@@ -18,7 +18,7 @@ use thalweg_text::units::count;
 use thalweg_wire::pcapng::BLOCK_BYTES_MAX;
 
 use crate::cli::{CaptureArgs, Format};
-use crate::show::{connect, lost, parse};
+use crate::client::{connect, lost, parse};
 use crate::{Failure, print};
 
 const BUFFER_BYTES: usize = 64 << 10;
@@ -39,10 +39,10 @@ pub(crate) fn run(args: &CaptureArgs, format: Format) -> Result<(), Failure> {
     let begun: CaptureBegun = parse(capture.item().map_err(failed)?.map_err(Failure::Control)?)?;
     let mut output = Output::create(&args.output)?;
     end_on_signals(&stream).map_err(|error| Failure::Run(format!("cannot handle signals: {error}")))?;
-    tell(&format!("capturing {}; Ctrl-C ends it", begun.point));
+    print_note(&format!("capturing {}; Ctrl-C ends it", begun.point));
     if !begun.offload_paused.is_empty() {
         let ports = begun.offload_paused.join(", ");
-        tell(&format!("offload is paused meanwhile (ports {ports}): the router sees every packet"));
+        print_note(&format!("offload is paused meanwhile (ports {ports}): the router sees every packet"));
     }
     while let Some(block) = capture.block().map_err(failed)? {
         if let Err(error) = output.write(&block, capture.has_more()) {
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &CaptureArgs, format: Format) -> Result<(), Failure> {
     };
     match to_stdout {
         true => {
-            tell(&text);
+            print_note(&text);
             Ok(())
         }
         false => print(&format!("{text}\n")),
@@ -101,7 +101,7 @@ fn render(summary: &CaptureSummary) -> String {
 }
 
 /// Standard output may be the capture.
-fn tell(text: &str) {
+fn print_note(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 

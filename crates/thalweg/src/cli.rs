@@ -1,5 +1,6 @@
 //! The command line, defined once: parser, help and defaults come from these types.
 
+mod bgp_command;
 mod capture;
 mod choices;
 mod clear;
@@ -8,8 +9,6 @@ mod flows;
 mod flows_import;
 mod keep;
 mod probe;
-mod show;
-mod show_nat;
 mod trace;
 mod whatif;
 
@@ -20,17 +19,20 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use thalweg_exec::control::SchedulingKind;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
-pub(crate) use choices::{Choice, Format, MODELS, SCHEDULINGS, one_of};
+use crate::client::SOCKET_DEFAULT;
+use crate::show::ShowArgs;
 
+pub(crate) use crate::Format;
+pub(crate) use choices::{Choice, MODELS, SCHEDULINGS, one_of};
+
+pub(crate) use bgp_command::{BgpArgs, BgpCommand, SessionEndArgs};
 pub(crate) use capture::CaptureArgs;
-pub(crate) use clear::{ClearArgs, ClearNatArgs, ClearThing};
+pub(crate) use clear::{ClearArgs, ClearNatArgs, ClearThing, endpoint};
 pub(crate) use config::{ConfigKeysArgs, ConfigThing};
 pub(crate) use flows::{FlowsAction, FlowsArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs};
 pub(crate) use flows_import::FlowsImportArgs;
 pub(crate) use keep::KeepArgs;
 pub(crate) use probe::ProbeArgs;
-pub(crate) use show::{BgpArgs, BgpCommand, SessionEndArgs, ShowArgs, ShowBgp, ShowThing};
-pub(crate) use show_nat::NatArgs;
 pub(crate) use trace::{TraceArgs, TraceThing};
 pub(crate) use whatif::WhatIfArgs;
 
@@ -152,9 +154,6 @@ pub(crate) struct MrtArgs {
     pub(crate) verbose: bool,
 }
 
-/// Where a running router listens for `show` and its like, unless it is told otherwise.
-pub(crate) const SOCKET_DEFAULT: &str = "/run/thalweg.sock";
-
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -175,7 +174,7 @@ pub(crate) struct RunArgs {
     /// Threads that work on packets; run-to-completion's have receive queues of their own [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<NonZeroUsize>,
-    /// Socket for show, reload and neighbor [default: the configuration's, or /run/thalweg.sock]
+    /// Socket for show, trace, capture, reload, clear, stop and bgp [default: the configuration's, or /run/thalweg.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// What is logged: error, warn, info, debug

@@ -1,7 +1,7 @@
 //! `thalweg flows`: what is in a dataset of flow records, as tables, bars, CSV or JSON.
 
-mod live;
 mod plot;
+mod writer;
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -23,7 +23,7 @@ use crate::cli::{
 };
 use crate::tables::table;
 use crate::{Failure, flows_import, print};
-use live::{follow, live_json, tell_empty, tell_writing, view};
+use writer::{follow, live_json, tell_empty, tell_writing, view};
 
 /// Steps of a graph whose length was not given, about.
 const STEPS: u64 = 30;
@@ -84,7 +84,7 @@ fn run_top(args: &FlowsArgs, top_args: &FlowsTopArgs, format: Format) -> Result<
         _ => print(&top_table(&answer, keys, by, numbers(&top_args.which)))?,
     }
     tell_writing(&writing);
-    tell(&answer.scanned, query.raw);
+    print_scanned(&answer.scanned, query.raw);
     if answer.total.flows == 0 { tell_empty(args) } else { Ok(()) }
 }
 
@@ -223,7 +223,7 @@ fn skipped_json(skipped: &Skipped) -> Value {
 }
 
 /// Says what a reader of the answer must know, on standard error.
-fn tell(scanned: &Scanned, raw: bool) {
+fn print_scanned(scanned: &Scanned, raw: bool) {
     let mut err = std::io::stderr();
     if scanned.sampled {
         let what = match raw {
@@ -263,7 +263,7 @@ fn run_list(args: &FlowsArgs, list_args: &FlowsListArgs, format: Format) -> Resu
     let (records, scanned) = list(&view, &query, list_args.n as usize).map_err(failed)?;
     print(&(lines.header() + &lines.of(&records)))?;
     tell_writing(&writing);
-    tell(&scanned, query.raw);
+    print_scanned(&scanned, query.raw);
     if records.is_empty() { tell_empty(args) } else { Ok(()) }
 }
 
@@ -362,7 +362,7 @@ fn run_graph(args: &FlowsArgs, graph_args: &FlowsGraphArgs, format: Format) -> R
         _ => print(&graph_bars(&answer, by, numbers(&graph_args.which)))?,
     }
     tell_writing(&writing);
-    tell(&answer.scanned, query.raw);
+    print_scanned(&answer.scanned, query.raw);
     if answer.total.flows == 0 { tell_empty(args) } else { Ok(()) }
 }
 
@@ -496,7 +496,7 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
 
 fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), Failure> {
     // A writer would make the folder; here a folder that is not there is a mistake.
-    live::open(args)?;
+    writer::open(args)?;
     let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(wall_ns) };
     let (writer, recovery) = Writer::open(&args.data, options).map_err(|error| match error {
         StoreError::Busy { .. } => Failure::Run(format!(

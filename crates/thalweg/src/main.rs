@@ -6,7 +6,9 @@
 mod capture;
 mod check;
 mod cli;
+mod client;
 mod config_keys;
+mod control;
 mod flows;
 mod flows_import;
 mod lab;
@@ -28,14 +30,21 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use serde_json::{Value, json};
 use thalweg_config::{ConfigErrors, ConfigSource, RouterConfig};
 use thalweg_daemon::RunError;
 use thalweg_probe::{ProbeError, ProbeSummary};
 use thalweg_replay::{ReplayError, summary::ReplaySummary};
 
-use cli::{Cli, Command, ConfigThing, Format};
+use cli::{Cli, Command, ConfigThing};
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Human,
+    Json,
+}
 
 /// Why a command did not succeed; the place where errors of all rooms meet.
 #[derive(Debug)]
@@ -142,10 +151,10 @@ fn main() -> ExitCode {
         Command::Show(args) => show::run(&args, format),
         Command::Trace(args) => trace::run(&args, format),
         Command::Capture(args) => capture::run(&args, format),
-        Command::Reload(args) => show::reload(&args, format),
-        Command::Clear(args) => show::clear(&args, format),
-        Command::Stop(args) => show::stop(&args),
-        Command::Bgp(args) => show::bgp_command(args),
+        Command::Reload(args) => control::reload(&args, format),
+        Command::Clear(args) => control::clear(&args, format),
+        Command::Stop(args) => control::stop(&args),
+        Command::Bgp(args) => control::bgp_command(args),
         Command::Lab(args) => lab::run(&args, format),
         Command::Flows(args) => flows::run(&args, format),
         Command::Mrt(args) => mrt::run(&args, format),

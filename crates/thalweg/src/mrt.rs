@@ -77,7 +77,7 @@ pub(crate) fn read(
     let mut reader = match MrtReader::open(path) {
         Ok(reader) => reader,
         Err(error) => {
-            errors.tell(&error);
+            errors.report(&error);
             return Ok(());
         }
     };
@@ -89,10 +89,10 @@ pub(crate) fn read(
                 let (record, offset, kind) = (item.number, item.offset, item.record.kind);
                 if let Err(fault) = take(&item)? {
                     let problem = MrtProblem::Record(kind, fault);
-                    errors.tell(&MrtError { file: reader.name().to_owned(), record, offset, problem });
+                    errors.report(&MrtError { file: reader.name().to_owned(), record, offset, problem });
                 }
             }
-            Err(error) => errors.tell(&error),
+            Err(error) => errors.report(&error),
         }
     }
     if is_empty {
@@ -112,7 +112,7 @@ pub(crate) struct Errors {
 }
 
 impl Errors {
-    fn tell(&mut self, error: &MrtError) {
+    fn report(&mut self, error: &MrtError) {
         self.count += 1;
         if let MrtProblem::Torn { skipped } = error.problem {
             self.torn += 1;

@@ -52,19 +52,19 @@ impl ProbeProgress for Bar {
     }
 
     fn notice(&self, text: &str) {
-        self.tell(&format!("warning: {text}"));
+        self.print_line(&format!("warning: {text}"));
     }
 
     fn note(&self, text: &str) {
-        self.tell(&format!("note: {text}"));
+        self.print_line(&format!("note: {text}"));
     }
 }
 
 impl Bar {
     /// A line above the bar.
-    fn tell(&self, line: &str) {
+    fn print_line(&self, line: &str) {
         self.bar.suspend(|| {
-            // Without standard error there is nobody to tell.
+            // Without standard error nobody reads it.
             let _ = writeln!(std::io::stderr(), "{line}");
         });
     }

@@ -1,4 +1,5 @@
-//! `thalweg show`, `bgp`, `reload`, `stop`: questions and commands to a router that runs, over its control socket.
+//! `thalweg show`: what a running router knows. A row says all about a command: its name, help and arguments, what it asks, and
+//! how people read the answer.
 
 mod bgp;
 mod flows;
@@ -7,237 +8,164 @@ mod nat;
 mod packets;
 mod status;
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
-use thalweg_node::control::{BgpRequest, FibFilter, Line, Request, StatusView};
-use thalweg_text::TableStream;
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use serde_json::Value;
+use thalweg_node::control::Request;
+use thalweg_text::Table;
 
-use crate::cli::{
-    BgpArgs, BgpCommand, ClearArgs, ClearThing, Format, ReloadArgs, SessionEndArgs, ShowArgs, ShowThing,
-    StopArgs,
-};
+use crate::client::{SOCKET_DEFAULT, ask};
 use crate::tables::stream;
-use crate::{Failure, print};
+use crate::{Failure, Format, print};
+
+/// Commands in the order of the help text.
+const TOPICS: &[&[Show]] =
+    &[status::SHOW, packets::SHOW, forwarding::SHOW, bgp::SHOW, flows::SHOW, nat::SHOW];
+
+/// A command.
+struct Show {
+    name: &'static str,
+    aliases: &'static [&'static str],
+    help: &'static str,
+    does: Does,
+}
+
+enum Does {
+    /// Asks a question that has no arguments.
+    Asks(Request, Print),
+    /// Asks what its arguments say.
+    Reads(fn(Command) -> Command, fn(&ArgMatches) -> Result<Question, clap::Error>),
+    /// Something else.
+    Runs(fn(&Path, Format) -> Result<(), Failure>),
+    /// Has commands of its own, and examples.
+    Has(&'static [Show], &'static str),
+}
+
+impl Does {
+    const fn reads<A: Args + Into<Question>>() -> Self {
+        Self::Reads(A::augment_args, |matches| A::from_arg_matches(matches).map(Into::into))
+    }
+}
+
+/// What is asked, and how people read the answer.
+type Question = (Request, Print);
+
+#[derive(Clone, Copy, Debug)]
+enum Print {
+    /// All items together: tables need all their rows.
+    Page(fn(Vec<Value>) -> Result<String, Failure>),
+    /// A row for each item as it comes: there may be millions.
+    Rows(fn() -> Table, fn(Value) -> Result<Vec<String>, Failure>),
+}
+
+impl Show {
+    /// A command without arguments.
+    const fn asks(name: &'static str, help: &'static str, request: Request, print: Print) -> Self {
+        Self { name, aliases: &[], help, does: Does::Asks(request, print) }
+    }
+
+    /// A command whose arguments say what it asks.
+    const fn reads<A: Args + Into<Question>>(name: &'static str, help: &'static str) -> Self {
+        Self { name, aliases: &[], help, does: Does::reads::<A>() }
+    }
+
+    fn command(&self) -> Command {
+        let command = Command::new(self.name).about(self.help).visible_aliases(self.aliases.iter().copied());
+        match self.does {
+            Does::Reads(add_args, _) => add_args(command),
+            Does::Has(commands, examples) => with_commands(command.after_help(examples), commands),
+            _ => command,
+        }
+    }
+}
+
+fn with_commands(command: Command, rows: &[Show]) -> Command {
+    let command = command.subcommand_required(true).arg_required_else_help(true);
+    command.subcommands(rows.iter().map(Show::command))
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  thalweg show status
+  thalweg show neighbors
+  thalweg show route 192.0.2.1
+  thalweg show routes --source configured
+  thalweg show bgp neighbor transit-1")]
+pub(crate) struct ShowArgs {
+    /// The router's control socket
+    #[arg(long, global = true, value_name = "PATH", default_value = SOCKET_DEFAULT)]
+    socket: PathBuf,
+    #[command(subcommand)]
+    thing: Thing,
+}
+
+/// A command with its arguments.
+#[derive(Debug)]
+enum Thing {
+    Question(Request, Print),
+    Command(fn(&Path, Format) -> Result<(), Failure>),
+}
+
+impl Thing {
+    fn read<'s>(rows: impl Iterator<Item = &'s Show>, matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let (name, matches) =
+            matches.subcommand().ok_or_else(|| clap::Error::new(ErrorKind::MissingSubcommand))?;
+        let row = rows.into_iter().find(|row| row.name == name);
+        match &row.ok_or_else(|| clap::Error::new(ErrorKind::InvalidSubcommand))?.does {
+            Does::Asks(request, print) => Ok(Self::Question(request.clone(), *print)),
+            Does::Reads(_, read) => read(matches).map(|(request, print)| Self::Question(request, print)),
+            Does::Runs(run) => Ok(Self::Command(*run)),
+            Does::Has(rows, _) => Self::read(rows.iter(), matches),
+        }
+    }
+}
+
+impl FromArgMatches for Thing {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Self::read(TOPICS.iter().copied().flatten(), matches)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        Self::from_arg_matches(matches).map(|thing| *self = thing)
+    }
+}
+
+impl Subcommand for Thing {
+    fn augment_subcommands(command: Command) -> Command {
+        TOPICS.iter().fold(command, |command, rows| with_commands(command, rows))
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        TOPICS.iter().copied().flatten().any(|row| row.name == name)
+    }
+}
 
 pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
-    let request = match &args.thing {
-        ShowThing::Version => return version(&args.socket, format),
-        ShowThing::Status => Request::Status,
-        ShowThing::Config => Request::Config,
-        ShowThing::Ports => Request::Ports,
-        ShowThing::Neighbors => Request::Neighbors,
-        ShowThing::Fib { destination: Some(destination), .. } => {
-            Request::Fib { destination: destination.clone() }
-        }
-        ShowThing::Fib { destination: None, inside, family, source, limit } => {
-            Request::FibRoutes(FibFilter {
-                inside: inside.clone(),
-                family: family.clone(),
-                source: source.clone(),
-                limit: *limit,
-            })
-        }
-        ShowThing::Forwarding => Request::Forwarding,
-        ShowThing::Bgp(args) => Request::Bgp(bgp::request(&args.thing)),
-        ShowThing::Counters => Request::Counters,
-        ShowThing::Acl => Request::AccessLists,
-        ShowThing::Policers => Request::Policers,
-        ShowThing::Queues => Request::Queues,
-        ShowThing::FlowCache => Request::FlowCache,
-        ShowThing::Nat(args) => nat::request(args),
+    let (request, form) = match &args.thing {
+        Thing::Command(run) => return run(&args.socket, format),
+        Thing::Question(request, form) => (request, form),
     };
-    match format {
-        Format::Json => ask(&args.socket, &request, |item| print(&format!("{item}\n"))),
-        Format::Human => {
-            if let Some(mut rows) = Rows::of(&request) {
-                ask(&args.socket, &request, |item| rows.push(item))?;
-                return rows.finish();
-            }
-            // Tables need all their rows.
+    match (format, form) {
+        (Format::Json, _) => ask(&args.socket, request, |item| print(&format!("{item}\n"))),
+        (Format::Human, Print::Rows(columns, row)) => {
+            let mut rows = stream(columns());
+            ask(&args.socket, request, |item| print(&rows.push(row(item)?)))?;
+            print(&rows.finish())
+        }
+        (Format::Human, Print::Page(page)) => {
             let mut items = Vec::new();
-            ask(&args.socket, &request, |item| {
+            ask(&args.socket, request, |item| {
                 items.push(item);
                 Ok(())
             })?;
-            print(&render(&request, items)?)
+            print(&page(items)?)
         }
     }
-}
-
-/// This program's version, and that of the router: they may be different after an update.
-fn version(socket: &Path, format: Format) -> Result<(), Failure> {
-    let program = env!("CARGO_PKG_VERSION");
-    let mut router = None;
-    ask(socket, &Request::Status, |item| {
-        router = Some(parse::<StatusView>(item)?.version);
-        Ok(())
-    })?;
-    match format {
-        Format::Json => print(&format!("{}\n", json!({ "program": program, "router": router }))),
-        Format::Human => {
-            let router = router.unwrap_or_default();
-            let hint = if router == program { "" } else { "  (restart it to run this program's)" };
-            print(&format!("program  thalweg {program}\nrouter   thalweg {router}{hint}\n"))
-        }
-    }
-}
-
-pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
-    let mut changes = 0;
-    let request = if args.dry_run { Request::CompareConfig } else { Request::Reload };
-    ask(&args.socket, &request, |item| {
-        changes += 1;
-        match (format, item) {
-            (Format::Human, Value::String(text)) => print(&format!("{text}\n")),
-            (_, item) => print(&format!("{}\n", json!({ "change": item }))),
-        }
-    })?;
-    match (format, changes) {
-        (Format::Human, 0) if args.dry_run => print("nothing would change\n"),
-        (Format::Human, 0) => print("nothing changed\n"),
-        _ => Ok(()),
-    }
-}
-
-pub(crate) fn clear(args: &ClearArgs, format: Format) -> Result<(), Failure> {
-    let ClearThing::Nat(which) = &args.thing;
-    ask(&args.socket, &nat::clear_request(which), |item| match format {
-        Format::Json => print(&format!("{item}\n")),
-        Format::Human => print(&nat::cleared(parse(item)?)),
-    })
-}
-
-/// How long a router may take to end: sessions are told, routes removed, records and files finished.
-const STOP_MAX: Duration = Duration::from_secs(60);
-
-pub(crate) fn stop(args: &StopArgs) -> Result<(), Failure> {
-    let keep_routes = (args.keep_routes || args.remove_routes).then_some(args.keep_routes);
-    ask(&args.socket, &Request::Stop { keep_routes }, |_| Ok(()))?;
-    let end = Instant::now() + STOP_MAX;
-    // The socket is the last that it takes away.
-    while UnixStream::connect(&args.socket).is_ok() {
-        if Instant::now() >= end {
-            return Err(Failure::Control(format!(
-                "the router has not ended within {} s; its log says what it waits for",
-                STOP_MAX.as_secs()
-            )));
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
-}
-
-pub(crate) fn bgp_command(args: BgpArgs) -> Result<(), Failure> {
-    let request = match args.command {
-        BgpCommand::Refresh { neighbor } => BgpRequest::Refresh { neighbor },
-        BgpCommand::Reset(SessionEndArgs { neighbor, text }) => BgpRequest::Reset { neighbor, text },
-        BgpCommand::Shutdown(SessionEndArgs { neighbor, text }) => BgpRequest::Shutdown { neighbor, text },
-        BgpCommand::Start { neighbor } => BgpRequest::Start { neighbor },
-    };
-    ask(&args.socket, &Request::Bgp(request), |_| Ok(()))
-}
-
-/// Sends a request and hands out the items of the answer.
-pub(crate) fn ask(
-    socket: &Path,
-    request: &Request,
-    mut item: impl FnMut(Value) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let stream = connect(socket, request)?;
-    for line in BufReader::new(stream).lines() {
-        let line = serde_json::from_str(&line.map_err(|error| lost(socket, error))?)
-            .map_err(|error| Failure::Control(format!("the router's answer is not understood: {error}")))?;
-        match line {
-            Line::Item(value) => item(value)?,
-            Line::Done { .. } => return Ok(()),
-            Line::Error(error) => return Err(Failure::Control(error)),
-        }
-    }
-    Err(Failure::Control("the router ended in the middle of its answer".to_owned()))
-}
-
-/// Connects to a router and asks it something.
-pub(crate) fn connect(socket: &Path, request: &Request) -> Result<UnixStream, Failure> {
-    let mut stream = UnixStream::connect(socket).map_err(|error| lost(socket, error))?;
-    let text = serde_json::to_string(request).map_err(|error| Failure::Control(error.to_string()))?;
-    stream.write_all(format!("{text}\n").as_bytes()).map_err(|error| lost(socket, error))?;
-    Ok(stream)
-}
-
-/// Why a router cannot be reached.
-pub(crate) fn lost(socket: &Path, error: std::io::Error) -> Failure {
-    let name = socket.display();
-    Failure::Control(match error.kind() {
-        std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
-            format!("no router answers at {name}: is `thalweg run` running, with this --socket?")
-        }
-        std::io::ErrorKind::PermissionDenied => format!("{name} may not be opened: try as root"),
-        _ => format!("{name}: {error}"),
-    })
-}
-
-pub(crate) fn parse<T: serde::de::DeserializeOwned>(item: Value) -> Result<T, Failure> {
-    serde_json::from_value(item)
-        .map_err(|error| Failure::Control(format!("the router's answer is not understood: {error}")))
-}
-
-fn parse_all<T: serde::de::DeserializeOwned>(items: Vec<Value>) -> Result<Vec<T>, Failure> {
-    items.into_iter().map(parse).collect()
-}
-
-/// Rows that are printed as they come: there may be millions.
-struct Rows {
-    stream: TableStream,
-    request: Request,
-}
-
-impl Rows {
-    /// For requests whose answers are long; nothing for the others.
-    fn of(request: &Request) -> Option<Self> {
-        let columns = match request {
-            Request::Bgp(BgpRequest::Routes(_)) => bgp::route_columns(),
-            Request::FibRoutes(_) => forwarding::fib_columns(),
-            Request::NatSessions(_) => nat::session_columns(),
-            _ => return None,
-        };
-        Some(Self { stream: stream(columns), request: request.clone() })
-    }
-
-    fn push(&mut self, item: Value) -> Result<(), Failure> {
-        let row = match &self.request {
-            Request::NatSessions(_) => nat::session_row(&parse(item)?),
-            Request::FibRoutes(_) => forwarding::fib_row(parse(item)?),
-            _ => bgp::route_row(parse(item)?),
-        };
-        print(&self.stream.push(row))
-    }
-
-    fn finish(self) -> Result<(), Failure> {
-        print(&self.stream.finish())
-    }
-}
-
-fn render(request: &Request, items: Vec<Value>) -> Result<String, Failure> {
-    Ok(match request {
-        Request::Bgp(request) => bgp::answer(request, items)?,
-        Request::Forwarding => parse_all(items)?.iter().map(forwarding::forwarding).collect(),
-        Request::Fib { .. } => parse_all(items)?.iter().map(forwarding::fib).collect(),
-        Request::Status => parse_all(items)?.iter().map(status::status).collect(),
-        Request::Config => parse_all(items)?.iter().map(status::config).collect(),
-        Request::Ports => packets::ports(&parse_all(items)?),
-        Request::Counters => parse_all(items)?.iter().map(packets::counters).collect(),
-        Request::FlowCache => parse_all(items)?.iter().map(flows::cache).collect(),
-        Request::Neighbors => packets::neighbors(&parse_all(items)?),
-        Request::Queues => packets::queues(&parse_all(items)?),
-        Request::AccessLists => packets::access_lists(&parse_all(items)?),
-        Request::Policers => packets::policers(&parse_all(items)?),
-        Request::NatBlocks(_) => nat::blocks(&parse_all(items)?),
-        Request::NatCounters => parse_all(items)?.iter().map(nat::counters).collect(),
-        _ => items.iter().map(|item| format!("{item:#}\n")).collect(),
-    })
 }

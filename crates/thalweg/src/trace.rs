@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use thalweg_config::RouterConfig;
-use thalweg_node::control::Request;
-use thalweg_node::live::{LiveTables, PortLink};
+use thalweg_node::control::{PacketRequest, Request};
+use thalweg_node::live_tables::{LiveTables, PortLink};
 use thalweg_node::plan::RouterPlan;
 use thalweg_node::trace::{NextNeighbor, PacketSpec, Surroundings, TraceView, explain};
 
 use crate::cli::{Format, TraceArgs, TraceThing};
-use crate::show::{ask, parse};
+use crate::client::{ask, parse};
 use crate::tables::{remark, table};
 use crate::{Failure, load_config, print};
 
@@ -21,10 +21,12 @@ pub(crate) fn run(args: &TraceArgs, format: Format) -> Result<(), Failure> {
     let mut views = Vec::new();
     match config {
         Some(file) => views.push(of_file(file, &spec)?),
-        None => ask(socket, &Request::TracePacket { packet: packet.clone() }, |item| {
-            views.push(parse(item)?);
-            Ok(())
-        })?,
+        None => {
+            ask(socket, &Request::Packets(PacketRequest::TracePacket { packet: packet.clone() }), |item| {
+                views.push(parse(item)?);
+                Ok(())
+            })?
+        }
     }
     for view in &views {
         match format {

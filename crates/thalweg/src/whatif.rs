@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use thalweg_node::whatif::{
-    Both, Change, Example, Failure as NeighborFailure, Move, Options, Report, Settled, WhatIf, WhatIfError,
+    Both, Change, Converged, Example, Failure as NeighborFailure, Move, Options, Report, WhatIf, WhatIfError,
 };
 use thalweg_ports::live::wall_ns;
 use thalweg_store::query::{KeyValue, Metric, Query, top};
@@ -42,8 +42,8 @@ pub(crate) fn run(args: &WhatIfArgs, format: Format) -> Result<(), Failure> {
             "one configuration: give a second one, or --fail NEIGHBOR or --fail each".into(),
         ));
     }
-    let (settled, errors) = settled(args)?;
-    let report = settled.report();
+    let (converged, errors) = converged(args)?;
+    let report = converged.report();
     match format {
         Format::Json => {
             let json =
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &WhatIfArgs, format: Format) -> Result<(), Failure> {
     if wrong.is_empty() { Ok(()) } else { Err(Failure::Incomplete(wrong)) }
 }
 
-fn settled(args: &WhatIfArgs) -> Result<(Settled, Errors), Failure> {
+fn converged(args: &WhatIfArgs) -> Result<(Converged, Errors), Failure> {
     let bgp = |path: &Path| {
         let bgp = load_config(path)?.bgp;
         bgp.map(std::sync::Arc::new)
@@ -88,10 +88,10 @@ fn settled(args: &WhatIfArgs) -> Result<(Settled, Errors), Failure> {
         })?;
     }
     steps.at(routes as usize, "deciding");
-    let settled = what_if.settle().map_err(refused);
-    let settled = settled.and_then(|settled| with_traffic(settled, args));
+    let converged = what_if.converge().map_err(refused);
+    let converged = converged.and_then(|converged| with_traffic(converged, args));
     steps.finish();
-    Ok((settled?, errors))
+    Ok((converged?, errors))
 }
 
 fn refused(error: WhatIfError) -> Failure {
@@ -102,8 +102,8 @@ fn refused(error: WhatIfError) -> Failure {
 }
 
 /// Adds the bytes that the dataset has for each destination.
-fn with_traffic(mut settled: Settled, args: &WhatIfArgs) -> Result<Settled, Failure> {
-    let Some(folder) = &args.flows else { return Ok(settled) };
+fn with_traffic(mut converged: Converged, args: &WhatIfArgs) -> Result<Converged, Failure> {
+    let Some(folder) = &args.flows else { return Ok(converged) };
     let failed = |error: thalweg_store::StoreError| Failure::Run(error.to_string());
     let dataset = Dataset::open(folder).map_err(failed)?;
     if !dataset.is_one().map_err(failed)? {
@@ -116,13 +116,13 @@ fn with_traffic(mut settled: Settled, args: &WhatIfArgs) -> Result<Settled, Fail
     let destination = "dst".parse().map_err(|error| Failure::Run(format!("{error}")))?;
     let query = Query::new(window, everything);
     let sums = top(&view, &query, &[destination], Metric::Bytes, usize::MAX).map_err(failed)?;
-    settled.with_traffic();
+    converged.with_traffic();
     for row in sums.rows {
         if let [KeyValue::Address(address)] = row.key[..] {
-            settled.add_traffic(address, row.sums.bytes);
+            converged.add_traffic(address, row.sums.bytes);
         }
     }
-    Ok(settled)
+    Ok(converged)
 }
 
 fn text(report: &Report, two: bool) -> String {

@@ -16,6 +16,7 @@
 //! Missing: prefixes of other families than IPv4 and IPv6 unicast, outbound route filters (RFC 5291).
 
 mod as_path;
+mod attributes;
 mod capabilities;
 mod header;
 mod next_hop;
@@ -23,14 +24,16 @@ mod nlri;
 mod notification;
 mod open;
 mod refresh;
-mod rules;
 mod update;
 mod view;
 mod write;
 
 use std::fmt;
 
-pub use as_path::{AS_PATH_ASNS_MAX, AsPathError, narrow_as_path};
+pub use as_path::{AS_PATH_ASNS_MAX, AsPathError, narrow_as_path, prepend_as};
+pub use attributes::{
+    ATTRIBUTES, AttributeRow, Export, LengthRule, Severity, attribute_name, recognized_attribute,
+};
 pub use capabilities::{
     AddPath, Capabilities, ExtendedNextHop, GracefulRestart, HostName, LongLivedFamily, RestartFamily,
     UnknownCapability, capability,
@@ -46,9 +49,6 @@ pub use notification::{
 };
 pub use open::{AS_TRANS, Open, VERSION};
 pub use refresh::{RefreshKind, RouteRefresh};
-pub use rules::{
-    ATTRIBUTE_RULES, AttributeRule, LengthRule, Severity, attribute_name, attribute_rule, recognized_rule,
-};
 pub use update::{
     Aggregator, AttributeProblem, CodeSet, Discards, Fault, MpNlri, MpReach, PeerFacts, PeerSide,
     RawAttributes, Update, Verdict,
@@ -161,44 +161,9 @@ impl Codec {
     }
 }
 
-/// Type codes of path attributes.
+/// Type codes and flags of path attributes.
 pub mod attribute {
-    /// ORIGIN
-    pub const ORIGIN: u8 = 1;
-    /// AS_PATH
-    pub const AS_PATH: u8 = 2;
-    /// NEXT_HOP
-    pub const NEXT_HOP: u8 = 3;
-    /// MULTI_EXIT_DISC
-    pub const MED: u8 = 4;
-    /// LOCAL_PREF
-    pub const LOCAL_PREF: u8 = 5;
-    /// ATOMIC_AGGREGATE
-    pub const ATOMIC_AGGREGATE: u8 = 6;
-    /// AGGREGATOR
-    pub const AGGREGATOR: u8 = 7;
-    /// COMMUNITIES (RFC 1997)
-    pub const COMMUNITIES: u8 = 8;
-    /// ORIGINATOR_ID (RFC 4456)
-    pub const ORIGINATOR_ID: u8 = 9;
-    /// CLUSTER_LIST (RFC 4456)
-    pub const CLUSTER_LIST: u8 = 10;
-    /// MP_REACH_NLRI (RFC 4760)
-    pub const MP_REACH_NLRI: u8 = 14;
-    /// MP_UNREACH_NLRI (RFC 4760)
-    pub const MP_UNREACH_NLRI: u8 = 15;
-    /// EXTENDED COMMUNITIES (RFC 4360)
-    pub const EXTENDED_COMMUNITIES: u8 = 16;
-    /// AS4_PATH (RFC 6793)
-    pub const AS4_PATH: u8 = 17;
-    /// AS4_AGGREGATOR (RFC 6793)
-    pub const AS4_AGGREGATOR: u8 = 18;
-    /// IPv6 Address Specific EXTENDED COMMUNITIES (RFC 5701)
-    pub const IPV6_EXTENDED_COMMUNITIES: u8 = 25;
-    /// LARGE_COMMUNITY (RFC 8092)
-    pub const LARGE_COMMUNITIES: u8 = 32;
-    /// ONLY_TO_CUSTOMER (RFC 9234)
-    pub const ONLY_TO_CUSTOMER: u8 = 35;
+    pub use super::attributes::code::*;
 
     /// The attribute is optional.
     pub const FLAG_OPTIONAL: u8 = 0x80;

@@ -3,7 +3,9 @@
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::fast::FixedState;
-use thalweg_wire::bgp::{AsPath, Attribute, Attributes, Origin, SegmentKind, attribute, community};
+use thalweg_wire::bgp::{
+    AsPath, Attribute, Attributes, Origin, SegmentKind, attribute, community, prepend_as, write_attribute,
+};
 
 use super::{Attrs, Head, LOCAL_PREF_DEFAULT, NextHop, flag};
 
@@ -123,7 +125,7 @@ impl AttrsBuilder {
     pub fn prepend(&mut self, asn: u32, count: usize, kind: SegmentKind) -> Result<(), AttrsError> {
         let mut path = self.get(attribute::AS_PATH).unwrap_or(&[]).to_vec();
         for _ in 0..count {
-            prepend_to(&mut path, asn, kind);
+            prepend_as(&mut path, asn, kind);
         }
         self.set(attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &path)
     }
@@ -208,33 +210,6 @@ impl AttrsBuilder {
         hasher.write_u64(u64::from(head.med) << 32 | u64::from(head.flags) << 8 | head.origin as u64);
         head.hash = hasher.finish();
         (head, &self.stored)
-    }
-}
-
-/// Appends an attribute in canonical form; the value fits (see [`AttrsBuilder::set`]).
-fn write_attribute(out: &mut Vec<u8>, flags: u8, code: u8, value: &[u8]) {
-    let flags = flags & !attribute::FLAG_EXTENDED;
-    match u8::try_from(value.len()) {
-        Ok(length) => out.extend_from_slice(&[flags, code, length]),
-        Err(_) => {
-            out.extend_from_slice(&[flags | attribute::FLAG_EXTENDED, code]);
-            out.extend_from_slice(&(value.len() as u16).to_be_bytes());
-        }
-    }
-    out.extend_from_slice(value);
-}
-
-/// Puts an AS number before a path: into its first segment if that is of the kind and has room.
-fn prepend_to(path: &mut Vec<u8>, asn: u32, kind: SegmentKind) {
-    match path.first_chunk::<2>() {
-        Some(&[first, count]) if first == kind as u8 && count < u8::MAX => {
-            path[1] = count + 1;
-            path.splice(2..2, asn.to_be_bytes());
-        }
-        _ => {
-            let [a, b, c, d] = asn.to_be_bytes();
-            path.splice(0..0, [kind as u8, 1, a, b, c, d]);
-        }
     }
 }
 

@@ -9,8 +9,8 @@ use hashbrown::HashMap;
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_wire::bgp::Family;
 
+use super::attributes::{self, Block};
 use super::audience::AudienceCode;
-use super::encode;
 use super::origins::Origins;
 use super::queue::QueueAddress;
 use super::rules::Rules;
@@ -46,7 +46,7 @@ pub struct Preview {
     rules: Rules,
     out: Vec<Exported>,
     outgoing: Vec<Outgoing>,
-    block: encode::Block,
+    block: Block,
     known: Known,
     /// Since sets were forgotten.
     prefixes: u32,
@@ -59,7 +59,7 @@ impl Preview {
             rules: Rules::new(view, representative),
             out: Vec::new(),
             outgoing: Vec::new(),
-            block: encode::Block::default(),
+            block: Block::default(),
             known: HashMap::with_hasher(FixedState::default()),
             prefixes: 0,
         }
@@ -132,7 +132,7 @@ impl Preview {
         if let Some((_, known)) = self.known.get(&key) {
             return *known;
         }
-        encode::attributes(&self.rules.view, family, attrs, origins, &mut self.block);
+        attributes::attributes(&self.rules.view, family, attrs, origins, &mut self.block);
         let fingerprint = FixedState::with_seed(0).hash_one(&self.block);
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();

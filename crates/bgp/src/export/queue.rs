@@ -12,8 +12,9 @@
 use hashbrown::HashTable;
 use thalweg_base::{Prefix, mix64};
 
+use super::attributes::{self, Block};
 use super::audience::{AudienceCode, Audiences};
-use super::encode::{self, Block, Encoder, Nlri, NlriAddress};
+use super::encode::{Encoder, Nlri, NlriAddress};
 use super::origins::Origins;
 use super::rules::Rules;
 use crate::attrs::AttrRef;
@@ -60,9 +61,7 @@ pub(super) struct Queues {
 /// An address of a family that has a queue.
 pub(super) trait QueueAddress: NlriAddress {
     /// The queue of the family.
-    fn queue(queues: &mut Queues) -> &mut Queue<Self>
-    where
-        Self: Sized;
+    fn queue(queues: &mut Queues) -> &mut Queue<Self>;
 }
 
 impl QueueAddress for u32 {
@@ -352,7 +351,7 @@ impl<A: NlriAddress> Queue<A> {
             return false;
         };
         if !ready {
-            encode::attributes(&rules.view, A::FAMILY, &pack.attrs, pack.origins, &mut self.block);
+            attributes::attributes(&rules.view, A::FAMILY, &pack.attrs, pack.origins, &mut self.block);
         }
         let entries = &self.entries;
         let mut prefixes = self.order[at..end].iter().map(|&at| nlri(&entries[at as usize])).peekable();

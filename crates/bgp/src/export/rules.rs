@@ -12,8 +12,8 @@ use hashbrown::HashMap;
 use thalweg_base::IpPrefix;
 use thalweg_wire::bgp::Family;
 
+use super::attributes::{self, Block};
 use super::audience::{AudienceCode, Audiences, PeerSet};
-use super::encode;
 use super::origins::{Marks, Origins, next_hop};
 use super::view::{ExportView, NextHopRule, RouteServerRules};
 use crate::attrs::{AttrRef, Attrs, AttrsBuilder, Interner, NextHop, flag};
@@ -269,7 +269,7 @@ impl Rules {
             return false;
         }
         let origins = self.origins(peer, peers);
-        encode::same(&self.view, family, old, new, origins)
+        attributes::same(&self.view, family, old, new, origins)
     }
 
     /// The whole answer.
@@ -362,8 +362,8 @@ impl Rules {
         if attrs.encoded().len() * 2 + ADDED_MAX <= limit {
             return true;
         }
-        let mut block = encode::Block::default();
-        encode::attributes(&self.view, family, attrs, origins, &mut block);
+        let mut block = Block::default();
+        attributes::attributes(&self.view, family, attrs, origins, &mut block);
         block.message_length_min(family) <= limit
     }
 

@@ -136,15 +136,15 @@ struct After {
     place: u16,
 }
 
-/// How a new path stands against the best.
+/// How a new path compares with the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Comparison {
     /// The best stays the best.
-    Keeps,
+    BestStays,
     /// The new one is the best.
-    Wins,
-    /// All have to be looked at.
-    Unsure,
+    NewWins,
+    /// All paths have to be compared.
+    Undecided,
 }
 
 /// What decisions depend on besides the paths themselves.
@@ -235,10 +235,10 @@ impl<'a> Decision<'a> {
 
     /// How a path that comes stands against the best one there is.
     #[inline]
-    pub fn challenge(&self, best: Candidate<'_>, new: Candidate<'_>) -> Standing {
+    pub fn challenge(&self, best: Candidate<'_>, new: Candidate<'_>) -> Comparison {
         match self.before(new).cmp(&self.before(best)) {
-            Ordering::Greater => return Standing::Keeps,
-            Ordering::Less => return Standing::Wins,
+            Ordering::Greater => return Comparison::BestStays,
+            Ordering::Less => return Comparison::NewWins,
             Ordering::Equal => {}
         }
         let comparable = self.comparable(best.attrs, new.attrs);
@@ -248,11 +248,11 @@ impl<'a> Decision<'a> {
         };
         let by_rest = self.after(new).cmp(&self.after(best));
         if by_med.then(by_rest).is_gt() {
-            Standing::Keeps
+            Comparison::BestStays
         } else if self.config.always_compare_med || comparable && by_rest.is_lt() {
-            Standing::Wins
+            Comparison::NewWins
         } else {
-            Standing::Unsure
+            Comparison::Undecided
         }
     }
 

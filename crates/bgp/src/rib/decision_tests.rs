@@ -120,9 +120,9 @@ proptest! {
             let (with, without) = (best_of(&all), best_of(&rest));
             let (Some(best), Some(best_with)) = (by_id(without), by_id(with)) else { unreachable!() };
             match decision.challenge(as_candidate(best), as_candidate(one)) {
-                Standing::Keeps => prop_assert_eq!(with, without),
-                Standing::Wins => prop_assert_eq!(with, one.local_id),
-                Standing::Unsure => {}
+                Comparison::BestStays => prop_assert_eq!(with, without),
+                Comparison::NewWins => prop_assert_eq!(with, one.local_id),
+                Comparison::Undecided => {}
             }
             if with != one.local_id && decision.departure_keeps(as_candidate(best_with), as_candidate(one)) {
                 prop_assert_eq!(with, without);

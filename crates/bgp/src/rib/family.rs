@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use thalweg_base::Prefix;
 
 use super::damping::{Damper, Flap, RouteKey};
-use super::decision::{Candidate, Decision, Key, Standing, candidate};
+use super::decision::{Candidate, Comparison, Decision, Key, candidate};
 use super::paths::{Block, DAMPED, Moved, PATHS_MAX, PathMeta, PathStore, STALE, UNREACHABLE, free_local_id};
 use super::table::{Entry, NONE, Table};
 use super::view::{ScanCursor, ScannedRoute};
@@ -407,17 +407,17 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         }
         let new = Candidate { attrs: &attrs, peer: meta.peer, path_id: meta.path_id };
         let standing = match self.best_and_last(number) {
-            _ if !meta.is_eligible() => Standing::Keeps,
-            None => Standing::Wins,
+            _ if !meta.is_eligible() => Comparison::BestStays,
+            None => Comparison::NewWins,
             Some((best, _)) if context.depth == 1 => context.decision.challenge(best, new),
             Some((_, last)) => {
                 let below =
                     usize::from(entry.ranked) >= context.depth && context.decision.is_below(last, new);
-                if below { Standing::Keeps } else { Standing::Unsure }
+                if below { Comparison::BestStays } else { Comparison::Undecided }
             }
         };
         let old = match standing {
-            Standing::Unsure => self.reported(number, context.depth),
+            Comparison::Undecided => self.reported(number, context.depth),
             _ => Vec::new(),
         };
         let (head, moved) = self.paths.push(number, entry.head, count, meta, attrs);
@@ -425,15 +425,15 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         let entry = self.table.entry_mut(number);
         (entry.head, entry.count) = (head, entry.count + 1);
         match standing {
-            Standing::Keeps => {}
-            Standing::Wins => {
+            Comparison::BestStays => {}
+            Comparison::NewWins => {
                 let old = self.chosen(number, 0);
                 self.paths.block_mut(head, count + 1).swap(0, count);
                 self.table.entry_mut(number).ranked = 1;
                 let new = self.chosen(number, 0);
                 self.report(number, Report { old, new, further: None }, context, changes);
             }
-            Standing::Unsure => self.rank_and_report(number, old, context, changes),
+            Comparison::Undecided => self.rank_and_report(number, old, context, changes),
         }
     }
 
@@ -505,7 +505,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
                         _ if was && is && decision.is_same_order(old, &attrs) => true,
                         1 => {
                             (!was || decision.departure_keeps(best, old))
-                                && (!is || decision.challenge(best, new) == Standing::Keeps)
+                                && (!is || decision.challenge(best, new) == Comparison::BestStays)
                         }
                         _ => {
                             ranked >= depth

@@ -38,7 +38,7 @@ pub(super) struct Slot {
     /// Bytes of the neighbor wait at the driver.
     pub(super) input_waits: bool,
     /// In OpenConfirm: KEEPALIVE has come, and until then the other connection may still take precedence.
-    pub(super) settle_at: Option<Millis>,
+    pub(super) establish_at: Option<Millis>,
     /// In OpenConfirm: OPEN has come and KEEPALIVE has not answered it, because the other connection may take precedence.
     pub(super) answer_at: Option<Millis>,
     /// In OpenConfirm: KEEPALIVE came before ours went.
@@ -59,7 +59,7 @@ impl Default for Slot {
             keepalive_at: None,
             send_hold_at: None,
             input_waits: false,
-            settle_at: None,
+            establish_at: None,
             answer_at: None,
             is_confirmed: false,
         }
@@ -133,7 +133,7 @@ impl Slot {
 
     /// When one of its timers expires next.
     pub(super) fn next_deadline(&self) -> Option<Millis> {
-        [self.hold_at, self.keepalive_at, self.send_hold_at, self.settle_at, self.answer_at]
+        [self.hold_at, self.keepalive_at, self.send_hold_at, self.establish_at, self.answer_at]
             .into_iter()
             .flatten()
             .min()

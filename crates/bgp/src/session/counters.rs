@@ -6,16 +6,12 @@ use crate::peer::Millis;
 
 /// Messages by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields have the names of the messages")]
 pub struct MessageCounters {
-    /// OPEN
     pub open: u64,
-    /// UPDATE
     pub update: u64,
-    /// NOTIFICATION
     pub notification: u64,
-    /// KEEPALIVE
     pub keepalive: u64,
-    /// ROUTE-REFRESH
     pub route_refresh: u64,
 }
 

@@ -29,8 +29,8 @@ use std::sync::Arc;
 
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_wire::bgp::{
-    Aggregator, Attribute, CodeSet, Family, MpNlri, NextHop, Nlri, PeerFacts, PeerSide, Update, Verdict,
-    attribute, community,
+    Aggregator, Attribute, CodeSet, Family, MpNlri, NextHop, Nlri, PeerFacts, Update, Verdict, attribute,
+    community,
 };
 
 use super::config::{HonorBlackhole, NeighborConfig};
@@ -87,7 +87,7 @@ impl Remark {
 
     /// All of them, in order of [`Self::index`].
     pub fn all() -> impl Iterator<Item = Self> {
-        let rejections = Rejection::ALL.into_iter().map(Self::Rejected);
+        let rejections = Rejection::all().map(Self::Rejected);
         rejections.chain([Self::BlackholeHonored, Self::BlackholeIgnored])
     }
 
@@ -125,7 +125,7 @@ pub struct ImportCounters {
 impl ImportCounters {
     /// Announced and rejected, for whatever reason.
     pub fn rejected_total(&self) -> u64 {
-        Rejection::ALL.iter().map(|rejection| self.rejected(*rejection)).sum()
+        Rejection::all().map(|rejection| self.rejected(rejection)).sum()
     }
 
     /// Announced and rejected for this reason.
@@ -195,11 +195,7 @@ impl Importer {
     /// The neighbor's configuration changed; the session stays.
     pub fn set_config(&mut self, config: &NeighborConfig) {
         self.facts = PeerFacts {
-            side: match self.peer.kind {
-                PeerKind::External => PeerSide::External,
-                PeerKind::Confederation => PeerSide::Confederation,
-                PeerKind::Internal | PeerKind::InternalClient => PeerSide::Internal,
-            },
+            side: self.peer.kind.side(),
             in_confederation: config.confederation.is_some(),
             discard: config
                 .import
@@ -321,7 +317,7 @@ impl Importer {
         if !self.agreed_on::<A>(routes.len()) {
             return;
         }
-        let first = A::ip_prefix(first);
+        let first = A::to_ip_prefix(first);
         let judged = self.judge(update, body, next_hop, first, A::FAMILY);
         let by_prefix = self.policy.as_ref().is_some_and(|policy| policy.depends_on_prefix());
         match judged {
@@ -413,7 +409,7 @@ impl Importer {
     /// RFC 4271 6.3: such a prefix is ignored; one from before there was a check goes.
     #[cold]
     fn pass_over<A: Pushed>(&mut self, prefix: Prefix<A>, path_id: u32, out: &mut RouteBatchBuilder) {
-        self.remark(Remark::Rejected(Rejection::Martian), 1, A::ip_prefix(prefix));
+        self.remark(Remark::Rejected(Rejection::Martian), 1, A::to_ip_prefix(prefix));
         A::push(out, prefix, path_id, WITHDRAWN);
     }
 
@@ -455,7 +451,7 @@ impl Importer {
                 self.pass_over(prefix, path_id, out);
                 continue;
             }
-            let ip_prefix = A::ip_prefix(prefix);
+            let ip_prefix = A::to_ip_prefix(prefix);
             let judged = if by_policy { self.apply_policy(attrs, ip_prefix) } else { Ok(attrs.clone()) };
             let index = match judged {
                 Ok(accepted) => {
@@ -534,13 +530,11 @@ pub fn build(
 }
 
 /// The two families' ways into a batch.
-trait Pushed: RouteAddress + Sized {
+trait Pushed: RouteAddress {
     fn push(out: &mut RouteBatchBuilder, prefix: Prefix<Self>, path_id: u32, attrs: u32);
 
     /// Whether no network has it.
     fn is_martian(prefix: Prefix<Self>) -> bool;
-
-    fn ip_prefix(prefix: Prefix<Self>) -> IpPrefix;
 }
 
 impl Pushed for u32 {
@@ -553,10 +547,6 @@ impl Pushed for u32 {
     fn is_martian(prefix: Prefix<u32>) -> bool {
         martians::is_martian_v4(prefix)
     }
-
-    fn ip_prefix(prefix: Prefix<u32>) -> IpPrefix {
-        prefix.into()
-    }
 }
 
 impl Pushed for u128 {
@@ -568,9 +558,5 @@ impl Pushed for u128 {
     #[inline]
     fn is_martian(prefix: Prefix<u128>) -> bool {
         martians::is_martian_v6(prefix)
-    }
-
-    fn ip_prefix(prefix: Prefix<u128>) -> IpPrefix {
-        prefix.into()
     }
 }

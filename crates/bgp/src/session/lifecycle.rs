@@ -219,13 +219,13 @@ impl Session {
     }
 
     /// A connection that waited for another one to take precedence goes on, or carries the session, once that is gone.
-    pub(super) fn settle(&mut self, now: Millis) {
+    pub(super) fn resume_remaining(&mut self, now: Millis) {
         for conn in Connection::ALL {
             let is_alone = !self.slot(conn.other()).is_open();
             if is_alone && self.slot(conn).answer_at.is_some() {
                 self.answer(conn, now);
             }
-            if is_alone && self.slot(conn).settle_at.is_some() {
+            if is_alone && self.slot(conn).establish_at.is_some() {
                 self.establish(conn, now);
             }
         }
@@ -249,7 +249,7 @@ impl Session {
             }
         }
         self.event(Event::AttemptFailed { connection, state, reason });
-        self.settle(now);
+        self.resume_remaining(now);
         self.dial_beside_a_silent_one(now);
     }
 
@@ -258,7 +258,7 @@ impl Session {
         let Some(agreed) = self.slot(conn).agreed.clone() else { return };
         let slot = &mut self.slots[conn.index()];
         slot.state = State::Established;
-        (slot.settle_at, slot.answer_at) = (None, None);
+        (slot.establish_at, slot.answer_at) = (None, None);
         let other = conn.other();
         if self.slot(other).is_open() {
             self.close_collided(other, now);

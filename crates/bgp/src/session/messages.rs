@@ -22,7 +22,7 @@ const BAD_UPDATE_EVENT_MS: u64 = 10_000;
 const HEADER_BYTES: usize = 19;
 
 /// How long a connection that is ready waits for another one that has precedence.
-const SETTLE_MS: u64 = 3_000;
+const ESTABLISH_DELAY_MS: u64 = 3_000;
 
 /// How long the neighbor may take to close one of two connections before we do.
 const ANSWER_MS: u64 = 1_000;
@@ -65,7 +65,7 @@ impl Session {
             let rest = bytes.get(used..).unwrap_or(&[]);
             match frame(rest, self.slot(conn).length_max()) {
                 Ok(None) => return used,
-                Ok(Some(message)) if self.is_settled_by(conn, message.kind) => self.establish(conn, now),
+                Ok(Some(message)) if self.is_chosen_by(conn, message.kind) => self.establish(conn, now),
                 Ok(Some(message)) => {
                     used += message.length;
                     self.message(conn, message, now, import, out);
@@ -118,16 +118,16 @@ impl Session {
         let other = self.slot(conn.other());
         let is_open = other.state == State::OpenSent || other.answer_at.is_some();
         if is_open && survivor == Some(conn.other()) {
-            self.slots[conn.index()].settle_at = Some(now.plus(SETTLE_MS));
+            self.slots[conn.index()].establish_at = Some(now.plus(ESTABLISH_DELAY_MS));
         } else {
             self.establish(conn, now);
         }
     }
 
-    /// Whether a message says that the neighbor has settled on this connection.
-    fn is_settled_by(&self, conn: Connection, kind: MessageKind) -> bool {
+    /// Whether a message says that the neighbor has chosen this connection.
+    fn is_chosen_by(&self, conn: Connection, kind: MessageKind) -> bool {
         let routes = matches!(kind, MessageKind::Update | MessageKind::Keepalive | MessageKind::RouteRefresh);
-        self.slot(conn).settle_at.is_some() && routes
+        self.slot(conn).establish_at.is_some() && routes
     }
 
     /// RFC 6608.

@@ -95,7 +95,7 @@ impl Session {
         if due(self.slot(conn).answer_at) {
             self.answer_is_due(conn, now);
         }
-        if due(self.slot(conn).settle_at) {
+        if due(self.slot(conn).establish_at) {
             self.establish(conn, now);
         }
         if due(self.slot(conn).keepalive_at) {

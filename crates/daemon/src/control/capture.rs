@@ -8,7 +8,7 @@ use thalweg_live::CaptureClient;
 use thalweg_node::control::{CaptureBegun, CaptureRequest, Line};
 
 use super::write_line;
-use crate::live::LiveSide;
+use crate::packets::PacketSide;
 
 /// How long a look at the client takes while it says nothing, which is always.
 const LOOK: Duration = Duration::from_millis(1);
@@ -54,14 +54,14 @@ impl CaptureClient for SocketClient<'_> {
 /// Serves a capture to its end, and with it the connection.
 pub(super) fn serve(
     request: &CaptureRequest,
-    live: Result<&LiveSide, String>,
+    packets: Result<&PacketSide, String>,
     stream: &UnixStream,
     reader: BufReader<&UnixStream>,
     writer: BufWriter<&UnixStream>,
 ) -> io::Result<()> {
     let mut client = SocketClient { stream, reader, writer };
-    let result = match live {
-        Ok(live) => live.capture(request, &mut client)?,
+    let result = match packets {
+        Ok(packets) => packets.capture(request, &mut client)?,
         Err(none) => Err(none),
     };
     match result {

@@ -25,7 +25,7 @@ use thalweg_ports::kernel::{KernelError, KernelNeighbors, NeighborChange, Neighb
 use thalweg_wire::MacAddr;
 
 use super::{AFTER_FAILURE, SHARE};
-use crate::live::LiveSide;
+use crate::packets::PacketSide;
 
 /// Neighbors of one port in the kernel.
 const EXPORTED_MAX: usize = 1024;
@@ -38,7 +38,7 @@ type OfPorts = BTreeMap<(u16, IpAddr), MacAddr>;
 
 /// See the module.
 pub(super) struct NeighborSync {
-    live: Arc<LiveSide>,
+    packets: Arc<PacketSide>,
     tables: Arc<ForwardingTables>,
     config: KernelSync,
     neighbors: KernelNeighbors,
@@ -71,13 +71,13 @@ pub(super) struct Interfaces<'i> {
 impl NeighborSync {
     /// Opens the ways to the kernel.
     pub(super) fn new(
-        live: Arc<LiveSide>,
+        packets: Arc<PacketSide>,
         tables: Arc<ForwardingTables>,
         config: KernelSync,
     ) -> Result<Self, KernelError> {
         let now = Instant::now();
         Ok(Self {
-            live,
+            packets,
             tables,
             config,
             neighbors: KernelNeighbors::open(PROTOCOL)?,
@@ -113,7 +113,7 @@ impl NeighborSync {
                 self.view.import_drift += others;
                 tracing::warn!(
                     neighbors = others,
-                    "kernel: imported neighbors were not as its news had said, and were mended"
+                    "kernel: imported neighbors had drifted and were corrected"
                 );
             }
             heard |= after || others + ours > 0;
@@ -170,7 +170,7 @@ impl NeighborSync {
             return Ok(());
         }
         let neighbors: Vec<_> = wanted.iter().map(|((port, address), mac)| (*port, *address, *mac)).collect();
-        let Some(counts) = self.live.set_kernel_neighbors(neighbors) else {
+        let Some(counts) = self.packets.set_kernel_neighbors(neighbors) else {
             self.tell_not_before = Instant::now() + AFTER_FAILURE;
             return Err("neighbors: the host thread does not answer".to_owned());
         };
@@ -208,7 +208,7 @@ impl NeighborSync {
             if drift > 0 {
                 tracing::warn!(
                     neighbors = drift,
-                    "kernel: neighbors were not as they should be, and were mended"
+                    "kernel: exported neighbors had drifted and were corrected"
                 );
             }
         }

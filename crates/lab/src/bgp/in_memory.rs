@@ -67,7 +67,7 @@ pub(crate) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, String> {
     let options = SpeakerOptions {
         network: Box::new(MemoryNetwork { world: world.clone() }),
         readers: Vec::new(),
-        tap: None,
+        observer: None,
         seed: 1,
         limits: ExportLimits::default(),
         scheduling: spec.scheduling.to_string(),

@@ -20,7 +20,7 @@ use serde::Serialize;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use thalweg_node::control::{Line, QueueView, Request};
+use thalweg_node::control::{Line, PacketRequest, QueueView};
 
 /// A router with a shaped port.
 pub trait Shaper {
@@ -100,7 +100,7 @@ fn times(view: &QueueView) -> QueueTimes {
 /// The queues of a router that runs.
 fn queues(socket: &Path) -> io::Result<Vec<QueueView>> {
     let mut stream = UnixStream::connect(socket)?;
-    let question = serde_json::to_string(&Request::Queues)?;
+    let question = serde_json::to_string(&PacketRequest::Queues)?;
     stream.write_all(format!("{question}\n").as_bytes())?;
     let mut views = Vec::new();
     for line in BufReader::new(stream).lines() {

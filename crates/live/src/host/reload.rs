@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use thalweg_dataplane::icmp::IcmpError;
 use thalweg_dataplane::neighbor::PortIdentity;
-use thalweg_node::live::PortLink;
+use thalweg_node::live_tables::PortLink;
 use thalweg_node::plan::NatStage;
 use thalweg_wire::MacAddr;
 

@@ -35,7 +35,7 @@ pub struct FlowOutletView {
     pub error: Option<String>,
 }
 
-/// The totals of the flow meter, as [`super::Request::FlowCache`] shows them: `seen = exported + cached + unsampled +
+/// The totals of the flow meter, as [`super::PacketRequest::FlowCache`] shows them: `seen = exported + cached + unsampled +
 /// not_metered`, of packets and of bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowCacheView {

@@ -50,7 +50,7 @@ pub struct ForwardingView {
 /// How the forwarding table and the kernel's are kept in step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KernelSyncView {
-    /// Others' routes in the kernel's main table.
+    /// Routes of others in the kernel's main table.
     pub kernel_routes: u64,
     /// Of these, those that lead to ports and are in the forwarding table, or behind its own of the same prefix.
     pub imported: u64,
@@ -72,7 +72,7 @@ pub struct KernelSyncView {
     pub without_mirror: u64,
     /// Routes in the kernel that a look for drift found missing, extra or changed, and mended.
     pub export_drift: u64,
-    /// Looks for drift.
+    /// Scans for drift.
     pub scans: u64,
     /// What the last one found of exported routes.
     pub last_scan: Option<String>,

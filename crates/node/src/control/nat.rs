@@ -41,14 +41,14 @@ pub struct NatClear {
     pub protocol: Option<String>,
 }
 
-/// How many sessions [`super::Request::NatClear`] ended.
+/// How many sessions [`super::PacketRequest::NatClear`] ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NatCleared {
     /// Sessions.
     pub ended: u64,
 }
 
-/// A session, as [`super::Request::NatSessions`] shows it.
+/// A session, as [`super::PacketRequest::NatSessions`] shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NatSessionView {
     /// `tcp`, `udp`, `icmp`, or a protocol without ports: `gre`, `esp`, `ah`, `sctp` or its number.
@@ -71,7 +71,7 @@ pub struct NatSessionView {
     pub packets_in: u32,
 }
 
-/// A block of public ports, as [`super::Request::NatBlocks`] shows it.
+/// A block of public ports, as [`super::PacketRequest::NatBlocks`] shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NatBlockView {
     /// Whose it is.
@@ -90,7 +90,7 @@ pub struct NatBlockView {
     pub icmp: u16,
 }
 
-/// What NAT has done, as [`super::Request::NatCounters`] shows it.
+/// What NAT has done, as [`super::PacketRequest::NatCounters`] shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NatCountersView {
     /// Sessions that there may be.

@@ -4,7 +4,42 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A port, as [`super::Request::Ports`] shows it.
+use super::{NatClear, NatSessionFilter};
+
+/// What can be asked of a router that forwards packets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case")]
+pub enum PacketRequest {
+    /// One item for each rule of each access list: what met it.
+    AccessLists,
+    /// One item for each class with a policer: what it called packets.
+    Policers,
+    /// One item for each port: its interface, driver and counters.
+    Ports,
+    /// What was received, sent, handed to the router itself and dropped, by reason.
+    Counters,
+    /// One item for each neighbor on the ports' links: ARP and ND.
+    Neighbors,
+    /// One item for each class of each port that has a queue.
+    Queues,
+    /// One item for each NAT session that passes the filter.
+    NatSessions(NatSessionFilter),
+    /// One item for each block of public ports that a subscriber has and that passes the filter.
+    NatBlocks(NatSessionFilter),
+    /// What NAT has done.
+    NatCounters,
+    /// End NAT sessions.
+    NatClear(NatClear),
+    /// The counters of the flow meter.
+    FlowCache,
+    /// What would become of a packet, stage by stage.
+    TracePacket {
+        /// The packet, as [`crate::trace::PacketSpec`] reads it.
+        packet: String,
+    },
+}
+
+/// A port, as [`PacketRequest::Ports`] shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PortView {
     /// Its name in the configuration.
@@ -70,7 +105,7 @@ pub struct QueueRates {
     pub bits_per_s: u64,
 }
 
-/// A rule of an access list, as [`super::Request::AccessLists`] shows it.
+/// A rule of an access list, as [`PacketRequest::AccessLists`] shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AclRuleView {
     /// The list.
@@ -89,7 +124,7 @@ pub struct AclRuleView {
     pub ports_out: Vec<String>,
 }
 
-/// A class's policer, as [`super::Request::Policers`] shows it.
+/// A class's policer, as [`PacketRequest::Policers`] shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicerView {
     /// The class.
@@ -136,7 +171,7 @@ pub struct WorkerView {
     pub cores: Option<String>,
 }
 
-/// The counters of a router on live interfaces, as [`super::Request::Counters`] shows them. When nothing moves, `received` is
+/// The counters of a router on live interfaces, as [`PacketRequest::Counters`] shows them. When nothing moves, `received` is
 /// the sum of `sent`, `queued`, `waiting_for_neighbor`, all of `to_host` and all of `dropped`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountersView {
@@ -165,7 +200,7 @@ pub struct CountersView {
     pub workers: Vec<WorkerView>,
 }
 
-/// A neighbor on a port's link, as [`super::Request::Neighbors`] shows it.
+/// A neighbor on a port's link, as [`PacketRequest::Neighbors`] shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NeighborView {
     /// The port.
@@ -183,7 +218,7 @@ pub struct NeighborView {
     pub waiting: u64,
 }
 
-/// A class's queue at a port, as [`super::Request::Queues`] shows it.
+/// A class's queue at a port, as [`PacketRequest::Queues`] shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueView {
     /// The port.

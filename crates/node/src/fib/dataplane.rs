@@ -121,7 +121,7 @@ impl FibTables {
                 true => tables.hops.add_default(&nothing),
                 false => tables.hops.add(&nothing),
             };
-            tables.tell(number);
+            tables.write_number(number);
         }
         tables.point_defaults();
         tables.finish();
@@ -178,7 +178,7 @@ impl FibTables {
     }
 
     /// Writes down what a number means now, and a default route that leads there.
-    fn tell(&mut self, number: NextHopId) {
+    fn write_number(&mut self, number: NextHopId) {
         let paths = self.paths(number);
         while self.hops.len() <= usize::from(number) {
             if self.hops.add(&[Adjacency::Drop(DropReason::NoRoute)]).is_none() {
@@ -215,7 +215,7 @@ impl FibTables {
         let slot = usize::from(number).checked_sub(1).and_then(|index| self.base_groups.get_mut(index));
         if let Some(group) = slot {
             *group = paths;
-            self.tell(number);
+            self.write_number(number);
         }
     }
 
@@ -278,7 +278,7 @@ impl FibTables {
     /// Asks again how packets leave that go the outlet's ways.
     pub fn renew(&mut self) {
         for number in (self.base_groups.len() + 1..).take(self.ways.len()) {
-            self.tell(number as HopNumber);
+            self.write_number(number as HopNumber);
         }
         self.publish_hops();
     }
@@ -286,7 +286,7 @@ impl FibTables {
     /// The same of the numbers that lead one way or stand by to; not published before the next prefix or [`Self::finish`](RouteInstaller::finish).
     pub fn renew_way(&mut self, way: Way) {
         for number in self.numbers.get(&way).cloned().unwrap_or_default() {
-            self.tell(number);
+            self.write_number(number);
         }
     }
 
@@ -487,7 +487,7 @@ impl RouteInstaller for FibTables {
         for way in std::iter::once(way).chain(backup) {
             self.numbers.entry(way).or_default().push(hop);
         }
-        self.tell(hop);
+        self.write_number(hop);
     }
 
     fn install_v4(&mut self, items: &[Install<u32>]) {

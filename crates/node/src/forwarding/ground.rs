@@ -1,6 +1,6 @@
 //! What link and neighbor failures mean for routes: which way of a route counts, and which next hops BGP may choose.
 //!
-//! Packets do not wait for any of this: the tables leave dead ways by themselves ([`crate::live`]). Here the slower half
+//! Packets do not wait for any of this: the tables leave dead ways by themselves ([`crate::live_tables`]). Here the slower half
 //! follows: next hops of BGP resolve by the way that is in use, the kernel is told of it, and decisions learn which next
 //! hops are dead, so that the RIB chooses other paths and tells neighbors.
 
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use thalweg_base::{IpPrefix, Prefix};
 
 use crate::fib::{Underlay, UnderlayTarget};
-use crate::live::LiveTables;
+use crate::live_tables::LiveTables;
 use thalweg_config::{NextHop, RouteTarget, RouterConfig};
 
 /// The link of next hops where a configuration has no ports.

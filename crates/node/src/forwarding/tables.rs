@@ -19,7 +19,7 @@ use super::{Forwarding, Inbox, Task, rescan, view_of};
 use crate::BuildError;
 use crate::control::{FibRouteView, FibView, FibWay, ForwardingView, KernelSyncView};
 use crate::fib::{Outlet, OutletConfig, Underlay, UnderlayRoute, UnderlayTarget, Way};
-use crate::live::{LiveTables, OtherWays, PortLink, RouteChange, RouteDifference};
+use crate::live_tables::{LiveTables, OtherWays, PortLink, RouteChange, RouteDifference};
 use crate::speaker::Speaker;
 use thalweg_config::{NextHopCheck, RouterConfig};
 

@@ -188,8 +188,8 @@ impl Speaker {
         self.change_peers(|peers| peers.insert(info));
         self.set_import_policy(state, negotiated);
         state.negotiated = Some(negotiated.clone());
-        if let Some(tap) = &self.tap {
-            tap.state_changed(negotiated, true);
+        if let Some(observer) = &self.observer {
+            observer.state_changed(negotiated, true);
         }
         self.sessions_changed.store(true, Ordering::Release);
         self.restart.handle_up(state.config.address, negotiated, now);
@@ -228,8 +228,8 @@ impl Speaker {
         }
         let Some(negotiated) = state.negotiated.take() else { return };
         self.sessions_changed.store(true, Ordering::Release);
-        if let Some(tap) = &self.tap {
-            tap.state_changed(&negotiated, false);
+        if let Some(observer) = &self.observer {
+            observer.state_changed(&negotiated, false);
         }
         for family in Family::ALL.into_iter().filter(|family| negotiated.family(*family)) {
             match retained[family.index()] {

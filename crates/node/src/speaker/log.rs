@@ -46,24 +46,24 @@ impl Strangers {
     pub(super) fn refused(&self, remote: SocketAddr, why: String, now: Millis) {
         self.count.fetch_add(1, Ordering::Relaxed);
         note(&self.refused, (remote, why));
-        self.tell_refused(now);
+        self.log_refused(now);
     }
 
     /// A connection could not be taken in.
     pub(super) fn accept_failed(&self, error: io::Error, now: Millis) {
         note(&self.failed, error);
         self.accept_again.store(true, Ordering::Release);
-        self.tell_failed(now);
+        self.log_failed(now);
     }
 
     /// Says what was not said yet because something like it was said a moment ago. Whether accepting has to be tried again.
-    pub(super) fn tell(&self, now: Millis) -> bool {
-        self.tell_refused(now);
-        self.tell_failed(now);
+    pub(super) fn log_pending(&self, now: Millis) -> bool {
+        self.log_refused(now);
+        self.log_failed(now);
         self.accept_again.swap(false, Ordering::AcqRel)
     }
 
-    fn tell_refused(&self, now: Millis) {
+    fn log_refused(&self, now: Millis) {
         match due(&self.refused, now) {
             None => {}
             Some((1, (remote, why))) => tracing::warn!(%remote, "connection refused: {why}"),
@@ -73,7 +73,7 @@ impl Strangers {
         }
     }
 
-    fn tell_failed(&self, now: Millis) {
+    fn log_failed(&self, now: Millis) {
         if let Some((count, error)) = due(&self.failed, now) {
             tracing::error!(count, "cannot accept connections: {error}; trying again");
         }
@@ -142,7 +142,7 @@ impl Signatures {
 }
 
 pub(super) fn password_stays(neighbor: &str, error: &io::Error) {
-    tracing::warn!(neighbor, "the listening sockets keep a password that is not right any more: {error}");
+    tracing::warn!(neighbor, "the listening sockets keep an old password: {error}");
 }
 
 pub(super) fn end_of_rib(neighbor: &str, family: Family) {
@@ -170,5 +170,5 @@ pub(super) fn lagging(neighbor: &str) {
 }
 
 pub(super) fn panicked(neighbor: &str, what: &str) {
-    tracing::error!(neighbor, "a mistake in this program ended the session: {what}; please report it");
+    tracing::error!(neighbor, "a bug in this program ended the session: {what}; please report it");
 }

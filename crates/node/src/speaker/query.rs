@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use thalweg_base::{Address, IpPrefix, Prefix};
 use thalweg_bgp::attrs::{Attrs, flag};
 use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
@@ -20,17 +20,12 @@ use super::Speaker;
 use super::slot::{PeerSlot, PeerState};
 use crate::ProcessFacts;
 use crate::control::{
-    BgpNeighborView, BgpRequest, MemoryView, NegotiatedView, RibView, RouteFilter, RouteView, UpDown,
+    Answer, BgpNeighborView, BgpRequest, Emit, MemoryView, NegotiatedView, RibView, RouteFilter, RouteView,
+    UpDown, emit_all, to_json,
 };
 
 /// Prefixes looked at under one hold of a shard's lock.
 const SLICE_PREFIXES: usize = 1024;
-
-/// Where items go. An error means that nobody listens any more.
-type Emit<'e> = &'e mut dyn FnMut(Value) -> io::Result<()>;
-
-/// The answer: an error of the listener outside, of the question inside.
-type Answer = io::Result<Result<(), String>>;
 
 impl Speaker {
     /// Answers a request, an item at a time.
@@ -38,52 +33,38 @@ impl Speaker {
         let now = Millis(self.now_ms.load(Ordering::Relaxed));
         match request {
             BgpRequest::Neighbors => {
-                for slot in self.slots_in_use() {
-                    emit(to_json(&neighbor_view(&slot, &slot.lock(), now)))?;
-                }
+                let slots = self.slots_in_use();
+                emit_all(Ok(slots.iter().map(|slot| neighbor_view(slot, &slot.lock(), now))), emit)
             }
-            BgpRequest::Neighbor { neighbor } => match self.find(neighbor) {
-                Some(slot) => {
-                    let view = neighbor_view(&slot, &slot.lock(), now);
-                    emit(to_json(&view))?;
-                }
-                None => return Ok(Err(unknown(neighbor))),
-            },
+            BgpRequest::Neighbor { neighbor } => {
+                let slot = self.find(neighbor).ok_or_else(|| unknown(neighbor));
+                emit_all(slot.map(|slot| [neighbor_view(&slot, &slot.lock(), now)]), emit)
+            }
             BgpRequest::Routes(filter) => match self.routes(filter, now) {
-                Err(error) => return Ok(Err(error)),
-                Ok(selection) => selection.emit_all(self, emit)?,
+                Err(error) => Ok(Err(error)),
+                Ok(selection) => selection.emit_all(self, emit).map(Ok),
             },
-            BgpRequest::Route { destination, exact, why } => {
-                return self.route(destination, *exact, *why, now, emit);
+            BgpRequest::Route { destination, exact, why } => self.route(destination, *exact, *why, now, emit),
+            BgpRequest::Rib => emit_all(Ok([self.rib_view()]), emit),
+            BgpRequest::UpdateGroups => emit_all(Ok(self.group_views()), emit),
+            BgpRequest::Memory => emit_all(Ok([self.memory_view()]), emit),
+            BgpRequest::Functions => {
+                let functions = self.profile.to_json();
+                let functions = functions.ok_or("the router was not started with --profile-functions");
+                emit_all(functions.map(|functions| [functions]).map_err(str::to_owned), emit)
             }
-            BgpRequest::Rib => emit(to_json(&self.rib_view()))?,
-            BgpRequest::UpdateGroups => {
-                for view in self.group_views() {
-                    emit(to_json(&view))?;
-                }
-            }
-            BgpRequest::Memory => emit(to_json(&self.memory_view()))?,
-            BgpRequest::Functions => match self.profile.to_json() {
-                Some(functions) => emit(functions)?,
-                None => {
-                    return Ok(Err("the router was not started with --profile-functions".to_owned()));
-                }
-            },
-            BgpRequest::Refresh { neighbor } => return Ok(self.refresh_neighbor(neighbor, now)),
+            BgpRequest::Refresh { neighbor } => Ok(self.refresh_neighbor(neighbor, now)),
             BgpRequest::Reset { neighbor, text } => {
-                return Ok(self.stop_neighbor(neighbor, StopReason::Reset { text: text.clone() }, now));
+                Ok(self.stop_neighbor(neighbor, StopReason::Reset { text: text.clone() }, now))
             }
             BgpRequest::Shutdown { neighbor, text } => {
-                return Ok(self.stop_neighbor(neighbor, StopReason::Shutdown { text: text.clone() }, now));
+                Ok(self.stop_neighbor(neighbor, StopReason::Shutdown { text: text.clone() }, now))
             }
-            BgpRequest::Start { neighbor } => {
-                return Ok(self.with_neighbor(neighbor, now, |state| {
-                    state.session.handle_start(now);
-                    Ok(())
-                }));
-            }
+            BgpRequest::Start { neighbor } => Ok(self.with_neighbor(neighbor, now, |state| {
+                state.session.handle_start(now);
+                Ok(())
+            })),
         }
-        Ok(Ok(()))
     }
 
     /// How many neighbors are up, and a sentence for each that is not.
@@ -96,7 +77,7 @@ impl Speaker {
                 continue;
             }
             count.down += 1;
-            let why = state.session.counters().last_error.as_deref().unwrap_or("it was never up");
+            let why = state.session.counters().last_error.as_deref().unwrap_or("never established");
             problems.push(format!("neighbor {} is {}: {why}", state.config.name, state.session.state()));
         }
         (count, problems)
@@ -403,8 +384,8 @@ fn communities(attrs: &Attrs) -> Vec<String> {
 fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> BgpNeighborView {
     let (counters, import) = (state.session.counters(), state.importer.counters());
     let accepted = Family::ALL.map(|family| u64::from(slot.paths.get(family)));
-    let by_reason = |rejection: &Rejection| (rejection.name(), import.rejected(*rejection));
-    let rejected: BTreeMap<&str, u64> = Rejection::ALL.iter().map(by_reason).collect();
+    let by_reason = |rejection: Rejection| (rejection.name(), import.rejected(rejection));
+    let rejected: BTreeMap<&str, u64> = Rejection::all().map(by_reason).collect();
     BgpNeighborView {
         name: state.config.name.to_string(),
         address: state.config.address,
@@ -464,9 +445,4 @@ fn negotiated_view(negotiated: &Negotiated) -> NegotiatedView {
 
 fn unknown(neighbor: &str) -> String {
     format!("no neighbor is called {neighbor} or has that address; `thalweg show bgp neighbors` lists them")
-}
-
-/// Views are plain data: they always have a JSON form.
-fn to_json(view: &impl serde::Serialize) -> Value {
-    serde_json::to_value(view).unwrap_or(Value::Null)
 }

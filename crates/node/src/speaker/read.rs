@@ -133,11 +133,11 @@ impl Speaker {
                 session.handle_bytes(connection, rest, now, importer, &mut worker.builder)
             });
             let used = used.min(rest.len());
-            if let (Some(tap), Some(negotiated)) = (&self.tap, &state.negotiated)
+            if let (Some(observer), Some(negotiated)) = (&self.observer, &state.negotiated)
                 && negotiated.connection == connection
                 && used > 0
             {
-                tap.received(negotiated, &rest[..used]);
+                observer.received(negotiated, &rest[..used]);
             }
             done += used;
             turn.ended |= self.drive(slot, state, now, &mut turn.after);

@@ -89,7 +89,7 @@ pub enum ConditionError {
         text: String,
     },
     /// Nothing is called so.
-    #[error("{name} is nothing a report counts; expected one of {}", names())]
+    #[error("a report has no counter {name}; expected one of {}", names())]
     UnknownMeasure {
         /// The word.
         name: String,

@@ -168,7 +168,7 @@ impl Shadow {
 
     /// All routes of the table are in: originates what this router originates, ends sessions that are above their
     /// limits, and puts neighbors into groups.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn converge(&mut self) {
         let mut own = origination(&self.interner, &self.config.networks, &[]);
         self.apply(&own.finish(PeerId::LOCAL, 0));
         for place in self.places() {
@@ -334,7 +334,7 @@ impl Neighbor {
             return Fate::Accepted;
         }
         let grew = |rejection: &Rejection| after.rejected(*rejection) > before.rejected(*rejection);
-        match Rejection::ALL.into_iter().find(grew) {
+        match Rejection::all().find(grew) {
             Some(rejection) => Fate::Rejected(rejection),
             None => Fate::OtherFamily,
         }

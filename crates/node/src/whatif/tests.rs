@@ -53,12 +53,12 @@ fn table(routes: &[(u8, &[(u8, usize)])]) -> Vec<u8> {
     out
 }
 
-fn settled(
+fn converged(
     old: Arc<BgpConfig>,
     new: Arc<BgpConfig>,
     options: Options,
     table: &[u8],
-) -> Result<Settled, WhatIfError> {
+) -> Result<Converged, WhatIfError> {
     let mut what_if = WhatIf::new(old, new, options)?;
     let mut decoder = Decoder::default();
     let mut rest = table;
@@ -68,12 +68,12 @@ fn settled(
         }
         rest = &rest[length..];
     }
-    what_if.settle()
+    what_if.converge()
 }
 
 /// The report on a table under two configurations.
 fn report(old: Arc<BgpConfig>, new: Arc<BgpConfig>, options: Options, table: &[u8]) -> Report {
-    settled(old, new, options, table).expect("a comparison").report()
+    converged(old, new, options, table).expect("a comparison").report()
 }
 
 /// 10.1 has a short path of neighbor 1 and a long one of neighbor 2; 10.2 is neighbor 1's alone, 10.3 neighbor 2's.
@@ -94,7 +94,7 @@ fn a_neighbor_that_goes_takes_its_routes_along() {
     let old = config("", &[(1, ""), (2, ""), (3, "")]);
     let new = config("", &[(2, ""), (3, "")]);
     let mut both =
-        settled(old, new, Options { why: true, ..Options::default() }, &table(ROUTES)).expect("tables");
+        converged(old, new, Options { why: true, ..Options::default() }, &table(ROUTES)).expect("tables");
     for (destination, bytes) in
         [([10, 1, 0, 1], 5), ([10, 2, 0, 1], 7), ([10, 3, 0, 1], 11), ([10, 8, 0, 1], 13)]
     {
@@ -140,7 +140,7 @@ fn a_failure_is_told_under_both_configurations_and_leaves_nothing_behind() {
     let old = config("", &[(1, ""), (2, ""), (3, "")]);
     let new = config("", &[(1, ""), (2, "import = \"reject\""), (3, "")]);
     let options = Options { failing: Failing::Each, ..Options::default() };
-    let mut both = settled(old, new, options, &table(ROUTES)).expect("tables");
+    let mut both = converged(old, new, options, &table(ROUTES)).expect("tables");
     both.add_traffic([10, 1, 0, 1].into(), 5);
     let report = both.report();
     let of =
@@ -167,7 +167,7 @@ fn a_limit_ends_a_session() {
 fn what_cannot_be_answered_says_what_to_do() {
     let here = || config("", &[(1, "")]);
     let error = |options: Options, table: &[u8]| {
-        settled(here(), here(), options, table).err().expect("no comparison").to_string()
+        converged(here(), here(), options, table).err().expect("no comparison").to_string()
     };
     assert!(error(Options::default(), &[]).contains("the table has no routes"));
     let strange = error(Options::default(), &table(&[(1, &[(7, 1)])]));

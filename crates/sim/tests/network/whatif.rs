@@ -204,7 +204,7 @@ fn report(old: &str, new: &str, table: &[u8]) -> Report {
         }
         rest = &rest[length..];
     }
-    what_if.settle().expect("a table").report()
+    what_if.converge().expect("a table").report()
 }
 
 #[test]

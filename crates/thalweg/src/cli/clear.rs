@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args, Subcommand};
 
 use super::SOCKET_DEFAULT;
-use super::show_nat::endpoint;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -48,4 +47,15 @@ pub(crate) struct ClearNatArgs {
     /// All sessions
     #[arg(long, group = "which", conflicts_with_all = ["inside", "outside", "remote", "protocol"])]
     pub(crate) all: bool,
+}
+
+/// `198.51.100.1` or `198.51.100.1:4000`.
+pub(crate) fn endpoint(text: &str) -> Result<(Ipv4Addr, Option<u16>), String> {
+    let expected = || format!("`{text}`: expected an IPv4 address, or address:port");
+    match text.split_once(':') {
+        None => Ok((text.parse().map_err(|_| expected())?, None)),
+        Some((address, port)) => {
+            Ok((address.parse().map_err(|_| expected())?, Some(port.parse().map_err(|_| expected())?)))
+        }
+    }
 }

@@ -1,53 +1,139 @@
 //! `thalweg show bgp`: its requests, and how people read the answers.
 
+use clap::Args;
 use serde_json::Value;
 use thalweg_node::control::{
-    BgpNeighborView, BgpRequest, ByFamily, MemoryView, NegotiatedView, RestartView, RibView, RouteFilter,
-    RouteView, UpdateGroupView,
+    BgpNeighborView, BgpRequest, ByFamily, MemoryView, NegotiatedView, Request, RestartView, RibView,
+    RouteFilter, RouteView, UpdateGroupView,
 };
 use thalweg_text::units::{age, bytes, count, counted};
 use thalweg_text::{Align, Table};
 
-use super::parse_all;
 use super::status::facts;
-use crate::Failure;
-use crate::cli::ShowBgp;
+use super::{Does, Print, Question, Show};
+use crate::client::{parse, parse_all};
 use crate::tables::{columns, table, width};
 
-pub(super) fn request(thing: &ShowBgp) -> BgpRequest {
-    match thing {
-        ShowBgp::Neighbors => BgpRequest::Neighbors,
-        ShowBgp::Neighbor { neighbor } => BgpRequest::Neighbor { neighbor: neighbor.clone() },
-        ShowBgp::Routes(filter) => BgpRequest::Routes(RouteFilter {
-            inside: filter.inside.clone(),
-            neighbor: filter.neighbor.clone(),
-            through_as: filter.through_as,
-            origin_as: filter.origin_as,
-            community: filter.community.clone(),
-            family: filter.family.clone(),
-            best: filter.best,
-            limit: filter.limit,
-        }),
-        ShowBgp::Route { destination, exact, why } => {
-            BgpRequest::Route { destination: destination.clone(), exact: *exact, why: *why }
-        }
-        ShowBgp::Rib => BgpRequest::Rib,
-        ShowBgp::UpdateGroups => BgpRequest::UpdateGroups,
-        ShowBgp::Memory => BgpRequest::Memory,
-        ShowBgp::Functions => BgpRequest::Functions,
+pub(super) const SHOW: &[Show] = &[Show {
+    name: "bgp",
+    aliases: &[],
+    help: "BGP: neighbors, routes, table sizes",
+    does: Does::Has(BGP, EXAMPLES),
+}];
+
+const EXAMPLES: &str = "\
+Examples:
+  thalweg show bgp neighbors
+  thalweg show bgp route 192.0.2.1 --why
+  thalweg show bgp routes --neighbor transit-1 --origin-as 64496 --format json";
+
+const BGP: &[Show] = &[
+    Show::asks(
+        "neighbors",
+        "Neighbors, a line for each",
+        Request::Bgp(BgpRequest::Neighbors),
+        Print::Page(|items| Ok(neighbors(&parse_all(items)?))),
+    ),
+    Show::reads::<NeighborArgs>(
+        "neighbor",
+        "One neighbor in full: state, timers, capabilities, counters, last error",
+    ),
+    Show::reads::<RouteFilterArgs>("routes", "Routes, a line for each"),
+    Show::reads::<RouteArgs>("route", "Routes to one destination, in full"),
+    Show::asks(
+        "rib",
+        "How many prefixes, routes and attribute sets there are",
+        Request::Bgp(BgpRequest::Rib),
+        Print::Page(|items| Ok(parse_all(items)?.iter().map(rib).collect())),
+    ),
+    Show::asks(
+        "update-groups",
+        "Groups of neighbors that get the same UPDATEs",
+        Request::Bgp(BgpRequest::UpdateGroups),
+        Print::Page(|items| Ok(groups(&parse_all(items)?))),
+    ),
+    Show::asks(
+        "memory",
+        "What memory is used for",
+        Request::Bgp(BgpRequest::Memory),
+        Print::Page(|items| Ok(parse_all(items)?.iter().map(memory).collect())),
+    ),
+    Show::asks(
+        "functions",
+        "Time spent by function, of a router started with --profile-functions",
+        Request::Bgp(BgpRequest::Functions),
+        Print::Page(|items| Ok(items.iter().map(|item| format!("{item:#}\n")).collect())),
+    ),
+];
+
+#[derive(Debug, Args)]
+struct NeighborArgs {
+    /// Name or address
+    neighbor: String,
+}
+
+impl From<NeighborArgs> for Question {
+    fn from(NeighborArgs { neighbor: name }: NeighborArgs) -> Self {
+        let print = Print::Page(|items| Ok(parse_all(items)?.iter().map(neighbor).collect()));
+        (Request::Bgp(BgpRequest::Neighbor { neighbor: name }), print)
     }
 }
 
-pub(super) fn answer(request: &BgpRequest, items: Vec<Value>) -> Result<String, Failure> {
-    Ok(match request {
-        BgpRequest::Neighbors => neighbors(&parse_all(items)?),
-        BgpRequest::Neighbor { .. } => parse_all(items)?.iter().map(neighbor).collect(),
-        BgpRequest::Route { .. } => route(&parse_all(items)?),
-        BgpRequest::Rib => parse_all(items)?.iter().map(rib).collect(),
-        BgpRequest::UpdateGroups => groups(&parse_all(items)?),
-        BgpRequest::Memory => parse_all(items)?.iter().map(memory).collect(),
-        _ => items.iter().map(|item| format!("{item:#}\n")).collect(),
-    })
+#[derive(Debug, Args)]
+struct RouteFilterArgs {
+    /// Only prefixes inside this one
+    #[arg(long, value_name = "PREFIX")]
+    inside: Option<String>,
+    /// Only routes of this neighbor, by name or address
+    #[arg(long, value_name = "NEIGHBOR")]
+    neighbor: Option<String>,
+    /// Only routes whose AS path has this AS
+    #[arg(long, value_name = "AS")]
+    through_as: Option<u32>,
+    /// Only routes that this AS announced first
+    #[arg(long, value_name = "AS")]
+    origin_as: Option<u32>,
+    /// Only routes with this community: 64496:1 or 64496:1:2
+    #[arg(long, value_name = "COMMUNITY")]
+    community: Option<String>,
+    /// Only one family
+    #[arg(long, value_name = "FAMILY", value_parser = ["ipv4", "ipv6"])]
+    family: Option<String>,
+    /// Only best routes
+    #[arg(long)]
+    best: bool,
+    /// No more than this many
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+impl From<RouteFilterArgs> for Question {
+    fn from(args: RouteFilterArgs) -> Self {
+        let RouteFilterArgs { inside, neighbor, through_as, origin_as, community, family, best, limit } =
+            args;
+        let filter = RouteFilter { inside, neighbor, through_as, origin_as, community, family, best, limit };
+        let print = Print::Rows(route_columns, |item| Ok(route_row(parse(item)?)));
+        (Request::Bgp(BgpRequest::Routes(filter)), print)
+    }
+}
+
+#[derive(Debug, Args)]
+struct RouteArgs {
+    /// An address (the most specific prefix that covers it) or a prefix
+    destination: String,
+    /// Only this very prefix
+    #[arg(long)]
+    exact: bool,
+    /// Say of each route why it is or is not the best
+    #[arg(long)]
+    why: bool,
+}
+
+impl From<RouteArgs> for Question {
+    fn from(RouteArgs { destination, exact, why }: RouteArgs) -> Self {
+        let print = Print::Page(|items| Ok(route(&parse_all(items)?)));
+        (Request::Bgp(BgpRequest::Route { destination, exact, why }), print)
+    }
 }
 
 fn neighbors(neighbors: &[BgpNeighborView]) -> String {
@@ -153,7 +239,7 @@ fn number(value: &Value) -> String {
 }
 
 /// Columns of routes, a line for each: `*` is the best, `S` is stale.
-pub(super) fn route_columns() -> Table {
+fn route_columns() -> Table {
     let columns = [
         ("", Align::Left),
         ("Prefix", Align::Left),
@@ -166,7 +252,7 @@ pub(super) fn route_columns() -> Table {
     Table::new("", columns).optional(&["MED", "Neighbor", "Pref"])
 }
 
-pub(super) fn route_row(route: RouteView) -> Vec<String> {
+fn route_row(route: RouteView) -> Vec<String> {
     let mark = match (route.best, route.stale) {
         (true, false) => "*",
         (true, true) => "*S",

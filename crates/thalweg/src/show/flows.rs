@@ -1,11 +1,20 @@
 //! What a router's flow meter tells of itself, as tables.
 
-use thalweg_node::control::{AmountView, FlowCacheView};
+use thalweg_node::control::{AmountView, FlowCacheView, PacketRequest, Request};
 use thalweg_text::units::{bytes, count};
 
+use super::{Print, Show};
+use crate::client::parse_all;
 use crate::tables::table;
 
-pub(super) fn cache(view: &FlowCacheView) -> String {
+pub(super) const SHOW: &[Show] = &[Show::asks(
+    "flow-cache",
+    "The flow meter's counters: what was seen, reported, is in the cache, and belongs to no flow",
+    Request::Packets(PacketRequest::FlowCache),
+    Print::Page(|items| Ok(parse_all(items)?.iter().map(cache).collect())),
+)];
+
+fn cache(view: &FlowCacheView) -> String {
     let row =
         |name: &str, amount: AmountView| vec![name.to_owned(), count(amount.packets), bytes(amount.bytes)];
     let mut rows = vec![
@@ -20,8 +29,8 @@ pub(super) fn cache(view: &FlowCacheView) -> String {
     let mut text = table(&["Packets that were", "Packets", "Bytes"], &[1, 2], rows);
     let mut rows = vec![
         vec!["flows in the cache".to_owned(), count(view.flows)],
-        vec!["flows that began".to_owned(), count(view.flows_created)],
-        vec!["flows that had to make room".to_owned(), count(view.flows_evicted)],
+        vec!["flows created".to_owned(), count(view.flows_created)],
+        vec!["flows evicted".to_owned(), count(view.flows_evicted)],
     ];
     rows.extend(view.records.iter().map(|(reason, n)| vec![format!("records: {reason}"), count(*n)]));
     rows.push(vec!["records lost before export".to_owned(), count(view.records_lost)]);
@@ -30,7 +39,7 @@ pub(super) fn cache(view: &FlowCacheView) -> String {
         rows.push(vec!["events of NAT lost before export".to_owned(), count(view.nat_events_lost)]);
     }
     if view.clock_steps > 0 {
-        rows.push(vec!["times the wall clock was set".to_owned(), count(view.clock_steps)]);
+        rows.push(vec!["wall clock steps".to_owned(), count(view.clock_steps)]);
     }
     text += &table(&["Flow cache", ""], &[1], rows);
     let rows = view.outlets.iter().map(|outlet| {

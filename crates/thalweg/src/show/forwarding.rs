@@ -1,14 +1,67 @@
 //! What a router tells of its forwarding table, and of how it is kept in step with the kernel's.
 
+use clap::Args;
 use thalweg_node::control::{
-    FibRouteView, FibView, FibWay, ForwardingView, KernelSyncView, KernelView, NeighborSyncView,
+    FibFilter, FibRouteView, FibView, FibWay, ForwardingView, KernelSyncView, KernelView, NeighborSyncView,
+    Request,
 };
 use thalweg_text::units::{bytes, count};
 use thalweg_text::{Align, Table};
 
+use super::{Does, Print, Question, Show};
+use crate::client::{parse, parse_all};
 use crate::tables::{remark, table};
 
-pub(super) fn forwarding(view: &ForwardingView) -> String {
+pub(super) const SHOW: &[Show] = &[
+    Show {
+        name: "fib",
+        aliases: &["routes", "route"],
+        help: "The forwarding table: the route of one destination, or all routes, a line for each",
+        does: Does::reads::<FibArgs>(),
+    },
+    Show::asks(
+        "forwarding",
+        "Where BGP's best routes go (the forwarding table or the kernel), and how well that works",
+        Request::Forwarding,
+        Print::Page(|items| Ok(parse_all(items)?.iter().map(forwarding).collect())),
+    ),
+];
+
+#[derive(Debug, Args)]
+struct FibArgs {
+    /// A packet's destination, or a prefix: its route and where that leads
+    #[arg(conflicts_with_all = ["inside", "family", "source", "limit"])]
+    destination: Option<String>,
+    /// Only prefixes inside this one
+    #[arg(long, value_name = "PREFIX")]
+    inside: Option<String>,
+    /// Only one family
+    #[arg(long, value_name = "FAMILY", value_parser = ["ipv4", "ipv6"])]
+    family: Option<String>,
+    /// Only routes from here
+    #[arg(long, value_name = "SOURCE", value_parser = ["connected", "configured", "kernel", "bgp"])]
+    source: Option<String>,
+    /// No more than this many
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+impl From<FibArgs> for Question {
+    fn from(FibArgs { destination, inside, family, source, limit }: FibArgs) -> Self {
+        match destination {
+            Some(destination) => (
+                Request::Fib { destination },
+                Print::Page(|items| Ok(parse_all(items)?.iter().map(fib).collect())),
+            ),
+            None => (
+                Request::FibRoutes(FibFilter { inside, family, source, limit }),
+                Print::Rows(fib_columns, |item| Ok(fib_row(parse(item)?))),
+            ),
+        }
+    }
+}
+
+fn forwarding(view: &ForwardingView) -> String {
     let mut rows = vec![
         ("IPv4 prefixes", count(view.prefixes.ipv4)),
         ("IPv6 prefixes", count(view.prefixes.ipv6)),
@@ -19,7 +72,7 @@ pub(super) fn forwarding(view: &ForwardingView) -> String {
         ("Changes of best routes", count(view.changes)),
         ("Installations and removals", count(view.installs)),
         ("Changes waiting", count(view.waiting)),
-        ("Changes dropped, shards looked at again", format!("{}, {}", count(view.dropped), view.rescans)),
+        ("Changes dropped, shards scanned again", format!("{}, {}", count(view.dropped), view.rescans)),
     ];
     rows.extend(view.table_bytes.map(|amount| ("Memory of the tables", bytes(amount))));
     let mut text = format!(
@@ -56,7 +109,7 @@ fn kernel_rows(view: &KernelView) -> Vec<(&'static str, String)> {
     ]
 }
 
-pub(super) fn fib(view: &FibView) -> String {
+fn fib(view: &FibView) -> String {
     let to = view.neighbor.map_or_else(String::new, |neighbor| format!(" to {neighbor}"));
     let port = view.port.as_ref().map_or_else(String::new, |port| format!(" on {port}"));
     let by = view.prefix.as_ref().map_or_else(String::new, |prefix| format!(", by {prefix}"));
@@ -77,17 +130,20 @@ pub(super) fn fib(view: &FibView) -> String {
 /// How the forwarding table and the kernel's are kept in step.
 fn kernel_sync_rows(view: &KernelSyncView) -> Vec<(&'static str, String)> {
     vec![
-        ("Others' routes in the kernel", count(view.kernel_routes)),
+        ("Routes of others in the kernel", count(view.kernel_routes)),
         ("Imported, behind our own", format!("{}, {}", count(view.imported), count(view.imported_behind))),
         ("Changes without room", count(view.without_room)),
-        ("News of routes, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
+        ("Route notifications, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
         (
-            "Routes in the kernel, not for want of a mirror",
+            "Routes exported, not exported without a mirror",
             format!("{}, {}", count(view.exported), count(view.without_mirror)),
         ),
-        ("Looks for drift", count(view.scans)),
-        ("Found imported, exported", format!("{}, {}", count(view.import_drift), count(view.export_drift))),
-        ("Last look", view.last_scan.clone().unwrap_or_else(|| "none yet".to_owned())),
+        ("Scans for drift", count(view.scans)),
+        (
+            "Drift of routes imported, exported",
+            format!("{}, {}", count(view.import_drift), count(view.export_drift)),
+        ),
+        ("Last scan", view.last_scan.clone().unwrap_or_else(|| "none yet".to_owned())),
     ]
 }
 
@@ -102,7 +158,7 @@ fn neighbor_rows(view: &NeighborSyncView) -> Vec<(&'static str, String)> {
             "Not: beyond the limit, set by others",
             format!("{}, {}", count(view.beyond_limit), count(view.left_alone)),
         ),
-        ("News of neighbors, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
+        ("Neighbor notifications, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
         (
             "Drift of neighbors imported, exported",
             format!("{}, {}", count(view.import_drift), count(view.export_drift)),
@@ -111,13 +167,13 @@ fn neighbor_rows(view: &NeighborSyncView) -> Vec<(&'static str, String)> {
 }
 
 /// Columns of the forwarding table's routes, a line for each.
-pub(super) fn fib_columns() -> Table {
+fn fib_columns() -> Table {
     let columns =
         [("Prefix", Align::Left), ("Source", Align::Left), ("Action", Align::Left), ("By", Align::Left)];
     Table::new("", columns)
 }
 
-pub(super) fn fib_row(route: FibRouteView) -> Vec<String> {
+fn fib_row(route: FibRouteView) -> Vec<String> {
     let way = |way: &FibWay| match way.neighbor {
         Some(neighbor) => format!("{neighbor} on {}", way.port),
         None => way.port.clone(),

@@ -2,50 +2,71 @@
 
 use std::net::Ipv4Addr;
 
+use clap::Args;
 use thalweg_node::control::{
-    NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView, Request,
+    NatBlockView, NatCountersView, NatSessionFilter, NatSessionView, PacketRequest, Request,
 };
 use thalweg_text::units::{age, count};
 use thalweg_text::{Align, Table};
 
-use crate::cli::{ClearNatArgs, NatArgs};
+use super::{Print, Question, Show};
+use crate::cli::endpoint;
+use crate::client::{parse, parse_all};
 use crate::tables::table;
 
-pub(super) fn request(args: &NatArgs) -> Request {
-    let filter = NatSessionFilter {
-        inside: args.inside,
-        public: args.outside.map(|(address, _)| address),
-        port: args.outside.and_then(|(_, port)| port),
-        protocol: args.protocol.clone(),
-        limit: args.limit,
-    };
-    match (args.counters, args.blocks) {
-        (true, _) => Request::NatCounters,
-        (false, true) => Request::NatBlocks(filter),
-        (false, false) => Request::NatSessions(filter),
-    }
+pub(super) const SHOW: &[Show] =
+    &[Show::reads::<NatArgs>("nat", "NAT sessions, a line for each; or blocks of ports, or counters")];
+
+#[derive(Debug, Args)]
+struct NatArgs {
+    /// Only sessions of this inside host
+    #[arg(long, value_name = "ADDRESS")]
+    inside: Option<Ipv4Addr>,
+    /// Only sessions on this public address, or on one port (ICMP: identifier) of it
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = endpoint)]
+    outside: Option<(Ipv4Addr, Option<u16>)>,
+    /// Only one protocol: tcp, udp, icmp, gre, esp, ah, sctp, or its number
+    #[arg(long)]
+    protocol: Option<String>,
+    /// No more than this many lines
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Blocks of ports that subscribers have, instead of sessions
+    #[arg(long, conflicts_with = "protocol")]
+    blocks: bool,
+    /// What NAT has done and what is in use, instead of sessions
+    #[arg(long, conflicts_with_all = ["inside", "outside", "protocol", "limit", "blocks"])]
+    counters: bool,
 }
 
-pub(super) fn clear_request(args: &ClearNatArgs) -> Request {
-    let split = |endpoint: Option<(Ipv4Addr, Option<u16>)>| {
-        (endpoint.map(|(address, _)| address), endpoint.and_then(|(_, port)| port))
-    };
-    let (inside, inside_port) = split(args.inside);
-    let (public, port) = split(args.outside);
-    let (remote, remote_port) = split(args.remote);
-    let protocol = args.protocol.clone();
-    Request::NatClear(NatClear { inside, inside_port, public, port, remote, remote_port, protocol })
-}
-
-pub(super) fn cleared(cleared: NatCleared) -> String {
-    match cleared.ended {
-        1 => "1 NAT session ended\n".to_owned(),
-        n => format!("{} NAT sessions ended\n", count(n)),
+impl From<NatArgs> for Question {
+    fn from(args: NatArgs) -> Self {
+        let filter = NatSessionFilter {
+            inside: args.inside,
+            public: args.outside.map(|(address, _)| address),
+            port: args.outside.and_then(|(_, port)| port),
+            protocol: args.protocol,
+            limit: args.limit,
+        };
+        let (request, print) = match (args.counters, args.blocks) {
+            (true, _) => (
+                PacketRequest::NatCounters,
+                Print::Page(|items| Ok(parse_all(items)?.iter().map(counters).collect())),
+            ),
+            (false, true) => {
+                (PacketRequest::NatBlocks(filter), Print::Page(|items| Ok(blocks(&parse_all(items)?))))
+            }
+            (false, false) => (
+                PacketRequest::NatSessions(filter),
+                Print::Rows(session_columns, |item| Ok(session_row(&parse(item)?))),
+            ),
+        };
+        (Request::Packets(request), print)
     }
 }
 
 /// Columns of sessions, a line for each.
-pub(super) fn session_columns() -> Table {
+fn session_columns() -> Table {
     let columns = [
         ("Protocol", Align::Left),
         ("Inside", Align::Left),
@@ -60,7 +81,7 @@ pub(super) fn session_columns() -> Table {
     Table::new("", columns).optional(&["Packets in", "Packets out", "Idle", "Left", "First remote"])
 }
 
-pub(super) fn session_row(session: &NatSessionView) -> Vec<String> {
+fn session_row(session: &NatSessionView) -> Vec<String> {
     let none = || "-".to_owned();
     vec![
         session.protocol.clone(),
@@ -75,7 +96,7 @@ pub(super) fn session_row(session: &NatSessionView) -> Vec<String> {
     ]
 }
 
-pub(super) fn blocks(blocks: &[NatBlockView]) -> String {
+fn blocks(blocks: &[NatBlockView]) -> String {
     if blocks.is_empty() {
         return "no subscriber has a block of ports ([nat.subscribers] gives them some)\n".to_owned();
     }
@@ -92,7 +113,7 @@ pub(super) fn blocks(blocks: &[NatBlockView]) -> String {
     table(&["Inside", "Public", "Ports", "TCP", "UDP", "ICMP"], &[3, 4, 5], rows)
 }
 
-pub(super) fn counters(view: &NatCountersView) -> String {
+fn counters(view: &NatCountersView) -> String {
     let mut rows = vec![vec!["sessions at most".to_owned(), count(view.sessions_max)]];
     rows.extend(view.counters.iter().map(|(name, n)| vec![name.replace('_', " "), count(*n)]));
     table(&["NAT", "Now"], &[1], rows)

@@ -3,16 +3,59 @@
 use std::collections::BTreeMap;
 
 use thalweg_node::control::{
-    AclRuleView, CountersView, NeighborView, PolicerView, PortRates, PortView, QueueRates, QueueView,
-    WorkerView,
+    AclRuleView, CountersView, NeighborView, PacketRequest, PolicerView, PortRates, PortView, QueueRates,
+    QueueView, Request, WorkerView,
 };
+use thalweg_text::Table;
 use thalweg_text::units::{bit_rate, bytes, count, duration, exact_bit_rate, packet_rate};
 
-use thalweg_text::Table;
-
+use super::{Does, Print, Show};
+use crate::client::parse_all;
 use crate::tables::{columns, remark, table, table_of, width};
 
-pub(super) fn ports(ports: &[PortView]) -> String {
+pub(super) const SHOW: &[Show] = &[
+    Show::asks(
+        "ports",
+        "Ports: interface, link, driver, what they received and sent, and how fast",
+        Request::Packets(PacketRequest::Ports),
+        Print::Page(|items| Ok(ports(&parse_all(items)?))),
+    ),
+    Show {
+        name: "neighbors",
+        aliases: &["arp"],
+        help: "Neighbors on the ports' links (ARP, ND)",
+        does: Does::Asks(
+            Request::Packets(PacketRequest::Neighbors),
+            Print::Page(|items| Ok(neighbors(&parse_all(items)?))),
+        ),
+    },
+    Show::asks(
+        "counters",
+        "Packets received, sent, for the router itself, and dropped by reason; what each worker did",
+        Request::Packets(PacketRequest::Counters),
+        Print::Page(|items| Ok(parse_all(items)?.iter().map(counters).collect())),
+    ),
+    Show::asks(
+        "acl",
+        "Rules of access lists, and how many packets matched each",
+        Request::Packets(PacketRequest::AccessLists),
+        Print::Page(|items| Ok(access_lists(&parse_all(items)?))),
+    ),
+    Show::asks(
+        "policers",
+        "Policers of classes, and how many packets were green, yellow and red",
+        Request::Packets(PacketRequest::Policers),
+        Print::Page(|items| Ok(policers(&parse_all(items)?))),
+    ),
+    Show::asks(
+        "queues",
+        "Queues of ports by class: sent, dropped, marked, how long packets waited",
+        Request::Packets(PacketRequest::Queues),
+        Print::Page(|items| Ok(queues(&parse_all(items)?))),
+    ),
+];
+
+fn ports(ports: &[PortView]) -> String {
     let mut text = port_table(ports).render(width());
     for port in ports {
         if port.queues.len() > 1 {
@@ -92,7 +135,7 @@ fn port_table(ports: &[PortView]) -> Table {
     table
 }
 
-pub(super) fn counters(view: &CountersView) -> String {
+fn counters(view: &CountersView) -> String {
     let sum = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
     let mut rows = vec![
         vec!["received".to_owned(), count(view.received)],
@@ -128,7 +171,7 @@ pub(super) fn counters(view: &CountersView) -> String {
     text
 }
 
-pub(super) fn neighbors(neighbors: &[NeighborView]) -> String {
+fn neighbors(neighbors: &[NeighborView]) -> String {
     let rows = neighbors.iter().map(|each| {
         vec![
             each.port.clone(),
@@ -142,7 +185,7 @@ pub(super) fn neighbors(neighbors: &[NeighborView]) -> String {
     table(&["Port", "Address", "MAC", "State", "Source", "Waiting"], &[5], rows)
 }
 
-pub(super) fn queues(queues: &[QueueView]) -> String {
+fn queues(queues: &[QueueView]) -> String {
     if queues.is_empty() {
         return "no port has a queue: [[qos.egress]] gives it one\n".to_owned();
     }
@@ -186,7 +229,7 @@ pub(super) fn queues(queues: &[QueueView]) -> String {
 }
 
 /// The rules of access lists, each with what met it.
-pub(super) fn access_lists(rules: &[AclRuleView]) -> String {
+fn access_lists(rules: &[AclRuleView]) -> String {
     if rules.is_empty() {
         return "no access list: [[acl]] makes one\n".to_owned();
     }
@@ -204,12 +247,12 @@ pub(super) fn access_lists(rules: &[AclRuleView]) -> String {
         let (packets, size) = (count(rule.packets), bytes(rule.bytes));
         vec![rule.list.clone(), rule.rule.clone(), rule.action.clone(), packets, size, bound]
     });
-    let header = ["List", "Rule", "Action", "Packets", "Bytes", "Asked about what goes"];
-    table_of(columns(&header, &[3, 4]).optional(&["Asked about what goes", "Bytes"]), rows)
+    let header = ["List", "Rule", "Action", "Packets", "Bytes", "Bound to ports"];
+    table_of(columns(&header, &[3, 4]).optional(&["Bound to ports", "Bytes"]), rows)
 }
 
 /// Policers, each with what it called packets.
-pub(super) fn policers(policers: &[PolicerView]) -> String {
+fn policers(policers: &[PolicerView]) -> String {
     if policers.is_empty() {
         return "no class has a policer: `policer` of [[qos.classes]] gives it one\n".to_owned();
     }

@@ -1,9 +1,37 @@
 //! How a router is, as people read it.
 
-use thalweg_node::control::{ConfigView, StatusView, UpDown};
+use std::path::Path;
+
+use serde_json::json;
+use thalweg_node::control::{ConfigView, Request, StatusView, UpDown};
 use thalweg_text::units::{age, bytes, count};
 
-pub(super) fn status(view: &StatusView) -> String {
+use super::{Does, Print, Show};
+use crate::client::{ask, parse, parse_all};
+use crate::{Failure, Format, print};
+
+pub(super) const SHOW: &[Show] = &[
+    Show::asks(
+        "status",
+        "How the router is: what is wrong, what is up and down, NAT, memory",
+        Request::Status,
+        Print::Page(|items| Ok(parse_all(items)?.iter().map(status).collect())),
+    ),
+    Show {
+        name: "version",
+        aliases: &[],
+        help: "Versions of this program and of the router",
+        does: Does::Runs(version),
+    },
+    Show::asks(
+        "config",
+        "The configuration in force, passwords masked",
+        Request::Config,
+        Print::Page(|items| Ok(parse_all(items)?.iter().map(config).collect())),
+    ),
+];
+
+fn status(view: &StatusView) -> String {
     let up_down = |of: UpDown| format!("{} up, {} down", count(of.up), count(of.down));
     let mut rows = vec![
         ("version", format!("thalweg {}", view.version)),
@@ -32,10 +60,28 @@ pub(super) fn status(view: &StatusView) -> String {
     text
 }
 
-pub(super) fn config(view: &ConfigView) -> String {
+fn config(view: &ConfigView) -> String {
     let (path, since) = (view.path.display(), age(view.age_s));
     let end = if view.text.ends_with('\n') { "" } else { "\n" };
     format!("# {path}, in force since {since} ago; passwords are masked\n{}{end}", view.text)
+}
+
+/// This program's version, and that of the router: they may be different after an update.
+fn version(socket: &Path, format: Format) -> Result<(), Failure> {
+    let program = env!("CARGO_PKG_VERSION");
+    let mut router = None;
+    ask(socket, &Request::Status, |item| {
+        router = Some(parse::<StatusView>(item)?.version);
+        Ok(())
+    })?;
+    match format {
+        Format::Json => print(&format!("{}\n", json!({ "program": program, "router": router }))),
+        Format::Human => {
+            let router = router.unwrap_or_default();
+            let hint = if router == program { "" } else { "  (restart it to run this program's)" };
+            print(&format!("program  thalweg {program}\nrouter   thalweg {router}{hint}\n"))
+        }
+    }
 }
 
 /// Names and values, values one below the other.

@@ -157,26 +157,37 @@ fn segments<const WIDTH: usize>(value: &[u8]) -> impl Iterator<Item = (u8, &[[u8
 }
 
 /// What a neighbor with AS numbers of two bytes gets (RFC 6793 4.2.2): appends to `two_octet` the path with
-/// AS_TRANS for what does not fit and, only if something did not, to `as4_path` the real one without
-/// confederation segments. Says whether AS4_PATH is to be sent.
+/// AS_TRANS for what does not fit and, only if an AS outside confederation segments did not, to `as4_path` the real one
+/// without those segments. Says whether AS4_PATH is to be sent.
 pub fn narrow_as_path(path: AsPath<'_>, two_octet: &mut Vec<u8>, as4_path: &mut Vec<u8>) -> bool {
     let mut lossy = false;
-    let mut outside = false;
     for segment in path.segments() {
         two_octet.extend_from_slice(&[segment.kind as u8, segment.asns().len() as u8]);
         for asn in segment.asns() {
             let narrow = u16::try_from(asn).unwrap_or(AS_TRANS);
-            lossy |= u32::from(narrow) != asn;
+            lossy |= u32::from(narrow) != asn && !segment.kind.is_confederation();
             two_octet.extend_from_slice(&narrow.to_be_bytes());
         }
-        outside |= !segment.kind.is_confederation();
     }
-    if !lossy || !outside {
-        return false;
+    if lossy {
+        for segment in path.segments().filter(|segment| !segment.kind.is_confederation()) {
+            as4_path.extend_from_slice(&[segment.kind as u8, segment.asns().len() as u8]);
+            segment.asns().for_each(|asn| as4_path.extend_from_slice(&asn.to_be_bytes()));
+        }
     }
-    for segment in path.segments().filter(|segment| !segment.kind.is_confederation()) {
-        as4_path.extend_from_slice(&[segment.kind as u8, segment.asns().len() as u8]);
-        segment.asns().for_each(|asn| as4_path.extend_from_slice(&asn.to_be_bytes()));
+    lossy
+}
+
+/// Puts an AS number before a path of four bytes: into its first segment if that is of the kind and has room.
+pub fn prepend_as(path: &mut Vec<u8>, asn: u32, kind: SegmentKind) {
+    match path.first_chunk::<2>() {
+        Some(&[first, count]) if first == kind as u8 && count < u8::MAX => {
+            path[1] = count + 1;
+            path.splice(2..2, asn.to_be_bytes());
+        }
+        _ => {
+            let [a, b, c, d] = asn.to_be_bytes();
+            path.splice(0..0, [kind as u8, 1, a, b, c, d]);
+        }
     }
-    true
 }

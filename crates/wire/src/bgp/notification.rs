@@ -8,114 +8,135 @@ use std::fmt;
 
 use super::header::{HeaderError, MESSAGE_LENGTH_MAX, MessageKind, begin_message, finish_message};
 
-/// Error codes.
-pub mod error {
+/// Makes a module of codes, and their names in the registry by code.
+macro_rules! codes {
+    ($(#[$about:meta])* $module:ident: $($(#[$doc:meta])* $constant:ident $code:literal $name:literal;)*) => {
+        $(#[$about])*
+        pub mod $module {
+            $($(#[$doc])* pub const $constant: u8 = $code;)*
+            pub(super) const NAMES: &[(u8, &str)] = &[$(($code, $name)),*];
+        }
+    };
+}
+
+codes! {
+    /// Error codes.
+    error:
     /// Message header error.
-    pub const HEADER: u8 = 1;
+    HEADER 1 "Message Header Error";
     /// OPEN message error.
-    pub const OPEN: u8 = 2;
+    OPEN 2 "OPEN Message Error";
     /// UPDATE message error.
-    pub const UPDATE: u8 = 3;
+    UPDATE 3 "UPDATE Message Error";
     /// Hold timer expired.
-    pub const HOLD_TIMER: u8 = 4;
+    HOLD_TIMER 4 "Hold Timer Expired";
     /// A message came in a state that does not expect it.
-    pub const FSM: u8 = 5;
+    FSM 5 "Finite State Machine Error";
     /// The session ends without an error.
-    pub const CEASE: u8 = 6;
+    CEASE 6 "Cease";
     /// ROUTE-REFRESH message error (RFC 7313).
-    pub const ROUTE_REFRESH: u8 = 7;
+    ROUTE_REFRESH 7 "ROUTE-REFRESH Message Error";
     /// The neighbor does not read (RFC 9687).
-    pub const SEND_HOLD_TIMER: u8 = 8;
+    SEND_HOLD_TIMER 8 "Send Hold Timer Expired";
 }
 
-/// Subcodes of header errors.
-pub mod header_error {
+codes! {
+    /// Subcodes of header errors.
+    header_error:
     /// The marker is not all ones.
-    pub const NOT_SYNCHRONIZED: u8 = 1;
+    NOT_SYNCHRONIZED 1 "Connection Not Synchronized";
     /// A length no message has; the data is the length.
-    pub const BAD_LENGTH: u8 = 2;
+    BAD_LENGTH 2 "Bad Message Length";
     /// A type that is not known; the data is the type.
-    pub const BAD_TYPE: u8 = 3;
+    BAD_TYPE 3 "Bad Message Type";
 }
 
-/// Subcodes of OPEN errors.
-pub mod open_error {
+codes! {
+    /// Subcodes of OPEN errors.
+    open_error:
     /// None of the others.
-    pub const UNSPECIFIC: u8 = 0;
+    UNSPECIFIC 0 "";
     /// Another version; the data is the highest that is spoken here.
-    pub const UNSUPPORTED_VERSION: u8 = 1;
+    UNSUPPORTED_VERSION 1 "Unsupported Version Number";
     /// The AS is not the one that is configured.
-    pub const BAD_PEER_AS: u8 = 2;
+    BAD_PEER_AS 2 "Bad Peer AS";
     /// The identifier is 0, or ours.
-    pub const BAD_IDENTIFIER: u8 = 3;
+    BAD_IDENTIFIER 3 "Bad BGP Identifier";
     /// An optional parameter that is not known.
-    pub const UNSUPPORTED_PARAMETER: u8 = 4;
+    UNSUPPORTED_PARAMETER 4 "Unsupported Optional Parameter";
+    /// Deprecated (RFC 4271).
+    AUTHENTICATION_FAILURE 5 "Authentication Failure";
     /// The hold time is 1 or 2 seconds, or too short for us.
-    pub const UNACCEPTABLE_HOLD_TIME: u8 = 6;
+    UNACCEPTABLE_HOLD_TIME 6 "Unacceptable Hold Time";
     /// A capability is needed that the neighbor lacks; the data is the capability.
-    pub const UNSUPPORTED_CAPABILITY: u8 = 7;
+    UNSUPPORTED_CAPABILITY 7 "Unsupported Capability";
     /// The roles do not fit (RFC 9234).
-    pub const ROLE_MISMATCH: u8 = 11;
+    ROLE_MISMATCH 11 "Role Mismatch";
 }
 
-/// Subcodes of UPDATE errors.
-pub mod update_error {
+codes! {
+    /// Subcodes of UPDATE errors.
+    update_error:
     /// The attributes do not add up.
-    pub const MALFORMED_ATTRIBUTE_LIST: u8 = 1;
+    MALFORMED_ATTRIBUTE_LIST 1 "Malformed Attribute List";
     /// A well-known attribute that is not known.
-    pub const UNRECOGNIZED_WELL_KNOWN: u8 = 2;
+    UNRECOGNIZED_WELL_KNOWN 2 "Unrecognized Well-known Attribute";
     /// A well-known attribute is missing.
-    pub const MISSING_WELL_KNOWN: u8 = 3;
+    MISSING_WELL_KNOWN 3 "Missing Well-known Attribute";
     /// Flags that the attribute cannot have.
-    pub const ATTRIBUTE_FLAGS: u8 = 4;
+    ATTRIBUTE_FLAGS 4 "Attribute Flags Error";
     /// A length that the attribute cannot have.
-    pub const ATTRIBUTE_LENGTH: u8 = 5;
+    ATTRIBUTE_LENGTH 5 "Attribute Length Error";
     /// ORIGIN.
-    pub const INVALID_ORIGIN: u8 = 6;
+    INVALID_ORIGIN 6 "Invalid ORIGIN Attribute";
+    /// Deprecated (RFC 4271).
+    AS_ROUTING_LOOP 7 "AS Routing Loop";
     /// NEXT_HOP.
-    pub const INVALID_NEXT_HOP: u8 = 8;
+    INVALID_NEXT_HOP 8 "Invalid NEXT_HOP Attribute";
     /// An optional attribute.
-    pub const OPTIONAL_ATTRIBUTE: u8 = 9;
+    OPTIONAL_ATTRIBUTE 9 "Optional Attribute Error";
     /// A prefix.
-    pub const INVALID_NETWORK_FIELD: u8 = 10;
+    INVALID_NETWORK_FIELD 10 "Invalid Network Field";
     /// AS_PATH.
-    pub const MALFORMED_AS_PATH: u8 = 11;
+    MALFORMED_AS_PATH 11 "Malformed AS_PATH";
 }
 
-/// Subcodes of FSM errors (RFC 6608).
-pub mod fsm_error {
+codes! {
+    /// Subcodes of FSM errors (RFC 6608).
+    fsm_error:
     /// In a state not listed.
-    pub const UNSPECIFIED: u8 = 0;
+    UNSPECIFIED 0 "";
     /// In OpenSent.
-    pub const OPEN_SENT: u8 = 1;
+    OPEN_SENT 1 "Unexpected Message in OpenSent";
     /// In OpenConfirm.
-    pub const OPEN_CONFIRM: u8 = 2;
+    OPEN_CONFIRM 2 "Unexpected Message in OpenConfirm";
     /// In Established.
-    pub const ESTABLISHED: u8 = 3;
+    ESTABLISHED 3 "Unexpected Message in Established";
 }
 
-/// Subcodes of Cease (RFC 4486, 8538, 9384).
-pub mod cease {
+codes! {
+    /// Subcodes of Cease (RFC 4486, 8538, 9384).
+    cease:
     /// More prefixes than allowed; the data may be family and limit.
-    pub const MAXIMUM_PREFIXES: u8 = 1;
+    MAXIMUM_PREFIXES 1 "Maximum Number of Prefixes Reached";
     /// Someone shut the session down; the data may be a text.
-    pub const ADMINISTRATIVE_SHUTDOWN: u8 = 2;
+    ADMINISTRATIVE_SHUTDOWN 2 "Administrative Shutdown";
     /// The neighbor was taken out of the configuration.
-    pub const PEER_DECONFIGURED: u8 = 3;
+    PEER_DECONFIGURED 3 "Peer De-configured";
     /// Someone reset the session; the data may be a text.
-    pub const ADMINISTRATIVE_RESET: u8 = 4;
+    ADMINISTRATIVE_RESET 4 "Administrative Reset";
     /// The connection is not wanted.
-    pub const CONNECTION_REJECTED: u8 = 5;
+    CONNECTION_REJECTED 5 "Connection Rejected";
     /// The configuration changed in some other way.
-    pub const OTHER_CONFIGURATION_CHANGE: u8 = 6;
+    OTHER_CONFIGURATION_CHANGE 6 "Other Configuration Change";
     /// The other of two connections was kept.
-    pub const CONNECTION_COLLISION: u8 = 7;
+    CONNECTION_COLLISION 7 "Connection Collision Resolution";
     /// Out of memory or the like.
-    pub const OUT_OF_RESOURCES: u8 = 8;
+    OUT_OF_RESOURCES 8 "Out of Resources";
     /// No graceful restart, whatever was agreed on; the data is the real notification (RFC 8538).
-    pub const HARD_RESET: u8 = 9;
+    HARD_RESET 9 "Hard Reset";
     /// BFD says that the neighbor is gone (RFC 9384).
-    pub const BFD_DOWN: u8 = 10;
+    BFD_DOWN 10 "BFD Down";
 }
 
 /// Bytes the text of a shutdown may have (RFC 9003).
@@ -212,60 +233,24 @@ impl Notification {
 }
 
 fn code_name(code: u8) -> &'static str {
-    match code {
-        error::HEADER => "Message Header Error",
-        error::OPEN => "OPEN Message Error",
-        error::UPDATE => "UPDATE Message Error",
-        error::HOLD_TIMER => "Hold Timer Expired",
-        error::FSM => "Finite State Machine Error",
-        error::CEASE => "Cease",
-        error::ROUTE_REFRESH => "ROUTE-REFRESH Message Error",
-        error::SEND_HOLD_TIMER => "Send Hold Timer Expired",
-        _ => "Unknown Error",
-    }
+    name_in(error::NAMES, code).unwrap_or("Unknown Error")
 }
 
 fn subcode_name(code: u8, subcode: u8) -> &'static str {
-    match (code, subcode) {
-        (error::HEADER, 1) => "Connection Not Synchronized",
-        (error::HEADER, 2) => "Bad Message Length",
-        (error::HEADER, 3) => "Bad Message Type",
-        (error::OPEN, 1) => "Unsupported Version Number",
-        (error::OPEN, 2) => "Bad Peer AS",
-        (error::OPEN, 3) => "Bad BGP Identifier",
-        (error::OPEN, 4) => "Unsupported Optional Parameter",
-        (error::OPEN, 5) => "Authentication Failure",
-        (error::OPEN, 6) => "Unacceptable Hold Time",
-        (error::OPEN, 7) => "Unsupported Capability",
-        (error::OPEN, 11) => "Role Mismatch",
-        (error::UPDATE, 1) => "Malformed Attribute List",
-        (error::UPDATE, 2) => "Unrecognized Well-known Attribute",
-        (error::UPDATE, 3) => "Missing Well-known Attribute",
-        (error::UPDATE, 4) => "Attribute Flags Error",
-        (error::UPDATE, 5) => "Attribute Length Error",
-        (error::UPDATE, 6) => "Invalid ORIGIN Attribute",
-        (error::UPDATE, 7) => "AS Routing Loop",
-        (error::UPDATE, 8) => "Invalid NEXT_HOP Attribute",
-        (error::UPDATE, 9) => "Optional Attribute Error",
-        (error::UPDATE, 10) => "Invalid Network Field",
-        (error::UPDATE, 11) => "Malformed AS_PATH",
-        (error::FSM, 1) => "Unexpected Message in OpenSent",
-        (error::FSM, 2) => "Unexpected Message in OpenConfirm",
-        (error::FSM, 3) => "Unexpected Message in Established",
-        (error::CEASE, 1) => "Maximum Number of Prefixes Reached",
-        (error::CEASE, 2) => "Administrative Shutdown",
-        (error::CEASE, 3) => "Peer De-configured",
-        (error::CEASE, 4) => "Administrative Reset",
-        (error::CEASE, 5) => "Connection Rejected",
-        (error::CEASE, 6) => "Other Configuration Change",
-        (error::CEASE, 7) => "Connection Collision Resolution",
-        (error::CEASE, 8) => "Out of Resources",
-        (error::CEASE, 9) => "Hard Reset",
-        (error::CEASE, 10) => "BFD Down",
-        (error::ROUTE_REFRESH, 1) => "Invalid Message Length",
-        (_, 0) => "",
-        _ => "unknown subcode",
-    }
+    let names = match code {
+        error::HEADER => header_error::NAMES,
+        error::OPEN => open_error::NAMES,
+        error::UPDATE => update_error::NAMES,
+        error::FSM => fsm_error::NAMES,
+        error::CEASE => cease::NAMES,
+        error::ROUTE_REFRESH => &[(1, "Invalid Message Length")],
+        _ => &[],
+    };
+    name_in(names, subcode).unwrap_or(if subcode == 0 { "" } else { "unknown subcode" })
+}
+
+fn name_in(names: &[(u8, &'static str)], code: u8) -> Option<&'static str> {
+    names.iter().find(|(known, _)| *known == code).map(|(_, name)| *name)
 }
 
 impl HeaderError {

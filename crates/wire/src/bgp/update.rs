@@ -180,9 +180,9 @@ pub struct Update<'a> {
     /// Codes that [`Self::attributes`] leaves out.
     left_out: CodeSet,
     four_octet_as: bool,
-    as_path: &'a [u8],
-    as4_path: Option<&'a [u8]>,
-    aggregator: Option<Aggregator>,
+    pub(super) as_path: &'a [u8],
+    pub(super) as4_path: Option<&'a [u8]>,
+    pub(super) aggregator: Option<Aggregator>,
 }
 
 impl<'a> Update<'a> {

@@ -36,15 +36,16 @@ pub fn finish_attributes(out: &mut [u8], start: usize) {
     put_length(out, start);
 }
 
-/// Appends an attribute. Whether the length takes two bytes follows from the value, which has at most 65,535.
+/// Appends an attribute. Whether the length takes two bytes follows from the value. No message has room for one of more
+/// than 65,535 bytes: who sends it checks the length of the message.
 pub fn write_attribute(out: &mut Vec<u8>, flags: u8, code: u8, value: &[u8]) {
     let flags = flags & !attribute::FLAG_EXTENDED;
     match u8::try_from(value.len()) {
         Ok(length) => out.extend_from_slice(&[flags, code, length]),
         Err(_) => {
-            debug_assert!(value.len() <= usize::from(u16::MAX));
+            let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
             out.extend_from_slice(&[flags | attribute::FLAG_EXTENDED, code]);
-            out.extend_from_slice(&(value.len() as u16).to_be_bytes());
+            out.extend_from_slice(&length.to_be_bytes());
         }
     }
     out.extend_from_slice(value);

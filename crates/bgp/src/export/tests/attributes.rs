@@ -2,9 +2,9 @@
 
 use std::net::Ipv4Addr;
 
-use thalweg_wire::bgp::{Codec, Family, SegmentKind};
+use thalweg_wire::bgp::{ATTRIBUTES, Codec, Export, Family, LengthRule, SegmentKind, attribute};
 
-use super::super::encode::{Block, attributes};
+use super::super::attributes::{Block, attributes};
 use super::super::origins::{Marks, Origins};
 use super::super::*;
 use super::external;
@@ -31,7 +31,7 @@ fn sent(view: &ExportView, origins: Origins, attrs: &AttrRef) -> String {
     attributes(view, Family::Ipv4, attrs, origins, &mut block);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let parts: Vec<String> =
-        thalweg_wire::bgp::Attributes::new(block.bytes()).map(|each| hex(each.whole)).collect();
+        thalweg_wire::bgp::Attributes::new(&block.bytes).map(|each| hex(each.whole)).collect();
     parts.join(" ")
 }
 
@@ -133,4 +133,26 @@ fn private_numbers_go_and_the_neighbors_own_is_overridden() {
     assert!(sent(&view, from(EXTERNAL), &private).contains("40020602010000fde8"));
     let view = ExportView { as_override: true, remote_as: Some(64_600), ..external() };
     assert!(sent(&view, from(EXTERNAL), &route(|_| {})).contains("40020a02020000fde80000fde8"));
+}
+
+#[test]
+fn neighbors_are_sent_what_the_table_of_attributes_says() {
+    let stored = ATTRIBUTES.iter().filter(|row| row.recognized && row.code > attribute::LOCAL_PREF);
+    for row in stored {
+        let length = match row.length {
+            LengthRule::Exactly(length) | LengthRule::Multiple(length) | LengthRule::AtLeast(length) => {
+                length
+            }
+            LengthRule::Aggregator => 8,
+            LengthRule::Any => 1,
+        };
+        let value = vec![1; length.into()];
+        let attrs = route(|builder| builder.set(row.flags, row.code, &value).unwrap());
+        for kind in [PeerKind::External, PeerKind::Confederation, PeerKind::Internal] {
+            let view = ExportView { kind, ..external() };
+            let text = format!("{:02x}{:02x}{length:02x}{}", row.flags, row.code, "01".repeat(length.into()));
+            let is_sent = sent(&view, from(EXTERNAL), &attrs).contains(&text);
+            assert_eq!(is_sent, row.export_to(kind.side()) != Export::Drop, "{} to {kind:?}", row.name);
+        }
+    }
 }

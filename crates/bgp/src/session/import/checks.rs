@@ -33,35 +33,30 @@ pub enum Rejection {
 }
 
 impl Rejection {
+    /// All of them, in order of [`Self::index`]; the name in counters, and in words.
+    const TABLE: [(Self, &'static str, &'static str); Self::COUNT] = [
+        (Self::AsLoop, "as_loop", "own AS in the path"),
+        (Self::ReflectionLoop, "reflection_loop", "reflected back to where it came from"),
+        (Self::FirstAs, "first_as", "the path does not begin with the neighbor's AS (`first_as_check`)"),
+        (Self::AsSet, "as_set", "AS_SET in the path (`as_set`)"),
+        (Self::NextHop, "next_hop", "the next hop is this router"),
+        (Self::RouteLeak, "route_leak", "route leak (RFC 9234)"),
+        (Self::NoPolicy, "no_policy", "no import policy is configured (`import`)"),
+        (Self::Policy, "policy", "import policy"),
+        (Self::Martian, "martian", "no network has such a prefix (`martian_check`)"),
+    ];
+
     /// How many reasons there are.
     pub const COUNT: usize = 9;
 
     /// All of them, in order of [`Self::index`].
-    pub const ALL: [Rejection; Self::COUNT] = [
-        Self::AsLoop,
-        Self::ReflectionLoop,
-        Self::FirstAs,
-        Self::AsSet,
-        Self::NextHop,
-        Self::RouteLeak,
-        Self::NoPolicy,
-        Self::Policy,
-        Self::Martian,
-    ];
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::TABLE.iter().map(|(rejection, ..)| *rejection)
+    }
 
     /// The name in counters.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::AsLoop => "as_loop",
-            Self::ReflectionLoop => "reflection_loop",
-            Self::FirstAs => "first_as",
-            Self::AsSet => "as_set",
-            Self::NextHop => "next_hop",
-            Self::RouteLeak => "route_leak",
-            Self::NoPolicy => "no_policy",
-            Self::Policy => "policy",
-            Self::Martian => "martian",
-        }
+        Self::TABLE[self.index()].1
     }
 
     /// Index into arrays with a slot for each.
@@ -72,17 +67,7 @@ impl Rejection {
 
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::AsLoop => "own AS in the path",
-            Self::ReflectionLoop => "reflected back to where it came from",
-            Self::FirstAs => "the path does not begin with the neighbor's AS (`first_as_check`)",
-            Self::AsSet => "AS_SET in the path (`as_set`)",
-            Self::NextHop => "the next hop is this router",
-            Self::RouteLeak => "route leak (RFC 9234)",
-            Self::NoPolicy => "no import policy is configured (`import`)",
-            Self::Policy => "import policy",
-            Self::Martian => "no network has such a prefix (`martian_check`)",
-        })
+        f.write_str(Self::TABLE[self.index()].2)
     }
 }
 

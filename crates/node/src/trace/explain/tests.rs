@@ -3,7 +3,7 @@ use thalweg_wire::MacAddr;
 
 use std::path::Path;
 
-use crate::live::{LiveTables, PortLink};
+use crate::live_tables::{LiveTables, PortLink};
 use crate::trace::NextNeighbor;
 
 const CONFIG: &str = r#"

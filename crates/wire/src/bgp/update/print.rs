@@ -1,11 +1,9 @@
-//! An UPDATE in words, on one line, for logs.
+//! An UPDATE and what is wrong with it in words, on one line, for logs.
 
 use std::fmt;
 
-use super::{MpNlri, Update, Verdict};
-use crate::bgp::attribute as a;
-use crate::bgp::rules::attribute_name;
-use crate::bgp::view::AsPath;
+use super::{AttributeProblem, Fault, MpNlri, Update, Verdict};
+use crate::bgp::attributes::{self, attribute_name};
 
 impl fmt::Display for Update<'_> {
     /// `UPDATE withdraw 192.0.2.0/24; announce 198.51.100.0/24 via 203.0.113.1; ORIGIN igp, AS_PATH 64496 ..`
@@ -56,54 +54,41 @@ impl Update<'_> {
     fn write_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, each) in self.attributes().enumerate() {
             f.write_str(if index == 0 { " " } else { ", " })?;
-            f.write_str(&attribute_name(each.code))?;
-            let numbers = |f: &mut fmt::Formatter<'_>| {
-                let mut fours = each.value.as_chunks::<4>().0.iter();
-                fours.try_for_each(|&[a, b, c, d]| {
-                    write!(f, " {}:{}", u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
-                })
-            };
-            match each.code {
-                a::ORIGIN => write!(f, " {}", self.origin)?,
-                a::AS_PATH => {
-                    let mut scratch = Vec::new();
-                    write!(f, " {}", AsPath::new(self.as_path(&mut scratch)))?;
-                }
-                a::NEXT_HOP => self.next_hop.map_or(Ok(()), |next_hop| write!(f, " {next_hop}"))?,
-                a::MED => self.med.map_or(Ok(()), |med| write!(f, " {med}"))?,
-                a::LOCAL_PREF => self.local_pref.map_or(Ok(()), |value| write!(f, " {value}"))?,
-                a::AGGREGATOR => {
-                    self.aggregator.map_or(Ok(()), |who| write!(f, " {} {}", who.asn, who.address))?;
-                }
-                a::COMMUNITIES => numbers(f)?,
-                a::LARGE_COMMUNITIES => {
-                    for twelve in each.value.as_chunks::<12>().0 {
-                        let part = |at: usize| {
-                            twelve[at..].first_chunk::<4>().map_or(0, |four| u32::from_be_bytes(*four))
-                        };
-                        write!(f, " {}:{}:{}", part(0), part(4), part(8))?;
-                    }
-                }
-                a::ATOMIC_AGGREGATE => {}
-                _ => {
-                    f.write_str(" 0x")?;
-                    each.value.iter().take(BYTES_SHOWN).try_for_each(|byte| write!(f, "{byte:02x}"))?;
-                    f.write_str(if each.value.len() > BYTES_SHOWN { ".." } else { "" })?;
-                }
-            }
+            attributes::print(self, each, f)?;
         }
         Ok(())
     }
 }
-
-/// Bytes of a value nobody understands that a log line shows.
-const BYTES_SHOWN: usize = 32;
 
 impl fmt::Display for MpNlri<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ipv4(routes) => routes.fmt(f),
             Self::Ipv6(routes) => routes.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for AttributeProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.code {
+            0 => "attributes".into(),
+            code => attribute_name(code),
+        };
+        match self.fault {
+            Fault::Flags(flags) => write!(f, "{name} with flags {flags:#04x}"),
+            Fault::Length(length) => write!(f, "{name} of {length} bytes"),
+            Fault::Overrun => write!(f, "{name} beyond the length of all attributes"),
+            Fault::Missing => write!(f, "no {name}"),
+            Fault::Origin(value) => write!(f, "{name} {value}"),
+            Fault::NextHop => write!(f, "{name} with a next hop that is no address of a host"),
+            Fault::MpNlri => write!(f, "{name} whose next hop or prefixes cannot be read"),
+            Fault::AsPath(error) => write!(f, "{name}: {error}"),
+            Fault::AsZero => write!(f, "{name} with AS 0"),
+            Fault::Duplicate => write!(f, "{name} more than once"),
+            Fault::FromOutside => write!(f, "{name} from outside the AS"),
+            Fault::FromFourOctetSpeaker => write!(f, "{name} from a neighbor with four-octet AS numbers"),
+            Fault::Unwanted => write!(f, "{name}, which the configuration discards"),
         }
     }
 }

@@ -1,11 +1,8 @@
 //! What can be wrong with an attribute, and what is said about it.
 
-use std::fmt;
-
 use crate::bgp::as_path::AsPathError;
 use crate::bgp::attribute as a;
 use crate::bgp::notification::{Notification, error, update_error};
-use crate::bgp::rules::attribute_name;
 
 /// What is wrong with an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +19,8 @@ pub enum Fault {
     Origin(u8),
     /// A next hop that cannot be an address of a host.
     NextHop,
+    /// A family, a next hop or prefixes that cannot be read.
+    MpNlri,
     /// AS_PATH or AS4_PATH.
     AsPath(AsPathError),
     /// AS 0 in AGGREGATOR or AS4_AGGREGATOR (RFC 7607).
@@ -57,36 +56,13 @@ impl AttributeProblem {
             }
             Fault::Origin(_) => update_error::INVALID_ORIGIN,
             Fault::NextHop if self.code == a::NEXT_HOP => update_error::INVALID_NEXT_HOP,
-            Fault::NextHop => update_error::OPTIONAL_ATTRIBUTE,
+            Fault::NextHop | Fault::MpNlri => update_error::OPTIONAL_ATTRIBUTE,
             Fault::AsPath(_) => {
                 return Notification::new(error::UPDATE, update_error::MALFORMED_AS_PATH);
             }
             _ => return Notification::new(error::UPDATE, update_error::MALFORMED_ATTRIBUTE_LIST),
         };
         Notification::with_data(error::UPDATE, subcode, whole)
-    }
-}
-
-impl fmt::Display for AttributeProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self.code {
-            0 => "attributes".into(),
-            code => attribute_name(code),
-        };
-        match self.fault {
-            Fault::Flags(flags) => write!(f, "{name} with flags {flags:#04x}"),
-            Fault::Length(length) => write!(f, "{name} of {length} bytes"),
-            Fault::Overrun => write!(f, "{name} beyond the length of all attributes"),
-            Fault::Missing => write!(f, "no {name}"),
-            Fault::Origin(value) => write!(f, "{name} {value}"),
-            Fault::NextHop => write!(f, "{name} with a next hop that is no address of a host"),
-            Fault::AsPath(error) => write!(f, "{name}: {error}"),
-            Fault::AsZero => write!(f, "{name} with AS 0"),
-            Fault::Duplicate => write!(f, "{name} more than once"),
-            Fault::FromOutside => write!(f, "{name} from outside the AS"),
-            Fault::FromFourOctetSpeaker => write!(f, "{name} from a neighbor with four-octet AS numbers"),
-            Fault::Unwanted => write!(f, "{name}, which the configuration discards"),
-        }
     }
 }
 

@@ -41,7 +41,7 @@ use crate::fib::{BaseRoutes, DEFAULTS, FibTables, HopNumber, Install, RouteInsta
 use thalweg_config::RouterConfig;
 
 pub use neighbors::PortLink;
-pub(super) use neighbors::{Group, Path};
+use neighbors::{Group, Path};
 pub use others::{OtherWay, OtherWays};
 pub use reload::{RouteChange, RouteCounts, RouteDifference};
 
@@ -226,7 +226,7 @@ impl LiveTables {
             }
         }
         for address in routes {
-            without_room += usize::from(!self.settle(address));
+            without_room += usize::from(!self.update_host_route(address));
         }
         self.tables.finish();
         self.free.extend(freed);
@@ -282,7 +282,7 @@ impl LiveTables {
         if changed {
             self.life_changes += 1;
             self.renew_groups();
-            self.settle_networks();
+            self.update_networks();
         }
     }
 
@@ -414,7 +414,7 @@ impl LiveTables {
     }
 
     /// A number for a route of others.
-    pub(super) fn take_number(&mut self, group: Group) -> Option<NextHopId> {
+    fn take_number(&mut self, group: Group) -> Option<NextHopId> {
         let number = self.number()?;
         for neighbor in group.neighbors() {
             self.users.entry(neighbor).or_default().push(number);
@@ -424,7 +424,7 @@ impl LiveTables {
     }
 
     /// Gives back a number that nothing leads to any more.
-    pub(super) fn give_back(&mut self, number: NextHopId) {
+    fn give_back(&mut self, number: NextHopId) {
         let index = usize::from(number) - 1;
         let group = self.groups.get_mut(index).map(std::mem::take).unwrap_or_default();
         for neighbor in group.neighbors() {
@@ -437,15 +437,15 @@ impl LiveTables {
         self.free.push(number);
     }
 
-    pub(super) fn base_route(&self, prefix: IpPrefix) -> Option<NextHopId> {
+    fn base_route(&self, prefix: IpPrefix) -> Option<NextHopId> {
         self.tables.base_route(prefix)
     }
 
-    pub(super) fn set_base(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
+    fn set_base(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
         self.tables.set_base_route(prefix, number)
     }
 
-    pub(super) fn publish(&mut self) {
+    fn publish(&mut self) {
         self.tables.finish();
     }
 

@@ -6,7 +6,7 @@ use thalweg_bgp::session::Negotiated;
 
 /// Sees what established sessions receive. Called by the threads that route, with the session's lock held: it takes
 /// a copy, or drops and counts what it has no room for, and never waits.
-pub trait SessionTap: Send + Sync {
+pub trait SessionObserver: Send + Sync {
     /// Whole messages, one after the other, that a session took from its connection. The last of them may be what
     /// ended it.
     fn received(&self, session: &Arc<Negotiated>, messages: &[u8]);

@@ -208,7 +208,7 @@ impl LiveTables {
             change.done = place;
         }
         if change.done == 0 {
-            self.settle_networks();
+            self.update_networks();
             self.release(&only_in(&change.after, &change.before));
         }
         change.done == 0
@@ -218,7 +218,7 @@ impl LiveTables {
     pub fn finish_routes(&mut self, change: RouteChange) {
         self.release(&only_in(&change.before, &change.after));
         self.targets = change.after;
-        self.settle_networks();
+        self.update_networks();
     }
 
     fn number_of_target(&self, numbers: &[NextHopId], target: Option<TargetIndex>) -> Option<NextHopId> {
@@ -238,7 +238,7 @@ impl LiveTables {
             Some(number) => self.configured_hosts.insert(address, number),
             None => self.configured_hosts.remove(&address),
         };
-        self.settle(address)
+        self.update_host_route(address)
     }
 
     /// Gives numbers back.
@@ -250,7 +250,7 @@ impl LiveTables {
 
     /// Puts the route in force that a single address has: the configured one, or else that of the neighbor that has the
     /// address. Network and broadcast addresses are neighbors' where somebody really uses them.
-    pub(super) fn settle(&mut self, address: IpAddr) -> bool {
+    pub(super) fn update_host_route(&mut self, address: IpAddr) -> bool {
         let configured = self.configured_hosts.get(&address).copied();
         let neighbor = self.neighbor_hosts.get(&address).copied();
         let number = configured.filter(|number| *number != self.nobody).or(neighbor).or(configured);

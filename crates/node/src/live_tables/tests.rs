@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use thalweg_dataplane::route::Adjacency;
 use thalweg_wire::MacAddr;
 
-use crate::live::OtherWay;
+use crate::live_tables::OtherWay;
 
 /// Routes by a gateway, by two, and by a third that the default route also has.
 const CONFIG: &str = r#"

@@ -10,8 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use serde::Serialize;
-use serde_json::Value;
 use thalweg_config::{Class, PortConfig, RouterConfig, WorkersConfig};
 use thalweg_dataplane::neighbor::NeighborView as Neighbor;
 use thalweg_dataplane::police::{ColorAction, ColorCounts, Meter};
@@ -21,12 +19,13 @@ use thalweg_live::{
     CaptureClient, KernelNeighborCounts, LiveOptions, LiveRouter, NeighborSource, PortStatus, WorkerStatus,
 };
 use thalweg_node::control::{
-    AclRuleView, CaptureRequest, CaptureSummary, CountersView, FlowCacheView, FlowOutletView, NatUse,
-    NeighborView, PacketStatus, PolicerView, PortView, QueueView, ReceiveQueueView, Request, UpDown,
-    WorkerView,
+    AclRuleView, Answer, CaptureRequest, CaptureSummary, CountersView, Emit, FlowCacheView, FlowOutletView,
+    NatUse, NeighborView, PacketRequest, PacketStatus, PolicerView, PortView, QueueView, ReceiveQueueView,
+    UpDown, WorkerView, emit_all,
 };
 use thalweg_node::forwarding::{ConfiguredRoutes, ForwardingTables};
-use thalweg_node::live::PortLink;
+use thalweg_node::live_tables::PortLink;
+use thalweg_node::plan::NatStage;
 use thalweg_node::speaker::Speaker;
 use thalweg_node::trace::{NextNeighbor, PacketSpec, Surroundings, TraceView, explain};
 use thalweg_ports::live::RxCounters;
@@ -42,7 +41,7 @@ use crate::options::{RunOptions, seed_number};
 const CHUNK_PACKETS: usize = thalweg_base::BATCH_PACKETS;
 
 /// A router that forwards.
-pub(crate) struct LiveSide {
+pub(crate) struct PacketSide {
     router: RwLock<LiveRouter>,
     tables: Arc<ForwardingTables>,
     flows: Option<FlowSide>,
@@ -51,7 +50,7 @@ pub(crate) struct LiveSide {
     rates: Rates,
 }
 
-impl LiveSide {
+impl PacketSide {
     /// Opens the ports and begins to forward.
     pub(crate) fn start(
         config: &RouterConfig,
@@ -94,8 +93,8 @@ impl LiveSide {
         flows.set_books(move || weak.upgrade()?.flow_totals());
         let weak = Arc::downgrade(self);
         flows.set_meter(move || {
-            let live = weak.upgrade()?;
-            let router = live.lock();
+            let packets = weak.upgrade()?;
+            let router = packets.lock();
             router.plan().flows().map(|flows| flows.meter.clone())
         });
         if let Some(speaker) = speaker {
@@ -296,7 +295,8 @@ impl LiveSide {
         classes.filter_map(view).collect()
     }
 
-    fn packet_status(&self) -> PacketStatus {
+    /// What ports, NAT and the like add to [`Request::Status`](thalweg_node::control::Request::Status).
+    pub(crate) fn status(&self) -> PacketStatus {
         let ports = self.ports();
         let up = ports.iter().filter(|port| port.up).count() as u64;
         let mut problems: Vec<String> = ports
@@ -355,7 +355,7 @@ impl LiveSide {
         })
     }
 
-    fn neighbors(&self) -> Result<Vec<NeighborView>, String> {
+    pub(crate) fn neighbors(&self) -> Result<Vec<NeighborView>, String> {
         let views = self.lock().ask(|host| {
             let source = |each: &Neighbor| host.neighbor_source(each.port, each.address);
             host.neighbors().map(|each| (each, source(&each))).collect::<Vec<_>>()
@@ -419,61 +419,45 @@ impl Surroundings for Around<'_> {
     }
 }
 
-impl LiveSide {
-    /// The items of the answer to a request about packets whose answer is short.
-    pub(crate) fn answer(&self, request: &Request) -> Result<Vec<Value>, String> {
+impl PacketSide {
+    /// Answers a request about packets, an item at a time.
+    pub(crate) fn answer(&self, request: &PacketRequest, emit: Emit<'_>) -> Answer {
         match request {
-            Request::Ports => rows(self.rated_ports()),
-            Request::Counters => rows([self.counters()?]),
-            Request::Neighbors => rows(self.neighbors()?),
-            Request::Queues => rows(self.rated_queues()),
-            Request::AccessLists => rows(self.access_lists()),
-            Request::Policers => rows(self.policers()),
-            Request::FlowCache => rows([self.flow_cache()?]),
-            Request::NatCounters => {
-                let nat = self.lock().nat().ok_or(nat::NO_NAT)?;
-                rows([nat::counters(&nat, self.nat_sessions_max())])
+            PacketRequest::Ports => emit_all(Ok(self.rated_ports()), emit),
+            PacketRequest::Counters => emit_all(self.counters().map(|view| [view]), emit),
+            PacketRequest::Neighbors => emit_all(self.neighbors(), emit),
+            PacketRequest::Queues => emit_all(Ok(self.rated_queues()), emit),
+            PacketRequest::AccessLists => emit_all(Ok(self.access_lists()), emit),
+            PacketRequest::Policers => emit_all(Ok(self.policers()), emit),
+            PacketRequest::FlowCache => emit_all(self.flow_cache().map(|view| [view]), emit),
+            PacketRequest::TracePacket { packet } => emit_all(self.trace(packet).map(|view| [view]), emit),
+            PacketRequest::NatCounters => {
+                let nat = self.nat().map(|(nat, _)| [nat::counters(&nat, self.nat_sessions_max())]);
+                emit_all(nat, emit)
             }
-            Request::NatClear(which) => {
-                let (nat, now_ns) = {
-                    let router = self.lock();
-                    (router.nat().ok_or(nat::NO_NAT)?, router.clock().now_ns())
-                };
-                let cleared = nat::clear(&nat, now_ns, which)?;
-                self.lock().end_leases();
-                rows([cleared])
+            PacketRequest::NatClear(which) => {
+                let cleared = self.nat().and_then(|(nat, now_ns)| nat::clear(&nat, now_ns, which));
+                emit_all(cleared.inspect(|_| self.lock().end_leases()).map(|cleared| [cleared]), emit)
             }
-            Request::TracePacket { packet } => rows([self.trace(packet)?]),
-            other => Err(format!("{other:?} is no question about packets")),
+            PacketRequest::NatSessions(filter) => match self.nat() {
+                Ok((nat, now_ns)) => nat::sessions(&nat, now_ns, filter, emit),
+                Err(none) => Ok(Err(none)),
+            },
+            PacketRequest::NatBlocks(filter) => match self.nat() {
+                Ok((nat, _)) => nat::blocks(&nat, filter, emit),
+                Err(none) => Ok(Err(none)),
+            },
         }
     }
 
-    /// What ports, NAT and the like add to [`Request::Status`].
-    pub(crate) fn status(&self) -> PacketStatus {
-        self.packet_status()
+    /// The translator, and the time of its packets. Not the lock: who asks may be slow.
+    fn nat(&self) -> Result<(Arc<NatStage>, u64), String> {
+        let router = self.lock();
+        let nat = router.nat().ok_or("this router translates nothing: its configuration has no [nat]")?;
+        Ok((nat, router.clock().now_ns()))
     }
 
-    /// Hands the items of the answer to [`Request::NatSessions`] or [`Request::NatBlocks`] out one by one: there may
-    /// be millions. The outer error is that of `item`.
-    pub(crate) fn stream(
-        &self,
-        request: &Request,
-        item: &mut dyn FnMut(Value) -> io::Result<()>,
-    ) -> io::Result<Result<(), String>> {
-        let (nat, now_ns) = {
-            let router = self.lock();
-            (router.nat(), router.clock().now_ns())
-        };
-        // Not under the lock: the client may be slow.
-        match (request, nat) {
-            (_, None) => Ok(Err(nat::NO_NAT.to_owned())),
-            (Request::NatSessions(filter), Some(nat)) => nat::sessions(&nat, now_ns, filter, item),
-            (Request::NatBlocks(filter), Some(nat)) => nat::blocks(&nat, filter, item),
-            (other, Some(_)) => Ok(Err(format!("{other:?} is no question about NAT"))),
-        }
-    }
-
-    /// Answers [`Request::Capture`]: gives the client packets until it has enough. The outer error is that of `client`.
+    /// Serves a capture: gives the client packets until it has enough. The outer error is that of `client`.
     pub(crate) fn capture(
         &self,
         request: &CaptureRequest,
@@ -532,8 +516,4 @@ fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::Cla
         sojourn_p999_us: micros(0.999),
         rates: None,
     }
-}
-
-fn rows(views: impl IntoIterator<Item = impl Serialize>) -> Result<Vec<Value>, String> {
-    views.into_iter().map(|view| serde_json::to_value(view).map_err(|error| error.to_string())).collect()
 }

@@ -30,7 +30,7 @@ pub struct PortLink {
 
 /// One way of a configured route or of a neighbor's host route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::live) enum Path {
+pub(in crate::live_tables) enum Path {
     /// To a neighbor.
     Neighbor { port: u16, address: IpAddr },
     /// To the host that has the destination's address.
@@ -52,26 +52,26 @@ impl Path {
 
 /// The ways of a route, in tiers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::live) struct Group(pub(in crate::live) Vec<Vec<Path>>);
+pub(in crate::live_tables) struct Group(pub(in crate::live_tables) Vec<Vec<Path>>);
 
 impl Group {
     /// A group of one tier.
-    pub(in crate::live) fn of(paths: Vec<Path>) -> Self {
+    pub(in crate::live_tables) fn of(paths: Vec<Path>) -> Self {
         Self(vec![paths])
     }
 
     /// What a target of the configuration comes to.
-    pub(in crate::live) fn of_target(target: &RouteTarget) -> Self {
+    pub(in crate::live_tables) fn of_target(target: &RouteTarget) -> Self {
         Self(target.tiers().iter().map(paths_of).collect())
     }
 
     /// All ways of all tiers.
-    pub(in crate::live) fn paths(&self) -> impl Iterator<Item = Path> + '_ {
+    pub(in crate::live_tables) fn paths(&self) -> impl Iterator<Item = Path> + '_ {
         self.0.iter().flatten().copied()
     }
 
     /// Its neighbors.
-    pub(in crate::live) fn neighbors(&self) -> impl Iterator<Item = (u16, IpAddr)> + '_ {
+    pub(in crate::live_tables) fn neighbors(&self) -> impl Iterator<Item = (u16, IpAddr)> + '_ {
         self.paths().filter_map(|path| match path {
             Path::Neighbor { port, address } => Some((port, address)),
             _ => None,

@@ -3,27 +3,19 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use serde_json::Value;
 use thalweg_dataplane::nat::{BareInfo, BlockInfo, Cursor, EndedBy, NatProtocol, SessionInfo};
 use thalweg_node::control::{
-    NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView,
+    Answer, Emit, NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView,
+    to_json,
 };
 use thalweg_node::plan::NatStage;
-
-/// What is said where nothing is translated.
-pub(super) const NO_NAT: &str = "this router translates nothing: its configuration has no [nat]";
 
 pub(super) fn counters(nat: &NatStage, sessions_max: u64) -> NatCountersView {
     let counters = nat.counters().rows().map(|(name, value)| (name.to_owned(), value)).collect();
     NatCountersView { sessions_max, counters }
 }
 
-pub(super) fn sessions(
-    nat: &NatStage,
-    now_ns: u64,
-    filter: &NatSessionFilter,
-    item: &mut dyn FnMut(Value) -> io::Result<()>,
-) -> io::Result<Result<(), String>> {
+pub(super) fn sessions(nat: &NatStage, now_ns: u64, filter: &NatSessionFilter, emit: Emit<'_>) -> Answer {
     let wanted = match Wanted::new(filter.protocol.as_deref()) {
         Ok(wanted) => wanted,
         Err(unknown) => return Ok(Err(unknown)),
@@ -37,16 +29,12 @@ pub(super) fn sessions(
         |from, into| nat.sessions(from, now_ns, |session| wanted.admits(session), into),
         |session| {
             handed_out += 1;
-            let view = serde_json::to_value(session_view(&session));
-            item(view.map_err(io::Error::other)?)
+            emit(to_json(&session_view(&session)))
         },
     )?;
     let mut bare = Vec::new();
     nat.bare_sessions(now_ns, |session| wanted.admits_bare(session), &mut bare);
-    for session in bare.iter().take(limit - handed_out) {
-        let view = serde_json::to_value(bare_view(session));
-        item(view.map_err(io::Error::other)?)?;
-    }
+    bare.iter().take(limit - handed_out).try_for_each(|session| emit(to_json(&bare_view(session))))?;
     Ok(answered)
 }
 
@@ -106,11 +94,7 @@ fn is_at((address, port): (Option<Ipv4Addr>, Option<u16>), of: Ipv4Addr, port_of
     address.is_none_or(|address| address == of) && port.is_none_or(|port| port == port_of)
 }
 
-pub(super) fn blocks(
-    nat: &NatStage,
-    filter: &NatSessionFilter,
-    item: &mut dyn FnMut(Value) -> io::Result<()>,
-) -> io::Result<Result<(), String>> {
+pub(super) fn blocks(nat: &NatStage, filter: &NatSessionFilter, emit: Emit<'_>) -> Answer {
     let keep = |block: &BlockInfo| {
         filter.inside.is_none_or(|address| block.inside == address)
             && filter.public.is_none_or(|address| block.public == address)
@@ -119,10 +103,7 @@ pub(super) fn blocks(
     in_slices(
         filter.limit,
         |from, into| nat.blocks(from, keep, into),
-        |block| {
-            let view = serde_json::to_value(block_view(&block));
-            item(view.map_err(io::Error::other)?)
-        },
+        |block| emit(to_json(&block_view(&block))),
     )
 }
 
@@ -131,7 +112,7 @@ fn in_slices<T>(
     limit: Option<usize>,
     slice: impl Fn(Cursor, &mut Vec<T>) -> Option<Cursor>,
     mut item: impl FnMut(T) -> io::Result<()>,
-) -> io::Result<Result<(), String>> {
+) -> Answer {
     let mut left = limit.unwrap_or(usize::MAX);
     let mut found = Vec::new();
     let mut next = Some(Cursor::default());

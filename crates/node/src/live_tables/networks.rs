@@ -37,12 +37,12 @@ fn is_connected(group: &Group) -> bool {
 
 impl LiveTables {
     /// Whether a route of the router's own is out of the table for its port.
-    pub(in crate::live) fn is_aside(&self, prefix: IpPrefix) -> bool {
+    pub(in crate::live_tables) fn is_aside(&self, prefix: IpPrefix) -> bool {
         self.networks.aside.contains_key(&prefix)
     }
 
     /// Puts the route of others in force, if it has a link, in the place of one that is aside; else BGP's is.
-    pub(in crate::live) fn put_others(&mut self, prefix: IpPrefix) -> bool {
+    pub(in crate::live_tables) fn put_others(&mut self, prefix: IpPrefix) -> bool {
         let others = self.others.behind(prefix).filter(|number| self.has_link(*number));
         self.set_base(prefix, others)
     }
@@ -60,7 +60,7 @@ impl LiveTables {
     }
 
     /// Takes networks out whose ports are down, and puts those back whose are up.
-    pub(super) fn settle_networks(&mut self) {
+    pub(super) fn update_networks(&mut self) {
         let connected: Vec<_> =
             self.networks.connected.iter().map(|(prefix, number)| (*prefix, *number)).collect();
         for (network, number) in connected {

@@ -1,0 +1,61 @@
+//! A running router, asked over its control socket.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use serde_json::Value;
+use thalweg_node::control::{Line, Request};
+
+use crate::Failure;
+
+/// Where a running router listens for `show` and its like, unless it is told otherwise.
+pub(crate) const SOCKET_DEFAULT: &str = "/run/thalweg.sock";
+
+/// Sends a request and hands out the items of the answer.
+pub(crate) fn ask(
+    socket: &Path,
+    request: &Request,
+    mut item: impl FnMut(Value) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let stream = connect(socket, request)?;
+    for line in BufReader::new(stream).lines() {
+        let line = serde_json::from_str(&line.map_err(|error| lost(socket, error))?)
+            .map_err(|error| Failure::Control(format!("the router's answer is not understood: {error}")))?;
+        match line {
+            Line::Item(value) => item(value)?,
+            Line::Done { .. } => return Ok(()),
+            Line::Error(error) => return Err(Failure::Control(error)),
+        }
+    }
+    Err(Failure::Control("the router closed the connection in the middle of its answer".to_owned()))
+}
+
+/// Connects to a router and asks it something.
+pub(crate) fn connect(socket: &Path, request: &Request) -> Result<UnixStream, Failure> {
+    let mut stream = UnixStream::connect(socket).map_err(|error| lost(socket, error))?;
+    let text = serde_json::to_string(request).map_err(|error| Failure::Control(error.to_string()))?;
+    stream.write_all(format!("{text}\n").as_bytes()).map_err(|error| lost(socket, error))?;
+    Ok(stream)
+}
+
+/// Why a router cannot be reached.
+pub(crate) fn lost(socket: &Path, error: std::io::Error) -> Failure {
+    let name = socket.display();
+    Failure::Control(match error.kind() {
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
+            format!("no router answers at {name}: is `thalweg run` running, with this --socket?")
+        }
+        std::io::ErrorKind::PermissionDenied => format!("{name} may not be opened: try as root"),
+        _ => format!("{name}: {error}"),
+    })
+}
+
+pub(crate) fn parse<T: serde::de::DeserializeOwned>(item: Value) -> Result<T, Failure> {
+    serde_json::from_value(item)
+        .map_err(|error| Failure::Control(format!("the router's answer is not understood: {error}")))
+}
+
+pub(crate) fn parse_all<T: serde::de::DeserializeOwned>(items: Vec<Value>) -> Result<Vec<T>, Failure> {
+    items.into_iter().map(parse).collect()
+}

@@ -1,0 +1,97 @@
+//! `thalweg reload`, `clear`, `stop` and `bgp`: what a running router is to do.
+
+use std::net::Ipv4Addr;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use thalweg_node::control::{BgpRequest, NatClear, NatCleared, PacketRequest, Request};
+use thalweg_text::units::count;
+
+use crate::cli::{
+    BgpArgs, BgpCommand, ClearArgs, ClearNatArgs, ClearThing, Format, ReloadArgs, SessionEndArgs, StopArgs,
+};
+use crate::client::{ask, parse};
+use crate::{Failure, print};
+
+pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
+    let mut changes = 0;
+    let request = if args.dry_run { Request::CompareConfig } else { Request::Reload };
+    ask(&args.socket, &request, |item| {
+        changes += 1;
+        match (format, item) {
+            (Format::Human, Value::String(text)) => print(&format!("{text}\n")),
+            (_, item) => print(&format!("{}\n", json!({ "change": item }))),
+        }
+    })?;
+    match (format, changes) {
+        (Format::Human, 0) if args.dry_run => print("nothing would change\n"),
+        (Format::Human, 0) => print("nothing changed\n"),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn clear(args: &ClearArgs, format: Format) -> Result<(), Failure> {
+    let ClearThing::Nat(which) = &args.thing;
+    ask(&args.socket, &clear_request(which), |item| match format {
+        Format::Json => print(&format!("{item}\n")),
+        Format::Human => print(&cleared(parse(item)?)),
+    })
+}
+
+/// How long a router may take to end: sessions are told, routes removed, records and files finished.
+const STOP_MAX: Duration = Duration::from_secs(60);
+
+pub(crate) fn stop(args: &StopArgs) -> Result<(), Failure> {
+    let keep_routes = (args.keep_routes || args.remove_routes).then_some(args.keep_routes);
+    ask(&args.socket, &Request::Stop { keep_routes }, |_| Ok(()))?;
+    let end = Instant::now() + STOP_MAX;
+    // The socket is the last that it takes away.
+    while UnixStream::connect(&args.socket).is_ok() {
+        if Instant::now() >= end {
+            return Err(Failure::Control(format!(
+                "the router has not ended within {} s; its log says what it waits for",
+                STOP_MAX.as_secs()
+            )));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+pub(crate) fn bgp_command(args: BgpArgs) -> Result<(), Failure> {
+    let request = match args.command {
+        BgpCommand::Refresh { neighbor } => BgpRequest::Refresh { neighbor },
+        BgpCommand::Reset(SessionEndArgs { neighbor, text }) => BgpRequest::Reset { neighbor, text },
+        BgpCommand::Shutdown(SessionEndArgs { neighbor, text }) => BgpRequest::Shutdown { neighbor, text },
+        BgpCommand::Start { neighbor } => BgpRequest::Start { neighbor },
+    };
+    ask(&args.socket, &Request::Bgp(request), |_| Ok(()))
+}
+
+fn clear_request(args: &ClearNatArgs) -> Request {
+    let split = |endpoint: Option<(Ipv4Addr, Option<u16>)>| {
+        (endpoint.map(|(address, _)| address), endpoint.and_then(|(_, port)| port))
+    };
+    let (inside, inside_port) = split(args.inside);
+    let (public, port) = split(args.outside);
+    let (remote, remote_port) = split(args.remote);
+    let protocol = args.protocol.clone();
+    Request::Packets(PacketRequest::NatClear(NatClear {
+        inside,
+        inside_port,
+        public,
+        port,
+        remote,
+        remote_port,
+        protocol,
+    }))
+}
+
+fn cleared(cleared: NatCleared) -> String {
+    match cleared.ended {
+        1 => "1 NAT session ended\n".to_owned(),
+        n => format!("{} NAT sessions ended\n", count(n)),
+    }
+}
