@@ -12,6 +12,7 @@ use crate::churn::{Change, Event};
 use crate::error::SimError;
 use crate::link::Link;
 use crate::network::{Network, NetworkOptions, Start};
+use crate::oscillation::{Settled, settle};
 use crate::policy::{self, Policy, Timers, address};
 use crate::prefixes::{PrefixPlan, prefix};
 use crate::record::Recorder;
@@ -27,6 +28,8 @@ pub struct Scenario {
     pub policy: Policy,
     /// Timers of all sessions.
     pub timers: Timers,
+    /// Further lines of each router's `[bgp]`.
+    pub keys: String,
     /// How many prefixes each AS has.
     pub prefixes: PrefixPlan,
     /// Decides what is left to chance.
@@ -87,7 +90,7 @@ impl Simulation {
 
     fn text_of(scenario: &Scenario, node: usize, networks: &BTreeSet<IpPrefix>) -> String {
         let networks: Vec<IpPrefix> = networks.iter().copied().collect();
-        policy::router(&scenario.graph, node, &networks, scenario.policy, scenario.timers)
+        policy::router(&scenario.graph, node, &networks, scenario.policy, scenario.timers, &scenario.keys)
     }
 
     /// The configuration of a router, as text.
@@ -108,6 +111,11 @@ impl Simulation {
     /// What a router's best paths do.
     pub fn watch(&self, node: usize) -> &Watch {
         &self.watches[node]
+    }
+
+    /// Runs until the network is quiet or is found to oscillate.
+    pub fn settle(&mut self, quiet_us: u64, limit_us: u64) -> Result<Settled, SimError> {
+        settle(&mut self.network, &self.watches, quiet_us, limit_us)
     }
 
     /// Starts all routers at once. `recorder` may give one for a router.
@@ -135,14 +143,19 @@ impl Simulation {
         Ok(())
     }
 
+    /// From its next change or configuration on, an AS announces a prefix.
+    pub fn own(&mut self, node: usize, number: usize) {
+        if number >= self.owners.len() {
+            self.owners.resize(number + 1, node);
+        }
+        self.announced[node].insert(prefix(number));
+    }
+
     /// Makes a change happen now.
     pub fn apply(&mut self, change: Change) -> Result<(), SimError> {
         match change {
             Change::Announce { node, prefix: number } => {
-                if number >= self.owners.len() {
-                    self.owners.resize(number + 1, node);
-                }
-                self.announced[node].insert(prefix(number));
+                self.own(node, number);
                 self.reannounce(node)
             }
             Change::Withdraw { node, prefix: number } => {

@@ -5,6 +5,7 @@ mod capture;
 mod choices;
 mod clear;
 mod config;
+mod convergence;
 mod flows;
 mod flows_import;
 mod forwarding;
@@ -49,6 +50,7 @@ pub(crate) use nat::LabNatArgs;
 pub(crate) use network::{Grow, LabNetworkArgs, NetworkEngine};
 pub(crate) use probe::ProbeArgs;
 pub(crate) use qos::LabQosArgs;
+pub(crate) use convergence::LabConvergenceArgs;
 pub(crate) use seeds::LabSeedsArgs;
 pub(crate) use show::{BgpArgs, BgpCommand, SessionEndArgs, ShowArgs, ShowBgp, ShowThing};
 pub(crate) use show_nat::NatArgs;
@@ -452,6 +454,8 @@ pub(crate) enum Experiment {
     Qos(LabQosArgs),
     /// Simulate networks of routers with real sessions, or find the routes of the whole Internet
     Network(Box<LabNetworkArgs>),
+    /// Find again what is known of how BGP converges: cliques, policies, damping, intervals, surges, growth
+    Convergence(LabConvergenceArgs),
     /// Play networks that chance draws, with faults, and hold them to invariants
     Seeds(LabSeedsArgs),
     /// Measure the flow probe: ffProbe's table, many flows, floods, and other probes on the same file

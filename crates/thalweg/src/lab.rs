@@ -1,6 +1,7 @@
 //! `thalweg lab`: experiments. A table on the terminal, `report.html` and `results.json` in a folder.
 
 mod bgp;
+mod convergence;
 mod forwarding;
 mod lpm;
 mod models;
@@ -36,6 +37,7 @@ pub(crate) fn run(args: &LabArgs, format: Format) -> Result<(), Failure> {
         Experiment::Stages(args) => stages::run(args, format),
         Experiment::Nat(args) => nat::run(args, format),
         Experiment::Network(args) => network::run(args, format),
+        Experiment::Convergence(args) => convergence::run(args, format),
         Experiment::Seeds(args) => seeds::run(args, format),
         Experiment::Qos(args) => qos::run(args, format),
         Experiment::Probe(args) => probe::run(args, format),

@@ -146,6 +146,7 @@ pub fn run(
         graph: graph.clone(),
         policy: options.policy,
         timers: Timers { mrai_s: options.mrai_s, ..Timers::default() },
+        keys: String::new(),
         prefixes: options.prefixes,
         seed: options.seed,
     };
