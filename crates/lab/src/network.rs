@@ -6,6 +6,9 @@
 
 pub mod answers;
 pub mod fixpoint;
+pub mod interior;
+mod packets;
+pub mod processing;
 pub mod render;
 pub mod sessions;
 

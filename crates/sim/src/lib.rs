@@ -10,6 +10,7 @@ pub mod churn;
 mod error;
 pub mod fixpoint;
 pub mod gadgets;
+pub mod interior;
 mod labor;
 mod link;
 mod meter;

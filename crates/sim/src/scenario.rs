@@ -1,6 +1,6 @@
 //! A network made of a graph, and what happens to it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,6 +30,9 @@ pub struct Scenario {
     pub timers: Timers,
     /// Further lines of each router's `[bgp]`.
     pub keys: String,
+    /// Configurations of their own that routers have instead, by node: the name of a file, for errors, and its text. Their
+    /// `networks` are those of `prefixes`.
+    pub configurations: BTreeMap<usize, (String, String)>,
     /// How many prefixes each AS has.
     pub prefixes: PrefixPlan,
     /// Decides what is left to chance.
@@ -82,10 +85,18 @@ impl Simulation {
         networks: &BTreeSet<IpPrefix>,
     ) -> Result<Arc<BgpConfig>, SimError> {
         let refused = |reason: String| SimError::Refused { router: node, reason };
-        let text = Self::text_of(scenario, node, networks);
-        let config = RouterConfig::from_text("router.toml", &text, Path::new(""));
+        let own = scenario.configurations.get(&node);
+        let text = own.map_or_else(|| Self::text_of(scenario, node, networks), |(_, text)| text.clone());
+        let name = own.map_or("router.toml", |(name, _)| name);
+        let config = RouterConfig::from_text(name, &text, Path::new(""));
         let config = config.map_err(|errors| refused(errors.to_string()))?;
-        config.bgp.map(Arc::new).ok_or_else(|| refused("its configuration has no [bgp]".to_owned()))
+        let mut config = config.bgp.ok_or_else(|| refused(format!("{name} has no [bgp]")))?;
+        let asn = scenario.graph.asn(node);
+        if config.local_as != asn {
+            return Err(refused(format!("{name} is of AS {}, not of AS {asn}", config.local_as)));
+        }
+        config.networks = networks.iter().copied().collect();
+        Ok(Arc::new(config))
     }
 
     fn text_of(scenario: &Scenario, node: usize, networks: &BTreeSet<IpPrefix>) -> String {
@@ -95,7 +106,10 @@ impl Simulation {
 
     /// The configuration of a router, as text.
     pub fn config_text(&self, node: usize) -> String {
-        Self::text_of(&self.scenario, node, &self.announced[node])
+        match self.scenario.configurations.get(&node) {
+            Some((_, text)) => text.clone(),
+            None => Self::text_of(&self.scenario, node, &self.announced[node]),
+        }
     }
 
     /// The scenario.

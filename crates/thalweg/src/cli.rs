@@ -47,7 +47,7 @@ pub(crate) use lab::RouterArg;
 pub(crate) use lab_probe::LabProbeArgs;
 pub(crate) use lpm::LabLpmArgs;
 pub(crate) use nat::LabNatArgs;
-pub(crate) use network::{Grow, LabNetworkArgs, NetworkEngine};
+pub(crate) use network::{Grow, IbgpArg, LabNetworkArgs, NetworkEngine, ProcessingArg};
 pub(crate) use probe::ProbeArgs;
 pub(crate) use qos::LabQosArgs;
 pub(crate) use convergence::LabConvergenceArgs;

@@ -72,6 +72,7 @@ impl Bed {
             policy: setup.policy,
             timers: setup.timers,
             keys: setup.keys,
+            configurations: Default::default(),
             prefixes: PrefixPlan::Each(0),
             seed: setup.seed,
         };
