@@ -19,7 +19,7 @@ const AS_OF_0: u32 = 64_500;
 pub enum Fate {
     /// Every run ends, always in the same state.
     Settles,
-    /// There are two stable states, and runs end in one of them unless routers act in step.
+    /// There are two stable states, and runs end in one of them unless messages cross for ever.
     Either,
     /// There is a stable state, and runs that never reach it.
     MayDiverge,
@@ -79,7 +79,8 @@ impl Gadget {
 
     /// Neighbors, each pair once.
     pub fn links(&self) -> Vec<(usize, usize)> {
-        let hops = self.paths.iter().flat_map(|paths| paths.iter()).flat_map(|path| path.as_bytes().windows(2));
+        let hops =
+            self.paths.iter().flat_map(|paths| paths.iter()).flat_map(|path| path.as_bytes().windows(2));
         let links: BTreeSet<(usize, usize)> = hops
             .map(|pair| (usize::from(pair[0] - b'0'), usize::from(pair[1] - b'0')))
             .map(|(a, b)| (a.min(b), a.max(b)))
@@ -99,12 +100,8 @@ impl Gadget {
         );
         for (a, b) in self.links().into_iter().filter(|(a, b)| *a == router || *b == router) {
             let other = a + b - router;
-            let _ = write!(
-                text,
-                "[[bgp.neighbor]]\naddress = \"{}\"\nas = {}\n",
-                address(other),
-                as_of(other)
-            );
+            let _ =
+                write!(text, "[[bgp.neighbor]]\naddress = \"{}\"\nas = {}\n", address(other), as_of(other));
         }
         let Some(paths) = router.checked_sub(1).and_then(|place| self.paths.get(place)) else { return text };
         for (rank, path) in paths.iter().enumerate() {
@@ -139,7 +136,8 @@ impl Gadget {
                 found.push(state);
             }
             // The next combination; a place behind the last path stands for none.
-            let Some(place) = (0..choice.len()).find(|place| choice[*place] < self.paths[*place].len()) else {
+            let Some(place) = (0..choice.len()).find(|place| choice[*place] < self.paths[*place].len())
+            else {
                 return found;
             };
             choice[place] += 1;

@@ -85,7 +85,8 @@ impl Interior {
         prefixes: usize,
         options: NetworkOptions,
     ) -> Result<Self, SimError> {
-        let routers: Vec<usize> = (0..zoo.routers.len()).filter(|router| zoo.routers[*router].internal).collect();
+        let routers: Vec<usize> =
+            (0..zoo.routers.len()).filter(|router| zoo.routers[*router].internal).collect();
         let place = |router: usize| routers.binary_search(&router).ok();
         let reflectors = zoo.middles(REFLECTORS).into_iter().filter_map(place).collect();
         let mut chosen: Vec<usize> = (0..routers.len()).collect();
@@ -141,7 +142,8 @@ impl Interior {
     pub fn configuration(&self, node: usize) -> String {
         let own = self.routers.len();
         let exit = node.checked_sub(own);
-        let networks: Vec<String> = (0..exit.map_or(0, |_| self.prefixes)).map(|number| prefix(number).to_string()).collect();
+        let networks: Vec<String> =
+            (0..exit.map_or(0, |_| self.prefixes)).map(|number| prefix(number).to_string()).collect();
         let asn = exit.map_or(AS, |place| NEIGHBOR_AS + place as u32);
         let mut text = format!(
             "[bgp]\nas = {asn}\nrouter_id = \"{}\"\nlisten = []\ninstall = \"none\"\nnetworks = {networks:?}\nimport = \"accept\"\nexport = \"accept\"\n",
@@ -161,7 +163,11 @@ impl Interior {
             neighbor(
                 other,
                 AS,
-                if is_client { "next_hop_self = true\nroute_reflector_client = true\n" } else { "next_hop_self = true\n" },
+                if is_client {
+                    "next_hop_self = true\nroute_reflector_client = true\n"
+                } else {
+                    "next_hop_self = true\n"
+                },
             );
         }
         if let Some(place) = self.exits.iter().position(|exit| *exit == node) {

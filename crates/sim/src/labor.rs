@@ -56,7 +56,8 @@ impl Labor {
         if updates == 0 {
             return;
         }
-        let cost = |number: u64| costs[(mix64(number ^ u64::from(router) << 40) % costs.len() as u64) as usize];
+        let cost =
+            |number: u64| costs[(mix64(number ^ u64::from(router) << 40) % costs.len() as u64) as usize];
         let ns = self.rest_ns + (self.drawn..self.drawn + updates).map(cost).sum::<u64>();
         self.drawn += updates;
         self.rest_ns = ns % 1000;

@@ -148,7 +148,11 @@ mod tests {
 
     fn steps(of: &[(u64, usize, Option<&str>)]) -> Vec<Step> {
         of.iter()
-            .map(|(at_us, router, path)| Step { at_us: *at_us, router: *router, path: path.map(str::to_owned) })
+            .map(|(at_us, router, path)| Step {
+                at_us: *at_us,
+                router: *router,
+                path: path.map(str::to_owned),
+            })
             .collect()
     }
 

@@ -27,12 +27,13 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Everything accepted, no interval, no costs.
+    /// Everything accepted, no hold time, no interval, no costs.
     pub(super) fn of(graph: AsGraph, seed: u64) -> Self {
         Self {
             graph,
             policy: Policy::Everything,
-            timers: Timers::default(),
+            // Without KEEPALIVEs hours of rest cost nothing.
+            timers: Timers { hold_s: 0, ..Timers::default() },
             keys: String::new(),
             costs: None,
             threads: 1,

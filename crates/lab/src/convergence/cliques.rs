@@ -49,7 +49,8 @@ fn findings(cells: &[Cell], seeds: u64) -> Findings {
     let about = format!(
         "A prefix of an AS that is linked to all members of a clique is withdrawn; medians of {seeds} draws of latencies."
     );
-    let mut findings = Findings::new(Part::Cliques, about, &["UPDATEs", "s", "(n-3) MRAI, s", "(n-1) MRAI, s"]);
+    let mut findings =
+        Findings::new(Part::Cliques, about, &["UPDATEs", "s", "(n-3) MRAI, s", "(n-1) MRAI, s"]);
     for cell in cells {
         let rounds = |less: u32| f64::from(cell.size.saturating_sub(less) * cell.mrai_s);
         findings.row(
@@ -124,7 +125,7 @@ fn claims(cells: &[Cell]) -> Vec<Claim> {
         ),
         Claim::new(
             SOURCE,
-            "Without an interval members try up to (n-1)! paths: UPDATEs grow faster than any power, within that bound",
+            "Without an interval members try up to (n-1)! paths: UPDATEs grow faster than the square of n, within that bound",
             format!(
                 "times {} for each further member; all below the bound",
                 growth.iter().map(|times| format!("{times:.1}")).collect::<Vec<_>>().join(", ")
@@ -135,9 +136,12 @@ fn claims(cells: &[Cell]) -> Vec<Claim> {
             SOURCE,
             "The interval saves UPDATEs in cliques of five and more and costs time",
             "compared at each size".to_owned(),
-            fewer && with_interval.iter().all(|cell| {
-                at_once.iter().all(|other| other.size != cell.size || other.time_s < cell.time_s || cell.size == 3)
-            }),
+            fewer
+                && with_interval.iter().all(|cell| {
+                    at_once
+                        .iter()
+                        .all(|other| other.size != cell.size || other.time_s < cell.time_s || cell.size == 3)
+                }),
         ),
     ]
 }

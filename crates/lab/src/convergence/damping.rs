@@ -1,4 +1,4 @@
-//! One flap behind a clique: path exploration looks like many flaps to whoever is behind one of its members.
+//! One flap behind a clique: to an AS behind one of its members, path exploration looks like many flaps.
 
 use thalweg_sim::churn::Change;
 
@@ -39,7 +39,10 @@ pub(super) fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Findings
             progress(&format!("one flap behind a clique of {size}, {name}"));
             let flap = flap(size, keys, options.seed)?;
             longest[place] = longest[place].max(flap.longest_s);
-            findings.row(format!("n = {size}, {name}"), [flap.cut_off * 100.0, flap.longest_s / 60.0, flap.updates]);
+            findings.row(
+                format!("n = {size}, {name}"),
+                [flap.cut_off * 100.0, flap.longest_s / 60.0, flap.updates],
+            );
             points.push((f64::from(size), flap.longest_s / 60.0));
         }
         lines.push((name.to_owned(), points));
@@ -84,8 +87,11 @@ fn flap(size: u32, keys: &str, seed: u64) -> Result<Flap, NetworkError> {
     let origin = size as usize;
     let mut bed = Bed::new(Setup { keys: keys.to_owned(), ..Setup::of(graph, seed).mrai_s(30) })?;
     bed.happen(&[Change::Announce { node: origin, prefix: 0 }])?;
-    let gone = bed.observe_for(GONE_US, |simulation| simulation.apply(Change::Withdraw { node: origin, prefix: 0 }))?;
-    let back = bed.observe_for(TWO_HOURS_US, |simulation| simulation.apply(Change::Announce { node: origin, prefix: 0 }))?;
+    let gone = bed
+        .observe_for(GONE_US, |simulation| simulation.apply(Change::Withdraw { node: origin, prefix: 0 }))?;
+    let back = bed.observe_for(TWO_HOURS_US, |simulation| {
+        simulation.apply(Change::Announce { node: origin, prefix: 0 })
+    })?;
     let late = back.converged_s.iter().filter(|time| **time > CUT_OFF_S).count();
     Ok(Flap {
         cut_off: late as f64 / f64::from(size - 1),

@@ -67,8 +67,7 @@ pub(super) fn end_of(gadget: &Gadget, latencies_us: &[u64]) -> Result<End, Netwo
     for ((a, b), latency_us) in gadget.links().into_iter().zip(latencies_us) {
         network.set_link(a, b, Link { latency_us: *latency_us, ..Link::default() });
     }
-    let watches: Vec<Watch> =
-        (0..gadget.routers()).map(|node| Watch::new(network.clock(node))).collect();
+    let watches: Vec<Watch> = (0..gadget.routers()).map(|node| Watch::new(network.clock(node))).collect();
     for (node, watch) in watches.iter().enumerate() {
         let refused = |reason: String| SimError::Refused { router: node, reason };
         let text = gadget.configuration(node);
@@ -114,7 +113,11 @@ fn findings(all: &[Runs], seeds: u64) -> Findings {
         findings.row(runs.gadget.name, values.collect::<Vec<f64>>());
         findings.claims.push(claim(runs, stable, other));
         if let Some(cycle) = runs.cycles.first() {
-            findings.remarks.push(format!("{} oscillates: {cycle}: {}", runs.gadget.name, round(&runs.gadget, cycle)));
+            findings.remarks.push(format!(
+                "{} oscillates: {cycle}: {}",
+                runs.gadget.name,
+                round(&runs.gadget, cycle)
+            ));
         }
     }
     findings
@@ -179,16 +182,16 @@ mod tests {
         }
     }
 
-    /// Two routers that prefer each other's path: in step they go on for ever, and otherwise the faster one decides.
+    /// Two routers that prefer each other's path: if their messages cross they go on for ever, otherwise the faster one decides.
     #[test]
-    fn who_disagrees_in_step_never_ends() {
+    fn messages_that_cross_go_on_for_ever() {
         let disagree = gadget("DISAGREE");
         assert!(matches!(end_of(&disagree, &[10_000; 3]).unwrap(), End::Oscillating(_)));
         let mut ends = Vec::new();
         for latencies_us in [[5_000, 40_000, 10_000], [40_000, 5_000, 10_000]] {
             match end_of(&disagree, &latencies_us).unwrap() {
                 End::State(state) => ends.push(state),
-                _ => panic!("out of step it ends"),
+                _ => panic!("where nothing crosses it ends"),
             }
         }
         assert_ne!(ends[0], ends[1]);

@@ -3,7 +3,7 @@
 use thalweg_node::control::{BgpNeighborView, BgpRequest};
 use thalweg_sim::Random;
 use thalweg_sim::churn::Change;
-use thalweg_sim::policy::{Policy, Timers};
+use thalweg_sim::policy::Policy;
 use thalweg_sim::topology::{AsGraph, Relation, internet};
 
 use super::bed::{Bed, Setup};
@@ -60,9 +60,10 @@ pub(super) fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Findings
 }
 
 fn churn(graph: &AsGraph, waits: bool, events: usize, options: &Options) -> Result<Cell, NetworkError> {
-    let timers = Timers { mrai_s: MRAI_S, mrai_withdrawals: waits, ..Timers::default() };
-    let setup = Setup { threads: options.threads, ..Setup::of(graph.clone(), options.seed) };
-    let mut bed = Bed::new(Setup { policy: Policy::Relationships, timers, ..setup })?;
+    let mut setup =
+        Setup { threads: options.threads, ..Setup::of(graph.clone(), options.seed).mrai_s(MRAI_S) };
+    setup.timers.mrai_withdrawals = waits;
+    let mut bed = Bed::new(Setup { policy: Policy::Relationships, ..setup })?;
     let edge = |node: &usize| graph.neighbors(*node, Relation::Customer).is_empty();
     let mut nodes: Vec<usize> = (0..graph.len()).filter(edge).collect();
     Random::of(options.seed, 0x6772_6f77).shuffle(&mut nodes);
@@ -96,14 +97,21 @@ fn received(bed: &Bed, nodes: &[usize]) -> Result<u64, NetworkError> {
 fn claims(cells: &[Cell]) -> Vec<Claim> {
     let of = |waits: bool| cells.iter().filter(move |cell| cell.waits == waits).collect::<Vec<_>>();
     let (waiting, at_once) = (of(true), of(false));
-    let tops = |cells: &[&Cell]| cells.iter().map(|cell| format!("{:.1}", cell.top)).collect::<Vec<_>>().join(", ");
-    let ends = |cells: &[&Cell]| (cells.first().map_or(0.0, |cell| cell.top), cells.last().map_or(0.0, |cell| cell.top));
+    let tops =
+        |cells: &[&Cell]| cells.iter().map(|cell| format!("{:.1}", cell.top)).collect::<Vec<_>>().join(", ");
+    let ends = |cells: &[&Cell]| {
+        (cells.first().map_or(0.0, |cell| cell.top), cells.last().map_or(0.0, |cell| cell.top))
+    };
     let more = waiting.iter().zip(&at_once).filter(|(waiting, at_once)| waiting.top >= at_once.top).count();
     vec![
         Claim::new(
             SOURCE,
             "Churn at the top grows with the network, as its ASes have more neighbors",
-            format!("{} UPDATEs an event with {} ASes", tops(&waiting), waiting.iter().map(|cell| cell.ases.to_string()).collect::<Vec<_>>().join(", ")),
+            format!(
+                "{} UPDATEs an event with {} ASes",
+                tops(&waiting),
+                waiting.iter().map(|cell| cell.ases.to_string()).collect::<Vec<_>>().join(", ")
+            ),
             ends(&waiting).1 > ends(&waiting).0 && ends(&at_once).1 > ends(&at_once).0,
         ),
         Claim::new(

@@ -70,7 +70,8 @@ fn best(points: &[(f64, f64)]) -> f64 {
 }
 
 fn claims(free: &[(f64, f64)], costly: &[(f64, f64)]) -> Vec<Claim> {
-    let ends = |points: &[(f64, f64)]| (points.first().map_or(0.0, |p| p.0), points.last().map_or(0.0, |p| p.0));
+    let ends =
+        |points: &[(f64, f64)]| (points.first().map_or(0.0, |p| p.0), points.last().map_or(0.0, |p| p.0));
     let (best_costly, best_free) = (best(costly), best(free));
     let (first, last) = ends(costly);
     vec![

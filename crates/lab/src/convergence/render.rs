@@ -30,7 +30,8 @@ fn number(value: f64) -> String {
 
 /// All claims in one table.
 fn claims(all: &[Findings]) -> Table {
-    let headings = [("part", Align::Left), ("paper", Align::Left), ("here", Align::Left), ("verdict", Align::Left)];
+    let headings =
+        [("part", Align::Left), ("paper", Align::Left), ("here", Align::Left), ("verdict", Align::Left)];
     let mut table = Table::new("Paper and here", headings);
     for findings in all {
         for claim in &findings.claims {
@@ -66,7 +67,9 @@ fn plot(curves: &Curves) -> String {
         title: curves.title.to_owned(),
         x: Axis::new(curves.x, Unit::Plain, Scale::Linear),
         y: Axis::new(curves.y, Unit::Plain, if curves.log_y { Scale::Log } else { Scale::Linear }),
-        series: series.map(|(color, (name, points))| Series::measured(name, color, points.iter().map(point))).collect(),
+        series: series
+            .map(|(color, (name, points))| Series::measured(name, color, points.iter().map(point)))
+            .collect(),
     }
     .svg()
 }

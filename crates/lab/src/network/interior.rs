@@ -103,31 +103,32 @@ fn phases(
     progress: &dyn Fn(&str),
 ) -> Result<Vec<Phase>, NetworkError> {
     let mut phases = Vec::new();
-    let mut phase = |interior: &mut Interior, name: &str, act: &dyn Fn(&mut Interior) -> Result<(), NetworkError>| {
-        progress(&format!("{}: {name}", ibgp.name()));
-        interior.watches.iter().for_each(|watch| drop(watch.take()));
-        let (begun_us, before) = (interior.network.now_us(), interior.network.traffic().updates);
-        act(interior)?;
-        let last_us = match settle(&mut interior.network, &interior.watches, QUIET_US, LIMIT_US)? {
-            Settled::Quiet(quiet) => quiet.last_update_us,
-            Settled::Oscillating(cycle) => return Err(NetworkError::Oscillating(cycle.to_string())),
-            Settled::Restless(quiet) => return Err(NetworkError::Restless(quiet.sessions_down)),
+    let mut phase =
+        |interior: &mut Interior, name: &str, act: &dyn Fn(&mut Interior) -> Result<(), NetworkError>| {
+            progress(&format!("{}: {name}", ibgp.name()));
+            interior.watches.iter().for_each(|watch| drop(watch.take()));
+            let (begun_us, before) = (interior.network.now_us(), interior.network.traffic().updates);
+            act(interior)?;
+            let last_us = match settle(&mut interior.network, &interior.watches, QUIET_US, LIMIT_US)? {
+                Settled::Quiet(quiet) => quiet.last_update_us,
+                Settled::Oscillating(cycle) => return Err(NetworkError::Oscillating(cycle.to_string())),
+                Settled::Restless(quiet) => return Err(NetworkError::Restless(quiet.sessions_down)),
+            };
+            let used = interior.used()?;
+            let own = &interior.watches[..interior.routers()];
+            phases.push(Phase {
+                ibgp: ibgp.name(),
+                name: name.to_owned(),
+                sessions: interior.sessions().len(),
+                updates: interior.network.traffic().updates - before,
+                time_s: last_us.saturating_sub(begun_us) as f64 / 1e6,
+                changed: own.iter().map(|watch| watch.take().prefixes.len()).sum(),
+                routes: used.routes,
+                nearest: used.nearest,
+                detour_us: used.detour_us as f64 / (used.routes - used.nearest).max(1) as f64,
+            });
+            Ok(())
         };
-        let used = interior.used()?;
-        let own = &interior.watches[..interior.routers()];
-        phases.push(Phase {
-            ibgp: ibgp.name(),
-            name: name.to_owned(),
-            sessions: interior.sessions().len(),
-            updates: interior.network.traffic().updates - before,
-            time_s: last_us.saturating_sub(begun_us) as f64 / 1e6,
-            changed: own.iter().map(|watch| watch.take().prefixes.len()).sum(),
-            routes: used.routes,
-            nearest: used.nearest,
-            detour_us: used.detour_us as f64 / (used.routes - used.nearest).max(1) as f64,
-        });
-        Ok(())
-    };
     phase(&mut interior, "cold start", &|interior| Ok(interior.start()?))?;
     phase(&mut interior, "an exit's neighbor goes", &|interior| Ok(interior.set_exit(0, LinkState::Down)?))?;
     phase(&mut interior, "and comes back", &|interior| Ok(interior.set_exit(0, LinkState::Up)?))?;
@@ -182,7 +183,8 @@ pub fn table(outcome: &Outcome) -> Table {
 
 /// The report.
 pub fn report(outcome: &Outcome, origin: Origin) -> Report {
-    let lead = format!("{} routers of one AS, {} of them with a neighbor.", outcome.routers, outcome.exits.len());
+    let lead =
+        format!("{} routers of one AS, {} of them with a neighbor.", outcome.routers, outcome.exits.len());
     let mut report = Report::new(format!("Inside {}", outcome.name), lead, origin);
     report.table(table(outcome));
     let mut ways: Vec<&str> = outcome.phases.iter().map(|phase| phase.ibgp).collect();

@@ -86,8 +86,7 @@ fn theirs(port: usize) -> Ipv4Addr {
 
 /// The best route of each prefix.
 fn table(simulation: &Simulation, node: usize, neighbors: &[usize]) -> Result<Vec<Route>, NetworkError> {
-    let views: Vec<RouteView> =
-        simulation.network.ask(node, &BgpRequest::Routes(RouteFilter::default()))?;
+    let views: Vec<RouteView> = simulation.network.ask(node, &BgpRequest::Routes(RouteFilter::default()))?;
     let port = |view: &RouteView| {
         let from: Option<IpAddr> = view.neighbor.parse().ok();
         let is_it = |other: &usize| Some(IpAddr::V4(address(*other))) == from;
@@ -101,7 +100,8 @@ fn table(simulation: &Simulation, node: usize, neighbors: &[usize]) -> Result<Ve
 }
 
 fn configuration(asn: u32, ports: &[String]) -> String {
-    let mut text = format!("# The router of AS {asn}: a port for each neighbor, and one for its own prefixes.\n");
+    let mut text =
+        format!("# The router of AS {asn}: a port for each neighbor, and one for its own prefixes.\n");
     for (port, name) in ports.iter().enumerate() {
         let [high, low] = (port as u16).to_be_bytes();
         let _ = write!(
@@ -138,8 +138,7 @@ fn trace(
             }
             from = &routes[rng.below(routes.len() as u32) as usize];
         }
-        let [destination, source] =
-            [to, from].map(|route| Ipv4Addr::from(route.prefix.within(&mut rng)));
+        let [destination, source] = [to, from].map(|route| Ipv4Addr::from(route.prefix.within(&mut rng)));
         let service = options.services[rng.below(options.services.len() as u32) as usize];
         let protocol = &options.protocols[rng.below(options.protocols.len() as u32) as usize];
         let port = 1024 + rng.below(60_000);
@@ -154,7 +153,10 @@ mod tests {
 
     #[test]
     fn destinations_follow_zipf_and_sources_are_elsewhere() {
-        let route = |number: u8| Route { prefix: Ipv4Net::new_assert([20, 0, number, 0].into(), 24), port: number as usize % 4 };
+        let route = |number: u8| Route {
+            prefix: Ipv4Net::new_assert([20, 0, number, 0].into(), 24),
+            port: number as usize % 4,
+        };
         let routes: Vec<Route> = (0..40).map(route).collect();
         let ports = ["a", "b", "c", "own"].map(str::to_owned);
         let mut out = Vec::new();

@@ -214,7 +214,8 @@ pub fn report(outcome: &sessions::Outcome, origin: Origin) -> Report {
         },
     );
     report.notes([time]);
-    report.notes(outcome.phases.iter().filter_map(|phase| phase.oscillation.as_ref()).map(ToString::to_string));
+    report
+        .notes(outcome.phases.iter().filter_map(|phase| phase.oscillation.as_ref()).map(ToString::to_string));
     report.notes([
         "Every AS is one router that runs the daemon's own session, policy, table and export code and encodes every UPDATE.",
         "The digest follows from every byte with its time: the same command gives the same one, with any number of threads.",

@@ -5,9 +5,9 @@
 //! machine takes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io::BufWriter;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,10 +15,10 @@ use std::time::Instant;
 use serde::Serialize;
 use thalweg_node::ProcessFacts;
 use thalweg_sim::churn::{Load, events};
+use thalweg_sim::oscillation::{Cycle, Settled, Step};
 use thalweg_sim::policy::{Policy, Timers};
 use thalweg_sim::prefixes::PrefixPlan;
 use thalweg_sim::topology::{AsGraph, write_caida};
-use thalweg_sim::oscillation::{Cycle, Settled, Step};
 use thalweg_sim::{NetworkOptions, Quiet, Recorder, STEP_US, Scenario, Simulation, dump_table};
 
 use super::processing::Processing;
@@ -121,9 +121,8 @@ pub struct Oscillation {
 impl Oscillation {
     fn of(cycle: &Cycle, graph: &AsGraph) -> Self {
         let begun_us = cycle.steps.first().map_or(0, |step| step.at_us);
-        let step = |step: &Step| {
-            ((step.at_us - begun_us) as f64 / 1e6, graph.asn(step.router), step.path.clone())
-        };
+        let step =
+            |step: &Step| ((step.at_us - begun_us) as f64 / 1e6, graph.asn(step.router), step.path.clone());
         Self {
             prefix: cycle.prefix.to_string(),
             ases: cycle.routers().into_iter().map(|router| graph.asn(router)).collect(),
@@ -142,7 +141,7 @@ impl fmt::Display for Oscillation {
         write!(
             f,
             "oscillating: the best paths to {} at {}{more} change {} times every {:.3} s, in the same order each time: their \
-             policies leave no stable state, or routers act in step",
+             policies leave no stable state, or messages that cross never let them reach one",
             self.prefix,
             ases.join(", "),
             self.round.len(),
@@ -206,7 +205,11 @@ pub fn run(
     let scenario = Scenario {
         graph: graph.clone(),
         policy: options.policy,
-        timers: Timers { mrai_s: options.mrai_s, mrai_withdrawals: options.mrai_withdrawals, ..Timers::default() },
+        timers: Timers {
+            mrai_s: options.mrai_s,
+            mrai_withdrawals: options.mrai_withdrawals,
+            ..Timers::default()
+        },
         keys: String::new(),
         configurations: configurations(&graph, options.configurations.as_deref())?,
         prefixes: options.prefixes,

@@ -104,8 +104,7 @@ impl Speaker {
             }
             used
         });
-        if let Some(found) =
-            groups.iter().find(|slot| slot.mrai == mrai && *slot.lock().group.view() == view)
+        if let Some(found) = groups.iter().find(|slot| slot.mrai == mrai && *slot.lock().group.view() == view)
         {
             found.members.fetch_add(1, Ordering::AcqRel);
             return found.clone();

@@ -67,10 +67,7 @@ impl Mrai {
     pub(super) fn of(config: &NeighborConfig) -> Self {
         let timers = &config.timers;
         // Without an interval there is nothing to wait for, and neighbors that differ in nothing else share a group.
-        Self {
-            ms: timers.mrai_ms.into(),
-            withdrawals: timers.mrai_withdrawals || timers.mrai_ms == 0,
-        }
+        Self { ms: timers.mrai_ms.into(), withdrawals: timers.mrai_withdrawals || timers.mrai_ms == 0 }
     }
 }
 

@@ -46,7 +46,15 @@ fn check(simulation: &Simulation, graph: &AsGraph, what: &str) {
 
 fn scenario(graph: AsGraph, policy: Policy, seed: u64) -> Scenario {
     let timers = Timers { hold_s: 9, ..Timers::default() };
-    Scenario { graph, policy, timers, keys: String::new(), configurations: Default::default(), prefixes: PrefixPlan::Each(2), seed }
+    Scenario {
+        graph,
+        policy,
+        timers,
+        keys: String::new(),
+        configurations: Default::default(),
+        prefixes: PrefixPlan::Each(2),
+        seed,
+    }
 }
 
 fn quiet(simulation: &mut Simulation) {

@@ -128,7 +128,14 @@ pub(crate) struct LabNetworkArgs {
     #[arg(long, value_name = "DIR", help_heading = "With sessions")]
     pub(crate) configurations: Option<PathBuf>,
     /// How the routers of one AS tell each other
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "mesh,reflectors", value_name = "WAYS", help_heading = "Within one AS")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "mesh,reflectors",
+        value_name = "WAYS",
+        help_heading = "Within one AS"
+    )]
     pub(crate) ibgp: Vec<IbgpArg>,
     /// How many of them have a neighbor outside
     #[arg(long, value_name = "N", default_value = "3", help_heading = "Within one AS")]

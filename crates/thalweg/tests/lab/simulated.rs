@@ -14,14 +14,13 @@ fn what_is_known_of_convergence() {
     let json = results(&experiment(&["lab", "convergence", "--quick"], folder.path()), folder.path());
     let parts = json["results"].as_array().expect("parts");
     let names: Vec<&str> = parts.iter().filter_map(|part| part["part"].as_str()).collect();
-    assert_eq!(
-        names,
-        ["cliques", "events", "gadgets", "damping", "mrai", "beacons", "surges", "growth"]
-    );
+    assert_eq!(names, ["cliques", "events", "gadgets", "damping", "mrai", "beacons", "surges", "growth"]);
     for part in parts {
         let columns = part["columns"].as_array().expect("columns").len();
         let rows = part["rows"].as_array().expect("rows");
-        assert!(rows.len() >= 2 && rows.iter().all(|row| row["values"].as_array().map(Vec::len) == Some(columns)));
+        assert!(
+            rows.len() >= 2 && rows.iter().all(|row| row["values"].as_array().map(Vec::len) == Some(columns))
+        );
         assert!(part["claims"].as_array().is_some_and(|claims| claims.len() >= 2), "{part}");
     }
     let bad = parts[2]["rows"].as_array().and_then(|rows| rows.iter().find(|row| row["what"] == "BAD"));
@@ -83,7 +82,10 @@ fn policies_that_never_end_are_named() {
     assert!(code == Some(1) && text.contains("AS 7 is not in the graph"), "{text}");
     std::fs::write(folder.path().join("links.txt"), "64500|64501|0\n64501|64500|-1\n").expect("a file");
     let (code, text) = error();
-    assert!(code == Some(1) && text.contains("links.txt:2: ") && text.contains("line 1 made it a peer"), "{text}");
+    assert!(
+        code == Some(1) && text.contains("links.txt:2: ") && text.contains("line 1 made it a peer"),
+        "{text}"
+    );
 }
 
 /// What a simulated router holds forwards packets: each leaves by the port of the neighbor with the best route.
@@ -98,14 +100,11 @@ fn packets_for_a_simulated_router() {
     assert_eq!(text("prefixes.txt").lines().count(), 60);
     let [config, trace] = ["packets.toml", "packets.txt"].map(|name| file(name).display().to_string());
     let output = folder.path().join("out").display().to_string();
-    let replayed = support::thalweg(&["replay", "-c", &config, &trace, "--output", &output, "--format", "json"]);
+    let replayed =
+        support::thalweg(&["replay", "-c", &config, &trace, "--output", &output, "--format", "json"]);
     assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
     let summary: Value = serde_json::from_slice(&replayed.stdout).expect("JSON");
-    assert_eq!(
-        (&summary["packets_in"], &summary["packets_out"]),
-        (&3000.into(), &3000.into()),
-        "{summary}"
-    );
+    assert_eq!((&summary["packets_in"], &summary["packets_out"]), (&3000.into(), &3000.into()), "{summary}");
     // What leaves by each port, from the table and the trace alone.
     let hops: Vec<(String, String)> = text("prefixes.txt")
         .lines()
