@@ -259,6 +259,12 @@ mod tests {
         let down = bed.happen(&[Change::Withdraw { node: 0, prefix: 0 }]).unwrap();
         assert_eq!((up.converged_s.len(), down.converged_s.len()), (6, 6));
         assert!(up.time_s < 0.2 && (up.time_s - down.time_s).abs() < 0.05, "{up:?} {down:?}");
+        // A beacon sees the same, and the two hours pass.
+        let begun_us = bed.simulation.network.now_us();
+        let announce = Change::Announce { node: 0, prefix: 0 };
+        let beacon = bed.observe_for(TWO_HOURS_US, |simulation| simulation.apply(announce)).unwrap();
+        assert_eq!((beacon.converged_s.len(), beacon.updates), (6, up.updates));
+        assert_eq!(bed.simulation.network.now_us() - begun_us, TWO_HOURS_US);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::lab::LabRunArgs;
 Examples:
   thalweg lab convergence --quick                      a little of everything
   thalweg lab convergence --only gadgets,cliques
-  thalweg lab convergence --threads 2 --output conv    all of it: an hour of processor time
+  thalweg lab convergence --threads 2 --output conv    all of it: minutes
 A statement that is not found again is part of the result, not an error.")]
 pub(crate) struct LabConvergenceArgs {
     /// Parts to run [default: all]
