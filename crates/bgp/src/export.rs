@@ -27,7 +27,7 @@
 //! by a dump of what changed since.
 //!
 //! # What is missing
-//! Aggregation. The driver decides when to flush, and so keeps MRAI (`mrai_ms` in the speaker of `thalweg-node`).
+//! Aggregation. The driver decides when to flush, and so keeps MRAI (`Mrai` in the speaker of `thalweg-node`).
 //!
 //! A route that changed only in what is not sent (MULTI_EXIT_DISC or LOCAL_PREF towards another AS) is not sent again
 //! (RFC 4271 9.2): where origin and path stay, the attributes are put together for both and compared.
@@ -153,6 +153,12 @@ impl UpdateGroup {
             had: Vec::new(),
             gets: Vec::new(),
         }
+    }
+
+    /// The same group, which can send withdrawals before announcements that wait: [`Self::flush_withdrawals`].
+    pub fn withdrawing_first(mut self) -> Self {
+        self.queues.withdraws_first();
+        self
     }
 
     /// What the members have in common.
@@ -411,6 +417,20 @@ impl UpdateGroup {
     /// Encodes what waits, into the log; whether something was added since this was asked last.
     pub fn flush(&mut self) -> bool {
         self.encode();
+        self.take_grew()
+    }
+
+    /// Encodes withdrawals that wait, not announcements; whether something was added to the log since this was asked last.
+    pub fn flush_withdrawals(&mut self) -> bool {
+        let mut taken = self.queues.take_withdrawals(&mut self.rules.audiences);
+        let mut done = false;
+        while !done {
+            done = taken.encode(&mut self.rules, &mut self.encoder);
+            if let Some((bytes, segments)) = self.encoder.take() {
+                self.grew = true;
+                self.log.push(Chunk { bytes, segments, versions: self.flushed.clone() });
+            }
+        }
         self.take_grew()
     }
 

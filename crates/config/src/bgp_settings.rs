@@ -49,6 +49,7 @@ pub(crate) static SHARED: Table = Table::new(
         &IDLE_HOLD_MAX_S,
         &SEND_HOLD_S,
         &MRAI_MS,
+        &MRAI_WITHDRAWALS,
         &ROLE,
         &ROLE_STRICT,
         &MAX_PREFIXES,
@@ -168,6 +169,10 @@ static MRAI_MS: Key<u32> = Key::number("mrai_ms", 0..=600_000)
     .default(0)
     .help("least time between two announcements of a prefix")
     .sets(|config, value| config.timers.mrai_ms = *value);
+static MRAI_WITHDRAWALS: Key<bool> = Key::flag("mrai_withdrawals")
+    .default(true)
+    .help("whether withdrawals wait for `mrai_ms` too, as RFC 4271 9.2.1.1 wants; see [bgp.md](bgp.md#least-time-between-announcements)")
+    .sets(|config, value| config.timers.mrai_withdrawals = *value);
 static ROLE: Key<Role> = Key::word("role", &ROLES)
     .session()
     .help("what it is to us (RFC 9234)")

@@ -6,7 +6,7 @@
 //! names machine, commit, input and command, and the same numbers into `results.json`.
 //!
 //! - [`models`], [`stages`], [`lpm`], [`bgp::schedulings`]: in memory. [`bgp`], [`probe`]: programs as processes.
-//! - [`network`], [`seeds`]: routers on virtual time; the graph of the Internet.
+//! - [`network`], [`convergence`], [`seeds`]: routers on virtual time; the graph of the Internet.
 //! - [`forwarding`], [`nat`], [`qos`]: routers between two testers in network namespaces.
 //!
 //! Tables and reports take measured rows, so tests can use made-up numbers. A number never appears without its spread
@@ -14,6 +14,7 @@
 //! `thalweg-live`, `thalweg-store`, `thalweg-probe` or `thalweg-daemon`: it measures the program from outside.
 
 pub mod bgp;
+pub mod convergence;
 mod cpu_time;
 pub mod forwarding;
 pub mod lpm;

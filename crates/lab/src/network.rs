@@ -6,6 +6,9 @@
 
 pub mod answers;
 pub mod fixpoint;
+pub mod interior;
+mod packets;
+pub mod processing;
 pub mod render;
 pub mod sessions;
 
@@ -40,6 +43,12 @@ pub enum NetworkError {
     /// The simulation.
     #[error(transparent)]
     Simulation(#[from] SimError),
+    /// A network that cannot come to rest.
+    #[error("oscillating: {0}")]
+    Oscillating(String),
+    /// A network that did not come to rest in the time given.
+    #[error("the network did not come to rest; {0} sessions are down")]
+    Restless(usize),
     /// An AS is asked for that is not there.
     #[error("AS {asn} is not in the graph: it has {of} ASes, among them {few}")]
     NoSuchAs {

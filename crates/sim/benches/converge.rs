@@ -26,7 +26,15 @@ fn main() {
     let (links, middle) = (graph.links(), routers / 2);
     let (neighbor, ..) = graph.links_of(middle).next().expect("a neighbor");
     let (policy, prefixes) = (Policy::Everything, PrefixPlan::Each(1));
-    let scenario = Scenario { graph, policy, timers: Timers::default(), prefixes, seed: 1 };
+    let scenario = Scenario {
+        graph,
+        policy,
+        timers: Timers::default(),
+        keys: String::new(),
+        configurations: Default::default(),
+        prefixes,
+        seed: 1,
+    };
     let options = NetworkOptions { threads, grain_us: number(3, 1000) as u64, ..Default::default() };
     let mut simulation = Simulation::new(scenario, options).expect("a network");
     simulation.start(|_, _| None).expect("routers");

@@ -63,9 +63,9 @@ impl Meter {
         touched
     }
 
-    /// Bytes arrived; whether any of them belongs to an UPDATE.
-    pub(crate) fn received(&mut self, bytes: &[u8]) -> bool {
-        self.received.feed(bytes).1
+    /// Bytes arrived; how many UPDATEs begin there, and whether any byte belongs to one.
+    pub(crate) fn received(&mut self, bytes: &[u8]) -> (u64, bool) {
+        self.received.feed(bytes)
     }
 }
 

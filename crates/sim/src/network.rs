@@ -23,6 +23,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::chance::Random;
 use crate::error::SimError;
+use crate::labor::{Costs, Timed};
 use crate::link::{Link, LinkState};
 use crate::router::{Interleaving, Place, Router};
 use crate::site::{SharedSite, SimulatedNetwork, Site};
@@ -402,9 +403,34 @@ impl Network {
         }
     }
 
-    /// When the last byte of an UPDATE was sent or arrived.
+    /// When the last byte of an UPDATE was sent or arrived, or the last router is done with what it took in.
     pub fn last_update_us(&self) -> u64 {
-        self.places.iter().map(|place| place.site.lock().updated_us).max().unwrap_or(0)
+        let last = |place: &Arc<Place>| {
+            let site = place.site.lock();
+            site.updated_us.max(site.free_us())
+        };
+        self.places.iter().map(last).max().unwrap_or(0)
+    }
+
+    /// From now on UPDATEs cost a router virtual time, or none.
+    pub fn set_costs(&mut self, costs: Option<&Costs>) {
+        self.places.iter().for_each(|place| place.site.lock().labor.costs = costs.cloned());
+    }
+
+    /// From now on the moments of all routers are timed by the machine's clock.
+    pub fn start_stopwatch(&mut self) {
+        self.places.iter().for_each(|place| place.site.lock().labor.timed = Some(Vec::new()));
+    }
+
+    /// Moments that were timed.
+    pub fn take_timed(&mut self) -> Vec<Timed> {
+        let take = |place: &Arc<Place>| place.site.lock().labor.timed.take().unwrap_or_default();
+        self.places.iter().flat_map(take).collect()
+    }
+
+    /// UPDATEs that a router sent so far.
+    pub fn updates_of(&self, node: usize) -> u64 {
+        self.places[node].site.lock().sent.updates
     }
 
     /// Sessions between two running routers whose link is up that are not established, seen from each end.

@@ -27,11 +27,13 @@ pub struct Timers {
     pub hold_s: u32,
     /// Changes are sent at most once in this time; 0: at once.
     pub mrai_s: u32,
+    /// Withdrawals wait for it too.
+    pub mrai_withdrawals: bool,
 }
 
 impl Default for Timers {
     fn default() -> Self {
-        Self { hold_s: 90, mrai_s: 0 }
+        Self { hold_s: 90, mrai_s: 0, mrai_withdrawals: true }
     }
 }
 
@@ -50,7 +52,16 @@ fn local_pref(relation: Relation) -> u32 {
 }
 
 /// The `router.toml` of an AS with one router.
-pub fn router(graph: &AsGraph, node: usize, networks: &[IpPrefix], policy: Policy, timers: Timers) -> String {
+///
+/// `keys` are further lines of `[bgp]`.
+pub fn router(
+    graph: &AsGraph,
+    node: usize,
+    networks: &[IpPrefix],
+    policy: Policy,
+    timers: Timers,
+    keys: &str,
+) -> String {
     let networks: Vec<String> = networks.iter().map(IpPrefix::to_string).collect();
     let mut text = format!(
         "[bgp]\nas = {}\nrouter_id = \"{}\"\nlisten = []\ninstall = \"none\"\nhold_time_s = {}\nnetworks = {networks:?}\n",
@@ -60,7 +71,11 @@ pub fn router(graph: &AsGraph, node: usize, networks: &[IpPrefix], policy: Polic
     );
     if timers.mrai_s > 0 {
         let _ = writeln!(text, "mrai_ms = {}", timers.mrai_s * 1000);
+        if !timers.mrai_withdrawals {
+            text += "mrai_withdrawals = false\n";
+        }
     }
+    text += keys;
     if policy == Policy::Everything {
         text += "import = \"accept\"\nexport = \"accept\"\n";
     }

@@ -1,6 +1,6 @@
 //! A network made of a graph, and what happens to it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use crate::churn::{Change, Event};
 use crate::error::SimError;
 use crate::link::Link;
 use crate::network::{Network, NetworkOptions, Start};
+use crate::oscillation::{Settled, settle};
 use crate::policy::{self, Policy, Timers, address};
 use crate::prefixes::{PrefixPlan, prefix};
 use crate::record::Recorder;
@@ -27,6 +28,11 @@ pub struct Scenario {
     pub policy: Policy,
     /// Timers of all sessions.
     pub timers: Timers,
+    /// Further lines of each router's `[bgp]`.
+    pub keys: String,
+    /// Configurations of their own that routers have instead, by node: the name of a file, for errors, and its text. Their
+    /// `networks` are those of `prefixes`.
+    pub configurations: BTreeMap<usize, (String, String)>,
     /// How many prefixes each AS has.
     pub prefixes: PrefixPlan,
     /// Decides what is left to chance.
@@ -79,20 +85,31 @@ impl Simulation {
         networks: &BTreeSet<IpPrefix>,
     ) -> Result<Arc<BgpConfig>, SimError> {
         let refused = |reason: String| SimError::Refused { router: node, reason };
-        let text = Self::text_of(scenario, node, networks);
-        let config = RouterConfig::from_text("router.toml", &text, Path::new(""));
+        let own = scenario.configurations.get(&node);
+        let text = own.map_or_else(|| Self::text_of(scenario, node, networks), |(_, text)| text.clone());
+        let name = own.map_or("router.toml", |(name, _)| name);
+        let config = RouterConfig::from_text(name, &text, Path::new(""));
         let config = config.map_err(|errors| refused(errors.to_string()))?;
-        config.bgp.map(Arc::new).ok_or_else(|| refused("its configuration has no [bgp]".to_owned()))
+        let mut config = config.bgp.ok_or_else(|| refused(format!("{name} has no [bgp]")))?;
+        let asn = scenario.graph.asn(node);
+        if config.local_as != asn {
+            return Err(refused(format!("{name} is of AS {}, not of AS {asn}", config.local_as)));
+        }
+        config.networks = networks.iter().copied().collect();
+        Ok(Arc::new(config))
     }
 
     fn text_of(scenario: &Scenario, node: usize, networks: &BTreeSet<IpPrefix>) -> String {
         let networks: Vec<IpPrefix> = networks.iter().copied().collect();
-        policy::router(&scenario.graph, node, &networks, scenario.policy, scenario.timers)
+        policy::router(&scenario.graph, node, &networks, scenario.policy, scenario.timers, &scenario.keys)
     }
 
     /// The configuration of a router, as text.
     pub fn config_text(&self, node: usize) -> String {
-        Self::text_of(&self.scenario, node, &self.announced[node])
+        match self.scenario.configurations.get(&node) {
+            Some((_, text)) => text.clone(),
+            None => Self::text_of(&self.scenario, node, &self.announced[node]),
+        }
     }
 
     /// The scenario.
@@ -108,6 +125,11 @@ impl Simulation {
     /// What a router's best paths do.
     pub fn watch(&self, node: usize) -> &Watch {
         &self.watches[node]
+    }
+
+    /// Runs until the network is quiet or is found to oscillate.
+    pub fn settle(&mut self, quiet_us: u64, limit_us: u64) -> Result<Settled, SimError> {
+        settle(&mut self.network, &self.watches, quiet_us, limit_us)
     }
 
     /// Starts all routers at once. `recorder` may give one for a router.
@@ -135,14 +157,19 @@ impl Simulation {
         Ok(())
     }
 
+    /// From its next change or configuration on, an AS announces a prefix.
+    pub fn own(&mut self, node: usize, number: usize) {
+        if number >= self.owners.len() {
+            self.owners.resize(number + 1, node);
+        }
+        self.announced[node].insert(prefix(number));
+    }
+
     /// Makes a change happen now.
     pub fn apply(&mut self, change: Change) -> Result<(), SimError> {
         match change {
             Change::Announce { node, prefix: number } => {
-                if number >= self.owners.len() {
-                    self.owners.resize(number + 1, node);
-                }
-                self.announced[node].insert(prefix(number));
+                self.own(node, number);
                 self.reannounce(node)
             }
             Change::Withdraw { node, prefix: number } => {

@@ -20,6 +20,7 @@ use thalweg_bgp::session::NeighborConfig;
 use thalweg_exec::control::{Registry, Token};
 use thalweg_node::speaker::{ByteStream, Incoming, Network};
 
+use crate::labor::Labor;
 use crate::link::{Link, LinkState};
 use crate::meter::{Meter, Sent};
 
@@ -176,6 +177,8 @@ pub(crate) struct Site {
     pub(crate) sent: Sent,
     /// When the last piece of an UPDATE was sent or arrived.
     pub(crate) updated_us: u64,
+    /// What it costs to compute.
+    pub(crate) labor: Labor,
 }
 
 pub(crate) type SharedSite = Arc<Mutex<Site>>;
@@ -205,6 +208,7 @@ impl Site {
             leaving: Vec::new(),
             sent: Sent::default(),
             updated_us: 0,
+            labor: Labor::default(),
         }
     }
 
@@ -286,6 +290,17 @@ impl Site {
                 self.arrive(parcel);
             }
         }
+        self.labor.begin(now_us, self.number);
+    }
+
+    /// When the router is done with what it took in: nothing leaves it before, and it takes nothing more in.
+    pub(crate) fn free_us(&self) -> u64 {
+        self.labor.free_us
+    }
+
+    /// What is sent now leaves then.
+    fn leaves_us(&self) -> u64 {
+        self.now_us.max(self.labor.free_us)
     }
 
     fn arrive(&mut self, parcel: Parcel) {
@@ -310,7 +325,9 @@ impl Site {
                 (end.readable, end.writable) = (true, true);
             }
             What::Bytes(bytes) => {
-                if end.meter.received(&bytes) {
+                let (begun, touched) = end.meter.received(&bytes);
+                self.labor.take_in(begun);
+                if touched {
                     self.updated_us = self.now_us;
                 }
                 end.arrived.push_back(bytes);
@@ -357,7 +374,7 @@ impl Site {
 
     fn send(&mut self, to: u32, connection: ConnectionId, what: What) {
         let latency_us = self.links.get(&to).map_or(1, |(_, link)| link.latency_us);
-        self.send_at(self.now_us + latency_us, to, connection, what);
+        self.send_at(self.leaves_us() + latency_us, to, connection, what);
     }
 
     fn send_at(&mut self, at_us: u64, to: u32, connection: ConnectionId, what: What) {
@@ -419,7 +436,7 @@ impl Site {
     }
 
     fn write(&mut self, id: ConnectionId, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let now_us = self.now_us;
+        let now_us = self.leaves_us();
         let end = self.ends.get_mut(&id).ok_or(io::ErrorKind::NotConnected)?;
         let (_, link) = self.links.get(&end.peer).ok_or(io::ErrorKind::NotConnected)?;
         if end.is_shut || end.is_cut {
@@ -475,7 +492,8 @@ impl Site {
         }
         end.is_shut = true;
         let Some((_, link)) = self.links.get(&end.peer) else { return };
-        let (peer, at_us) = (end.peer, end.last_us.max(self.now_us + link.latency_us));
+        let leaves_us = self.now_us.max(self.labor.free_us);
+        let (peer, at_us) = (end.peer, end.last_us.max(leaves_us + link.latency_us));
         self.send_at(at_us, peer, id, What::End { gone });
     }
 

@@ -1,16 +1,19 @@
 //! What a router's best paths did: how often they changed, when last, and how many prefixes were reached meanwhile.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use thalweg_base::IpPrefix;
+use thalweg_base::{Address, IpPrefix};
 use thalweg_bgp::peer::PeerTable;
-use thalweg_bgp::route::SharedChanges;
+use thalweg_bgp::route::{Change, SharedChanges};
 use thalweg_node::speaker::RouteReader;
 
 use crate::meter::STEP_US;
 use crate::network::Clock;
+
+/// Changes of a followed prefix that are kept; older ones go.
+const FOLLOWED_MAX: usize = 4096;
 
 /// One prefix at one router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,23 +38,72 @@ pub struct Watched {
 pub struct Watch {
     clock: Clock,
     watched: Arc<Mutex<Watched>>,
+    followed: Arc<Mutex<Followed>>,
+}
+
+/// Each change of one prefix.
+#[derive(Default)]
+struct Followed {
+    prefix: Option<IpPrefix>,
+    /// When, and the AS_PATH since then.
+    changes: VecDeque<(u64, Option<String>)>,
 }
 
 impl Watch {
     /// A watch on a router with this clock.
     pub fn new(clock: Clock) -> Self {
-        Self { clock, watched: Arc::default() }
+        Self { clock, watched: Arc::default(), followed: Arc::default() }
     }
 
     /// What was seen; begins anew.
     pub fn take(&self) -> Watched {
         std::mem::take(&mut self.watched.lock())
     }
+
+    /// Prefixes whose best path changed since a time.
+    pub(crate) fn changed_since(&self, at_us: u64) -> Vec<IpPrefix> {
+        let watched = self.watched.lock();
+        let changed = watched.prefixes.iter().filter(|(_, seen)| seen.last_us >= at_us);
+        changed.map(|(prefix, _)| *prefix).collect()
+    }
+
+    /// From now on, keeps each change of a prefix, or of none.
+    pub(crate) fn follow(&self, prefix: Option<IpPrefix>) {
+        *self.followed.lock() = Followed { prefix, changes: VecDeque::new() };
+    }
+
+    /// The changes of the followed prefix: when, and the AS_PATH since then.
+    pub(crate) fn followed(&self) -> Vec<(u64, Option<String>)> {
+        self.followed.lock().changes.iter().cloned().collect()
+    }
+}
+
+impl Followed {
+    fn take<A: Address>(
+        &mut self,
+        now_us: u64,
+        changes: &[Change<A>],
+        prefix_of: impl Fn(&Change<A>) -> IpPrefix,
+    ) {
+        for change in changes.iter().filter(|change| self.prefix == Some(prefix_of(change))) {
+            if self.changes.len() == FOLLOWED_MAX {
+                self.changes.pop_front();
+            }
+            let path = change.new.as_ref().map(|chosen| chosen.attrs.as_path().to_string());
+            self.changes.push_back((now_us, path));
+        }
+    }
 }
 
 impl RouteReader for Watch {
     fn handle_changes(&mut self, changes: &SharedChanges, _: &PeerTable) {
         let now_us = self.clock.now_us();
+        let mut followed = self.followed.lock();
+        if followed.prefix.is_some() {
+            followed.take(now_us, &changes.v4, |change| IpPrefix::V4(change.prefix));
+            followed.take(now_us, &changes.v6, |change| IpPrefix::V6(change.prefix));
+        }
+        drop(followed);
         let mut watched = self.watched.lock();
         let v4 =
             changes.v4.iter().map(|each| (IpPrefix::V4(each.prefix), each.old.is_some(), each.new.is_some()));

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -19,9 +20,10 @@ pub(crate) fn next_us(place: &Place) -> u64 {
     let site = place.site.lock();
     let arrival_us = site.next_us().unwrap_or(u64::MAX);
     let news_us = if site.is_up && site.has_news() { site.now_us } else { u64::MAX };
+    let free_us = site.free_us();
     drop(site);
     let due_ms = place.router.lock().as_ref().map_or(u64::MAX, |router| router.due_ms());
-    arrival_us.min(news_us).min(due_ms.saturating_mul(1000))
+    arrival_us.min(news_us).min(due_ms.saturating_mul(1000)).max(free_us)
 }
 
 /// Runs a router through its moments before the end of a window.
@@ -34,11 +36,17 @@ fn run_one(place: &Place, number: u32, end_us: u64) -> Result<(), SimError> {
         let at_us = at_us.max(place.site.lock().now_us);
         match place.router.lock().as_mut() {
             None => place.site.lock().advance(at_us),
-            Some(router) => match router.run(at_us) {
-                Ok(true) => {}
-                Ok(false) => return Err(SimError::NoRest { router: number as usize, at_us }),
-                Err(source) => return Err(SimError::Router { router: number as usize, source }),
-            },
+            Some(router) => {
+                let begun = place.site.lock().labor.timed.is_some().then(Instant::now);
+                match router.run(at_us) {
+                    Ok(true) => {}
+                    Ok(false) => return Err(SimError::NoRest { router: number as usize, at_us }),
+                    Err(source) => return Err(SimError::Router { router: number as usize, source }),
+                }
+                if let Some(begun) = begun {
+                    place.site.lock().labor.time(begun.elapsed());
+                }
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod args;
 mod bgp;
+mod convergence;
 mod forwarding;
 mod lpm;
 mod models;
@@ -76,6 +77,8 @@ experiments! {
     Qos => qos::LabQosArgs,
     /// Simulate networks of routers with real sessions, or find the routes of the whole Internet
     Network => network::LabNetworkArgs,
+    /// Find again what is known of how BGP converges: cliques, policies, damping, intervals, surges, growth
+    Convergence => convergence::LabConvergenceArgs,
     /// Play networks that chance draws, with faults, and hold them to invariants
     Seeds => seeds::LabSeedsArgs,
     /// Measure the flow probe: ffProbe's table, many flows, floods, and other probes on the same file

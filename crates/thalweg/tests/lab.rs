@@ -3,6 +3,8 @@
 
 #[path = "lab/fed.rs"]
 mod fed;
+#[path = "lab/simulated.rs"]
+mod simulated;
 mod support;
 
 use std::collections::BTreeSet;
@@ -417,13 +419,32 @@ fn a_daemon_fed_the_trace_has_the_simulated_table() {
     let configuration = std::fs::read_to_string(file("router.toml")).expect("a configuration");
     let replay = Replay::read(&file("updates.mrt"), usize::MAX).expect("a trace");
     let routes = |views: &[serde_json::Value]| views.iter().map(Route::of_view).collect::<BTreeSet<_>>();
-    let heard = fed::hear(&configuration, &replay, folder.path(), |views| routes(views) == simulated);
-    let heard = routes(&heard);
-    assert!(
-        simulated.len() > 60 && heard == simulated,
-        "{:?}",
-        heard.symmetric_difference(&simulated).next()
-    );
+    for scheduling in ["serial", "per-peer", "dynamic", "sharded"] {
+        let is_right = |views: &[serde_json::Value]| routes(views) == simulated;
+        let heard = routes(&fed::hear(&configuration, &replay, scheduling, folder.path(), is_right));
+        assert!(
+            simulated.len() > 60 && heard == simulated,
+            "{scheduling}: {:?}",
+            heard.symmetric_difference(&simulated).next()
+        );
+    }
+    // The laboratory's parts take the trace too; that all runs of one end alike it checks itself.
+    let trace = file("updates.mrt").display().to_string();
+    let lab = tempfile::tempdir().expect("a folder");
+    let parts = "speed-up,functions,mixes,ways,blocks,receive";
+    let arguments =
+        ["lab", "bgp", "--quick", "--runs", "1", "--threads", "2", "--trace", &trace, "--only", parts];
+    let json = results(&experiment(&arguments, lab.path()), lab.path());
+    let cells = json["results"]["cells"].as_array().expect("cells");
+    for part in ["speed-up", "functions", "mixes", "ways", "blocks"] {
+        let of = || cells.iter().filter(|cell| cell["cell"]["part"] == part);
+        let updates: BTreeSet<u64> = of().filter_map(|cell| cell["updates"].as_u64()).collect();
+        let told: BTreeSet<u64> = of().filter_map(|cell| cell["prefixes"].as_u64()).collect();
+        assert!(of().count() >= 4 && updates.len() == 1 && told.len() == 1, "{part}: {updates:?} {told:?}");
+    }
+    assert!(cells.iter().any(|cell| cell["blocks_s"].as_array().is_some_and(|blocks| !blocks.is_empty())));
+    let received = json["results"]["receive"].as_array().expect("ways to receive");
+    assert!(received.iter().any(|way| way["load"] == "the trace"), "{received:?}");
 }
 
 /// A route as both tables show it.

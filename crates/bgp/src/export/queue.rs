@@ -81,6 +81,16 @@ impl Queues {
         Self { v4: Queue::new(coalesces), v6: Queue::new(coalesces) }
     }
 
+    /// Withdrawals will be taken out.
+    pub(super) fn withdraws_first(&mut self) {
+        (self.v4.touched, self.v6.touched) = (Some(Vec::new()), Some(Vec::new()));
+    }
+
+    /// What has to be withdrawn; announcements stay.
+    pub(super) fn take_withdrawals(&mut self, audiences: &mut Audiences) -> Self {
+        Self { v4: self.v4.take_withdrawals(audiences), v6: self.v6.take_withdrawals(audiences) }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.v4.entries.len() + self.v6.entries.len()
     }
@@ -100,6 +110,8 @@ pub(super) struct Queue<A> {
     packs: Vec<Pack>,
     pack_table: HashTable<u32>,
     more: Vec<More>,
+    /// Entries that changed since withdrawals were taken out last, where they are taken out.
+    touched: Option<Vec<u32>>,
     /// The pack of the last route, by its attributes before policy and its source.
     last: Option<(usize, PeerId, u32)>,
     phase: Phase,
@@ -118,6 +130,7 @@ impl<A: NlriAddress> Queue<A> {
             packs: Vec::new(),
             pack_table: HashTable::new(),
             more: Vec::new(),
+            touched: None,
             last: None,
             phase: Phase::Collecting,
             withdrawals: Vec::new(),
@@ -175,13 +188,43 @@ impl<A: NlriAddress> Queue<A> {
                     let entry = &mut self.entries[at as usize];
                     entry.had = audiences.or(entry.had, had);
                     (entry.pack, entry.more) = (NONE, NONE);
+                    self.touched.iter_mut().for_each(|touched| touched.push(at));
                     return at;
                 }
                 hashbrown::hash_table::Entry::Vacant(vacant) => vacant.insert(at),
             };
         }
         self.entries.push(new);
+        self.touched.iter_mut().for_each(|touched| touched.push(at));
         at
+    }
+
+    /// Who gets something of an entry.
+    fn gets(&self, entry: &Entry<A>, audiences: &mut Audiences) -> AudienceCode {
+        let mut gets = self.packs.get(entry.pack as usize).map_or(AudienceCode::NOBODY, |pack| pack.audience);
+        let mut more = entry.more;
+        while let Some(next) = self.more.get(more as usize) {
+            gets = audiences.or(gets, self.packs[next.pack as usize].audience);
+            more = next.next;
+        }
+        gets
+    }
+
+    /// Takes out what has to be withdrawn, as a queue of its own; announcements stay. Only for a queue that notes what it is
+    /// [touched](Queues::withdraws_first) by.
+    pub(super) fn take_withdrawals(&mut self, audiences: &mut Audiences) -> Self {
+        let mut taken = Self::new(false);
+        let touched = self.touched.as_mut().map(std::mem::take).unwrap_or_default();
+        for at in touched {
+            let entry = &self.entries[at as usize];
+            let gets = self.gets(entry, audiences);
+            let loses = audiences.minus(entry.had, gets);
+            if loses != AudienceCode::NOBODY {
+                taken.enter(entry.prefix, entry.path_id, loses, audiences);
+                self.entries[at as usize].had = audiences.minus(entry.had, loses);
+            }
+        }
+        taken
     }
 
     /// The entry gets one more pack.
@@ -261,16 +304,13 @@ impl<A: NlriAddress> Queue<A> {
     /// Puts withdrawals in order of audience, and the others in order of pack, packs in order of audience.
     fn sort(&mut self, audiences: &mut Audiences) {
         for (at, entry) in self.entries.iter().enumerate() {
-            let mut gets = AudienceCode::NOBODY;
+            let gets = self.gets(entry, audiences);
             let mut more = entry.more;
             if let Some(pack) = self.packs.get_mut(entry.pack as usize) {
                 pack.count += 1;
-                gets = pack.audience;
             }
             while let Some(next) = self.more.get(more as usize) {
-                let pack = &mut self.packs[next.pack as usize];
-                pack.count += 1;
-                gets = audiences.or(gets, pack.audience);
+                self.packs[next.pack as usize].count += 1;
                 more = next.next;
             }
             let loses = audiences.minus(entry.had, gets);
@@ -371,6 +411,7 @@ impl<A: NlriAddress> Queue<A> {
         self.more.clear();
         self.withdrawals.clear();
         self.order.clear();
+        self.touched.iter_mut().for_each(Vec::clear);
         self.last = None;
         self.phase = Phase::Collecting;
         if self.entries.capacity() > 8 * used.max(KEPT) {
@@ -378,6 +419,7 @@ impl<A: NlriAddress> Queue<A> {
             self.index.shrink_to(2 * used, |_| 0);
             self.withdrawals.shrink_to(2 * used);
             self.order.shrink_to(2 * used);
+            self.touched.iter_mut().for_each(|touched| touched.shrink_to(2 * used));
         }
         if self.packs.capacity() > 8 * packs.max(KEPT) {
             self.packs.shrink_to(2 * packs);

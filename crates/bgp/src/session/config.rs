@@ -180,6 +180,8 @@ pub struct TimerConfig {
     pub refresh_stale_s: u32,
     /// Least time between two announcements of one prefix to it (MinRouteAdvertisementInterval); 0: none.
     pub mrai_ms: u32,
+    /// Withdrawals wait for it too.
+    pub mrai_withdrawals: bool,
 }
 
 impl Default for TimerConfig {
@@ -195,6 +197,7 @@ impl Default for TimerConfig {
             send_hold_s: None,
             refresh_stale_s: 600,
             mrai_ms: 0,
+            mrai_withdrawals: true,
         }
     }
 }

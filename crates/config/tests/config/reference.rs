@@ -240,6 +240,7 @@ bgp.shared idle_hold_s = 7
 bgp.shared idle_hold_max_s = 7
 bgp.shared send_hold_s = 7
 bgp.shared mrai_ms = 7
+bgp.shared mrai_withdrawals = false
 bgp.shared role = "peer"
 bgp.shared allow_own_as = 7
 bgp.shared as_set = "accept"

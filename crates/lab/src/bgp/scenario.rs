@@ -158,22 +158,29 @@ impl Scenario {
     /// The first `peers` of a file's peers, in the order of the file, each ending with a mark. What should come of
     /// it nobody has computed: runs are compared with each other.
     pub fn replayed(name: &str, replay: &Replay, peers: usize, neighbors: Neighbors) -> Scenario {
-        let count = replay.peers.len().min(peers.max(1));
-        let neighbors = Neighbors { count, ..neighbors };
-        let stream = |n: usize| {
-            let mut stream = replay.stream(n, neighbors.hops_of(n));
-            push_mark_of(&mut stream, &neighbors, n, replay.peers[n].as_number, n);
-            stream
-        };
-        let streams = (0..count).map(stream).collect();
-        let timed = Phase { marks: count, ..phase("replay", streams, Vec::new(), Goal::MarksAlone(count)) };
-        Scenario {
-            name: name.to_owned(),
-            neighbors,
-            phases: vec![timed],
-            arrival: replay.arrival.clone(),
-            numbers: replay.peers.iter().take(count).map(|peer| peer.as_number).collect(),
+        let (neighbors, mut streams, numbers) = of_file(replay, peers, neighbors);
+        for (n, stream) in streams.iter_mut().enumerate() {
+            push_mark_of(stream, &neighbors, n, numbers[n], n);
         }
+        let arrival = replay.arrival.clone();
+        let marks = streams.len();
+        let timed = Phase { marks, ..phase("replay", streams, Vec::new(), Goal::MarksAlone(marks)) };
+        Scenario { name: name.to_owned(), neighbors, phases: vec![timed], arrival, numbers }
+    }
+
+    /// The same in blocks ([`with_marks`]) of so many messages.
+    pub fn replayed_in_blocks(
+        name: &str,
+        replay: &Replay,
+        peers: usize,
+        neighbors: Neighbors,
+        updates: usize,
+    ) -> Scenario {
+        let (neighbors, streams, numbers) = of_file(replay, peers, neighbors);
+        let (streams, blocks) = in_blocks(&streams, updates, &neighbors, |n| numbers[n]);
+        let marks = blocks * streams.len();
+        let timed = Phase { marks, ..phase("replay", streams, Vec::new(), Goal::MarksAlone(marks)) };
+        Scenario { name: name.to_owned(), neighbors, phases: vec![timed], arrival: Vec::new(), numbers }
     }
 
     /// AS of a neighbor.
@@ -185,6 +192,14 @@ impl Scenario {
     pub fn timed(&self) -> Option<&Phase> {
         self.phases.last()
     }
+}
+
+/// The first `peers` of a file's peers: who they are, what they send, and their ASes.
+fn of_file(replay: &Replay, peers: usize, neighbors: Neighbors) -> (Neighbors, Vec<Stream>, Vec<u32>) {
+    let count = replay.peers.len().min(peers.max(1));
+    let neighbors = Neighbors { count, ..neighbors };
+    let streams = (0..count).map(|n| replay.stream(n, neighbors.hops_of(n))).collect();
+    (neighbors, streams, replay.peers.iter().take(count).map(|peer| peer.as_number).collect())
 }
 
 fn phase(name: &'static str, streams: Vec<Stream>, expected: Vec<(IpPrefix, u64)>, goal: Goal) -> Phase {
@@ -209,6 +224,15 @@ fn push_mark_of(stream: &mut Stream, neighbors: &Neighbors, neighbor: usize, num
 /// Cuts the streams into blocks of `updates` messages of all neighbors together, each neighbor's share of a
 /// block followed by a mark. Mark `block * neighbors + neighbor` ends that neighbor's share.
 pub fn with_marks(streams: &[Stream], updates: usize, neighbors: &Neighbors) -> (Vec<Stream>, usize) {
+    in_blocks(streams, updates, neighbors, |n| neighbors.as_of(n))
+}
+
+fn in_blocks(
+    streams: &[Stream],
+    updates: usize,
+    neighbors: &Neighbors,
+    as_of: impl Fn(usize) -> u32,
+) -> (Vec<Stream>, usize) {
     let share = (updates / streams.len().max(1)).max(1);
     let longest = streams.iter().map(Stream::messages).max().unwrap_or(0);
     let blocks = longest.div_ceil(share);
@@ -221,7 +245,7 @@ pub fn with_marks(streams: &[Stream], updates: usize, neighbors: &Neighbors) -> 
                 let start = if at == 0 { 0 } else { stream.ends[at - 1] };
                 out.push_message(&stream.bytes[start..stream.ends[at]], 0);
             }
-            push_mark(&mut out, neighbors, peer, block * streams.len() + peer);
+            push_mark_of(&mut out, neighbors, peer, as_of(peer), block * streams.len() + peer);
         }
         out.prefixes = stream.prefixes;
         out

@@ -13,6 +13,7 @@ use crate::bgp::bench::{BenchError, Feed, Run, RunSpec, measure};
 use crate::bgp::daemon::DaemonSpec;
 use crate::bgp::experiment::{self, Cell, ExperimentError, Outcome, Part, RunOptions, SERIAL};
 use crate::bgp::in_memory;
+use crate::bgp::message::Stream;
 use crate::bgp::monitor::Goal;
 use crate::bgp::order::{Mix, Way};
 use crate::bgp::receive::{self, Received, Strategy};
@@ -182,7 +183,10 @@ fn scenario(setting: &Setting, cell: &Cell) -> Scenario {
             let number = cell.load.split(':').next().and_then(|n| n.parse().ok()).unwrap_or(1);
             Scenario::wu(number, setting.wu_prefixes, neighbors, seed)
         }
-        (Part::Blocks, _) => {
+        (Part::Blocks, Some((name, replay))) => {
+            Scenario::replayed_in_blocks(name, replay, neighbors.count, neighbors, BLOCK)
+        }
+        (Part::Blocks, None) => {
             let mut scenario = Scenario::overlap(setting.prefixes, Packing::Real, neighbors, seed);
             if let Some(phase) = scenario.phases.last_mut() {
                 let (streams, blocks) = with_marks(&phase.streams, BLOCK, &neighbors);
@@ -206,7 +210,7 @@ pub fn receive(
 ) -> Result<(), BgpError> {
     let prefixes = if quick { 20_000 } else { 100_000 };
     let one = Neighbors { count: 1, ..setting.neighbors };
-    let streams = [
+    let made = [
         ("one prefix each", Packing::Small),
         ("as in a table", Packing::Real),
         ("500 prefixes each", Packing::Large),
@@ -214,6 +218,8 @@ pub fn receive(
     .map(|(name, packing)| {
         (name, Table::made(prefixes, packing, one, setting.runs.seed).announce(0, PathKind::Any, true))
     });
+    let traced = setting.replay.iter().map(|(_, replay)| ("the trace", one_after_the_other(replay, one)));
+    let streams: Vec<(&str, Stream)> = made.into_iter().chain(traced).collect();
     // So often that a run is some tens of megabytes: less is over before a clock has ticked.
     let bytes = if quick { 8 << 20 } else { 64 << 20 };
     let mut order: Vec<(usize, Strategy)> =
@@ -246,6 +252,17 @@ pub fn receive(
         }
     }
     Ok(())
+}
+
+/// All messages of a trace, peer after peer.
+fn one_after_the_other(replay: &Replay, receiver: Neighbors) -> Stream {
+    let mut all = Stream::default();
+    for stream in (0..replay.peers.len()).map(|peer| replay.stream(peer, receiver.hops_of(0))) {
+        all.ends.extend(stream.ends.iter().map(|end| all.bytes.len() + end));
+        all.bytes.extend_from_slice(&stream.bytes);
+        all.prefixes += stream.prefixes;
+    }
+    all
 }
 
 /// The load in words, for the report.

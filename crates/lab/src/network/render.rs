@@ -201,9 +201,23 @@ pub fn report(outcome: &sessions::Outcome, origin: Origin) -> Report {
             "Short runs are a good mix of neighbors: what a daemon with a thread for each can spread.",
         );
     }
+    let time = outcome.processing.as_ref().map_or_else(
+        || "Virtual time is made of the latencies of links; computing takes none.".to_owned(),
+        |processing| {
+            let [half, most] = [0.5, 0.99].map(|share| Unit::Nanoseconds.format(processing.at(share) as f64));
+            format!(
+                "Virtual time is made of the latencies of links and of computing: an UPDATE takes {half} in the median, {most} \
+                 at 99 %, {} times what {} UPDATEs took on this machine. The table is in results.json.",
+                processing.scale,
+                count(processing.updates)
+            )
+        },
+    );
+    report.notes([time]);
+    report
+        .notes(outcome.phases.iter().filter_map(|phase| phase.oscillation.as_ref()).map(ToString::to_string));
     report.notes([
-        "Every AS is one router that runs the daemon's own session, policy, table and export code and encodes every \
-         UPDATE. Virtual time is made of the latencies of links; computing takes none.",
+        "Every AS is one router that runs the daemon's own session, policy, table and export code and encodes every UPDATE.",
         "The digest follows from every byte with its time: the same command gives the same one, with any number of threads.",
     ]);
     report

@@ -5,21 +5,24 @@
 //! machine takes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io::BufWriter;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
 use thalweg_node::ProcessFacts;
 use thalweg_sim::churn::{Load, events};
+use thalweg_sim::oscillation::{Cycle, Settled, Step};
 use thalweg_sim::policy::{Policy, Timers};
 use thalweg_sim::prefixes::PrefixPlan;
 use thalweg_sim::topology::{AsGraph, write_caida};
-use thalweg_sim::{NetworkOptions, Recorder, STEP_US, Scenario, Simulation, dump_table};
+use thalweg_sim::{NetworkOptions, Quiet, Recorder, STEP_US, Scenario, Simulation, dump_table};
 
-use super::{GraphFacts, GraphSource, NetworkError, node};
+use super::processing::Processing;
+use super::{GraphFacts, GraphSource, NetworkError, node, packets};
 use crate::cpu_time::process_cpu_s;
 
 /// No UPDATE for so long is quiet, beyond the interval between advertisements.
@@ -45,12 +48,20 @@ pub struct Options {
     pub policy: Policy,
     /// The least time between advertisements, in seconds.
     pub mrai_s: u32,
+    /// Withdrawals wait for it too.
+    pub mrai_withdrawals: bool,
     /// Prefixes of each AS.
     pub prefixes: PrefixPlan,
     /// What happens after the cold start, and how often.
     pub load: Option<(Load, usize)>,
     /// Whom to record.
     pub collect: Vec<Collect>,
+    /// A folder with configurations that ASes have instead of the policy's: `ASN-router.toml`.
+    pub configurations: Option<PathBuf>,
+    /// Computing takes this many times as long as it does here, in virtual time; none if it takes no time.
+    pub processing: Option<f64>,
+    /// Packets of a trace for each recorded AS.
+    pub packets: Option<u64>,
     /// Threads that run routers.
     pub threads: usize,
     /// Decides what is left to chance.
@@ -66,6 +77,8 @@ pub struct Phase {
     pub events: usize,
     /// Whether the network was quiet in the end.
     pub is_quiet: bool,
+    /// Why it never will be, if policies leave it no stable state.
+    pub oscillation: Option<Oscillation>,
     /// Sessions that could be up in the end and are not.
     pub sessions_down: usize,
     /// Virtual time from the beginning to the last UPDATE, in seconds.
@@ -90,6 +103,51 @@ pub struct Phase {
     pub updates_over_time: Vec<(f64, f64)>,
     /// Share of prefixes at routers that had a best path, by time.
     pub reached_over_time: Vec<(f64, f64)>,
+}
+
+/// Changes of best paths that repeat for ever.
+#[derive(Clone, Debug, Serialize)]
+pub struct Oscillation {
+    /// Whose best paths.
+    pub prefix: String,
+    /// ASes that take part.
+    pub ases: Vec<u32>,
+    /// How long a round takes, in seconds.
+    pub period_s: f64,
+    /// The changes of a round: seconds after its first, the AS, its path from then on.
+    pub round: Vec<(f64, u32, Option<String>)>,
+}
+
+impl Oscillation {
+    fn of(cycle: &Cycle, graph: &AsGraph) -> Self {
+        let begun_us = cycle.steps.first().map_or(0, |step| step.at_us);
+        let step =
+            |step: &Step| ((step.at_us - begun_us) as f64 / 1e6, graph.asn(step.router), step.path.clone());
+        Self {
+            prefix: cycle.prefix.to_string(),
+            ases: cycle.routers().into_iter().map(|router| graph.asn(router)).collect(),
+            period_s: cycle.period_us as f64 / 1e6,
+            round: cycle.steps.iter().map(step).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Oscillation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 12;
+        let ases: Vec<String> = self.ases.iter().take(SHOWN).map(|asn| format!("AS{asn}")).collect();
+        let more = self.ases.len().saturating_sub(SHOWN);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        write!(
+            f,
+            "oscillating: the best paths to {} at {}{more} change {} times every {:.3} s, in the same order each time: their \
+             policies leave no stable state, or messages that cross never let them reach one",
+            self.prefix,
+            ases.join(", "),
+            self.round.len(),
+            self.period_s
+        )
+    }
 }
 
 /// What an AS heard.
@@ -120,6 +178,8 @@ pub struct Outcome {
     pub prefixes: usize,
     /// Threads.
     pub threads: usize,
+    /// What UPDATEs cost in virtual time.
+    pub processing: Option<Processing>,
     /// The cold start, and the load if there was one.
     pub phases: Vec<Phase>,
     /// Who was recorded.
@@ -145,13 +205,28 @@ pub fn run(
     let scenario = Scenario {
         graph: graph.clone(),
         policy: options.policy,
-        timers: Timers { mrai_s: options.mrai_s, ..Timers::default() },
+        timers: Timers {
+            mrai_s: options.mrai_s,
+            mrai_withdrawals: options.mrai_withdrawals,
+            ..Timers::default()
+        },
+        keys: String::new(),
+        configurations: configurations(&graph, options.configurations.as_deref())?,
         prefixes: options.prefixes,
         seed: options.seed,
     };
     progress("starting routers");
     let mut simulation =
         Simulation::new(scenario, NetworkOptions { threads: options.threads, ..NetworkOptions::default() })?;
+    let processing = match options.processing {
+        None => None,
+        Some(scale) => {
+            progress("timing a small network");
+            let measured = Processing::measure(scale)?;
+            simulation.network.set_costs(Some(&measured.costs()));
+            Some(measured)
+        }
+    };
     let mut recorders: BTreeMap<usize, Arc<Recorder>> = BTreeMap::new();
     for &node in &chosen {
         let path = folder.join(format!("AS{}-updates.mrt", graph.asn(node)));
@@ -183,17 +258,45 @@ pub fn run(
     let mut collected = Vec::new();
     for (node, recorder) in &recorders {
         collected.push(finish(&simulation, *node, recorder, folder)?);
+        if let Some(count) = options.packets {
+            progress("writing packets");
+            packets::write(&simulation, *node, count, folder)?;
+        }
     }
     Ok(Outcome {
         graph: facts,
         policy: format!("{:?}", options.policy).to_lowercase(),
         prefixes,
         threads: options.threads,
+        processing,
         phases,
         collected,
         memory_bytes: ProcessFacts::read().resident_peak,
         digest: format!("{:032x}", simulation.network.digest()),
     })
+}
+
+/// The files of a folder that are configurations of ASes, by node.
+fn configurations(
+    graph: &AsGraph,
+    folder: Option<&Path>,
+) -> Result<BTreeMap<usize, (String, String)>, NetworkError> {
+    let Some(folder) = folder else { return Ok(BTreeMap::new()) };
+    let failed = |path: &Path, source| NetworkError::File { path: path.to_path_buf(), source };
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).map_err(|source| failed(folder, source))? {
+        let path = entry.map_err(|source| failed(folder, source))?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let asn = name.strip_prefix("AS").and_then(|name| name.strip_suffix("-router.toml"));
+        let Some(asn) = asn.and_then(|asn| asn.parse().ok()) else { continue };
+        let text = std::fs::read_to_string(&path).map_err(|source| failed(&path, source))?;
+        found.insert(node(graph, asn)?, (path.display().to_string(), text));
+    }
+    if found.is_empty() {
+        let error = std::io::Error::new(std::io::ErrorKind::NotFound, "no file named ASN-router.toml");
+        return Err(failed(folder, error));
+    }
+    Ok(found)
 }
 
 /// The nodes to record.
@@ -266,7 +369,15 @@ impl Tracker {
         let (cpu_s, wall) = (process_cpu_s(), Instant::now());
         body(simulation)?;
         progress(&format!("{name}: until it is quiet"));
-        let quiet = simulation.network.run_until_quiet(quiet_us, LIMIT_US)?;
+        let (quiet, oscillation) = match simulation.settle(quiet_us, LIMIT_US)? {
+            Settled::Quiet(quiet) | Settled::Restless(quiet) => (quiet, None),
+            Settled::Oscillating(cycle) => {
+                let last_update_us = simulation.network.last_update_us();
+                let sessions_down = simulation.network.sessions_down()?;
+                let quiet = Quiet { is_quiet: false, last_update_us, sessions_down };
+                (quiet, Some(Oscillation::of(&cycle, &simulation.scenario().graph)))
+            }
+        };
         let (cpu_s, wall_s) = (process_cpu_s() - cpu_s, wall.elapsed().as_secs_f64());
         let after = simulation.network.traffic();
         let mut seen = Seen::default();
@@ -289,6 +400,7 @@ impl Tracker {
             name: name.to_owned(),
             events: events_us.len(),
             is_quiet: quiet.is_quiet,
+            oscillation,
             sessions_down: quiet.sessions_down,
             virtual_s: quiet.last_update_us.saturating_sub(begun_us) as f64 / 1e6,
             updates: after.updates - before.updates,

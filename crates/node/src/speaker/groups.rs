@@ -20,7 +20,7 @@ use thalweg_bgp::session::{Negotiated, NeighborConfig, StopReason};
 use thalweg_exec::control::Share;
 use thalweg_wire::bgp::Family;
 
-use super::lanes::{GroupSlot, GroupState, RunningDump};
+use super::lanes::{GroupSlot, GroupState, Mrai, RunningDump};
 use super::profile::Function;
 use super::slot::{PeerSlot, PeerState, Sending};
 use super::{Speaker, lock};
@@ -58,7 +58,7 @@ impl Speaker {
             .then(|| self.network.shared_network(info.local_address, info.address))
             .flatten();
         let view = Arc::new(view_of(config, negotiated, info, policy, shared));
-        self.group_for(view, info, u64::from(config.timers.mrai_ms))
+        self.group_for(view, info, Mrai::of(config))
     }
 
     /// Moves a neighbor that is to be sent something else to its new group. What it was being sent goes on there,
@@ -95,7 +95,7 @@ impl Speaker {
     }
 
     /// The group with this view, a member more in it: who counts keeps it.
-    fn group_for(&self, view: Arc<ExportView>, info: &Arc<PeerInfo>, mrai_ms: u64) -> Arc<GroupSlot> {
+    fn group_for(&self, view: Arc<ExportView>, info: &Arc<PeerInfo>, mrai: Mrai) -> Arc<GroupSlot> {
         let mut groups = lock(&self.groups);
         groups.retain(|slot| {
             let used = slot.members.load(Ordering::Acquire) > 0 || slot.has_dumps.load(Ordering::Acquire);
@@ -104,8 +104,7 @@ impl Speaker {
             }
             used
         });
-        if let Some(found) =
-            groups.iter().find(|slot| slot.mrai_ms == mrai_ms && *slot.lock().group.view() == view)
+        if let Some(found) = groups.iter().find(|slot| slot.mrai == mrai && *slot.lock().group.view() == view)
         {
             found.members.fetch_add(1, Ordering::AcqRel);
             return found.clone();
@@ -114,7 +113,7 @@ impl Speaker {
         self.report_ranks(depth);
         let index = groups.iter().map(|slot| slot.index + 1).max().unwrap_or(0);
         let lane = index % self.lanes().len().max(1);
-        let slot = Arc::new(GroupSlot::new(index, lane, view, info.clone(), self.limits, mrai_ms));
+        let slot = Arc::new(GroupSlot::new(index, lane, view, info.clone(), self.limits, mrai));
         slot.members.fetch_add(1, Ordering::AcqRel);
         groups.push(slot.clone());
         self.lanes()[lane].work().groups.push(slot.clone());

@@ -17,6 +17,7 @@ use thalweg_bgp::export::{Dump, ExportLimits, ExportView, GroupLog, UpdateGroup}
 use thalweg_bgp::peer::{PeerInfo, PeerTable};
 use thalweg_bgp::rib::ScanCursor;
 use thalweg_bgp::route::SharedChanges;
+use thalweg_bgp::session::NeighborConfig;
 use thalweg_exec::control::Exported;
 
 use super::lock;
@@ -54,14 +55,29 @@ pub(super) struct LaneWork {
     delayed_until_ms: Option<u64>,
 }
 
+/// Least time between two UPDATEs about a prefix (MinRouteAdvertisementInterval), kept for all prefixes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mrai {
+    /// 0: none.
+    ms: u64,
+    /// Withdrawals wait too.
+    withdrawals: bool,
+}
+
+impl Mrai {
+    pub(super) fn of(config: &NeighborConfig) -> Self {
+        let timers = &config.timers;
+        // Without an interval there is nothing to wait for, and neighbors that differ in nothing else share a group.
+        Self { ms: timers.mrai_ms.into(), withdrawals: timers.mrai_withdrawals || timers.mrai_ms == 0 }
+    }
+}
+
 /// An update group's place.
 pub(super) struct GroupSlot {
     pub(super) index: usize,
     pub(super) lane: usize,
     pub(super) log: Arc<GroupLog>,
-    /// Least time between two UPDATEs about a prefix (MinRouteAdvertisementInterval), kept for all prefixes at
-    /// once; 0: none.
-    pub(super) mrai_ms: u64,
+    pub(super) mrai: Mrai,
     pub(super) members: AtomicUsize,
     /// Some member wants a dump.
     pub(super) wants: AtomicBool,
@@ -168,8 +184,11 @@ impl LaneWork {
                 state.group.flush();
                 continue;
             }
-            let next = state.flushed_at_ms.map_or(0, |at| at + slot.mrai_ms);
+            let next = state.flushed_at_ms.map_or(0, |at| at + slot.mrai.ms);
             if next > now_ms {
+                if !slot.mrai.withdrawals {
+                    grew |= state.group.flush_withdrawals();
+                }
                 self.delayed_until_ms = Some(self.delayed_until_ms.map_or(next, |until| until.min(next)));
                 continue;
             }
@@ -190,14 +209,15 @@ impl GroupSlot {
         view: Arc<ExportView>,
         representative: Arc<PeerInfo>,
         limits: ExportLimits,
-        mrai_ms: u64,
+        mrai: Mrai,
     ) -> Self {
         let group = UpdateGroup::new(view, representative, limits);
+        let group = if mrai.withdrawals { group } else { group.withdrawing_first() };
         Self {
             index,
             lane,
             log: group.log(),
-            mrai_ms,
+            mrai,
             members: AtomicUsize::new(0),
             wants: AtomicBool::new(false),
             has_dumps: AtomicBool::new(false),

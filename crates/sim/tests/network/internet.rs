@@ -45,8 +45,16 @@ fn check(simulation: &Simulation, graph: &AsGraph, what: &str) {
 }
 
 fn scenario(graph: AsGraph, policy: Policy, seed: u64) -> Scenario {
-    let timers = Timers { hold_s: 9, mrai_s: 0 };
-    Scenario { graph, policy, timers, prefixes: PrefixPlan::Each(2), seed }
+    let timers = Timers { hold_s: 9, ..Timers::default() };
+    Scenario {
+        graph,
+        policy,
+        timers,
+        keys: String::new(),
+        configurations: Default::default(),
+        prefixes: PrefixPlan::Each(2),
+        seed,
+    }
 }
 
 fn quiet(simulation: &mut Simulation) {

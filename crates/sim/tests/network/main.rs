@@ -8,6 +8,7 @@
 mod exchange;
 mod graph;
 mod internet;
+mod intervals;
 mod lifetime;
 mod next_hops;
 mod restart;

@@ -2,15 +2,18 @@
 
 mod args;
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::Path;
 
 use thalweg_lab::network::fixpoint::{self, Question};
-use thalweg_lab::network::{GraphSource, answers, render, sessions};
+use thalweg_lab::network::{GraphSource, answers, interior, render, sessions};
 use thalweg_lab::report::Origin;
 use thalweg_sim::churn::Load;
+use thalweg_sim::interior::Ibgp;
+use thalweg_sim::prefixes::PrefixPlan;
 use thalweg_sim::topology::Growth;
 
-pub(super) use args::{Grow, LabNetworkArgs, NetworkEngine};
+pub(super) use args::{Grow, IbgpArg, LabNetworkArgs, NetworkEngine, ProcessingArg};
 
 use super::{command_line, failed, show_all};
 use crate::Failure;
@@ -22,6 +25,9 @@ const ASES_QUICK: usize = 100;
 const EVENTS_QUICK: usize = 20;
 
 pub(super) fn run(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
+    if let Some(zoo) = &args.zoo {
+        return run_interior(args, zoo, format);
+    }
     match args.engine {
         NetworkEngine::Sessions => run_sessions(args, format),
         NetworkEngine::Fixpoint => run_fixpoint(args, format),
@@ -75,9 +81,13 @@ fn run_sessions(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
         graph: graph(args),
         policy: args.policy,
         mrai_s: args.mrai,
+        mrai_withdrawals: !args.withdrawals_at_once,
         prefixes: args.prefixes,
         load,
         collect: args.collect.clone(),
+        configurations: args.configurations.clone(),
+        processing: (args.processing == ProcessingArg::Measured).then_some(args.processing_scale),
+        packets: args.packets.map(NonZeroU64::get),
         threads: threads(args),
         seed: args.run.seed(1),
     };
@@ -95,6 +105,9 @@ fn run_sessions(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
     show_all(&report, &outcome, &tables, &folder, format)?;
     match outcome.phases.iter().find(|phase| !phase.is_quiet) {
         None => Ok(()),
+        Some(sessions::Phase { name, oscillation: Some(oscillation), .. }) => {
+            Err(Failure::Run(format!("{name}: {oscillation}")))
+        }
         Some(phase) => Err(Failure::Run(format!(
             "{}: the network did not come to rest; {} sessions are down",
             phase.name, phase.sessions_down
@@ -102,9 +115,53 @@ fn run_sessions(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
     }
 }
 
+/// The routers of one AS.
+fn run_interior(args: &LabNetworkArgs, zoo: &Path, format: Format) -> Result<(), Failure> {
+    let others = [
+        (args.engine == NetworkEngine::Fixpoint, "--engine fixpoint"),
+        (args.load.is_some(), "--load"),
+        (!args.collect.is_empty(), "--collect"),
+        (args.mrai > 0, "--mrai"),
+        (args.configurations.is_some(), "--configurations"),
+        (args.processing == ProcessingArg::Measured, "--processing"),
+        (args.origin.is_some() || args.hijack.is_some() || args.leak.is_some(), "an origin or attack"),
+    ];
+    if let Some((_, option)) = others.iter().find(|(is_given, _)| *is_given) {
+        return Err(Failure::Usage(format!("{option} does not go with --zoo: it has the routers of one AS")));
+    }
+    let PrefixPlan::Each(prefixes) = args.prefixes else {
+        return Err(Failure::Usage("--prefixes of --zoo is a number".to_owned()));
+    };
+    let ibgp = |way: &IbgpArg| match way {
+        IbgpArg::Mesh => Ibgp::Mesh,
+        IbgpArg::Reflectors => Ibgp::Reflectors,
+    };
+    let options = interior::Options {
+        zoo: zoo.to_path_buf(),
+        ibgp: args.ibgp.iter().map(ibgp).collect(),
+        exits: args.exits.get(),
+        prefixes,
+        threads: threads(args),
+        seed: args.run.seed(1),
+    };
+    let steps = Steps::on_terminal(None);
+    let outcome = interior::run(&options, &|what| steps.at(0, what));
+    steps.finish();
+    let outcome = outcome.map_err(failed)?;
+    let origin = Origin::here(command_line(), format!("{}; seed {}", zoo.display(), options.seed));
+    let report = interior::report(&outcome, origin);
+    show_all(&report, &outcome, &[interior::table(&outcome)], &args.run.output("lab-network"), format)
+}
+
 fn run_fixpoint(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
-    let of_sessions =
-        [(args.load.is_some(), "--load"), (!args.collect.is_empty(), "--collect"), (args.mrai > 0, "--mrai")];
+    let of_sessions = [
+        (args.load.is_some(), "--load"),
+        (!args.collect.is_empty(), "--collect"),
+        (args.mrai > 0, "--mrai"),
+        (args.configurations.is_some(), "--configurations"),
+        (args.processing == ProcessingArg::Measured, "--processing"),
+        (args.packets.is_some(), "--packets"),
+    ];
     refuse(&of_sessions, "sessions")?;
     let (source, folder) = (graph(args), args.run.output("lab-network"));
     let is_made = matches!(source, GraphSource::Internet(_) | GraphSource::Grown(..));

@@ -26,12 +26,14 @@ impl Drop for Daemon {
 pub(crate) fn hear(
     configuration: &str,
     replay: &Replay,
+    scheduling: &str,
     folder: &Path,
     is_right: impl Fn(&[Value]) -> bool,
 ) -> Vec<Value> {
     let listen = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let neighbors = neighbors(configuration);
     let text = configuration
+        .replace("[bgp]\n", &format!("[bgp]\nscheduling = \"{scheduling}\"\n"))
         .replace("\"198.", "\"127.")
         .replace("listen = []", &format!("listen = [\"{listen}\"]\npassive = true"));
     let (file, socket) = (folder.join("daemon.toml"), folder.join("daemon.sock"));

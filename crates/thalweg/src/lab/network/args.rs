@@ -1,6 +1,6 @@
 //! The command line of `thalweg lab network`.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -10,7 +10,7 @@ use thalweg_sim::policy::Policy;
 use thalweg_sim::prefixes::PrefixPlan;
 
 use crate::cli::{Choice, one_of};
-use crate::lab::args::LabRunArgs;
+use crate::lab::args::{LabRunArgs, number};
 
 const LOADS: &[Choice<Load>] = &[
     ("announcements", "new prefixes, about one a second; none goes", Load::Announcements),
@@ -51,6 +51,24 @@ pub(crate) enum Grow {
     Glp,
 }
 
+/// How the routers of one AS tell each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IbgpArg {
+    /// Each has a session with each
+    Mesh,
+    /// Each has a session with two route reflectors in the middle
+    Reflectors,
+}
+
+/// Whether computing takes virtual time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProcessingArg {
+    /// It takes none
+    None,
+    /// As long as a small network's UPDATEs take on this machine
+    Measured,
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -58,8 +76,10 @@ Examples:
   thalweg lab network --ases 300 --load links --events 20 --output net
   thalweg lab network --caida 20260801.as-rel2.txt.bz2 --engine fixpoint --origin 13335
   thalweg lab network --ases 10000 --engine fixpoint --hijack 9000,9001 --rov 0.3
+  thalweg lab network --zoo Geant2012.graphml --ibgp mesh,reflectors
   thalweg lab network --quick                          100 ASes and 20 failures of links, to see that it works
-A recorded AS leaves ASN-updates.mrt, ASN-rib.mrt and ASN-router.toml in the folder; `thalweg lab bgp --trace` and \
+A recorded AS leaves ASN-updates.mrt, ASN-rib.mrt and ASN-router.toml in the folder, with --packets also \
+a trace that `thalweg replay` forwards; `thalweg lab bgp --trace` and \
 `thalweg mrt` read them.")]
 pub(crate) struct LabNetworkArgs {
     /// How many ASes to make [default: 1000; 100 with --quick]
@@ -77,6 +97,9 @@ pub(crate) struct LabNetworkArgs {
     /// Read the graph: a file of BRITE, with relationships by degree
     #[arg(long, value_name = "FILE", conflicts_with = "caida")]
     pub(crate) brite: Option<PathBuf>,
+    /// Read the routers of one AS: a file of the Topology Zoo (GraphML)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["caida", "brite", "ases", "grow", "degree"])]
+    pub(crate) zoo: Option<PathBuf>,
     /// What finds the routes
     #[arg(long, value_enum, default_value = "sessions", value_name = "ENGINE")]
     pub(crate) engine: NetworkEngine,
@@ -98,6 +121,34 @@ pub(crate) struct LabNetworkArgs {
     /// The least time between advertisements of a prefix (MRAI), in seconds
     #[arg(long, default_value = "0", value_name = "S", help_heading = "With sessions")]
     pub(crate) mrai: u32,
+    /// Withdrawals do not wait for it
+    #[arg(long, requires = "mrai", help_heading = "With sessions")]
+    pub(crate) withdrawals_at_once: bool,
+    /// A folder with configurations of ASes, ASN-router.toml: they are used instead of the policy's
+    #[arg(long, value_name = "DIR", help_heading = "With sessions")]
+    pub(crate) configurations: Option<PathBuf>,
+    /// How the routers of one AS tell each other
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "mesh,reflectors",
+        value_name = "WAYS",
+        help_heading = "Within one AS"
+    )]
+    pub(crate) ibgp: Vec<IbgpArg>,
+    /// How many of them have a neighbor outside
+    #[arg(long, value_name = "N", default_value = "3", help_heading = "Within one AS")]
+    pub(crate) exits: NonZeroUsize,
+    /// Whether computing takes virtual time
+    #[arg(long, value_enum, default_value = "none", value_name = "HOW", help_heading = "With sessions")]
+    pub(crate) processing: ProcessingArg,
+    /// Computing takes so many times as long as on this machine
+    #[arg(long, default_value = "1", value_name = "F", value_parser = scale, requires = "processing", help_heading = "With sessions")]
+    pub(crate) processing_scale: f64,
+    /// Write a trace of N packets, a table and a configuration for each recorded AS: `thalweg replay` forwards them
+    #[arg(long, value_name = "N", requires = "collect", help_heading = "With sessions")]
+    pub(crate) packets: Option<NonZeroU64>,
     /// Whose prefix [default: one of each AS]
     #[arg(long, value_name = "AS", help_heading = "With the fixpoint")]
     pub(crate) origin: Option<u32>,
@@ -145,6 +196,10 @@ fn two_ases(text: &str) -> Result<(u32, u32), String> {
         Some((victim, attacker)) if victim != attacker => Ok((victim, attacker)),
         _ => Err("expected two AS numbers such as `13335,64500`".to_owned()),
     }
+}
+
+fn scale(text: &str) -> Result<f64, String> {
+    number(text, 0.001..=1e6)
 }
 
 fn share(text: &str) -> Result<f64, String> {

@@ -1,0 +1,102 @@
+//! Findings as tables, plots and a report.
+
+use thalweg_text::units::{Unit, count};
+use thalweg_text::{Align, Table};
+
+use super::{Curves, Findings, Part, Verdict};
+use crate::plot::{Axis, LineChart, Point, Scale, Series};
+use crate::report::{Origin, Report};
+
+fn title(part: Part) -> &'static str {
+    match part {
+        Part::Cliques => "Cliques",
+        Part::Events => "Kinds of events",
+        Part::Gadgets => "Policies",
+        Part::Damping => "Damping",
+        Part::Mrai => "The best interval",
+        Part::Beacons => "Beacons",
+        Part::Surges => "Surges",
+        Part::Growth => "Growth",
+    }
+}
+
+fn number(value: f64) -> String {
+    match value {
+        value if value >= 1000.0 => count(value.round() as u64),
+        value if value.fract() == 0.0 => format!("{value}"),
+        value => Unit::Plain.format(value),
+    }
+}
+
+/// All claims in one table.
+fn claims(all: &[Findings]) -> Table {
+    let headings =
+        [("part", Align::Left), ("paper", Align::Left), ("here", Align::Left), ("verdict", Align::Left)];
+    let mut table = Table::new("Paper and here", headings);
+    for findings in all {
+        for claim in &findings.claims {
+            table.push([
+                title(findings.part).to_owned(),
+                format!("{} ({})", claim.paper, claim.source),
+                claim.here.clone(),
+                claim.verdict.name().to_owned(),
+            ]);
+        }
+    }
+    table
+}
+
+fn measured(findings: &Findings) -> Table {
+    let columns = findings.columns.iter().map(|name| (*name, Align::Right));
+    let mut table = Table::new(title(findings.part), std::iter::once(("", Align::Left)).chain(columns));
+    for row in &findings.rows {
+        table.push(std::iter::once(row.what.clone()).chain(row.values.iter().map(|value| number(*value))));
+    }
+    table
+}
+
+/// What was measured, then the claims.
+pub fn tables(all: &[Findings]) -> Vec<Table> {
+    all.iter().map(measured).chain([claims(all)]).collect()
+}
+
+fn plot(curves: &Curves) -> String {
+    let point = |(x, y): &(f64, f64)| Point { x: *x, y: *y, range: None };
+    let series = curves.lines.iter().enumerate();
+    LineChart {
+        title: curves.title.to_owned(),
+        x: Axis::new(curves.x, Unit::Plain, Scale::Linear),
+        y: Axis::new(curves.y, Unit::Plain, if curves.log_y { Scale::Log } else { Scale::Linear }),
+        series: series
+            .map(|(color, (name, points))| Series::measured(name, color, points.iter().map(point)))
+            .collect(),
+    }
+    .svg()
+}
+
+/// The report.
+pub fn report(all: &[Findings], origin: Origin) -> Report {
+    let verdicts = || all.iter().flat_map(|findings| &findings.claims);
+    let reproduced = verdicts().filter(|claim| claim.verdict == Verdict::Reproduced).count();
+    let lead = format!("{reproduced} of {} published statements were found again.", verdicts().count());
+    let mut report = Report::new("How BGP converges", lead, origin);
+    report.table(claims(all));
+    for findings in all {
+        report.heading(title(findings.part));
+        report.paragraph(&findings.about);
+        for curves in &findings.curves {
+            report.plot(plot(curves), curves.caption);
+        }
+        report.table(measured(findings));
+        if !findings.remarks.is_empty() {
+            report.notes(&findings.remarks);
+        }
+    }
+    report.heading("How to read this");
+    report.notes([
+        "Routers run the shipped session, policy, table and export code. Time is virtual: latencies, intervals and, where it \
+         says so, what an UPDATE costs.",
+        "A verdict follows from the numbers by a rule in the code; shapes and order are compared, never absolute times.",
+    ]);
+    report
+}

@@ -1,0 +1,217 @@
+//! The routers of one AS: a mesh of sessions beside route reflectors, on a network of the Topology Zoo.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use thalweg_sim::interior::{Ibgp, Interior};
+use thalweg_sim::oscillation::{Settled, settle};
+use thalweg_sim::topology::read_zoo;
+use thalweg_sim::{LinkState, NetworkOptions, Random};
+use thalweg_text::units::{Unit, count};
+use thalweg_text::{Align, Table};
+
+use super::NetworkError;
+use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
+use crate::report::{Origin, Report};
+
+const QUIET_US: u64 = 5_000_000;
+const LIMIT_US: u64 = 3_600_000_000;
+
+/// What to simulate.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A file of the Topology Zoo.
+    pub zoo: PathBuf,
+    /// Ways to tell each other, one after the other.
+    pub ibgp: Vec<Ibgp>,
+    /// Routers with a neighbor.
+    pub exits: usize,
+    /// Prefixes that all neighbors announce.
+    pub prefixes: usize,
+    /// Threads that run routers.
+    pub threads: usize,
+    /// Which routers are exits, and which cables fail.
+    pub seed: u64,
+}
+
+/// What happened, and what came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Phase {
+    /// How the routers tell each other.
+    pub ibgp: &'static str,
+    /// What happened.
+    pub name: String,
+    /// Sessions inside the AS.
+    pub sessions: usize,
+    /// UPDATEs that were sent.
+    pub updates: u64,
+    /// Seconds until the last of them.
+    pub time_s: f64,
+    /// Best paths that changed.
+    pub changed: usize,
+    /// Best paths of the AS's routers.
+    pub routes: usize,
+    /// Of these, those by the nearest exit.
+    pub nearest: usize,
+    /// Microseconds that the others are farther away, on average.
+    pub detour_us: f64,
+}
+
+/// Everything that was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// The network's name.
+    pub name: String,
+    /// Routers of the AS.
+    pub routers: usize,
+    /// Links between them.
+    pub cables: usize,
+    /// Where the exits are.
+    pub exits: Vec<String>,
+    /// What happened.
+    pub phases: Vec<Phase>,
+}
+
+/// Runs the network in each way.
+pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Outcome, NetworkError> {
+    let zoo = read_zoo(&options.zoo)?;
+    let mut outcome = Outcome {
+        name: if zoo.name.is_empty() { file_name(&options.zoo) } else { zoo.name.clone() },
+        routers: 0,
+        cables: zoo.links.len(),
+        exits: Vec::new(),
+        phases: Vec::new(),
+    };
+    for &ibgp in &options.ibgp {
+        let network = NetworkOptions { threads: options.threads, seed: options.seed, ..Default::default() };
+        let interior = Interior::new(zoo.clone(), ibgp, options.exits, options.prefixes, network)?;
+        outcome.routers = interior.routers();
+        outcome.exits = interior.exits().into_iter().map(str::to_owned).collect();
+        outcome.phases.extend(phases(interior, ibgp, options.seed, progress)?);
+    }
+    Ok(outcome)
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+fn phases(
+    mut interior: Interior,
+    ibgp: Ibgp,
+    seed: u64,
+    progress: &dyn Fn(&str),
+) -> Result<Vec<Phase>, NetworkError> {
+    let mut phases = Vec::new();
+    let mut phase =
+        |interior: &mut Interior, name: &str, act: &dyn Fn(&mut Interior) -> Result<(), NetworkError>| {
+            progress(&format!("{}: {name}", ibgp.name()));
+            interior.watches.iter().for_each(|watch| drop(watch.take()));
+            let (begun_us, before) = (interior.network.now_us(), interior.network.traffic().updates);
+            act(interior)?;
+            let last_us = match settle(&mut interior.network, &interior.watches, QUIET_US, LIMIT_US)? {
+                Settled::Quiet(quiet) => quiet.last_update_us,
+                Settled::Oscillating(cycle) => return Err(NetworkError::Oscillating(cycle.to_string())),
+                Settled::Restless(quiet) => return Err(NetworkError::Restless(quiet.sessions_down)),
+            };
+            let used = interior.used()?;
+            let own = &interior.watches[..interior.routers()];
+            phases.push(Phase {
+                ibgp: ibgp.name(),
+                name: name.to_owned(),
+                sessions: interior.sessions().len(),
+                updates: interior.network.traffic().updates - before,
+                time_s: last_us.saturating_sub(begun_us) as f64 / 1e6,
+                changed: own.iter().map(|watch| watch.take().prefixes.len()).sum(),
+                routes: used.routes,
+                nearest: used.nearest,
+                detour_us: used.detour_us as f64 / (used.routes - used.nearest).max(1) as f64,
+            });
+            Ok(())
+        };
+    phase(&mut interior, "cold start", &|interior| Ok(interior.start()?))?;
+    phase(&mut interior, "an exit's neighbor goes", &|interior| Ok(interior.set_exit(0, LinkState::Down)?))?;
+    phase(&mut interior, "and comes back", &|interior| Ok(interior.set_exit(0, LinkState::Up)?))?;
+    phase(&mut interior, "a cable fails", &|interior| {
+        let mut order: Vec<usize> = (0..interior.cables()).collect();
+        Random::of(seed, 0x6361_626c).shuffle(&mut order);
+        // One that does not cut the network in two, if there is any.
+        for cable in order {
+            if interior.fail_cable(cable)? {
+                break;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(phases)
+}
+
+/// What happened, as a table.
+pub fn table(outcome: &Outcome) -> Table {
+    let title = format!(
+        "{}: {} routers, {} cables, exits at {}",
+        outcome.name,
+        outcome.routers,
+        outcome.cables,
+        outcome.exits.join(", ")
+    );
+    let headings = [
+        ("sessions", Align::Left),
+        ("", Align::Right),
+        ("what happened", Align::Left),
+        ("UPDATEs", Align::Right),
+        ("until quiet, s", Align::Right),
+        ("best paths changed", Align::Right),
+        ("by the nearest exit", Align::Right),
+        ("others farther by", Align::Right),
+    ];
+    let mut table = Table::new(title, headings);
+    for phase in &outcome.phases {
+        table.push([
+            phase.ibgp.to_owned(),
+            count(phase.sessions as u64),
+            phase.name.clone(),
+            count(phase.updates),
+            format!("{:.3}", phase.time_s),
+            count(phase.changed as u64),
+            thalweg_text::units::share(phase.nearest as u64, phase.routes as u64),
+            Unit::Nanoseconds.format(phase.detour_us * 1e3),
+        ]);
+    }
+    table
+}
+
+/// The report.
+pub fn report(outcome: &Outcome, origin: Origin) -> Report {
+    let lead =
+        format!("{} routers of one AS, {} of them with a neighbor.", outcome.routers, outcome.exits.len());
+    let mut report = Report::new(format!("Inside {}", outcome.name), lead, origin);
+    report.table(table(outcome));
+    let mut ways: Vec<&str> = outcome.phases.iter().map(|phase| phase.ibgp).collect();
+    ways.dedup();
+    let bar = |phase: &Phase| Bar {
+        series: ways.iter().position(|way| *way == phase.ibgp).unwrap_or(0),
+        value: phase.updates as f64,
+        range: None,
+        mark: None,
+    };
+    let mut groups: Vec<BarGroup> = Vec::new();
+    for phase in &outcome.phases {
+        match groups.iter_mut().find(|group| group.label == phase.name) {
+            Some(group) => group.bars.push(bar(phase)),
+            None => groups.push(BarGroup { label: phase.name.clone(), bars: vec![bar(phase)] }),
+        }
+    }
+    let axis = Axis::new("UPDATEs", Unit::Count, Scale::Linear);
+    let names = ways.iter().map(|way| (*way).to_owned()).collect();
+    report.plot(
+        BarChart::new("UPDATEs by what happened", axis, names, groups).svg(),
+        "A mesh has more sessions; reflectors tell each client their own best path only.",
+    );
+    report.notes([
+        "All neighbors announce the same prefixes at the same length: a router should use the exit that is nearest by the \
+         IGP. A client of route reflectors hears what is nearest to these.",
+        "The IGP is at rest at once: its metrics follow from the cables that are up.",
+    ]);
+    report
+}

@@ -1,0 +1,49 @@
+//! `thalweg lab convergence`: what is known of how BGP converges, found again.
+
+use std::num::NonZeroUsize;
+
+use clap::Args;
+use thalweg_lab::convergence::{self, Options, Part};
+use thalweg_lab::report::Origin;
+
+use super::args::LabRunArgs;
+use super::{command_line, failed, show_all};
+use crate::Failure;
+use crate::cli::Format;
+use crate::progress::Steps;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  thalweg lab convergence --quick                      a little of everything
+  thalweg lab convergence --only gadgets,cliques
+  thalweg lab convergence --threads 2 --output conv    all of it: minutes
+A statement that is not found again is part of the result, not an error.")]
+pub(crate) struct LabConvergenceArgs {
+    /// Parts to run [default: all]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS")]
+    pub(crate) only: Vec<Part>,
+    /// Threads that run routers; the answer is the same for any number [default: the number of cores]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
+    #[command(flatten)]
+    pub(crate) run: LabRunArgs,
+}
+
+pub(super) fn run(args: &LabConvergenceArgs, format: Format) -> Result<(), Failure> {
+    let cores = std::thread::available_parallelism().ok();
+    let options = Options {
+        parts: if args.only.is_empty() { Part::ALL.to_vec() } else { args.only.clone() },
+        quick: args.run.quick,
+        threads: args.threads.or(cores).map_or(1, NonZeroUsize::get),
+        seed: args.run.seed(1),
+    };
+    let steps = Steps::on_terminal(None);
+    let findings = convergence::run(&options, &|what| steps.at(0, what));
+    steps.finish();
+    let findings = findings.map_err(failed)?;
+    let origin = Origin::here(command_line(), format!("simulated networks; seed {}", options.seed));
+    let report = convergence::report(&findings, origin);
+    let tables = convergence::tables(&findings);
+    show_all(&report, &findings, &tables, &args.run.output("lab-convergence"), format)
+}
