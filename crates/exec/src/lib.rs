@@ -37,7 +37,7 @@ pub use lanes::Lane;
 pub use options::{
     ModelKind, ModelOptions, Placement, THREADS_MAX, TOKENS_DEFAULT, TOKENS_MAX, UnknownModel,
 };
-pub use os::release_free_memory;
+pub use os::{monotonic_time, release_free_memory, thread_cpu_time};
 pub use plan::{Plan, Scope, Sink, Source, StageSpec};
 pub use rank::{Priority, Rank};
 pub use report::{ExecError, RunReport, ThreadReport};

@@ -125,7 +125,8 @@ struct Run {
 
 impl Run {
     fn new(report: RunReport<Scratch>, elapsed: Duration, input: InputReport, outputs: Vec<String>) -> Self {
-        let workers = report.threads.iter().filter(|t| t.role == "worker").count();
+        // The pipeline runs its first jobs on one thread, to measure its stages: a short input has no other.
+        let workers = report.threads.iter().filter(|t| t.role == "worker").count().max(1);
         let cpu = report.threads.iter().map(|t| t.cpu).sum();
         Self { scratches: report.scratches, elapsed, cpu, workers, input, outputs }
     }
