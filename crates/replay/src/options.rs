@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use thalweg_base::CHUNK_PACKETS_DEFAULT;
+use thalweg_dataplane::queens::Boards;
 use thalweg_exec::{ModelKind, TOKENS_DEFAULT};
 use thalweg_wire::trace::FieldOrder;
 
@@ -13,13 +14,8 @@ pub enum Work {
     /// None.
     #[default]
     None,
-    /// Count the solutions of the queens problem on a board of this size, once a packet and stage.
-    Queens(u8),
-}
-
-impl Work {
-    /// Largest board that finishes in reasonable time.
-    pub const QUEENS_MAX: u8 = 16;
+    /// Count the solutions of the queens problem on boards of these sizes, once a packet and stage.
+    Queens(Boards),
 }
 
 impl fmt::Display for Work {
@@ -38,10 +34,9 @@ impl std::str::FromStr for Work {
         if text == "none" {
             return Ok(Work::None);
         }
-        let size = text.strip_prefix("queens:").and_then(|n| n.parse::<u8>().ok());
-        match size {
-            Some(n) if (1..=Self::QUEENS_MAX).contains(&n) => Ok(Work::Queens(n)),
-            _ => Err(format!("expected `none` or `queens:N` with N from 1 to {}", Self::QUEENS_MAX)),
+        match text.strip_prefix("queens:") {
+            Some(boards) => Ok(Work::Queens(boards.parse()?)),
+            None => Err(format!("{text:?}: expected `none` or `queens:N`, such as queens:8")),
         }
     }
 }
@@ -122,6 +117,9 @@ impl Default for ReplayOptions {
 pub trait ReplayProgress: Send + Sync {
     /// `packets` read so far; `fraction` of the input's bytes, where its size is known.
     fn advanced(&self, packets: u64, fraction: Option<f64>);
+
+    /// What is measured begins, or has ended: the model, without what lies before and behind it.
+    fn measuring(&self, _begins: bool) {}
 }
 
 /// Hears nothing.

@@ -79,8 +79,7 @@ impl Speaker {
             self.profile.worked_off(updates);
             return Reading { batch: None, more };
         }
-        let mut work =
-            Work { slot: Some(slot.clone()), epoch, routes, after, pending: Pending::default() };
+        let mut work = Work { slot: Some(slot.clone()), epoch, routes, after, pending: Pending::default() };
         if updates > 0 {
             let touched = (0..SHARDS).filter(|shard| work.touches(*shard)).count();
             work.pending = Pending::new(updates, touched);
