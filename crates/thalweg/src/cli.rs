@@ -42,7 +42,7 @@ pub(crate) use flows_import::FlowsImportArgs;
 pub(crate) use forwarding::{LabForwardingArgs, SubjectArg};
 pub(crate) use keep::KeepArgs;
 use lab::LabRunArgs;
-pub(crate) use lab::RouterArg;
+pub(crate) use lab::{LabAllArgs, RouterArg};
 pub(crate) use lab_probe::LabProbeArgs;
 pub(crate) use lpm::LabLpmArgs;
 pub(crate) use nat::LabNatArgs;
@@ -311,7 +311,7 @@ pub(crate) struct ReplayArgs {
     /// Pin workers to these cores: `0,1` or `0-3`
     #[arg(long, value_name = "CORES", value_parser = parse_cores, help_heading = "Execution")]
     pub(crate) pin: Option<Cores>,
-    /// Synthetic work per packet and stage: `none` or `queens:N`
+    /// Synthetic work per packet and stage: `none`; `queens:N`; `queens:4-10`, drawn per packet; `queens:6/8/6/10`, by stage
     #[arg(long, value_name = "WORK", default_value = "none", help_heading = "Measuring")]
     pub(crate) work: Work,
     /// Read all input into memory before the clock starts
@@ -436,6 +436,8 @@ pub(crate) struct LabArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Experiment {
+    /// Run what the papers' claims need, and say of each claim: reproduced, differs or not run
+    All(LabAllArgs),
     /// Compare the execution models on one input: throughput, speed-up, residence time
     Models(Box<LabModelsArgs>),
     /// Compare longest-prefix-match structures: look-ups, memory, building, updates while reading
@@ -485,7 +487,7 @@ pub(crate) struct LabModelsArgs {
     /// Chunk sizes in packets [default: 64,256,1600; 256,1600 with --quick]
     #[arg(long, value_delimiter = ',', value_name = "SIZES", help_heading = "What to vary")]
     pub(crate) chunks: Vec<NonZeroUsize>,
-    /// Synthetic work per packet and stage: `none`, `queens:N`
+    /// Synthetic work per packet and stage: `none`; `queens:N`; `queens:4-10`, drawn per packet; `queens:6/8/6/10`, by stage
     #[arg(
         long,
         value_delimiter = ',',
@@ -549,7 +551,7 @@ mod tests {
             ("x -c c --model serial --workers 2", "one worker"),
             ("x -c c --chunk 65536", "65535"),
             ("- - -c c", "only once"),
-            ("x -c c --work queens:99", "queens:N"),
+            ("x -c c --work queens:99", "from 1 to 16"),
             ("x -c c --workers 0", "--workers"),
             ("x -c c --loop 0", "--loop"),
             ("x", "--config"),

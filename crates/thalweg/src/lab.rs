@@ -1,5 +1,6 @@
 //! `thalweg lab`: experiments. A table on the terminal, `report.html` and `results.json` in a folder.
 
+mod all;
 mod bgp;
 mod forwarding;
 mod lpm;
@@ -29,6 +30,7 @@ fn failed(error: impl fmt::Display) -> Failure {
 
 pub(crate) fn run(args: &LabArgs, format: Format) -> Result<(), Failure> {
     match &args.experiment {
+        Experiment::All(args) => all::run(args, format),
         Experiment::Models(args) => models::run(args, format),
         Experiment::Lpm(args) => lpm::run(args, format),
         Experiment::Bgp(args) => bgp::run(args, format),

@@ -206,29 +206,6 @@ fn push_mark_of(stream: &mut Stream, neighbors: &Neighbors, neighbor: usize, num
     stream.prefixes -= 1; // no load, but a sign
 }
 
-/// Cuts the streams into blocks of `updates` messages of all neighbors together, each neighbor's share of a
-/// block followed by a mark. Mark `block * neighbors + neighbor` ends that neighbor's share.
-pub fn with_marks(streams: &[Stream], updates: usize, neighbors: &Neighbors) -> (Vec<Stream>, usize) {
-    let share = (updates / streams.len().max(1)).max(1);
-    let longest = streams.iter().map(Stream::messages).max().unwrap_or(0);
-    let blocks = longest.div_ceil(share);
-    let marked = streams.iter().enumerate().map(|(peer, stream)| {
-        let mut out = Stream { prefixes: stream.prefixes, ..Stream::default() };
-        for block in 0..blocks {
-            let first = (block * share).min(stream.messages());
-            let last = (first + share).min(stream.messages());
-            for at in first..last {
-                let start = if at == 0 { 0 } else { stream.ends[at - 1] };
-                out.push_message(&stream.bytes[start..stream.ends[at]], 0);
-            }
-            push_mark(&mut out, neighbors, peer, block * streams.len() + peer);
-        }
-        out.prefixes = stream.prefixes;
-        out
-    });
-    (marked.collect(), blocks)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::message::{HEADER_LEN, Said, read_update};
@@ -308,20 +285,5 @@ mod tests {
         let disjoint = Scenario::disjoint(500, Packing::Real, NEIGHBORS, 2);
         assert_eq!(disjoint.timed().unwrap().prefixes(), 500);
         route(&disjoint);
-    }
-
-    #[test]
-    fn marks_end_each_share_of_a_block() {
-        let mut scenario = Scenario::disjoint(900, Packing::Small, NEIGHBORS, 2);
-        let phase = scenario.phases.last_mut().unwrap();
-        let before = phase.prefixes();
-        let (streams, blocks) = with_marks(&phase.streams, 30, &NEIGHBORS);
-        let longest = phase.streams.iter().map(Stream::messages).max().unwrap();
-        assert_eq!(blocks, longest.div_ceil(10));
-        phase.streams = streams;
-        assert_eq!((phase.updates(), phase.prefixes()), (900 + 3 * blocks, before));
-        phase.marks = 3 * blocks;
-        phase.goal = Goal::Marks(3 * blocks);
-        assert!(route(&scenario).marks().iter().all(Option::is_some));
     }
 }

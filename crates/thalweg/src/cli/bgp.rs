@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use thalweg_exec::control::SchedulingKind;
+use thalweg_lab::bgp::daemon::Advertise;
 use thalweg_lab::bgp::experiment::Part;
 
 use super::choices::{SCHEDULINGS, one_of};
@@ -15,7 +16,8 @@ use super::lab::LabRunArgs;
 #[command(after_help = "\
 Examples:
   thalweg lab bgp                                             everything, on a made-up table
-  thalweg lab bgp --only speed-up,functions --threads 1,2,4
+  thalweg lab bgp --only speed-up --cores 1,2,4 --threads-per-core 1,2
+  thalweg lab bgp --only mixes,functions --advertise monitor  with what announcing costs
   thalweg lab bgp --trace updates.20260222.1530.bz2           the peers of an MRT file
   thalweg lab bgp --quick                                     under two minutes, to see that it works
 Rounds: 5; 3 with --quick.")]
@@ -36,9 +38,24 @@ pub(crate) struct LabBgpArgs {
         help_heading = "What to vary"
     )]
     pub(crate) schedulings: Vec<SchedulingKind>,
-    /// Thread counts [default: 1 and each power of two up to the number of cores]
+    /// Cores that the daemon may use; what does not vary them takes the largest [default: 1, each power of two, all]
     #[arg(long, value_delimiter = ',', value_name = "COUNTS", help_heading = "What to vary")]
-    pub(crate) threads: Vec<NonZeroUsize>,
+    pub(crate) cores: Vec<NonZeroUsize>,
+    /// Threads for each core, of dynamic and sharded; per-peer has one for each neighbor
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "COUNTS",
+        default_value = "1,2,4",
+        help_heading = "What to vary"
+    )]
+    pub(crate) threads_per_core: Vec<NonZeroUsize>,
+    /// Whom the daemon announces to [default: none where the thesis had nobody; monitor for ways and wu]
+    #[arg(long, value_enum, value_name = "WHOM")]
+    pub(crate) advertise: Option<Advertise>,
+    /// Messages of a neighbor's turn, where neighbors send in turns
+    #[arg(long, value_name = "N", default_value = "16")]
+    pub(crate) turn: NonZeroUsize,
     /// Neighbors that announce
     #[arg(long, value_name = "N", default_value = "12")]
     pub(crate) neighbors: NonZeroUsize,

@@ -4,10 +4,11 @@
 
 use std::num::NonZeroUsize;
 
-use thalweg_lab::bgp::experiment::{self, Part, RunOptions, SERIAL};
+use thalweg_lab::bgp::experiment::{self, Part, RunOptions};
 use thalweg_lab::bgp::replay::Replay;
 use thalweg_lab::bgp::schedulings::{self, Setting};
 use thalweg_lab::bgp::table::Neighbors;
+use thalweg_lab::cores::Cores;
 use thalweg_lab::report::Origin;
 
 use super::{command_line, failed, forwarding, show_all};
@@ -45,17 +46,12 @@ pub(super) fn run(args: &LabBgpArgs, format: Format) -> Result<(), Failure> {
 }
 
 fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
-    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let threads: Vec<usize> = if args.threads.is_empty() {
-        std::iter::successors(Some(1), |n: &usize| n.checked_mul(2)).take_while(|n| *n <= cores).collect()
-    } else {
-        args.threads.iter().map(|n| n.get()).collect()
-    };
-    let mut ways = Vec::new();
-    for scheduling in &args.schedulings {
-        let scheduling = scheduling.name().to_owned();
-        let of: &[usize] = if scheduling == SERIAL { &[1] } else { &threads };
-        ways.extend(of.iter().map(|threads| (scheduling.clone(), *threads)));
+    let cores = Cores::here().map_err(failed)?;
+    let numbers = |given: &[NonZeroUsize]| given.iter().map(|n| n.get()).collect::<Vec<_>>();
+    let core_counts = if args.cores.is_empty() { cores.steps() } else { numbers(&args.cores) };
+    if let Some(many) = core_counts.iter().find(|count| **count > cores.count()) {
+        let have = cores.count();
+        return Err(Failure::Usage(format!("--cores {many}: this process may use {have} cores")));
     }
     let replay = match &args.trace {
         None => None,
@@ -71,7 +67,12 @@ fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
     };
     Ok(Setting {
         parts,
-        ways,
+        schedulings: args.schedulings.iter().map(|scheduling| scheduling.name().to_owned()).collect(),
+        cores,
+        core_counts,
+        threads_per_core: numbers(&args.threads_per_core),
+        advertise: args.advertise,
+        turn: args.turn.get(),
         neighbors: Neighbors {
             count: args.neighbors.get(),
             address: std::net::Ipv4Addr::new(127, 0, 1, 1),

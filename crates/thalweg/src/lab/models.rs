@@ -13,7 +13,7 @@ use thalweg_lab::workload::generate::{self, GenerateError, Generated};
 use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, Work};
 use thalweg_text::units::count;
 
-use super::{command_line, failed, show};
+use super::{command_line, failed, show_all};
 use crate::cli::{Format, LabModelsArgs};
 use crate::progress::Steps;
 use crate::{Failure, load_config};
@@ -66,11 +66,15 @@ pub(super) fn run(args: &LabModelsArgs, format: Format) -> Result<(), Failure> {
         |Progress { done, cell, .. }| steps.at(done, &cell.to_string()),
     );
     steps.finish();
-    let outcome = outcome.map_err(of_models)?;
+    let mut outcome = outcome.map_err(of_models)?;
+    let chunk = setting.grid.chunk_packets.iter().copied().max().unwrap_or(1);
+    for work in &setting.grid.work {
+        outcome.hot_spots.extend(runs.hot_spots(work, chunk).map_err(failed)?);
+    }
     let description = describe(&input, once, &setting);
     let origin = Origin::here(command_line(), description);
     let report = models::report(&outcome, models::lead(&outcome), origin);
-    show(&report, &outcome, &models::table(&outcome), &args.run.output("lab-models"), format)
+    show_all(&report, &outcome, &models::tables(&outcome), &args.run.output("lab-models"), format)
 }
 
 /// Where asking for something else would help, the usage is to blame.
