@@ -11,11 +11,79 @@
 //!
 //! Missing on purpose: mirror symmetry (it would halve the work, and the work is the point).
 
+use std::fmt;
 use std::hint::black_box;
+use std::str::FromStr;
+
+use thalweg_base::mix64;
 
 /// The largest board, which takes tens of seconds. Larger ones are counted as this.
 pub const QUEENS_MAX: u32 = 16;
 const _: () = assert!(QUEENS_MAX < u32::BITS, "the columns of a board are bits of a word");
+
+/// Stages with synthetic work: after bandwidth management, NAT, routing and output.
+pub const WORK_STAGES: usize = 4;
+
+/// How large the boards are: of each stage, from the least to the largest, drawn for each packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Boards([(u8, u8); WORK_STAGES]);
+
+impl Boards {
+    /// The same board for every stage and packet.
+    pub fn even(n: u8) -> Self {
+        Self([(n, n); WORK_STAGES])
+    }
+
+    /// The board of a packet in a stage. It follows from what the packet is, so it does not depend on who draws it or when.
+    pub fn of(&self, stage: usize, packet: u64) -> u32 {
+        let (least, largest) = self.0[stage % WORK_STAGES];
+        let sizes = u64::from(largest.saturating_sub(least)) + 1;
+        // A table of one size needs no drawing.
+        let drawn = if sizes == 1 { 0 } else { mix64(packet ^ ((stage as u64) << 48)) % sizes };
+        u32::from(least) + drawn as u32
+    }
+}
+
+/// `8`; `4-10` to draw; `8/6/8/10` by stage.
+impl fmt::Display for Boards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = if self.0.iter().all(|range| *range == self.0[0]) { &self.0[..1] } else { &self.0[..] };
+        for (nth, (least, largest)) in shown.iter().enumerate() {
+            let slash = if nth > 0 { "/" } else { "" };
+            match least == largest {
+                true => write!(f, "{slash}{least}")?,
+                false => write!(f, "{slash}{least}-{largest}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A text that names no boards.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?}: expected a board from 1 to {QUEENS_MAX}, a range such as 4-10 to draw each packet's from, or one of these for \
+     each of the {WORK_STAGES} stages, such as 6/8/6/10"
+)]
+pub struct UnknownBoards(String);
+
+impl FromStr for Boards {
+    type Err = UnknownBoards;
+
+    fn from_str(text: &str) -> Result<Self, UnknownBoards> {
+        let wrong = || UnknownBoards(text.to_owned());
+        let size = |text: &str| text.parse::<u8>().ok().filter(|n| (1..=QUEENS_MAX).contains(&u32::from(*n)));
+        let range = |text: &str| {
+            let (least, largest) = text.split_once('-').unwrap_or((text, text));
+            Some((size(least)?, size(largest)?)).filter(|(least, largest)| least <= largest)
+        };
+        let ranges: Option<Vec<(u8, u8)>> = text.split('/').map(range).collect();
+        match ranges.ok_or_else(wrong)?.as_slice() {
+            [one] => Ok(Self([*one; WORK_STAGES])),
+            all => all.try_into().map(Self).map_err(|_| wrong()),
+        }
+    }
+}
 
 /// Ways to place `n` queens on an `n` x `n` board; `n` is held to `1..=`[`QUEENS_MAX`].
 ///
@@ -44,6 +112,33 @@ fn place(board: u32, columns: u32, left: u32, right: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn boards_are_written_as_they_are_read() {
+        for text in ["8", "4-10", "8/6/8/10", "1-3/8/8/2"] {
+            assert_eq!(text.parse::<Boards>().map(|boards| boards.to_string()), Ok(text.to_owned()));
+        }
+        assert_eq!("7/7/7/7".parse(), Ok(Boards::even(7)));
+        for bad in ["", "0", "17", "9-4", "8/8", "8/8/8/8/8", "a", "4-", "-4"] {
+            assert!(bad.parse::<Boards>().is_err(), "{bad}");
+        }
+    }
+
+    /// Every size comes up about as often as every other, and a packet's is the same whenever it is asked for.
+    #[test]
+    fn boards_are_drawn_evenly_and_for_good() {
+        let boards: Boards = "4-7/5/5/5".parse().unwrap();
+        let mut drawn = [0; 4];
+        for packet in 0..4000 {
+            let size = boards.of(0, packet);
+            assert_eq!(size, boards.of(0, packet));
+            drawn[size as usize - 4] += 1;
+            assert_eq!(boards.of(1, packet), 5);
+        }
+        assert!(drawn.iter().all(|times| (900..1100).contains(times)), "{drawn:?}");
+        let wide: Boards = "4-7".parse().unwrap();
+        assert!((0..100).any(|packet| wide.of(0, packet) != wide.of(1, packet)), "stages draw by themselves");
+    }
 
     #[test]
     fn known_counts() {

@@ -1,5 +1,6 @@
 //! What the models ask of the operating system and the standard library does not offer: binding the calling thread to
-//! a core, its priority, the processor time it has used, and taking back memory that is free.
+//! a core, its priority, the processor time it has used, a clock that other processes read alike, and taking back memory
+//! that is free.
 //!
 //! Unsafe because all are C calls; each is one call, with a pointer to a local or none.
 #![allow(unsafe_code)]
@@ -60,10 +61,19 @@ pub(crate) fn set_nice(value: i32) -> io::Result<()> {
 }
 
 /// Processor time the calling thread has used, or zero where the kernel does not say.
-pub(crate) fn thread_cpu_time() -> Duration {
+pub fn thread_cpu_time() -> Duration {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// The monotonic clock, which all processes of the machine read alike.
+pub fn monotonic_time() -> Duration {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+fn clock(which: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a live timespec.
-    match unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) } {
+    match unsafe { libc::clock_gettime(which, &mut time) } {
         0 => Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0)),
         _ => Duration::ZERO,
     }

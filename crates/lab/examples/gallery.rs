@@ -60,6 +60,7 @@ fn made_up(cell: &Cell, rng: &mut XorShift64Star) -> CellRun {
         residence_p50_ns,
         residence_p99_ns: residence_p50_ns * (2.0 + hold * noise),
         max_rss_bytes: 50_000_000,
+        samples: Vec::new(),
     }
 }
 

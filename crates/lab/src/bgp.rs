@@ -5,6 +5,7 @@
 //! table, replay ──> streams of messages ──> scenario (phases, what should come of them)
 //!                                               │ order: who sends when
 //! daemon (a process) <── TCP ── client (neighbors) + monitor (the one that listens)
+//! speaker (in memory) <── feed (the same streams)                │
 //!                                               │
 //!                                   functions, bench: one measurement ──> experiment: cells, rounds, tables, report
 //! receive: ways to read from TCP, without a daemon
@@ -20,11 +21,13 @@ pub mod bench;
 pub mod client;
 pub mod daemon;
 pub mod experiment;
+mod feed;
 pub mod functions;
 mod in_memory;
 pub mod message;
 pub mod monitor;
 pub mod order;
+pub mod progress;
 pub mod receive;
 pub mod replay;
 pub mod scenario;

@@ -2,7 +2,8 @@
 //!
 //! A [`workload`] follows from a seed. An experiment measures its *cells* several times each in shuffled order
 //! ([`models::run`]), because on a shared machine the minute of a measurement matters as much as its subject.
-//! [`stats`] gives medians and spreads. A [`report::Report`] puts tables and plots ([`plot`]) into one HTML file that
+//! [`claims`] has what the papers say, as data, and computes from results whether it holds. [`cores`] limits what is
+//! measured to some cores. [`stats`] gives medians and spreads. A [`report::Report`] puts tables and plots ([`plot`]) into one HTML file that
 //! names machine, commit, input and command, and the same numbers into `results.json`.
 //!
 //! - [`models`], [`stages`], [`lpm`], [`bgp::schedulings`]: in memory. [`bgp`], [`probe`]: programs as processes.
@@ -13,8 +14,11 @@
 //! if there is one; a report needs no other file; text from outside is escaped. The laboratory does not use
 //! `thalweg-live`, `thalweg-store`, `thalweg-probe` or `thalweg-daemon`: it measures the program from outside.
 
+pub mod all;
 pub mod bgp;
+pub mod claims;
 pub mod convergence;
+pub mod cores;
 mod cpu_time;
 pub mod forwarding;
 pub mod lpm;

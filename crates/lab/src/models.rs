@@ -12,10 +12,14 @@
 //! work, and then there is nothing to compare: the experiment ends with [`ModelsError::PacketTotals`]. Cells
 //! with costly synthetic work may take fewer packets than the others; they are not compared with them.
 
+mod concurrency;
+mod hot_spots;
 mod render;
 pub mod replayed;
 
-pub use render::{lead, plots, report, table};
+pub use concurrency::{Concurrency, Sample};
+pub use hot_spots::HotSpot;
+pub use render::{lead, plots, report, table, tables};
 
 use crate::stats::{Summary, shuffle};
 use serde::Serialize;
@@ -82,7 +86,7 @@ impl Grid {
 }
 
 /// What one run measured.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CellRun {
     /// Packets that went in.
     pub packets: u64,
@@ -96,6 +100,8 @@ pub struct CellRun {
     pub residence_p99_ns: f64,
     /// Largest resident memory so far, bytes; 0 if not known.
     pub max_rss_bytes: u64,
+    /// Processor time over the run's time.
+    pub samples: Vec<Sample>,
 }
 
 /// How often to run.
@@ -133,6 +139,12 @@ pub struct CellResult {
     pub cell: Cell,
     /// Packets that every run took.
     pub packets: u64,
+    /// Wall-clock time, seconds.
+    pub elapsed_s: Summary,
+    /// Processor time of all threads, seconds.
+    pub cpu_s: Summary,
+    /// Cores in use over the time of all runs.
+    pub concurrency: Option<Concurrency>,
     /// Packets per second of wall-clock time.
     pub packets_per_second: Summary,
     /// Processor time per packet over all threads, nanoseconds.
@@ -156,6 +168,8 @@ pub struct Outcome {
     pub runs: usize,
     /// In the order the cells were given.
     pub cells: Vec<CellResult>,
+    /// Where a serial run spends its time, for each work.
+    pub hot_spots: Vec<HotSpot>,
 }
 
 /// Why there is no outcome.
@@ -226,11 +240,12 @@ pub fn run<E>(
     }
     let mut results = Vec::with_capacity(cells.len());
     for (cell, runs) in cells.iter().zip(&measured) {
-        let first = runs[0]; // `options.runs` is at least one
-        results.push(sum_up(cell, runs).ok_or(ModelsError::Measurement { cell: cell.clone(), run: first })?);
+        let first = || runs[0].clone(); // `options.runs` is at least one
+        let summed = sum_up(cell, runs);
+        results.push(summed.ok_or_else(|| ModelsError::Measurement { cell: cell.clone(), run: first() })?);
     }
     compare(&mut results);
-    Ok(Outcome { runs: options.runs, cells: results })
+    Ok(Outcome { runs: options.runs, cells: results, hot_spots: Vec::new() })
 }
 
 /// Packets of every run so far, by chunk size and work.
@@ -240,7 +255,7 @@ fn check<E>(cell: &Cell, run: &CellRun, expected: &mut Totals) -> Result<(), Mod
     let times = [run.elapsed_s, run.cpu_s, run.residence_p50_ns, run.residence_p99_ns];
     let sound = times.iter().all(|t| t.is_finite() && *t >= 0.0) && run.elapsed_s > 0.0 && run.packets > 0;
     if !sound {
-        return Err(ModelsError::Measurement { cell: cell.clone(), run: *run });
+        return Err(ModelsError::Measurement { cell: cell.clone(), run: run.clone() });
     }
     let alike = (cell.chunk_packets, cell.work.clone());
     let expected = *expected.entry(alike).or_insert(run.packets);
@@ -255,6 +270,12 @@ fn sum_up(cell: &Cell, runs: &[CellRun]) -> Option<CellResult> {
     Some(CellResult {
         cell: cell.clone(),
         packets: runs.first()?.packets,
+        elapsed_s: of(&|r| r.elapsed_s)?,
+        cpu_s: of(&|r| r.cpu_s)?,
+        concurrency: {
+            let samples: Vec<Sample> = runs.iter().flat_map(|r| r.samples.iter().copied()).collect();
+            Concurrency::of(&samples, cell.workers)
+        },
         packets_per_second: of(&|r| r.packets as f64 / r.elapsed_s)?,
         cpu_ns_per_packet: of(&|r| r.cpu_s * 1e9 / r.packets as f64)?,
         residence_p50_ns: of(&|r| r.residence_p50_ns)?,

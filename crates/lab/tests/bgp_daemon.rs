@@ -10,10 +10,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use thalweg_lab::bgp::bench::{BenchError, Feed, Run, RunSpec, measure};
-use thalweg_lab::bgp::daemon::DaemonSpec;
-use thalweg_lab::bgp::monitor::Goal;
+use thalweg_lab::bgp::daemon::{Advertise, DaemonSpec};
 use thalweg_lab::bgp::order::{Mix, Way};
-use thalweg_lab::bgp::scenario::{Scenario, with_marks};
+use thalweg_lab::bgp::scenario::Scenario;
 use thalweg_lab::bgp::table::{Neighbors, Packing};
 
 /// `run CONFIG ..` as BIRD: one passive neighbor for each `[[bgp.neighbor]]`, exports by its group.
@@ -62,6 +61,8 @@ fn run(program: &Path, folder: &Path, feed: Feed, scenario: &Scenario) -> Result
         program: program.to_path_buf(),
         scheduling: "serial".into(),
         threads: 1,
+        cores: None,
+        advertise: Advertise::Monitor,
         profile: false,
         folder: folder.to_path_buf(),
     };
@@ -98,19 +99,4 @@ fn mixes_and_preloading_reach_their_goals() {
     digests.push(run.digest);
     digests.dedup();
     assert_eq!(digests.len(), 1, "the same routes in the end");
-}
-
-#[test]
-fn marks_cut_a_trace_into_blocks() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let Some(program) = program(folder.path()) else { return };
-    let mut scenario = Scenario::overlap(3000, Packing::Small, neighbors(43, 3), 5);
-    let phase = scenario.phases.last_mut().expect("a phase");
-    let (streams, blocks) = with_marks(&phase.streams, 500, &neighbors(43, 3));
-    phase.streams = streams;
-    phase.marks = 3 * blocks;
-    phase.goal = Goal::Marks(3 * blocks);
-    let run = run(&program, folder.path(), Feed::Live(Way::RoundRobin(1)), &scenario).expect("a measurement");
-    assert_eq!(run.blocks_s.len(), blocks);
-    assert!(blocks >= 9_000 / 500 && run.blocks_s.iter().sum::<f64>() <= run.elapsed_s + 1e-6, "{run:?}");
 }

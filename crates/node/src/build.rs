@@ -18,6 +18,7 @@ use thalweg_dataplane::ingress::{BroadcastSet, Ingress, PortGuess};
 use thalweg_dataplane::lpm::{Fib4, Fib4Writer, Fib6, Fib6Writer, LpmError};
 use thalweg_dataplane::nat::{Labeler, NatConfig};
 use thalweg_dataplane::police::Police;
+use thalweg_dataplane::queens::Boards;
 use thalweg_dataplane::reverse_path::{ReversePath, SourceCheck};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
 use thalweg_dataplane::schedule::Scheduler;
@@ -60,7 +61,7 @@ impl std::error::Error for BuildError {}
 
 impl RouterPlan {
     /// The router of a configuration, with N-queens work after each stage if asked for.
-    pub fn from_config(config: &RouterConfig, work_queens: Option<u32>) -> Result<Self, BuildError> {
+    pub fn from_config(config: &RouterConfig, work_queens: Option<Boards>) -> Result<Self, BuildError> {
         Self::with_routes(config, &Routes::build(config)?, work_queens)
     }
 
@@ -68,7 +69,7 @@ impl RouterPlan {
     pub fn with_routes(
         config: &RouterConfig,
         routes: &Routes,
-        work_queens: Option<u32>,
+        work_queens: Option<Boards>,
     ) -> Result<Self, BuildError> {
         Self::with_router(config, routes.router(), work_queens)
     }
@@ -77,7 +78,7 @@ impl RouterPlan {
     pub fn with_router(
         config: &RouterConfig,
         router: Router,
-        work_queens: Option<u32>,
+        work_queens: Option<Boards>,
     ) -> Result<Self, BuildError> {
         Self::build(config, router, work_queens, NatConfig::HASH_SEED_FIXED)
     }
@@ -91,7 +92,7 @@ impl RouterPlan {
     fn build(
         config: &RouterConfig,
         router: Router,
-        work_queens: Option<u32>,
+        work_queens: Option<Boards>,
         hash_seed: u64,
     ) -> Result<Self, BuildError> {
         let nat = config.nat.as_ref().map(|nat| Nat::new(&nat_keyed(nat, hash_seed))).transpose()?;
@@ -104,7 +105,7 @@ impl RouterPlan {
     pub(crate) fn with_nat(
         config: &RouterConfig,
         router: Router,
-        work_queens: Option<u32>,
+        work_queens: Option<Boards>,
         nat: Option<Nat>,
         hash_seed: u64,
     ) -> Result<Self, BuildError> {

@@ -42,7 +42,7 @@ use thalweg_dataplane::ingress::Ingress;
 use thalweg_dataplane::lpm::Lpm;
 use thalweg_dataplane::nat::{Labeler, NatCounters, shard_group};
 use thalweg_dataplane::police::{ColorCounts, Police};
-use thalweg_dataplane::queens;
+use thalweg_dataplane::queens::{self, Boards};
 use thalweg_dataplane::reverse_path::{ReversePath, SourceCheck};
 use thalweg_dataplane::route::Router;
 use thalweg_dataplane::schedule::Scheduler;
@@ -114,8 +114,8 @@ pub struct RouterParts {
     pub ports: usize,
     /// Classes in the configuration.
     pub classes: usize,
-    /// Queens on the board of the synthetic work, if any.
-    pub work_queens: Option<u32>,
+    /// Boards of the synthetic work, if any.
+    pub work_queens: Option<Boards>,
     /// What NAT's hashes are keyed with, also those of plans that follow.
     pub hash_seed: u64,
 }
@@ -129,7 +129,8 @@ enum Stage {
     Route,
     Egress,
     Flows,
-    Work,
+    /// Synthetic work, of so many.
+    Work(usize),
 }
 
 /// What met rules of access lists.
@@ -184,7 +185,7 @@ pub struct RouterPlan {
     flows: Option<Flows>,
     ports: usize,
     classes: usize,
-    work_queens: Option<u32>,
+    work_queens: Option<Boards>,
     hash_seed: u64,
     shards: u16,
     groups: usize,
@@ -204,19 +205,19 @@ impl RouterPlan {
         if !parts.scheduler.keeps_arrival_order() {
             rows.push(("order", Stage::Order, Scope::Whole));
         }
-        let work = |rows: &mut Vec<_>, name| {
+        let work = |rows: &mut Vec<_>, nth, name| {
             if parts.work_queens.is_some() {
-                rows.push((name, Stage::Work, Scope::Batches));
+                rows.push((name, Stage::Work(nth), Scope::Batches));
             }
         };
-        work(&mut rows, "work-bandwidth");
+        work(&mut rows, 0, "work-bandwidth");
         if parts.nat.is_some() {
             rows.push(("nat", Stage::Nat, Scope::PerShard));
         }
-        work(&mut rows, "work-nat");
+        work(&mut rows, 1, "work-nat");
         rows.push(("route", Stage::Route, Scope::Batches));
-        work(&mut rows, "work-route");
-        work(&mut rows, "work-output");
+        work(&mut rows, 2, "work-route");
+        work(&mut rows, 3, "work-output");
         rows.push(("egress", Stage::Egress, Scope::Batches));
         Self {
             specs: rows
@@ -472,11 +473,12 @@ impl RouterPlan {
         acls.judge_as(packet, l3, inside, leaves_by, counts);
     }
 
-    fn work(&self, chunk: &mut Chunk, batch: usize, scratch: &mut Scratch) {
-        let Some(queens) = self.work_queens else { return };
+    fn work(&self, stage: usize, chunk: &mut Chunk, batch: usize, scratch: &mut Scratch) {
+        let Some(boards) = self.work_queens else { return };
         for packet in chunk.batch(batch).packets() {
             if packet.is_alive() {
-                scratch.queens_sum += queens::solutions(std::hint::black_box(queens));
+                let who = u64::from(packet.flow_hash) << 16 | u64::from(packet.index);
+                scratch.queens_sum += queens::solutions(boards.of(stage, who));
             }
         }
     }
@@ -524,7 +526,7 @@ impl Plan for RouterPlan {
         match self.stages[stage] {
             Stage::Ingress => self.ingress(job, batch, scratch),
             Stage::Route => self.route(job, batch, scratch),
-            Stage::Work => self.work(job, batch, scratch),
+            Stage::Work(nth) => self.work(nth, job, batch, scratch),
             Stage::Egress => {
                 let residence_ns = now_ns.saturating_sub(job.admitted_ns);
                 scratch.account.count(&job.batch(batch), residence_ns);

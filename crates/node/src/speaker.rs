@@ -29,6 +29,7 @@ mod observer;
 mod parting;
 mod places;
 mod profile;
+mod progress;
 mod query;
 mod read;
 mod reload;
@@ -118,6 +119,8 @@ pub struct Speaker {
     limits: ExportLimits,
     scheduling: String,
     profile: Profile,
+    /// Threads that were given a worker's things.
+    threads: AtomicUsize,
     give_back: Mutex<GiveBack>,
     restart: Arc<RestartProgress>,
     /// Sessions came up or went since somebody asked.
@@ -195,6 +198,7 @@ impl Speaker {
             limits: options.limits,
             scheduling: options.scheduling,
             profile: Profile::new(options.profile_functions),
+            threads: AtomicUsize::new(0),
             restart: Arc::new(RestartProgress::new(
                 options.restart.map(|restart| restart_progress::awaited(restart, &config)),
             )),
@@ -220,6 +224,11 @@ impl Speaker {
     /// The configuration in force.
     pub fn config(&self) -> Arc<BgpConfig> {
         self.config.read().clone()
+    }
+
+    /// Threads that have worked for it so far: what a scheduling came to, whatever it was asked for.
+    pub fn threads(&self) -> usize {
+        self.threads.load(Ordering::Relaxed)
     }
 
     fn slot(&self, session: usize) -> Option<Arc<PeerSlot>> {
@@ -295,6 +304,7 @@ impl Control for Speaker {
     type Batch = Work;
 
     fn worker(&self) -> SpeakerWorker {
+        self.threads.fetch_add(1, Ordering::Relaxed);
         SpeakerWorker { buffer: Vec::new(), arrived: Vec::new(), builder: RouteBatchBuilder::default() }
     }
 
@@ -346,13 +356,14 @@ impl Control for Speaker {
     }
 
     fn touches(&self, work: &Work, shard: usize) -> bool {
-        !work.after.is_empty() || work.routes.touches(shard)
+        work.touches(shard)
     }
 
     fn apply(&self, _: &mut SpeakerWorker, shard: usize, work: &Work, now_ms: u64) {
         self.profile.time(Function::TableUpdate, || {
             self.shards[shard].apply(shard, work, || self.peers(), |changes| self.deliver(changes));
         });
+        self.profile.reached_shard(&work.pending);
         if let Some(slot) = work.slot.as_ref().filter(|slot| slot.paths.take_reached()) {
             self.look_at_limits(slot, self.at(now_ms));
         }

@@ -76,12 +76,22 @@ impl<'c> Prepared<'c> {
         options: &ReplayOptions,
         progress: &dyn ReplayProgress,
     ) -> Result<ReplaySummary, ReplayError> {
-        let queens = match options.work {
+        run(self.config, &self.plan(options)?.for_workers(options.workers), options, progress)
+    }
+
+    fn plan(&self, options: &ReplayOptions) -> Result<RouterPlan, ReplayError> {
+        let boards = match options.work {
             Work::None => None,
-            Work::Queens(n) => Some(u32::from(n)),
+            Work::Queens(boards) => Some(boards),
         };
-        let plan = RouterPlan::with_routes(self.config, &self.routes, queens).map_err(build_error)?;
-        run(self.config, &plan.for_workers(options.workers), options, progress)
+        RouterPlan::with_routes(self.config, &self.routes, boards).map_err(build_error)
+    }
+
+    /// The router of a replay and its input, for those who drive the stages without a model.
+    pub fn router_and_input(&self, options: &ReplayOptions) -> Result<(RouterPlan, Vec<Chunk>), ReplayError> {
+        let (chunks, _) =
+            open(self.config, options)?.load_first(packets_max(options)).map_err(input_error)?;
+        Ok((self.plan(options)?, chunks))
     }
 }
 
@@ -95,10 +105,9 @@ fn run(
     options: &ReplayOptions,
     progress: &dyn ReplayProgress,
 ) -> Result<ReplaySummary, ReplayError> {
-    let source = FileSource::open(input_specs(config, options), port_names(config), &input_options(options))
-        .map_err(input_error)?;
+    let source = open(config, options)?;
     let run = if options.preload {
-        run_preloaded(plan, config, options, source)?
+        run_preloaded(plan, config, options, source, progress)?
     } else {
         run_streaming(plan, config, options, source, progress)?
     };
@@ -125,7 +134,8 @@ struct Run {
 
 impl Run {
     fn new(report: RunReport<Scratch>, elapsed: Duration, input: InputReport, outputs: Vec<String>) -> Self {
-        let workers = report.threads.iter().filter(|t| t.role == "worker").count();
+        // The pipeline runs its first jobs on one thread, to measure its stages: a short input has no other.
+        let workers = report.threads.iter().filter(|t| t.role == "worker").count().max(1);
         let cpu = report.threads.iter().map(|t| t.cpu).sum();
         Self { scratches: report.scratches, elapsed, cpu, workers, input, outputs }
     }
@@ -147,6 +157,11 @@ fn input_specs(config: &RouterConfig, options: &ReplayOptions) -> Vec<InputSpec>
         spec
     };
     (0..options.loops.max(1)).flat_map(|_| options.inputs.iter().map(spec)).collect()
+}
+
+fn open(config: &RouterConfig, options: &ReplayOptions) -> Result<FileSource, ReplayError> {
+    FileSource::open(input_specs(config, options), port_names(config), &input_options(options))
+        .map_err(input_error)
 }
 
 fn input_options(options: &ReplayOptions) -> InputOptions {
@@ -205,17 +220,18 @@ fn run_preloaded(
     config: &RouterConfig,
     options: &ReplayOptions,
     source: FileSource,
+    progress: &dyn ReplayProgress,
 ) -> Result<Run, ReplayError> {
     let (chunks, report) = source.load_first(packets_max(options)).map_err(input_error)?;
     let mut source = Preloaded(chunks.into_iter());
     match FileSink::create(config, &options.output)? {
         None => {
             let mut sink = KeepSink::default();
-            let (run, elapsed) = timed_run(plan, &mut source, &mut sink, options)?;
+            let (run, elapsed) = timed_run(plan, &mut source, &mut sink, options, progress)?;
             Ok(Run::new(run, elapsed, report, Vec::new()))
         }
         Some(mut sink) => {
-            let (run, elapsed) = timed_run(plan, &mut source, &mut sink, options)?;
+            let (run, elapsed) = timed_run(plan, &mut source, &mut sink, options, progress)?;
             Ok(Run::new(run, elapsed, report, sink.finish()?))
         }
     }
@@ -235,8 +251,8 @@ fn run_streaming(
     let mut source = Streaming { chunks, stop, packets_left: packets_max(options) };
     let counters = source.chunks.progress();
     let run = progress::watched(&counters, progress, || match &mut file_sink {
-        None => timed_run(plan, &mut source, &mut sink::DropSink, options),
-        Some(sink) => timed_run(plan, &mut source, sink, options),
+        None => timed_run(plan, &mut source, &mut sink::DropSink, options, progress),
+        Some(sink) => timed_run(plan, &mut source, sink, options, progress),
     });
     let (report, read) = source.chunks.finish();
     // The input's own error explains more than what follows from it.
@@ -251,11 +267,14 @@ fn timed_run(
     source: &mut dyn Source<Chunk>,
     sink: &mut dyn Sink<Chunk>,
     options: &ReplayOptions,
+    progress: &dyn ReplayProgress,
 ) -> Result<(RunReport<Scratch>, Duration), ReplayError> {
+    progress.measuring(true);
     let started = Instant::now();
-    let report =
-        thalweg_exec::run(plan, source, sink, &model_options(options)).map_err(ReplayError::Model)?;
-    Ok((report, started.elapsed()))
+    let report = thalweg_exec::run(plan, source, sink, &model_options(options));
+    let elapsed = started.elapsed();
+    progress.measuring(false);
+    Ok((report.map_err(ReplayError::Model)?, elapsed))
 }
 
 fn input_error(error: InputError) -> ReplayError {

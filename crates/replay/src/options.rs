@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use thalweg_base::CHUNK_PACKETS_DEFAULT;
+use thalweg_dataplane::queens::{Boards, UnknownBoards};
 use thalweg_exec::{ModelKind, TOKENS_DEFAULT};
 use thalweg_wire::trace::FieldOrder;
 
@@ -13,19 +14,20 @@ pub enum Work {
     /// None.
     #[default]
     None,
-    /// Count the solutions of the queens problem on a board of this size, once a packet and stage.
-    Queens(u8),
-}
-
-impl Work {
-    /// Largest board that finishes in reasonable time.
-    pub const QUEENS_MAX: u8 = 16;
+    /// Count the solutions of the queens problem on boards of these sizes, once a packet and stage.
+    Queens(Boards),
 }
 
 /// A text that names no work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected `none` or `queens:N` with N from 1 to {}", Work::QUEENS_MAX)]
-pub struct UnknownWork;
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownWork {
+    /// Neither of the two kinds.
+    #[error("{0:?}: expected `none` or `queens:N`, such as queens:8")]
+    Kind(String),
+    /// Boards that cannot be counted.
+    #[error(transparent)]
+    Boards(#[from] UnknownBoards),
+}
 
 impl fmt::Display for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,10 +45,9 @@ impl std::str::FromStr for Work {
         if text == "none" {
             return Ok(Work::None);
         }
-        let size = text.strip_prefix("queens:").and_then(|n| n.parse::<u8>().ok());
-        match size {
-            Some(n) if (1..=Self::QUEENS_MAX).contains(&n) => Ok(Work::Queens(n)),
-            _ => Err(UnknownWork),
+        match text.strip_prefix("queens:") {
+            Some(boards) => Ok(Work::Queens(boards.parse()?)),
+            None => Err(UnknownWork::Kind(text.to_owned())),
         }
     }
 }
@@ -127,6 +128,9 @@ impl Default for ReplayOptions {
 pub trait ReplayProgress: Send + Sync {
     /// `packets` read so far; `fraction` of the input's bytes, where its size is known.
     fn advanced(&self, packets: u64, fraction: Option<f64>);
+
+    /// What is measured begins, or has ended: the model, without what lies before and behind it.
+    fn measuring(&self, _begins: bool) {}
 }
 
 /// Hears nothing.

@@ -102,6 +102,22 @@ fn every_capture_is_accounted_for_and_every_model_agrees() {
     assert!(packets_in > 900 && packets_out * 2 > 900, "the examples alone have more");
 }
 /// Tables are shared, memory of packets is not: the tenth replay gives what the first gave.
+/// An input of one chunk is over while the pipeline still measures its stages, on one thread.
+#[test]
+fn a_short_input_says_who_ran_it() {
+    let small = root().join("examples/small-office");
+    let config = RouterConfig::load(&small.join("router.toml")).expect("a configuration");
+    let router = Prepared::new(&config).expect("tables");
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let input = folder.path().join("short.txt");
+    let trace = std::fs::read_to_string(small.join("trace.txt")).expect("a trace");
+    std::fs::write(&input, trace.lines().take(9).collect::<Vec<_>>().join("\n")).expect("writing");
+    for (model, workers) in [(ModelKind::Serial, 1), (ModelKind::Pipeline, 1), (ModelKind::Tokens, 2)] {
+        let (summary, _) = answer(&router, &input, model, 2);
+        assert_eq!((summary.workers, summary.packets_in > 0), (workers, true), "{model:?}: {summary:?}");
+    }
+}
+
 #[test]
 fn replays_of_one_router_do_not_know_of_each_other() {
     let config = RouterConfig::load(&root().join("examples/small-office/router.toml")).expect("valid");

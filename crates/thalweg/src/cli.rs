@@ -282,7 +282,7 @@ pub(crate) struct ReplayArgs {
     /// Pin workers to these cores: `0,1` or `0-3`
     #[arg(long, value_name = "CORES", value_parser = parse_cores, help_heading = "Execution")]
     pub(crate) pin: Option<Cores>,
-    /// Synthetic work per packet and stage: `none` or `queens:N`
+    /// Synthetic work per packet and stage: `none`; `queens:N`; `queens:4-10`, drawn per packet; `queens:6/8/6/10`, by stage
     #[arg(long, value_name = "WORK", default_value = "none", help_heading = "Measuring")]
     pub(crate) work: Work,
     /// Read all input into memory before the clock starts
@@ -430,7 +430,7 @@ mod tests {
             ("x -c c --model serial --workers 2", "one worker"),
             ("x -c c --chunk 65536", "65535"),
             ("- - -c c", "only once"),
-            ("x -c c --work queens:99", "queens:N"),
+            ("x -c c --work queens:99", "from 1 to 16"),
             ("x -c c --workers 0", "--workers"),
             ("x -c c --loop 0", "--loop"),
             ("x", "--config"),

@@ -1,5 +1,6 @@
 //! `thalweg lab`: experiments. A table on the terminal, `report.html` and `results.json` in a folder.
 
+mod all;
 mod args;
 mod bgp;
 mod convergence;
@@ -61,6 +62,8 @@ macro_rules! experiments {
 }
 
 experiments! {
+    /// Run what the papers' claims need, and say of each claim: reproduced, differs or not run
+    All => all::LabAllArgs,
     /// Compare the execution models on one input: throughput, speed-up, residence time
     Models => models::LabModelsArgs,
     /// Compare longest-prefix-match structures: look-ups, memory, building, updates while reading

@@ -198,7 +198,7 @@ fn how(command: &str) -> How {
         }
         _ if command.contains(" lab lpm ") => How::Small("--quick --passes 1"),
         _ if command.contains(" lab bgp ") => {
-            How::Small("--only speed-up --prefixes 300 --neighbors 3 --runs 1 --threads 2")
+            How::Small("--only speed-up --prefixes 300 --neighbors 3 --runs 1 --threads-per-core 1")
         }
         _ if command.contains(" lab probe ") => How::Small("--only table --packets 3000 --runs 1"),
         _ if command.starts_with("thalweg ") => How::Asks,

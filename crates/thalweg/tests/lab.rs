@@ -50,6 +50,21 @@ fn results(output: &Output, folder: &Path) -> serde_json::Value {
     json
 }
 
+/// Nobody adds an experiment without a test that runs it in an empty folder.
+#[test]
+fn every_experiment_is_run_here() {
+    let output = support::thalweg(&["lab", "--help"]);
+    let text = String::from_utf8(output.stdout).expect("text");
+    let commands =
+        text.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names: Vec<&str> = commands.filter_map(|line| line.split_whitespace().next()).collect();
+    let tests = include_str!("lab.rs").replace([' ', '\n'], "");
+    assert!(names.len() > 9 && names.contains(&"bgp"), "{text}");
+    for name in names.into_iter().filter(|name| *name != "help") {
+        assert!(tests.contains(&format!("\"lab\",\"{name}\"")), "no test runs `thalweg lab {name}`");
+    }
+}
+
 #[test]
 fn models_on_what_is_made() {
     for workload in ["flood", "nat", "trace"] {
@@ -79,6 +94,17 @@ fn models_on_what_is_made() {
             };
             assert_eq!(cell["packets"], expected, "{cell}");
             assert!(cell["speed_up"].as_f64().is_some_and(|s| s > 0.0), "{cell}");
+            // Two clocks of the same time: the model's own, and those of the looks at it.
+            let shares = cell["concurrency"]["time_shares"].as_array().expect("shares");
+            let sum: f64 = shares.iter().filter_map(serde_json::Value::as_f64).sum();
+            assert!((sum - 1.0).abs() < 1e-6 && cell["cpu_s"]["median"].as_f64() > Some(0.0), "{cell}");
+        }
+        let spots = json["results"]["hot_spots"].as_array().expect("hot spots");
+        for work in ["none", "queens:4"] {
+            let of_it = || spots.iter().filter(|spot| spot["work"] == work);
+            let sum: f64 = of_it().filter_map(|spot| spot["share"].as_f64()).sum();
+            assert!((sum - 1.0).abs() < 1e-6, "{work}: {spots:?}");
+            assert_eq!(of_it().any(|spot| spot["stage"] == "synthetic work"), work != "none", "{spots:?}");
         }
         // What was made can be replayed by hand.
         let made = |name: &str| report(folder.path()).join(name).to_str().expect("a path").to_owned();
@@ -93,6 +119,31 @@ fn models_on_what_is_made() {
     }
 }
 
+/// The claims of a paper with what they need; the verdicts follow from the experiment's own results.
+#[test]
+fn claims_of_a_paper() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = experiment(&["lab", "all", "--quick", "--only", "000", "--runs", "1"], folder.path());
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let read = |path: &str| -> serde_json::Value {
+        let text = std::fs::read_to_string(folder.path().join("lab-all").join(path)).expect(path);
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let (all, models) = (read("results.json"), read("000-models/results.json"));
+    let claims = all["results"]["claims"].as_array().expect("claims");
+    let of = |id: &str| claims.iter().find(|claim| claim["id"] == id).expect(id);
+    let spots = models["results"]["hot_spots"].as_array().expect("hot spots");
+    let work = spots.iter().find(|spot| spot["stage"] == "synthetic work").expect("it is there");
+    assert_eq!(of("000/bottom-up")["here"], serde_json::json!([work["share"]]));
+    assert_eq!(of("000/bottom-up")["verdict"], "reproduced", "{all}");
+    let cores = thalweg_lab::cores::Cores::here().expect("cores").count();
+    assert_eq!(of("000/summary/elapsed")["verdict"] == "not run", cores < 24, "{all}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("Of 4 statements") && text.contains("report.html"), "{text}");
+    let refused = experiment(&["lab", "all", "--only", "9"], folder.path());
+    assert_eq!(refused.status.code(), Some(2));
+}
+
 #[test]
 fn models_on_files_of_ones_own() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -100,7 +151,7 @@ fn models_on_files_of_ones_own() {
     let (capture, trace) = (format!("{small}/office.pcapng"), format!("{small}/trace.txt"));
     let config = format!("{small}/router.toml");
     let arguments = ["lab", "models", &capture, &trace, "-c", &config, "--quick", "--packets", "2000"];
-    let arguments = [&arguments[..], &["--work", "none", "--runs", "1"]].concat();
+    let arguments = [&arguments[..], &["--work", "none,queens:1-4/2/2/3", "--runs", "1"]].concat();
     let output = experiment(&arguments, folder.path());
     let json = results(&output, folder.path());
     let input = json["origin"]["input"].as_str().expect("an input");
@@ -198,29 +249,74 @@ fn receiving_bgp_messages() {
 #[test]
 fn schedulings_of_the_bgp_daemon() {
     let folder = tempfile::tempdir().expect("a folder");
-    let few = ["--prefixes", "300", "--neighbors", "3", "--runs", "1", "--threads", "2"];
+    let few = ["--prefixes", "300", "--neighbors", "3", "--runs", "1", "--threads-per-core", "1,2"];
     let output = experiment(&[&["lab", "bgp", "--quick"][..], &few].concat(), folder.path());
     let json = results(&output, folder.path());
     let cells = json["results"]["cells"].as_array().expect("cells");
-    // Four schedulings each: two speed-ups, functions, five mixes, three ways, blocks, eight loads.
-    assert_eq!(cells.len(), 4 * (2 + 1 + 5 + 3 + 1 + 8), "{json}");
+    let cores = thalweg_lab::cores::Cores::here().expect("cores");
+    let (steps, all) = (cores.steps().len(), cores.count() as u64);
+    // Two loads for each number of cores: per-peer, two schedulings with one and two threads for each, and serial.
+    let speed_ups = 2 * (1 + steps * (1 + 2 * 2));
+    // Four schedulings each: functions and those on one core, five mixes, three ways, two tables, eight loads.
+    assert_eq!(cells.len(), speed_ups + 4 * (2 + 5 + 3 + 2 + 8), "{json}");
     for cell in cells {
+        let (part, scheduling) = (&cell["cell"]["part"], cell["cell"]["scheduling"].as_str().unwrap_or(""));
+        let at = |name: &str| cell["cell"][name].as_u64();
         assert!(cell["elapsed_s"]["median"].as_f64().is_some_and(|s| s > 0.0), "{cell}");
         assert!(cell["speed_up"].as_f64().is_some_and(|s| s > 0.0), "{cell}");
-        if cell["cell"]["part"] == "functions" {
-            let functions = cell["functions_ns"].as_object().expect("functions");
-            assert!(functions.contains_key("table_update"), "{cell}");
+        assert!(at("cores") <= Some(all) && at("cores") >= Some(1), "{cell}");
+        let threads = match (scheduling, at("threads_per_core")) {
+            ("serial", None) => 1,
+            // A master, the neighbors and the monitor; the eight loads have two neighbors.
+            ("per-peer", None) => {
+                if part == "wu" {
+                    4
+                } else {
+                    5
+                }
+            }
+            ("dynamic", Some(each)) => 1 + at("cores").unwrap_or(0) * each,
+            (_, each) => at("cores").unwrap_or(0) * each.expect("a number"),
+        };
+        assert_eq!(cell["threads"].as_u64(), Some(threads), "threads are counted: {cell}");
+        let nobody_is_told = part != "wu" && part != "ways";
+        assert_eq!(cell["told"] == 0.0, nobody_is_told, "{cell}");
+        if part == "functions" || part == "one-core" {
+            assert!(cell["functions_ns"]["table_update"].is_object() && cell["shares"].is_object(), "{cell}");
         }
-        if cell["cell"]["part"] == "blocks" {
-            assert!(cell["blocks_s"].as_array().is_some_and(|blocks| !blocks.is_empty()), "{cell}");
+        if part == "blocks" {
+            let blocks = cell["blocks"]["median_s"].as_array().map_or(0, Vec::len) as u64;
+            assert_eq!(Some(blocks), cell["updates"].as_u64().map(|updates| updates / 500), "{cell}");
         }
     }
+    let text = String::from_utf8_lossy(&output.stdout);
+    for verdict in ["reproduced", "figure 4.9", "not run (needs 16 cores)", "Pentium III", "cycles (thesis)"]
+    {
+        assert!(
+            text.contains(verdict) || (cores.count() >= 8 && verdict.contains("not run")),
+            "{verdict} in {text}"
+        );
+    }
+    let html = std::fs::read_to_string(report(folder.path()).join("report.html")).expect("a page");
+    for load in ["in memory", "in the kernel&#39;s buffers"] {
+        assert!(html.contains(&format!("Speed-up by cores, {load}")), "a plot for each load: {load}");
+    }
+
+    let refused = experiment(&["lab", "bgp", "--cores", "5000"], folder.path());
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && text.contains("this process may use"), "{text}");
+
     let Some(trace) = thalweg_testdata::shared("mrt/updates.ris-rrc06.20150401.0000.gz") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
     let trace = trace.to_str().expect("a path");
-    let few = ["--only", "mixes", "--runs", "1", "--threads", "2", "--trace", trace];
+    let few = ["--only", "mixes,blocks", "--runs", "1", "--trace", trace, "--advertise", "monitor"];
     let output = experiment(&[&["lab", "bgp", "--quick"][..], &few].concat(), folder.path());
     let json = results(&output, folder.path());
-    assert_eq!(json["results"]["cells"].as_array().map(Vec::len), Some(4 * 5), "{json}");
+    let cells = json["results"]["cells"].as_array().expect("cells");
+    assert_eq!(cells.len(), 4 * (5 + 1), "{json}");
+    assert!(cells.iter().all(|cell| cell["told"].as_f64() > Some(0.0)), "{json}");
+    let along = cells.iter().filter(|cell| cell["cell"]["part"] == "blocks");
+    assert!(along.map(|cell| &cell["blocks"]["median_s"]).all(serde_json::Value::is_array), "{json}");
 }
 
 #[test]

@@ -3,6 +3,11 @@
 //! The clock runs from the first byte that is sent (or, preloaded, from the moment at which the daemon may go on)
 //! until the monitor holds every expected best route. Sessions come up before, and nobody sends while they do.
 //!
+//! # Without advertisement
+//! Nothing comes out that could stop the clock. The daemon notes itself when its table had each UPDATE
+//! ([`super::progress`]); the time of the last one counts. It is asked once it has nothing to do any more, so that
+//! asking takes nothing from it, and its table, asked for too, must hold every expected best route.
+//!
 //! # Preloaded
 //! Sender and daemon share the machine's cores, and a scheduling that could use both cores does not get them while
 //! the sender runs. So the daemon is stopped (SIGSTOP) when sessions are up, streams are written until the
@@ -10,7 +15,7 @@
 //! budget of cores, as far as it fits into the buffers; [`Run::preloaded_share`] says how far that was.
 
 use super::client::{Client, ClientConfig, ClientError, Speaker};
-use super::daemon::{DAEMON_AS, Daemon, DaemonError, DaemonSpec, MONITOR};
+use super::daemon::{Advertise, DAEMON_AS, Daemon, DaemonError, DaemonSpec, MONITOR};
 use super::functions::{FunctionTime, FunctionTimes};
 use super::monitor::Goal;
 use super::order::{Arrival, Way, order};
@@ -19,6 +24,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use thalweg_exec::monotonic_time;
 use thalweg_wire::bgp::Family;
 
 /// Kernel buffers are taken to be full when nothing more went in for this long.
@@ -26,6 +32,11 @@ const FULL_AFTER: Duration = Duration::from_millis(150);
 
 /// A daemon that tells the monitor nothing for this long has told it everything.
 const QUIET: Duration = Duration::from_millis(300);
+
+/// A daemon that uses no more than [`IDLE_CPU_S`] in this long has nothing to do.
+const IDLE_AFTER: Duration = Duration::from_millis(30);
+/// Timers and the clock's grain.
+const IDLE_CPU_S: f64 = 0.001;
 
 /// How a load gets to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +73,8 @@ pub struct Run {
     pub cpu_s: f64,
     /// Largest memory of the daemon, bytes.
     pub rss_peak_bytes: u64,
+    /// Threads that served: what the scheduling came to.
+    pub threads: usize,
     /// Share of the load's bytes that were in the kernel's buffers when the clock started.
     pub preloaded_share: f64,
     /// Prefixes the monitor was told, announced and withdrawn: more than there are is path hunting.
@@ -70,7 +83,7 @@ pub struct Run {
     pub digest: u64,
     /// Time by function, if that was asked for.
     pub functions: BTreeMap<String, FunctionTime>,
-    /// If there are marks: from one block's last mark to the next one's, seconds.
+    /// Seconds of each block of UPDATEs, where the daemon says when it worked them off.
     pub blocks_s: Vec<f64>,
 }
 
@@ -95,6 +108,16 @@ pub enum BenchError {
         scenario: String,
         /// Prefixes expected, right, and there.
         state: (usize, usize, usize),
+    },
+    /// The daemon did not work off in time what it was sent.
+    #[error("{scenario}: {done} of {sent} UPDATEs worked off in time")]
+    NotWorkedOff {
+        /// Of what.
+        scenario: String,
+        /// UPDATEs.
+        done: u64,
+        /// UPDATEs.
+        sent: u64,
     },
     /// There is nothing to send.
     #[error("there is nothing to send")]
@@ -153,26 +176,70 @@ fn run_phase(
         return Err(BenchError::Nothing);
     }
     let (begun, share) = feed(spec, daemon, client, scenario, phase)?;
-    let Some(reached) = client.wait(spec.timeout).map_err(failed)? else {
-        let state = client.monitor().state();
-        return Err(BenchError::NotConverged { scenario: scenario.name.clone(), state });
+    let elapsed = match spec.daemon.advertise {
+        Advertise::Monitor => {
+            let reached = client.wait(spec.timeout).map_err(failed)?.unwrap_or(begun.at);
+            let marked = matches!(phase.goal, Goal::MarksAlone(_)) && client.monitor().reached().is_some();
+            let reached = if marked { quiet(client, reached) } else { reached };
+            reached.saturating_duration_since(begun.at)
+        }
+        Advertise::None => {
+            let before = functions_before.progress.updates;
+            let finished = worked_off(spec, daemon, client, scenario, (before, phase.updates() as u64))?;
+            let table = daemon.table().map_err(BenchError::Daemon)?;
+            client.monitor().take_table(table, Instant::now());
+            finished.saturating_sub(begun.monotonic)
+        }
     };
-    let reached = if matches!(phase.goal, Goal::MarksAlone(_)) { quiet(client, reached) } else { reached };
     let usage = daemon.usage();
     let functions = functions(spec, daemon)?.since(&functions_before).by_function();
     let monitor = client.monitor();
+    if monitor.reached().is_none() {
+        let state = monitor.state();
+        return Err(BenchError::NotConverged { scenario: scenario.name.clone(), state });
+    }
     Ok(Run {
         updates: phase.updates() as u64,
         prefixes: phase.prefixes(),
-        elapsed_s: reached.saturating_duration_since(begun).as_secs_f64(),
+        elapsed_s: elapsed.as_secs_f64(),
         cpu_s: usage.cpu_s - cpu_before,
         rss_peak_bytes: usage.rss_peak_bytes,
+        threads: daemon.threads(),
         preloaded_share: share,
         told: monitor.heard().announced + monitor.heard().withdrawn,
         functions,
         digest: monitor.digest(),
-        blocks_s: blocks(begun, monitor.marks(), phase.streams.len()),
+        blocks_s: Vec::new(),
     })
+}
+
+/// Waits until the daemon has worked off `sent` UPDATEs besides those `before`; when it had, by the monotonic clock.
+fn worked_off(
+    spec: &RunSpec,
+    daemon: &Daemon,
+    client: &Client,
+    scenario: &Scenario,
+    (before, sent): (u64, u64),
+) -> Result<Duration, BenchError> {
+    let end = Instant::now() + spec.timeout;
+    let mut used = daemon.usage().cpu_s;
+    loop {
+        std::thread::sleep(IDLE_AFTER);
+        let now = daemon.usage().cpu_s;
+        let is_idle = now - std::mem::replace(&mut used, now) <= IDLE_CPU_S;
+        if !is_idle && Instant::now() < end {
+            continue;
+        }
+        client.check().map_err(|error| BenchError::Client(error, daemon.said()))?;
+        let progress = daemon.functions().map_err(BenchError::Daemon)?.progress;
+        if let Some(ns) = progress.finished_ns(before, sent) {
+            return Ok(Duration::from_nanos(ns));
+        }
+        if Instant::now() >= end {
+            let done = progress.updates.saturating_sub(before);
+            return Err(BenchError::NotWorkedOff { scenario: scenario.name.clone(), done, sent });
+        }
+    }
 }
 
 /// Waits until the monitor has been told nothing for a while; gives when it was told something last.
@@ -187,9 +254,22 @@ fn quiet(client: &Client, reached: Instant) -> Instant {
 }
 
 fn functions(spec: &RunSpec, daemon: &Daemon) -> Result<FunctionTimes, BenchError> {
-    match spec.daemon.profile {
+    match spec.daemon.counts() {
         true => daemon.functions().map_err(BenchError::Daemon),
         false => Ok(FunctionTimes::default()),
+    }
+}
+
+/// A moment by both clocks.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    at: Instant,
+    monotonic: Duration,
+}
+
+impl Moment {
+    fn now() -> Self {
+        Self { at: Instant::now(), monotonic: monotonic_time() }
     }
 }
 
@@ -200,13 +280,13 @@ fn feed(
     client: &Client,
     scenario: &Scenario,
     phase: &Phase,
-) -> Result<(Instant, f64), BenchError> {
+) -> Result<(Moment, f64), BenchError> {
     let bytes: usize = phase.streams.iter().map(|stream| stream.bytes.len()).sum();
     let failed = |error| BenchError::Client(error, daemon.said());
     match spec.feed {
         Feed::Live(way) => {
             let runs = order(&phase.streams, way, Arrival { file: &scenario.arrival, seed: spec.seed });
-            let begun = Instant::now();
+            let begun = Moment::now();
             match way {
                 Way::ThreadPerPeer => client.send_by_threads(&phase.streams),
                 _ => client.send(&phase.streams, &runs),
@@ -231,7 +311,7 @@ fn feed(
                         (last, since) = (now, Instant::now());
                     }
                 }
-                let begun = Instant::now();
+                let begun = Moment::now();
                 daemon.resume().map_err(BenchError::Daemon)?;
                 let result = sender.join().unwrap_or_else(|_| {
                     Err(ClientError::Down { session: 0, why: "the sender panicked".into() })
@@ -240,34 +320,5 @@ fn feed(
                 Ok((begun, (last - before) as f64 / bytes as f64))
             })
         }
-    }
-}
-
-/// When each block of a trace was over, as differences: the last of its neighbors' marks counts.
-fn blocks(begun: Instant, marks: &[Option<Instant>], neighbors: usize) -> Vec<f64> {
-    let mut last = begun;
-    marks
-        .chunks(neighbors.max(1))
-        .map_while(|block| block.iter().copied().collect::<Option<Vec<_>>>()?.into_iter().max())
-        .map(|at| {
-            // Blocks of a parallel daemon may end out of order: one that ended before its predecessor took nothing.
-            let took = at.saturating_duration_since(last).as_secs_f64();
-            last = last.max(at);
-            took
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_end_with_their_last_mark() {
-        let begun = Instant::now();
-        let at = |ms| Some(begun + Duration::from_millis(ms));
-        let took = blocks(begun, &[at(10), at(30), at(50), at(40), at(45), at(20), at(90), None], 2);
-        let ms: Vec<u64> = took.iter().map(|s| (s * 1000.0).round() as u64).collect();
-        assert_eq!(ms, [30, 20, 0], "the fourth block is not over");
     }
 }

@@ -1,14 +1,16 @@
 //! A daemon under test, as a process of its own on loopback addresses, and what it uses.
 //!
 //! Neighbors connect from 127.0.0.0/8, each from its own address: no namespaces and no privileges are needed. The
-//! daemon listens on a free port, accepts everything from everybody, announces to the monitor only (the thesis
-//! switches advertisement to neighbors off to time what lies between a socket and the table) and installs nothing.
+//! daemon listens on a free port, accepts everything from everybody, announces to the monitor or to nobody
+//! ([`Advertise`]) and installs nothing. It may be limited to some of the machine's cores.
 //!
 //! Its processor time is read from the scheduler's statistics of its threads, in nanoseconds; its peak memory is
 //! VmHWM. Both are the kernel's, not the daemon's own word.
 
 use super::functions::FunctionTimes;
+use super::message::path_hash;
 use super::scenario::Scenario;
+use crate::cores::Cores;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs::{self, File};
 use std::io;
@@ -16,6 +18,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use thalweg_base::IpPrefix;
 
 /// The daemon's AS.
 pub const DAEMON_AS: u32 = 65_000;
@@ -27,8 +30,30 @@ const LISTEN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const START_WAIT: Duration = Duration::from_secs(10);
 /// Ports that are tried.
 const START_TRIES: u32 = 4;
+/// How threads are named that serve neighbors, shards or whatever is ready.
+const SERVING: [&str; 3] = ["peer-", "pool-", "shard-"];
 /// A daemon that was asked to end has this long.
 const STOP_WAIT: Duration = Duration::from_secs(5);
+
+/// Whom the daemon announces to.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Advertise {
+    /// Nobody, as in the thesis, which times the way from the socket to the table; the daemon says when it has worked
+    /// UPDATEs off, and is asked for its table then
+    None,
+    /// The monitor, which is told every best route and knows when the last one is right
+    Monitor,
+}
+
+impl Advertise {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Advertise::None => "none",
+            Advertise::Monitor => "monitor",
+        }
+    }
+}
 
 /// How to run a daemon.
 #[derive(Clone, Debug)]
@@ -39,10 +64,21 @@ pub struct DaemonSpec {
     pub scheduling: String,
     /// How many threads.
     pub threads: usize,
-    /// Count time by function, which costs some.
+    /// Cores that it may use, if not all.
+    pub cores: Option<Cores>,
+    /// Whom it announces to.
+    pub advertise: Advertise,
+    /// Count time by function, which costs some. Without advertisement it must: that says when it is done.
     pub profile: bool,
     /// Where its configuration and log go.
     pub folder: PathBuf,
+}
+
+impl DaemonSpec {
+    /// Whether the daemon counts times, and says what it has worked off.
+    pub fn counts(&self) -> bool {
+        self.profile || self.advertise == Advertise::None
+    }
 }
 
 /// Why there is no daemon.
@@ -117,7 +153,7 @@ impl Daemon {
         let (config, socket, log) = (path("daemon.toml"), path("daemon.sock"), path("daemon.log"));
         let free = TcpListener::bind((LISTEN, 0)).and_then(|listener| listener.local_addr());
         let address = free.map_err(system("no free port"))?;
-        let text = configuration(address, scenario);
+        let text = configuration(address, scenario, spec.advertise);
         fs::write(&config, text).map_err(system("cannot write a configuration"))?;
         let out = File::create(&log).map_err(system("cannot make a log"))?;
         let err = out.try_clone().map_err(system("cannot make a log"))?;
@@ -126,11 +162,15 @@ impl Daemon {
         command.arg("--threads").arg(spec.threads.to_string());
         // Not in the configuration: a relative path there begins at the configuration, and a whole one may be too long.
         command.arg("--socket").arg(&socket);
-        if spec.profile {
+        if spec.counts() {
             command.arg("--profile-functions");
         }
         command.stdin(Stdio::null()).stdout(out).stderr(err);
-        let child = command.spawn().map_err(system("cannot start the daemon"))?;
+        let child = match &spec.cores {
+            None => command.spawn(),
+            Some(cores) => cores.run(|| command.spawn()).and_then(|spawned| spawned),
+        };
+        let child = child.map_err(system("cannot start the daemon"))?;
         let mut daemon = Daemon { child, program: spec.program.clone(), address, socket, log };
         daemon.wait_listening()?;
         Ok(daemon)
@@ -158,7 +198,18 @@ impl Daemon {
 
     /// What it has used.
     pub fn usage(&self) -> Usage {
-        usage(Path::new("/proc").join(self.child.id().to_string()).as_path())
+        usage(&self.process())
+    }
+
+    /// Threads that its scheduling has: a master or the first worker, and those named after what they serve.
+    pub fn threads(&self) -> usize {
+        let threads = fs::read_dir(self.process().join("task")).into_iter().flatten().flatten();
+        let names = threads.filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
+        1 + names.filter(|name| SERVING.iter().any(|kind| name.starts_with(kind))).count()
+    }
+
+    fn process(&self) -> PathBuf {
+        Path::new("/proc").join(self.child.id().to_string())
     }
 
     /// Stops all of its threads where they stand, so that what is sent stays in the kernel's buffers.
@@ -182,17 +233,38 @@ impl Daemon {
 
     /// Time by function so far; only of a daemon that was started with `profile`.
     pub fn functions(&self) -> Result<FunctionTimes, DaemonError> {
-        const QUESTION: &str = "show functions";
+        const QUESTION: &str = "show bgp functions";
+        let text = self.ask(QUESTION, &[])?;
+        serde_json::from_str(&text).map_err(|_| DaemonError::Answer { question: QUESTION, said: text })
+    }
+
+    /// Its best routes: the hash of each prefix's path.
+    pub fn table(&self) -> Result<Vec<(IpPrefix, u64)>, DaemonError> {
+        const QUESTION: &str = "show bgp routes";
+        let text = self.ask(QUESTION, &["--best"])?;
+        let route = |line: &str| {
+            let view = serde_json::from_str(line).ok();
+            view.as_ref()
+                .and_then(route_of)
+                .ok_or_else(|| DaemonError::Answer { question: QUESTION, said: line.to_owned() })
+        };
+        text.lines().map(route).collect()
+    }
+
+    /// The answer as JSON, a line for each item.
+    fn ask(&self, question: &'static str, more: &[&str]) -> Result<String, DaemonError> {
         let output = Command::new(&self.program)
-            .args(["show", "bgp", "functions", "--format", "json", "--socket"])
+            .args(question.split(' '))
+            .args(more)
+            .args(["--format", "json", "--socket"])
             .arg(&self.socket)
             .output()
             .map_err(|error| system("cannot ask the daemon", error))?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        serde_json::from_str(&text).map_err(|_| DaemonError::Answer {
-            question: QUESTION,
-            said: text + &String::from_utf8_lossy(&output.stderr),
-        })
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match output.status.success() {
+            true => Ok(text(&output.stdout)),
+            false => Err(DaemonError::Answer { question, said: text(&output.stderr) }),
+        }
     }
 
     /// The end of its log.
@@ -218,18 +290,30 @@ impl Drop for Daemon {
     }
 }
 
+/// Prefix and hash of the path, of a route as `show bgp routes` says it.
+pub(crate) fn route_of(view: &serde_json::Value) -> Option<(IpPrefix, u64)> {
+    let prefix = view.get("prefix")?.as_str()?.parse().ok()?;
+    let numbers = view.get("as_path")?.as_str()?.split(|c: char| !c.is_ascii_digit());
+    let path: Result<Vec<u32>, _> = numbers.filter(|number| !number.is_empty()).map(str::parse).collect();
+    Some((prefix, path_hash(path.ok()?.into_iter())))
+}
+
 /// The configuration of a daemon for the laboratory.
-pub fn configuration(listen: SocketAddr, scenario: &Scenario) -> String {
+pub fn configuration(listen: SocketAddr, scenario: &Scenario, advertise: Advertise) -> String {
     let router_id = match listen.ip() {
         IpAddr::V4(address) => address,
         IpAddr::V6(_) => LISTEN,
+    };
+    let export = match advertise {
+        Advertise::None => "reject",
+        Advertise::Monitor => "accept",
     };
     let mut text = format!(
         "# Written by `thalweg lab bgp`.\n[bgp]\nas = {DAEMON_AS}\n\
          router_id = \"{router_id}\"\nlisten = [\"{listen}\"]\ninstall = \"none\"\nhold_time_s = 240\n\n\
          [[bgp.group]]\nname = \"announcing\"\nfamilies = [\"ipv4\"]\nimport = \"accept\"\nexport = \"reject\"\n\
          passive = true\n\n[[bgp.group]]\nname = \"monitor\"\nfamilies = [\"ipv4\"]\nimport = \"accept\"\n\
-         export = \"accept\"\npassive = true\n"
+         export = \"{export}\"\npassive = true\n"
     );
     let mut neighbor = |address: Ipv4Addr, number: u32, group: &str| {
         text += &format!("\n[[bgp.neighbor]]\naddress = \"{address}\"\nas = {number}\ngroup = \"{group}\"\n");
@@ -243,7 +327,14 @@ pub fn configuration(listen: SocketAddr, scenario: &Scenario) -> String {
 
 /// What a process has used, by its folder in `/proc`.
 pub fn usage(process: &Path) -> Usage {
+    usage_without(process, None)
+}
+
+/// The same without the time of one of its threads: of this process, the one that measures.
+pub(crate) fn usage_without(process: &Path, thread: Option<Pid>) -> Usage {
+    let own = thread.map(|thread| thread.as_raw_nonzero().to_string());
     let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+    let threads = threads.filter(|entry| own.as_deref().is_none_or(|own| entry.file_name() != own));
     let ran_ns = threads.filter_map(|thread| {
         let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
         text.split_whitespace().next()?.parse::<u64>().ok()
@@ -274,6 +365,17 @@ mod tests {
     }
 
     #[test]
+    fn routes_are_read_as_they_are_shown() {
+        let route = |path: &str| route_of(&serde_json::json!({ "prefix": "192.0.2.0/24", "as_path": path }));
+        let prefix: IpPrefix = "192.0.2.0/24".parse().unwrap();
+        for (path, numbers) in [("64500 7", &[64_500, 7][..]), ("1 {3 2}", &[1, 3, 2]), ("", &[])] {
+            assert_eq!(route(path), Some((prefix, path_hash(numbers.iter().copied()))), "{path}");
+        }
+        assert_eq!(route("99999999999"), None);
+        assert_eq!(route_of(&serde_json::json!({ "prefix": "192.0.2.0/24" })), None);
+    }
+
+    #[test]
     fn a_daemon_that_ends_is_named_with_what_it_said() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("daemon.sh");
@@ -286,6 +388,8 @@ mod tests {
             program,
             scheduling: "serial".into(),
             threads: 1,
+            cores: Some(Cores::here().unwrap().first(1)),
+            advertise: Advertise::None,
             profile: true,
             folder: folder.path().to_path_buf(),
         };
@@ -296,5 +400,6 @@ mod tests {
             text.contains("127.0.1.2") && text.contains("64601") && text.contains("127.0.200.1"),
             "{text}"
         );
+        assert!(!text.contains("export = \"accept\""), "nobody is announced to: {text}");
     }
 }

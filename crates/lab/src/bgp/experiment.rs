@@ -3,12 +3,13 @@
 //!
 //! | part | the thesis | what is varied |
 //! |---|---|---|
-//! | [`Part::SpeedUp`] | figures 4.3, 4.9 | scheduling and threads, load in the kernel's buffers beforehand |
-//! | [`Part::Functions`] | table 4.2, figures 4.4 to 4.6 | scheduling; time per UPDATE by function |
+//! | [`Part::SpeedUp`] | figures 4.3, 4.9 | scheduling, cores, threads per core |
+//! | [`Part::Functions`] | table 4.2, figures 4.4, 4.5 | scheduling; processor time per UPDATE by function |
+//! | [`Part::OneCore`] | figure 4.6 | the same on one core |
 //! | [`Part::Mixes`] | table 4.3, figure 4.7 | scheduling and traffic mix |
-//! | [`Part::Blocks`] | figure 4.8 | scheduling; time of every 500 UPDATEs along a long trace |
+//! | [`Part::Blocks`] | figure 4.8 | scheduling and table; time of every 500 UPDATEs along a long trace |
 //! | [`Part::Ways`] | section 4.1.2 | the client's three ways of sending |
-//! | [`Part::Wu`] | – | scheduling and the eight loads of Wu et al. |
+//! | [`Part::Wu`] | table 2.1 | scheduling and the eight loads of Wu et al. |
 //!
 //! As in [`crate::models`], what running a cell means is the caller's closure, all cells of a part are run in
 //! rounds of shuffled order, the first of which warms up, and medians stand beside their range. Every run of a load must send as many
@@ -22,6 +23,7 @@ mod render;
 pub use render::{report, tables};
 
 use super::bench::Run;
+use super::functions::{HEADER_READ_SHARE, PAYLOAD_READ_SHARE};
 use super::receive::{Received, Strategy};
 use crate::stats::{Summary, shuffle};
 use serde::Serialize;
@@ -36,10 +38,12 @@ pub const SERIAL: &str = "serial";
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
-    /// Time by scheduling and threads.
+    /// Time by scheduling, cores and threads per core.
     SpeedUp,
-    /// Time per UPDATE by function.
+    /// Processor time per UPDATE by function.
     Functions,
+    /// The same on one core.
+    OneCore,
     /// Time by traffic mix.
     Mixes,
     /// Time of every 500 UPDATEs along a long trace.
@@ -54,8 +58,16 @@ pub enum Part {
 
 impl Part {
     /// All of them, in the order of the report.
-    pub const ALL: [Part; 7] =
-        [Part::SpeedUp, Part::Functions, Part::Mixes, Part::Ways, Part::Blocks, Part::Wu, Part::Receive];
+    pub const ALL: [Part; 8] = [
+        Part::SpeedUp,
+        Part::Functions,
+        Part::OneCore,
+        Part::Mixes,
+        Part::Ways,
+        Part::Blocks,
+        Part::Wu,
+        Part::Receive,
+    ];
 }
 
 /// One way to run.
@@ -65,16 +77,22 @@ pub struct Cell {
     pub part: Part,
     /// Scheduling of the daemon.
     pub scheduling: String,
-    /// Threads of the daemon.
-    pub threads: usize,
+    /// Cores that the daemon may use.
+    pub cores: usize,
+    /// Threads for each of them; none where the scheduling decides by itself how many there are.
+    pub threads_per_core: Option<usize>,
     /// Load, mix or way: what the part varies besides.
     pub load: String,
 }
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cell { scheduling, threads, load, .. } = self;
-        write!(f, "{scheduling}, {threads} threads, {load}")
+        let Cell { scheduling, cores, threads_per_core, load, .. } = self;
+        write!(f, "{scheduling} on {cores} of the cores, ")?;
+        if let Some(threads) = threads_per_core {
+            write!(f, "{threads} threads for each, ")?;
+        }
+        f.write_str(load)
     }
 }
 
@@ -102,6 +120,8 @@ pub struct CellResult {
     pub elapsed_s: Summary,
     /// Processor time of the daemon, seconds.
     pub cpu_s: Summary,
+    /// Threads that served, as counted; the most of any run.
+    pub threads: usize,
     /// Largest memory of the daemon in any run, bytes.
     pub rss_peak_bytes: u64,
     /// Smallest share of the load that was in buffers when the clock started.
@@ -110,18 +130,82 @@ pub struct CellResult {
     pub told: f64,
     /// Serial time over this one; none if there is no serial cell with this load.
     pub speed_up: Option<f64>,
-    /// By function: nanoseconds per UPDATE, summed over threads.
+    /// By function: nanoseconds of processor time per UPDATE, summed over threads.
     pub functions_ns: BTreeMap<String, Summary>,
     /// By function: calls per UPDATE, median.
     pub function_calls: BTreeMap<String, f64>,
-    /// Median time of each block, seconds.
-    pub blocks_s: Vec<f64>,
+    /// By function: serial's time over this one, shared by the threads that can work at a time.
+    pub function_speed_ups: BTreeMap<String, f64>,
+    /// Shares of the functions that the thesis's figure 4.4 shows, in its groups.
+    pub shares: Option<Shares>,
+    /// Prefixes per second: what Wu et al. call transactions.
+    pub prefixes_per_second: f64,
+    /// Along the trace.
+    pub blocks: Option<Blocks>,
+}
+
+/// What the work on an UPDATE consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Shares {
+    /// Parsing headers and payloads, and the table.
+    pub parse_and_table: f64,
+    /// Reading from TCP.
+    pub reads: f64,
+    /// Housekeeping.
+    pub housekeeping: f64,
+    /// What reading takes of an UPDATE, in the unit of the times.
+    pub reads_ns: f64,
+}
+
+impl Shares {
+    /// Of times by function, however they come; what the thesis has no line for (export, writing) is left out.
+    pub fn of(times: &BTreeMap<String, f64>) -> Option<Shares> {
+        let sum = |names: &[&str]| names.iter().filter_map(|name| times.get(*name)).sum::<f64>();
+        let parts = [
+            sum(&["header_parse", "payload_parse", "table_update"]),
+            sum(&["read", "header_read", "payload_read", HEADER_READ_SHARE, PAYLOAD_READ_SHARE]),
+            sum(&["housekeeping"]),
+        ];
+        let all: f64 = parts.iter().sum();
+        let [parse_and_table, reads, housekeeping] = parts.map(|part: f64| part / all);
+        (all > 0.0).then_some(Shares { parse_and_table, reads, housekeeping, reads_ns: parts[1] })
+    }
+}
+
+/// Blocks of UPDATEs along a trace.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Blocks {
+    /// Median time of each, seconds.
+    pub median_s: Vec<f64>,
+    /// Their mean.
+    pub mean_s: f64,
+    /// The longest.
+    pub largest_s: f64,
+    /// Mean of the last quarter over that of the first: 1 if the table's growth does not matter.
+    pub drift: Option<f64>,
+}
+
+impl Blocks {
+    /// Of medians; none without a block.
+    pub fn of(median_s: Vec<f64>) -> Option<Blocks> {
+        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;
+        let quarter = median_s.len() / 4;
+        let (first, last) = (mean(&median_s[..quarter]), mean(&median_s[median_s.len() - quarter..]));
+        let drift = (first > 0.0).then(|| last / first);
+        let largest_s = median_s.iter().copied().reduce(f64::max)?;
+        Some(Blocks { mean_s: mean(&median_s), largest_s, drift, median_s })
+    }
 }
 
 impl CellResult {
     /// Median UPDATEs per second.
     pub fn updates_per_second(&self) -> f64 {
         self.updates as f64 / self.elapsed_s.median
+    }
+
+    /// How many threads can work at a time.
+    pub fn at_once(&self) -> usize {
+        self.threads.min(self.cell.cores).max(1)
     }
 }
 
@@ -252,19 +336,23 @@ fn sum_up(cell: &Cell, runs: &[Run]) -> Option<CellResult> {
         cell: cell.clone(),
         updates: first.updates,
         prefixes: first.prefixes,
-        elapsed_s,
         cpu_s: of(&|r| r.cpu_s)?,
+        threads: runs.iter().map(|r| r.threads).max()?,
         rss_peak_bytes: runs.iter().map(|r| r.rss_peak_bytes).max()?,
         preloaded_share: of(&|r| r.preloaded_share)?.min,
         told: of(&|r| r.told as f64)?.median,
         speed_up: None,
+        shares: Shares::of(&functions_ns.iter().map(|(name, ns)| (name.clone(), ns.median)).collect()),
         functions_ns,
         function_calls,
-        blocks_s: (0..blocks).filter_map(block).collect(),
+        function_speed_ups: BTreeMap::new(),
+        prefixes_per_second: first.prefixes as f64 / elapsed_s.median,
+        elapsed_s,
+        blocks: Blocks::of((0..blocks).filter_map(block).collect()),
     })
 }
 
-/// The serial cell with the same load.
+/// The serial cell with the same load: it has one thread, so one core is enough for it.
 fn serial_of<'a>(results: &'a [CellResult], cell: &Cell) -> Option<&'a CellResult> {
     results
         .iter()
@@ -274,8 +362,16 @@ fn serial_of<'a>(results: &'a [CellResult], cell: &Cell) -> Option<&'a CellResul
 fn compare(results: &mut [CellResult]) {
     for at in 0..results.len() {
         let Some(serial) = serial_of(results, &results[at].cell) else { continue };
-        let speed_up = serial.elapsed_s.median / results[at].elapsed_s.median;
+        let result = &results[at];
+        let speed_up = serial.elapsed_s.median / result.elapsed_s.median;
+        let of_function = |(name, ns): (&String, &Summary)| {
+            let each = ns.median / result.at_once() as f64;
+            let serial = serial.functions_ns.get(name)?.median;
+            (each > 0.0).then(|| (name.clone(), serial / each))
+        };
+        let function_speed_ups = result.functions_ns.iter().filter_map(of_function).collect();
         results[at].speed_up = Some(speed_up);
+        results[at].function_speed_ups = function_speed_ups;
     }
 }
 

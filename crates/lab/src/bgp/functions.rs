@@ -11,6 +11,7 @@
 //! is shown. What two reads for each message cost is measured by [`super::receive`]. A daemon that does read by halves
 //! says `header_read` and `payload_read`, which are left as they are.
 
+use super::progress::Progress;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -49,6 +50,9 @@ pub struct FunctionTimes {
     /// What was read.
     #[serde(default)]
     pub bytes: MessageBytes,
+    /// When UPDATEs were worked off.
+    #[serde(default)]
+    pub progress: Progress,
 }
 
 impl FunctionTimes {

@@ -2,41 +2,48 @@
 //!
 //! A client process shares the machine's cores with the daemon, and so does the kernel's loopback, which copies on
 //! whatever core the writer is. Here the speaker runs in this process on a network without sockets. A neighbor is a
-//! prepared stream that is copied out when it is read; what is written to a neighbor is thrown away, what is written
-//! to the monitor is kept with the time at which it was written and looked at when the clock has stopped. All that
-//! runs meanwhile is the scheduling under test, and one thread that sleeps.
+//! prepared stream that is copied out when it is read, all at once or in the order of a traffic mix ([`super::feed`]);
+//! what is written to a neighbor is thrown away, what is written to the monitor is kept with the time at which it was
+//! written and looked at when the clock has stopped. All that runs meanwhile is the scheduling under test, limited to
+//! some cores, and one thread that sleeps. Processor time is that of all threads but this one.
 //!
 //! Readiness is real all the same: each connection is registered with one end of a socket pair, on whose other
 //! end a byte is written when there is something to read.
 
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, IoSlice, Write};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
+use thalweg_base::IpPrefix;
 use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::session::NeighborConfig;
 use thalweg_config::RouterConfig;
 use thalweg_exec::control::{SchedulingKind, SchedulingOptions, schedule};
-use thalweg_node::control::BgpRequest;
+use thalweg_exec::monotonic_time;
+use thalweg_node::control::{BgpRequest, RouteFilter};
 use thalweg_node::speaker::{ByteStream, Incoming, Network, Speaker, SpeakerOptions};
 use thalweg_wire::bgp::Family;
 
 use crate::bgp::bench::Run;
-use crate::bgp::daemon::{DAEMON_AS, MONITOR, configuration, usage};
+use crate::bgp::daemon::{Advertise, DAEMON_AS, MONITOR, configuration, route_of, usage_without};
+use crate::bgp::feed::{Cast, Feed, window};
+use crate::bgp::functions::FunctionTimes;
 use crate::bgp::message::kind::UPDATE;
 use crate::bgp::message::{OpenFields, Stream, frame, keepalive, open};
 use crate::bgp::monitor::Monitor;
+use crate::bgp::order::{self, Arrival, Way, order};
 use crate::bgp::scenario::{Phase, Scenario};
+use crate::cores::Cores;
 
 /// Where the speaker would listen.
 const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1)), 179);
@@ -54,13 +61,29 @@ const MESSAGE_MAX: usize = 4096;
 pub(crate) struct Spec {
     pub(crate) scheduling: SchedulingKind,
     pub(crate) threads: usize,
+    /// Cores that the scheduling may use.
+    pub(crate) cores: Cores,
+    pub(crate) advertise: Advertise,
+    /// In which order messages may be read; all at once if none is given.
+    pub(crate) way: Option<Way>,
+    /// UPDATEs of the blocks that are timed; 0 for none.
+    pub(crate) block: usize,
+    /// Seed of the order.
+    pub(crate) seed: u64,
     pub(crate) timeout: Duration,
+}
+
+impl Spec {
+    /// Whether the speaker counts times, and says what it has worked off.
+    fn counts(&self) -> bool {
+        self.block > 0 || self.advertise == Advertise::None
+    }
 }
 
 /// Runs all phases of a scenario; what the last one came to.
 pub(crate) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, String> {
     let world = Arc::new(World::new(scenario).map_err(|error| format!("socket pairs: {error}"))?);
-    let text = configuration(LOCAL, scenario);
+    let text = configuration(LOCAL, scenario, spec.advertise);
     let config =
         RouterConfig::from_text("in-memory.toml", &text, Path::new("")).map_err(|e| e.to_string())?;
     let bgp = config.bgp.map(Arc::new).ok_or("the configuration has no [bgp]")?;
@@ -71,7 +94,7 @@ pub(crate) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, String> {
         seed: 1,
         limits: ExportLimits::default(),
         scheduling: spec.scheduling.to_string(),
-        profile_functions: false,
+        profile_functions: spec.counts(),
         interner: None,
         restart: None,
     };
@@ -79,7 +102,8 @@ pub(crate) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, String> {
     let stop = Arc::new(AtomicBool::new(false));
     let options = SchedulingOptions { kind: spec.scheduling, threads: spec.threads };
     thread::scope(|scope| {
-        let routing = scope.spawn(|| schedule(&speaker, options, &stop));
+        let routing =
+            scope.spawn(|| spec.cores.run(|| schedule(&speaker, options, &stop)).and_then(|ended| ended));
         let result = phases(spec, scenario, &world, &speaker);
         stop.store(true, Ordering::Release);
         speaker.wake();
@@ -97,46 +121,129 @@ fn phases(spec: &Spec, scenario: &Scenario, world: &World, speaker: &Speaker) ->
     let mut monitor = Monitor::new(DAEMON_AS);
     let mut last = Err("the load has no phase".to_owned());
     for phase in &scenario.phases {
-        last = Ok(run_phase(world, &mut monitor, phase, end)?);
+        let way = spec.way.unwrap_or(Way::ThreadPerPeer);
+        let runs = order(&phase.streams, way, Arrival { file: &scenario.arrival, seed: spec.seed });
+        last = Ok(run_phase(spec, (world, speaker), &mut monitor, (phase, &runs), end)?);
     }
     last
 }
 
-/// Lets the streams of a phase go, and waits until the speaker has told the monitor all that comes of them.
-fn run_phase(world: &World, monitor: &mut Monitor, phase: &Phase, end: Instant) -> Result<Run, String> {
+/// Lets the streams of a phase go, and waits until the speaker has dealt with them.
+fn run_phase(
+    spec: &Spec,
+    (world, speaker): (&World, &Speaker),
+    monitor: &mut Monitor,
+    (phase, runs): (&Phase, &[order::Run]),
+    end: Instant,
+) -> Result<Run, String> {
     monitor.expect(phase.expected.iter().copied(), phase.marks, phase.goal);
     world.lock_heard().clear();
-    let me = Path::new("/proc/self");
-    let cpu_before = usage(me).cpu_s;
-    let begun = world.release(phase);
-    let mut listened_to = 0;
-    let reached = loop {
-        pause(end, || {
-            let (expected, right, there) = monitor.state();
-            format!("not converged: of {expected} prefixes {right} are right, {there} are there")
-        })?;
-        let heard = world.lock_heard();
-        let told_at = heard.told_at.last().map_or(begun, |(at, _)| *at);
-        if world.unread.load(Ordering::Acquire) == 0 && told_at.elapsed() > QUIET {
-            listened_to = heard.replay_to(monitor, listened_to)?;
-            if let Some(reached) = monitor.reached() {
-                break reached;
-            }
+    let times = || if spec.counts() { functions(speaker) } else { Ok(FunctionTimes::default()) };
+    let before = times()?;
+    let updates = phase.updates() as u64;
+    let cpu_before = used_s();
+    let begun = world.release(phase, runs, spec.way.is_some());
+    let (elapsed, cpu_s) = match spec.advertise {
+        Advertise::Monitor => {
+            let cpu_s = told(world, monitor, begun.0, end)?;
+            (monitor.reached().unwrap_or(begun.0).saturating_duration_since(begun.0), cpu_s)
+        }
+        Advertise::None => {
+            let finished_ns = worked_off(world, speaker, (before.progress.updates, updates), end)?;
+            let cpu_s = used_s();
+            monitor.take_table(table(speaker)?, Instant::now());
+            (Duration::from_nanos(finished_ns).saturating_sub(begun.1), cpu_s)
         }
     };
-    let cpu_s = usage(me).cpu_s - cpu_before;
+    if monitor.reached().is_none() {
+        return Err(not_converged(monitor));
+    }
+    let after = times()?;
+    let begun_ns = u64::try_from(begun.1.as_nanos()).unwrap_or(u64::MAX);
+    let blocks_s = after.progress.blocks_s(before.progress.updates, begun_ns, spec.block as u64);
     Ok(Run {
-        updates: phase.updates() as u64,
+        updates,
         prefixes: phase.prefixes(),
-        elapsed_s: reached.saturating_duration_since(begun).as_secs_f64(),
-        cpu_s,
+        elapsed_s: elapsed.as_secs_f64(),
+        cpu_s: cpu_s - cpu_before,
         rss_peak_bytes: 0,
+        threads: speaker.threads(),
         preloaded_share: 1.0,
         told: monitor.heard().announced + monitor.heard().withdrawn,
         digest: monitor.digest(),
-        functions: BTreeMap::new(),
-        blocks_s: Vec::new(),
+        functions: after.since(&before).by_function(),
+        blocks_s,
     })
+}
+
+/// Processor time of all threads of this process but this one, seconds.
+fn used_s() -> f64 {
+    usage_without(Path::new("/proc/self"), Some(rustix::thread::gettid())).cpu_s
+}
+
+/// Waits until the monitor was told what it should be; the processor time then.
+fn told(world: &World, monitor: &mut Monitor, begun: Instant, end: Instant) -> Result<f64, String> {
+    let mut listened_to = 0;
+    loop {
+        pause(end, || not_converged(monitor))?;
+        let heard = world.lock_heard();
+        let told_at = heard.told_at.last().map_or(begun, |(at, _)| *at);
+        if world.feed.is_read() && told_at.elapsed() > QUIET {
+            let cpu_s = used_s();
+            listened_to = heard.replay_to(monitor, listened_to)?;
+            if monitor.reached().is_some() {
+                return Ok(cpu_s);
+            }
+        }
+    }
+}
+
+/// Waits until `sent` UPDATEs besides those `before` are worked off; when they were, by the monotonic clock.
+fn worked_off(
+    world: &World,
+    speaker: &Speaker,
+    (before, sent): (u64, u64),
+    end: Instant,
+) -> Result<u64, String> {
+    let mut done = 0;
+    loop {
+        pause(end, || format!("{done} of {sent} UPDATEs worked off in time"))?;
+        if world.feed.is_read() {
+            let progress = functions(speaker)?.progress;
+            done = progress.updates.saturating_sub(before);
+            if let Some(ns) = progress.finished_ns(before, sent) {
+                return Ok(ns);
+            }
+        }
+    }
+}
+
+fn not_converged(monitor: &Monitor) -> String {
+    let (expected, right, there) = monitor.state();
+    format!("not converged: of {expected} prefixes {right} are right, {there} are there")
+}
+
+fn functions(speaker: &Speaker) -> Result<FunctionTimes, String> {
+    let mut items = answer(speaker, &BgpRequest::Functions)?;
+    let times = items.pop().ok_or("no answer about functions")?;
+    serde_json::from_value(times).map_err(|error| format!("the answer about functions: {error}"))
+}
+
+/// The speaker's best routes.
+fn table(speaker: &Speaker) -> Result<Vec<(IpPrefix, u64)>, String> {
+    let best = RouteFilter { best: true, ..RouteFilter::default() };
+    let items = answer(speaker, &BgpRequest::Routes(best))?;
+    items.iter().map(|view| route_of(view).ok_or_else(|| format!("no route: {view}"))).collect()
+}
+
+fn answer(speaker: &Speaker, request: &BgpRequest) -> Result<Vec<serde_json::Value>, String> {
+    let mut items = Vec::new();
+    let mut take = |item| {
+        items.push(item);
+        Ok(())
+    };
+    speaker.answer(request, &mut take).map_err(|error| error.to_string())??;
+    Ok(items)
 }
 
 fn pause(end: Instant, what: impl FnOnce() -> String) -> Result<(), String> {
@@ -148,12 +255,9 @@ fn pause(end: Instant, what: impl FnOnce() -> String) -> Result<(), String> {
 }
 
 fn all_up(speaker: &Speaker, wanted: usize) -> bool {
-    let mut up = 0;
-    let mut count = |neighbor: serde_json::Value| {
-        up += usize::from(neighbor["state"] == "Established");
-        Ok(())
-    };
-    matches!(speaker.answer(&BgpRequest::Neighbors, &mut count), Ok(Ok(()))) && up == wanted
+    let up = |neighbor: &serde_json::Value| neighbor["state"] == "Established";
+    answer(speaker, &BgpRequest::Neighbors)
+        .is_ok_and(|all| all.iter().filter(|one| up(one)).count() == wanted)
 }
 
 /// All neighbors, the monitor last.
@@ -164,23 +268,15 @@ struct World {
     _knocking: UnixStream,
     /// Those that were not taken in yet.
     waiting: Mutex<VecDeque<usize>>,
-    /// Bytes that were released and not read yet.
-    unread: AtomicUsize,
+    /// What they say.
+    feed: Feed,
     heard: Mutex<Heard>,
 }
 
 struct Peer {
     address: SocketAddr,
-    /// What it says, one after the other.
-    said: Mutex<Said>,
     /// The speaker's end, registered with its poller, and ours.
     ends: (UnixStream, UnixStream),
-}
-
-#[derive(Default)]
-struct Said {
-    bytes: Arc<Vec<u8>>,
-    next: usize,
 }
 
 /// What the monitor was sent, and up to where it had come when.
@@ -195,61 +291,73 @@ impl World {
         let neighbors = scenario.neighbors;
         let announcing = (0..neighbors.count).map(|n| (neighbors.address_of(n), scenario.as_of(n)));
         let all = announcing.chain([MONITOR]);
-        let peers: Vec<Peer> =
-            all.map(|(address, number)| Peer::new(address, number)).collect::<Result<_, _>>()?;
+        let (peers, openings): (Vec<Peer>, Vec<Stream>) = all
+            .map(|(address, number)| Ok((Peer::new(address)?, opening(address, number))))
+            .collect::<io::Result<Vec<_>>>()?
+            .into_iter()
+            .unzip();
         let waiting = Mutex::new((0..peers.len()).collect());
         let (listening, mut knocking) = UnixStream::pair()?;
         knocking.write_all(&[0])?;
-        Ok(Self {
-            peers,
+        let world = Self {
             listening,
             _knocking: knocking,
             waiting,
-            unread: AtomicUsize::new(0),
+            feed: Feed::new(peers.len()),
+            peers,
             heard: Mutex::default(),
-        })
+        };
+        let runs = order(&openings, Way::ThreadPerPeer, Arrival { file: &[], seed: 0 });
+        world.feed.load(Cast::new(openings, &runs), u64::MAX, |peer| world.peers[peer].announce_readable());
+        Ok(world)
     }
 
     fn lock_heard(&self) -> MutexGuard<'_, Heard> {
         self.heard.lock()
     }
 
-    /// Makes all streams of a phase readable at once; when.
-    fn release(&self, phase: &Phase) -> Instant {
-        let bytes = |stream: &Stream| Arc::new(stream.bytes.clone());
-        let streams: Vec<_> = phase.streams.iter().map(bytes).collect();
-        self.unread.store(streams.iter().map(|bytes| bytes.len()).sum(), Ordering::Release);
-        let begun = Instant::now();
-        for (peer, bytes) in self.peers.iter().zip(streams) {
-            *peer.said.lock() = Said { bytes, next: 0 };
-            peer.announce_readable();
-        }
+    /// Lets all say what they have in a phase, in this order: one after the other as they are read, or all at once.
+    /// When that began, by two clocks.
+    fn release(&self, phase: &Phase, runs: &[order::Run], in_turn: bool) -> (Instant, Duration) {
+        let mut streams = phase.streams.clone();
+        let bytes = streams.iter().map(|stream| stream.bytes.len()).sum();
+        let window = if in_turn { window(bytes, streams.len()) } else { u64::MAX };
+        // The monitor says nothing.
+        streams.resize_with(self.peers.len(), Stream::default);
+        let cast = Cast::new(streams, runs);
+        let begun = (Instant::now(), monotonic_time());
+        self.feed.load(cast, window, |peer| self.peers[peer].announce_readable());
         begun
     }
 }
 
 impl Peer {
-    /// A neighbor that says who it is, and nothing more for the time being.
-    fn new(address: Ipv4Addr, as_number: u32) -> io::Result<Self> {
-        let mut bytes = Vec::new();
-        let families = vec![Family::Ipv4];
-        open(&mut bytes, &OpenFields { as_number, hold_time_s: 240, router_id: address, families });
-        keepalive(&mut bytes);
+    fn new(address: Ipv4Addr) -> io::Result<Self> {
         let ends = UnixStream::pair()?;
+        ends.0.set_nonblocking(true)?;
         ends.1.set_nonblocking(true)?;
-        let peer = Self {
-            address: SocketAddr::new(address.into(), 40_000),
-            said: Mutex::new(Said { bytes: Arc::new(bytes), next: 0 }),
-            ends,
-        };
-        peer.announce_readable();
-        Ok(peer)
+        Ok(Self { address: SocketAddr::new(address.into(), 40_000), ends })
     }
 
     fn announce_readable(&self) {
-        // One byte a phase fits into any socket's buffer.
+        // One byte at a time is there at most: a reader that finds nothing takes it away first.
         let _ = (&self.ends.1).write(&[0]);
     }
+
+    fn take_announcement(&self) {
+        let _ = (&self.ends.0).read(&mut [0; 16]);
+    }
+}
+
+/// What a neighbor begins with: who it is.
+fn opening(address: Ipv4Addr, as_number: u32) -> Stream {
+    let mut stream = Stream::default();
+    let families = vec![Family::Ipv4];
+    open(&mut stream.bytes, &OpenFields { as_number, hold_time_s: 240, router_id: address, families });
+    stream.ends.push(stream.bytes.len());
+    keepalive(&mut stream.bytes);
+    stream.ends.push(stream.bytes.len());
+    stream
 }
 
 impl Heard {
@@ -325,19 +433,9 @@ impl MemoryStream {
 
 impl ByteStream for MemoryStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut said = self.peer().said.lock();
-        let rest = &said.bytes[said.next..];
-        let length = rest.len().min(buffer.len());
-        if length == 0 {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        buffer[..length].copy_from_slice(&rest[..length]);
-        said.next += length;
-        drop(said);
-        // What sessions begin with is not counted as released.
-        let less = |unread: usize| Some(unread.saturating_sub(length));
-        let _ = self.world.unread.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
-        Ok(length)
+        let wake = |peer: usize| self.world.peers[peer].announce_readable();
+        let read = self.world.feed.take(self.index, buffer, || self.peer().take_announcement(), wake);
+        read.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -369,5 +467,76 @@ impl ByteStream for MemoryStream {
     fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         let interest = Interest::READABLE | Interest::WRITABLE;
         registry.register(&mut SourceFd(&self.peer().ends.0.as_raw_fd()), token, interest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bgp::order::Mix;
+    use crate::bgp::table::{Neighbors, Packing};
+
+    const NEIGHBORS: Neighbors =
+        Neighbors { count: 5, address: Ipv4Addr::new(127, 0, 1, 1), as_number: 64_600 };
+
+    fn spec(scheduling: SchedulingKind, advertise: Advertise, way: Option<Way>) -> Spec {
+        let cores = Cores::here().unwrap();
+        let block = if way.is_some() { 50 } else { 0 };
+        let timeout = Duration::from_secs(60);
+        Spec { scheduling, threads: 3, cores, advertise, way, block, seed: 3, timeout }
+    }
+
+    /// With somebody told or nobody, in whatever order messages come: the same routes under every scheduling, all UPDATEs worked off,
+    /// and as many threads as were to be.
+    #[test]
+    fn every_way_to_measure_ends_with_the_same_routes() {
+        let scenario = Scenario::overlap(700, Packing::Real, NEIGHBORS, 3);
+        let mut digests = Vec::new();
+        for (scheduling, threads) in [
+            (SchedulingKind::Serial, 1),
+            (SchedulingKind::PerPeer, 7),
+            (SchedulingKind::Dynamic, 4),
+            (SchedulingKind::Sharded, 3),
+        ] {
+            for advertise in [Advertise::None, Advertise::Monitor] {
+                for way in [None, Some(Mix::Best.way()), Some(Mix::Worst.way())] {
+                    let run = measure(&spec(scheduling, advertise, way), &scenario).unwrap();
+                    assert_eq!((run.threads, run.prefixes), (threads, 3500), "{scheduling}: {run:?}");
+                    assert_eq!(run.told > 0, advertise == Advertise::Monitor, "{run:?}");
+                    assert_eq!(run.blocks_s.len() as u64, if way.is_some() { run.updates / 50 } else { 0 });
+                    let blocks: f64 = run.blocks_s.iter().sum();
+                    assert!(
+                        blocks <= run.elapsed_s || advertise == Advertise::Monitor,
+                        "{blocks} of {run:?}"
+                    );
+                    digests.push(run.digest);
+                }
+            }
+        }
+        digests.dedup();
+        assert_eq!(digests.len(), 1);
+    }
+
+    /// All eight loads, those with two phases too, without anybody being told.
+    #[test]
+    fn every_load_ends_without_advertisement() {
+        for number in 1..=8 {
+            let scenario = Scenario::wu(number, 300, NEIGHBORS, 5);
+            let run = measure(&spec(SchedulingKind::Serial, Advertise::None, None), &scenario).unwrap();
+            assert_eq!((run.updates, run.told), (scenario.timed().unwrap().updates() as u64, 0), "{number}");
+            assert!(run.elapsed_s > 0.0, "{number}");
+        }
+    }
+
+    #[test]
+    fn what_is_expected_and_does_not_come_is_an_error() {
+        let mut scenario = Scenario::overlap(50, Packing::Real, NEIGHBORS, 3);
+        scenario.phases[0].expected[7].1 ^= 2;
+        for advertise in [Advertise::None, Advertise::Monitor] {
+            let short =
+                Spec { timeout: Duration::from_secs(1), ..spec(SchedulingKind::Serial, advertise, None) };
+            let error = measure(&short, &scenario).unwrap_err();
+            assert!(error.contains("of 50 prefixes 49 are right"), "{error}");
+        }
     }
 }

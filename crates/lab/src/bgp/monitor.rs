@@ -182,12 +182,26 @@ impl Monitor {
                 self.set(prefix, path_hash(numbers), now);
             }
         });
+        self.note(now);
+        read
+    }
+
+    /// Takes a whole table for what was heard: of a daemon that was asked because it tells nobody anything.
+    pub fn take_table(&mut self, table: impl IntoIterator<Item = (IpPrefix, u64)>, now: Instant) {
+        let table: HashMap<IpPrefix, u64, foldhash::fast::FixedState> = table.into_iter().collect();
+        let held = self.slots.iter().filter(|(prefix, slot)| slot.have != 0 && !table.contains_key(*prefix));
+        let gone: Vec<IpPrefix> = held.map(|(prefix, _)| *prefix).collect();
+        gone.into_iter().for_each(|prefix| self.set(prefix, 0, now));
+        table.into_iter().for_each(|(prefix, hash)| self.set(prefix, hash, now));
+        self.note(now);
+    }
+
+    fn note(&mut self, now: Instant) {
         if !self.has(self.goal) {
             self.reached = None;
         } else if self.reached.is_none() {
             self.reached = Some(now);
         }
-        read
     }
 
     fn set(&mut self, prefix: IpPrefix, hash: u64, now: Instant) {
@@ -272,6 +286,30 @@ mod tests {
         told(&mut monitor, &[six], None);
         assert!(monitor.has(Goal::Empty) && !monitor.has(Goal::Table));
         assert_eq!(monitor.heard().withdrawn, 3);
+    }
+
+    #[test]
+    fn a_table_that_was_asked_for_replaces_what_was_heard() {
+        let prefix = |text: &str| text.parse::<IpPrefix>().unwrap();
+        let (a, b) = (prefix("198.51.100.0/24"), prefix("192.0.2.0/24"));
+        let hash = |path: &[u32]| path_hash(path.iter().copied());
+        let now = Instant::now();
+        let mut monitor = Monitor::new(65000);
+        monitor.expect([(a, hash(&[1])), (b, hash(&[2]))].into_iter(), 1, Goal::Marks(1));
+        monitor.take_table([(a, hash(&[1])), (b, hash(&[9]))], now);
+        assert_eq!((monitor.state(), monitor.reached()), ((2, 1, 2), None));
+        monitor.take_table([(a, hash(&[1])), (b, hash(&[2]))], now);
+        assert!(monitor.reached().is_none(), "a mark is missing");
+        monitor.take_table([(a, hash(&[1])), (b, hash(&[2])), (mark(0), hash(&[2]))], now);
+        assert!(monitor.reached().is_some());
+        // As if it had been told.
+        let mut told_of = Monitor::new(65000);
+        told_of.expect([(a, hash(&[1])), (b, hash(&[2]))].into_iter(), 0, Goal::Table);
+        told(&mut told_of, &[a], Some(&[65000, 1]));
+        told(&mut told_of, &[b], Some(&[65000, 2]));
+        assert_eq!(told_of.digest(), monitor.digest());
+        monitor.take_table([(a, hash(&[1]))], now);
+        assert_eq!((monitor.state(), monitor.reached()), ((2, 1, 1), None), "b is gone");
     }
 
     #[test]

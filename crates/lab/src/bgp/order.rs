@@ -1,10 +1,10 @@
 //! In which order the messages of many neighbors are sent: the three ways of the thesis's simulation client and
 //! its five traffic mixes.
 //!
-//! S. Dhingra's thesis ("parallel BGP", chapter 4) feeds a daemon with the messages of twelve neighbors in the
-//! order of a trace, in turns of N messages each, or with one thread for each neighbor; and it varies how many
-//! neighbors send *at a time*, from all of them in turns of one ("best" for a scheduling with a thread per
-//! neighbor) to one after the other ("worst").
+//! Sabina Grover's thesis ("Using Multicore to Accelerate Network Routing Protocols", 2013, chapter 4) feeds a daemon
+//! with the messages of twelve neighbors in the order of a trace, in turns of N messages each, or with one thread for
+//! each neighbor; and it varies how many neighbors send *at a time*, from all of them in turns of one ("best" for a
+//! scheduling with a thread per neighbor) to one after the other ("worst").
 //!
 //! An order is a list of [`Run`]s: so many messages of one neighbor in one write. Every message of every
 //! stream is in it exactly once, and those of one neighbor in their own order.

@@ -168,21 +168,6 @@ impl Scenario {
         Scenario { name: name.to_owned(), neighbors, phases: vec![timed], arrival, numbers }
     }
 
-    /// The same in blocks ([`with_marks`]) of so many messages.
-    pub fn replayed_in_blocks(
-        name: &str,
-        replay: &Replay,
-        peers: usize,
-        neighbors: Neighbors,
-        updates: usize,
-    ) -> Scenario {
-        let (neighbors, streams, numbers) = of_file(replay, peers, neighbors);
-        let (streams, blocks) = in_blocks(&streams, updates, &neighbors, |n| numbers[n]);
-        let marks = blocks * streams.len();
-        let timed = Phase { marks, ..phase("replay", streams, Vec::new(), Goal::MarksAlone(marks)) };
-        Scenario { name: name.to_owned(), neighbors, phases: vec![timed], arrival: Vec::new(), numbers }
-    }
-
     /// AS of a neighbor.
     pub fn as_of(&self, neighbor: usize) -> u32 {
         self.numbers.get(neighbor).copied().unwrap_or_else(|| self.neighbors.as_of(neighbor))
@@ -219,38 +204,6 @@ fn push_mark_of(stream: &mut Stream, neighbors: &Neighbors, neighbor: usize, num
     let hops: NextHops = neighbors.hops_of(neighbor);
     stream.announce(&attributes, hops, &[mark(index)], 1);
     stream.prefixes -= 1; // no load, but a sign
-}
-
-/// Cuts the streams into blocks of `updates` messages of all neighbors together, each neighbor's share of a
-/// block followed by a mark. Mark `block * neighbors + neighbor` ends that neighbor's share.
-pub fn with_marks(streams: &[Stream], updates: usize, neighbors: &Neighbors) -> (Vec<Stream>, usize) {
-    in_blocks(streams, updates, neighbors, |n| neighbors.as_of(n))
-}
-
-fn in_blocks(
-    streams: &[Stream],
-    updates: usize,
-    neighbors: &Neighbors,
-    as_of: impl Fn(usize) -> u32,
-) -> (Vec<Stream>, usize) {
-    let share = (updates / streams.len().max(1)).max(1);
-    let longest = streams.iter().map(Stream::messages).max().unwrap_or(0);
-    let blocks = longest.div_ceil(share);
-    let marked = streams.iter().enumerate().map(|(peer, stream)| {
-        let mut out = Stream { prefixes: stream.prefixes, ..Stream::default() };
-        for block in 0..blocks {
-            let first = (block * share).min(stream.messages());
-            let last = (first + share).min(stream.messages());
-            for at in first..last {
-                let start = if at == 0 { 0 } else { stream.ends[at - 1] };
-                out.push_message(&stream.bytes[start..stream.ends[at]], 0);
-            }
-            push_mark_of(&mut out, neighbors, peer, as_of(peer), block * streams.len() + peer);
-        }
-        out.prefixes = stream.prefixes;
-        out
-    });
-    (marked.collect(), blocks)
 }
 
 #[cfg(test)]
@@ -332,20 +285,5 @@ mod tests {
         let disjoint = Scenario::disjoint(500, Packing::Real, NEIGHBORS, 2);
         assert_eq!(disjoint.timed().unwrap().prefixes(), 500);
         route(&disjoint);
-    }
-
-    #[test]
-    fn marks_end_each_share_of_a_block() {
-        let mut scenario = Scenario::disjoint(900, Packing::Small, NEIGHBORS, 2);
-        let phase = scenario.phases.last_mut().unwrap();
-        let before = phase.prefixes();
-        let (streams, blocks) = with_marks(&phase.streams, 30, &NEIGHBORS);
-        let longest = phase.streams.iter().map(Stream::messages).max().unwrap();
-        assert_eq!(blocks, longest.div_ceil(10));
-        phase.streams = streams;
-        assert_eq!((phase.updates(), phase.prefixes()), (900 + 3 * blocks, before));
-        phase.marks = 3 * blocks;
-        phase.goal = Goal::Marks(3 * blocks);
-        assert!(route(&scenario).marks().iter().all(Option::is_some));
     }
 }

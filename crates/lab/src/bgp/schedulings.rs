@@ -1,7 +1,8 @@
 //! The experiment on schedulings: our daemon under loads that all schedulings get.
 //!
 //! The daemon is `thalweg run`, in a process of its own; neighbors and monitor are the laboratory's, in this process.
-//! What compares schedulings without anything that would share their cores is run in memory (`bgp/in_memory.rs`).
+//! What compares schedulings without anything that would share their cores, or set their pace, is run in memory
+//! (`bgp/in_memory.rs`). Either way what runs is limited to the cell's cores.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,27 +11,34 @@ use std::time::Duration;
 use thalweg_text::units::count;
 
 use crate::bgp::bench::{BenchError, Feed, Run, RunSpec, measure};
-use crate::bgp::daemon::DaemonSpec;
+use crate::bgp::daemon::{Advertise, DaemonSpec};
 use crate::bgp::experiment::{self, Cell, ExperimentError, Outcome, Part, RunOptions, SERIAL};
 use crate::bgp::in_memory;
 use crate::bgp::message::Stream;
-use crate::bgp::monitor::Goal;
 use crate::bgp::order::{Mix, Way};
 use crate::bgp::receive::{self, Received, Strategy};
 use crate::bgp::replay::Replay;
-use crate::bgp::scenario::{Scenario, with_marks};
+use crate::bgp::scenario::Scenario;
 use crate::bgp::table::{Neighbors, Packing, PathKind, Table};
+use crate::cores::Cores;
 use crate::stats::shuffle;
 
 /// UPDATEs of a block along a trace, as in the thesis.
 const BLOCK: usize = 500;
-/// The way with turns of several messages.
-const TURN: usize = 16;
+/// How many times as many prefixes the larger table along a trace has, as in the thesis.
+const LARGER: usize = 4;
 /// A load that takes longer than this has failed.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Where the load of the first part comes from.
-const IN_MEMORY: &str = "in memory";
-const IN_BUFFERS: &str = "in the kernel's buffers";
+pub(crate) const IN_MEMORY: &str = "in memory";
+pub(crate) const IN_BUFFERS: &str = "in the kernel's buffers";
+/// The tables along a trace.
+pub(crate) const ONCE: &str = "1x prefixes";
+pub(crate) const FOUR_TIMES: &str = "4x prefixes";
+/// UPDATEs that are received as those of the other loads are.
+pub(crate) const AS_IN_A_TABLE: &str = "as in a table";
+/// The scheduling that has a thread for each neighbor, however many cores there are.
+pub(crate) const PER_PEER: &str = "per-peer";
 
 /// Why the experiment came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -58,8 +66,18 @@ pub enum MeasureError {
 pub struct Setting {
     /// What is measured.
     pub parts: Vec<Part>,
-    /// Scheduling and threads.
-    pub ways: Vec<(String, usize)>,
+    /// Schedulings, by name.
+    pub schedulings: Vec<String>,
+    /// Cores of this machine.
+    pub cores: Cores,
+    /// How many of them; the parts that do not vary them use the most.
+    pub core_counts: Vec<usize>,
+    /// Threads for each, of schedulings that can have more than one.
+    pub threads_per_core: Vec<usize>,
+    /// Whom the daemon announces to; each part has its own answer if none is given.
+    pub advertise: Option<Advertise>,
+    /// Messages of a turn in the way that goes round.
+    pub turn: usize,
     /// Neighbors that announce; the monitor comes on top.
     pub neighbors: Neighbors,
     /// Prefixes that each neighbor announces.
@@ -94,16 +112,15 @@ pub fn run(
     Ok(Outcome { runs: setting.runs.runs, block_updates: BLOCK, cells, ..Outcome::default() })
 }
 
-/// Each part's cells. All but the first look at each scheduling with its largest number of threads only.
+/// Each part's cells. All but the first look at each scheduling with one number of cores and one thread for each.
 pub fn cells(setting: &Setting) -> Vec<Cell> {
-    let most = setting.ways.iter().map(|(_, threads)| *threads).max().unwrap_or(1);
     let mut cells = Vec::new();
     for &part in &setting.parts {
         for load in loads_of(setting, part) {
-            for (scheduling, threads) in &setting.ways {
-                if part == Part::SpeedUp || scheduling == SERIAL || *threads == most {
-                    let (scheduling, threads, load) = (scheduling.clone(), *threads, load.clone());
-                    cells.push(Cell { part, scheduling, threads, load });
+            for scheduling in &setting.schedulings {
+                for (cores, threads_per_core) in shapes(setting, part, scheduling) {
+                    let (scheduling, load) = (scheduling.clone(), load.clone());
+                    cells.push(Cell { part, scheduling, cores, threads_per_core, load });
                 }
             }
         }
@@ -111,24 +128,54 @@ pub fn cells(setting: &Setting) -> Vec<Cell> {
     cells
 }
 
+/// Cores, and threads for each where that can be chosen.
+fn shapes(setting: &Setting, part: Part, scheduling: &str) -> Vec<(usize, Option<usize>)> {
+    let most = setting.core_counts.iter().copied().max().unwrap_or(1);
+    let counts = match part {
+        // One thread needs one core.
+        Part::SpeedUp if scheduling == SERIAL => vec![1],
+        Part::SpeedUp => setting.core_counts.clone(),
+        Part::OneCore => vec![1],
+        _ => vec![most],
+    };
+    let one = [1];
+    let per_core = if part == Part::SpeedUp { &setting.threads_per_core[..] } else { &one[..] };
+    let chosen = |cores: usize| per_core.iter().map(move |threads| (cores, Some(*threads)));
+    match scheduling {
+        SERIAL | PER_PEER => counts.into_iter().map(|cores| (cores, None)).collect(),
+        _ => counts.into_iter().flat_map(chosen).collect(),
+    }
+}
+
 fn loads_of(setting: &Setting, part: Part) -> Vec<String> {
     match part {
         Part::SpeedUp => vec![IN_MEMORY.to_owned(), IN_BUFFERS.to_owned()],
-        Part::Functions => vec![IN_BUFFERS.to_owned()],
-        Part::Blocks => vec!["table".to_owned()],
+        Part::Functions | Part::OneCore => vec![IN_BUFFERS.to_owned()],
+        Part::Blocks => match &setting.replay {
+            None => vec![ONCE.to_owned(), FOUR_TIMES.to_owned()],
+            Some(_) => vec!["the trace".to_owned()],
+        },
         Part::Mixes => Mix::ALL.iter().map(Mix::to_string).collect(),
-        Part::Ways => ways().into_iter().map(|(name, _)| name).collect(),
+        Part::Ways => ways(setting).into_iter().map(|(name, _)| name).collect(),
         Part::Wu => (1..=8).map(|n| Scenario::wu(n, 1, setting.neighbors, setting.runs.seed).name).collect(),
         Part::Receive => Vec::new(),
     }
 }
 
-fn ways() -> [(String, Way); 3] {
+fn ways(setting: &Setting) -> [(String, Way); 3] {
     [
         ("file order".to_owned(), Way::FileOrder),
-        (format!("turns of {TURN}"), Way::RoundRobin(TURN)),
+        (format!("turns of {}", setting.turn), Way::RoundRobin(setting.turn)),
         ("thread per neighbor".to_owned(), Way::ThreadPerPeer),
     ]
+}
+
+/// Whom the daemon announces to in a part: nobody where the thesis had nobody.
+fn advertise(setting: &Setting, part: Part) -> Advertise {
+    setting.advertise.unwrap_or(match part {
+        Part::SpeedUp | Part::Functions | Part::OneCore | Part::Mixes | Part::Blocks => Advertise::None,
+        Part::Ways | Part::Wu | Part::Receive => Advertise::Monitor,
+    })
 }
 
 /// Loads that have been made, by part and name.
@@ -139,36 +186,44 @@ impl Loads {
     fn measure(&mut self, setting: &Setting, cell: &Cell) -> Result<Run, MeasureError> {
         // Parts that differ in how they send, not in what, share a load.
         let key = match cell.part {
-            Part::Wu | Part::Blocks => (cell.part, cell.load.clone()),
+            Part::Wu => (cell.part, cell.load.clone()),
+            Part::Blocks if cell.load == FOUR_TIMES => (cell.part, cell.load.clone()),
             _ => (Part::SpeedUp, String::new()),
         };
         let scenario = self.0.entry(key).or_insert_with(|| scenario(setting, cell));
-        if cell.load == IN_MEMORY {
+        let threads = cell.threads_per_core.map_or(1, |each| each * cell.cores);
+        let cores = setting.cores.first(cell.cores);
+        let advertise = advertise(setting, cell.part);
+        let way = match cell.part {
+            Part::Mixes => Mix::ALL.into_iter().find(|mix| mix.to_string() == cell.load).map(Mix::way),
+            Part::Ways => ways(setting).into_iter().find(|(name, _)| *name == cell.load).map(|(_, way)| way),
+            Part::Blocks => Some(Mix::Mix1.way()),
+            _ => None,
+        };
+        if cell.load == IN_MEMORY || matches!(cell.part, Part::Mixes | Part::Blocks) {
             let spec = in_memory::Spec {
                 scheduling: cell.scheduling.parse().map_err(|e| MeasureError::InMemory(format!("{e}")))?,
-                threads: cell.threads,
+                threads,
+                cores,
+                advertise,
+                way,
+                block: if cell.part == Part::Blocks { BLOCK } else { 0 },
+                seed: setting.runs.seed,
                 timeout: TIMEOUT,
             };
             return in_memory::measure(&spec, scenario).map_err(MeasureError::InMemory);
         }
-        let feed = match cell.part {
-            Part::SpeedUp | Part::Functions => Feed::Preloaded,
-            Part::Mixes => {
-                let mix = Mix::ALL.into_iter().find(|mix| mix.to_string() == cell.load);
-                Feed::Live(mix.unwrap_or(Mix::Mix1).way())
-            }
-            Part::Ways => {
-                let way = ways().into_iter().find(|(name, _)| *name == cell.load);
-                Feed::Live(way.map_or(Way::FileOrder, |(_, way)| way))
-            }
-            Part::Wu | Part::Receive => Feed::Live(Way::ThreadPerPeer),
-            Part::Blocks => Feed::Live(Way::RoundRobin(1)),
+        let feed = match cell.load.as_str() {
+            IN_BUFFERS => Feed::Preloaded,
+            _ => Feed::Live(way.unwrap_or(Way::ThreadPerPeer)),
         };
         let daemon = DaemonSpec {
             program: setting.program.clone(),
             scheduling: cell.scheduling.clone(),
-            threads: cell.threads,
-            profile: cell.part == Part::Functions,
+            threads,
+            cores: Some(cores),
+            advertise,
+            profile: matches!(cell.part, Part::Functions | Part::OneCore),
             folder: setting.folder.clone(),
         };
         let spec = RunSpec { daemon, feed, seed: setting.runs.seed, timeout: TIMEOUT };
@@ -178,26 +233,16 @@ impl Loads {
 
 fn scenario(setting: &Setting, cell: &Cell) -> Scenario {
     let (neighbors, seed) = (setting.neighbors, setting.runs.seed);
-    match (cell.part, &setting.replay) {
-        (Part::Wu, _) => {
-            let number = cell.load.split(':').next().and_then(|n| n.parse().ok()).unwrap_or(1);
-            Scenario::wu(number, setting.wu_prefixes, neighbors, seed)
+    if cell.part == Part::Wu {
+        let number = cell.load.split(':').next().and_then(|n| n.parse().ok()).unwrap_or(1);
+        return Scenario::wu(number, setting.wu_prefixes, neighbors, seed);
+    }
+    match &setting.replay {
+        Some((name, replay)) => Scenario::replayed(name, replay, neighbors.count, neighbors),
+        None => {
+            let times = if cell.load == FOUR_TIMES { LARGER } else { 1 };
+            Scenario::overlap(setting.prefixes * times, Packing::Real, neighbors, seed)
         }
-        (Part::Blocks, Some((name, replay))) => {
-            Scenario::replayed_in_blocks(name, replay, neighbors.count, neighbors, BLOCK)
-        }
-        (Part::Blocks, None) => {
-            let mut scenario = Scenario::overlap(setting.prefixes, Packing::Real, neighbors, seed);
-            if let Some(phase) = scenario.phases.last_mut() {
-                let (streams, blocks) = with_marks(&phase.streams, BLOCK, &neighbors);
-                phase.marks = blocks * streams.len();
-                phase.goal = Goal::Marks(phase.marks);
-                phase.streams = streams;
-            }
-            scenario
-        }
-        (_, Some((name, replay))) => Scenario::replayed(name, replay, neighbors.count, neighbors),
-        (_, None) => Scenario::overlap(setting.prefixes, Packing::Real, neighbors, seed),
     }
 }
 
@@ -212,7 +257,7 @@ pub fn receive(
     let one = Neighbors { count: 1, ..setting.neighbors };
     let made = [
         ("one prefix each", Packing::Small),
-        ("as in a table", Packing::Real),
+        (AS_IN_A_TABLE, Packing::Real),
         ("500 prefixes each", Packing::Large),
     ]
     .map(|(name, packing)| {
@@ -276,6 +321,13 @@ pub fn describe(setting: &Setting) -> String {
         ),
     };
     text += &format!("; seed {}", setting.runs.seed);
+    if let Some(advertise) = setting.advertise {
+        text += &format!("; announced to: {}", advertise.name());
+    }
+    let physical = setting.cores.physical();
+    if physical < setting.cores.count() {
+        text += &format!("; cores are hardware threads here, and from {} on share a core", physical + 1);
+    }
     if setting.parts.contains(&Part::Wu) {
         text += &format!("; {} prefixes in Wu's loads", count(setting.wu_prefixes as u64));
     }
@@ -292,9 +344,9 @@ pub fn lead(outcome: &Outcome) -> String {
         .max_by(|a, b| a.1.total_cmp(&b.1));
     if let Some((best, speed_up)) = best {
         text += &format!(
-            "The same load under every scheduling, with the same routes in the end. {} with {} threads, the load {}, came \
-             to {speed_up:.2} times serial. ",
-            best.cell.scheduling, best.cell.threads, best.cell.load
+            "The same load under every scheduling, with the same routes in the end. {} on {} cores with {} threads, the load \
+             {}, came to {speed_up:.2} times serial. ",
+            best.cell.scheduling, best.cell.cores, best.threads, best.cell.load
         );
     }
     let cost = |strategy| outcome.receive.iter().find(|r| r.strategy == strategy).map(|r| r.cpu_ns.median);

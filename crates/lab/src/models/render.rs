@@ -1,12 +1,13 @@
 //! The experiment on models as a table, as plots and as a report.
 
 use super::{CellResult, Outcome, SERIAL, serial_of};
+use crate::claims;
 use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series};
 use crate::report::{Origin, Report, columns};
 use crate::stats::distinct;
 use thalweg_base::CHUNK_PACKETS_DEFAULT;
-use thalweg_text::Table;
 use thalweg_text::units::{Unit, count};
+use thalweg_text::{Align, Table};
 
 /// One row per cell.
 pub fn table(outcome: &Outcome) -> Table {
@@ -18,9 +19,10 @@ pub fn table(outcome: &Outcome) -> Table {
     let mut table = Table::new(
         caption,
         columns(
-            "<work | chunk | <model | workers | pps | spread | speed-up | efficiency | CPU/pkt | p50 | p99",
+            "<work | chunk | <model | workers | pps | spread | speed-up | efficiency | elapsed | CPU | CPU/pkt | cores in use | p50 | p99",
         ),
-    );
+    )
+    .optional(&["p99", "p50", "cores in use", "CPU/pkt", "CPU", "elapsed", "spread"]);
     for result in &outcome.cells {
         let cell = &result.cell;
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
@@ -34,12 +36,83 @@ pub fn table(outcome: &Outcome) -> Table {
             percent(result.packets_per_second.spread()),
             or_dash(result.speed_up.map(|s| format!("{s:.2}"))),
             or_dash(result.efficiency.map(percent)),
+            Unit::Nanoseconds.format(result.elapsed_s.median * 1e9),
+            Unit::Nanoseconds.format(result.cpu_s.median * 1e9),
             Unit::Nanoseconds.format(result.cpu_ns_per_packet.median),
+            or_dash(result.concurrency.as_ref().map(|in_use| format!("{:.2}", in_use.mean))),
             Unit::Nanoseconds.format(result.residence_p50_ns.median),
             Unit::Nanoseconds.format(result.residence_p99_ns.median),
         ]);
     }
     table
+}
+
+/// All tables: the cells, what the article's analyses show, and what it says.
+pub fn tables(outcome: &Outcome) -> Vec<Table> {
+    let results = serde_json::to_value(outcome).unwrap_or_default();
+    let claims = claims::table(&claims::judge("models", &results));
+    [table(outcome), concurrency(outcome)].into_iter().chain(hot_spots(outcome)).chain(claims).collect()
+}
+
+/// How long how many cores were in use, of each model with its most workers.
+fn concurrency(outcome: &Outcome) -> Table {
+    let cells = || largest(outcome).filter_map(|cell| Some((cell, cell.concurrency.as_ref()?)));
+    let most = cells().map(|(_, in_use)| in_use.time_shares.len()).max().unwrap_or(0);
+    let titles: Vec<String> = (0..most).map(|cores| format!("{cores} in use")).collect();
+    let mut columns = vec![("work", Align::Left), ("model", Align::Left), ("workers", Align::Right)];
+    columns.extend([("mean", Align::Right), ("of workers", Align::Right)]);
+    columns.extend(titles.iter().map(|title| (title.as_str(), Align::Right)));
+    let caption = "Concurrency: cores in use on average, and shares of the time in which so many were (article: 20.5 of 24, \
+                   all 24 most of the time)";
+    let mut table = Table::new(caption, columns);
+    for (result, in_use) in cells() {
+        let mut row = vec![
+            result.cell.work.clone(),
+            result.cell.model.clone(),
+            result.cell.workers.to_string(),
+            format!("{:.2}", in_use.mean),
+            format!("{:.0} %", in_use.share_of_workers * 100.0),
+        ];
+        let share = |cores: usize| in_use.time_shares.get(cores).copied().unwrap_or(0.0);
+        row.extend((0..most).map(|cores| format!("{:.0} %", share(cores) * 100.0)));
+        table.push(row);
+    }
+    table
+}
+
+/// Of each work and model, the cell with the most workers and the article's chunks, or the largest there are.
+fn largest(outcome: &Outcome) -> impl Iterator<Item = &CellResult> {
+    let cells = &outcome.cells;
+    let chunks = distinct(cells.iter().map(|c| c.cell.chunk_packets));
+    let usual = chunks.contains(&CHUNK_PACKETS_DEFAULT).then_some(CHUNK_PACKETS_DEFAULT);
+    let chunk = usual.or(chunks.iter().copied().max()).unwrap_or(0);
+    let of_chunk = move |cell: &&CellResult| cell.cell.chunk_packets == chunk;
+    let is_largest = move |cell: &&CellResult| {
+        let alike = |other: &&CellResult| {
+            (&other.cell.model, &other.cell.work) == (&cell.cell.model, &cell.cell.work)
+        };
+        cells.iter().filter(alike).all(|other| other.cell.workers <= cell.cell.workers)
+    };
+    cells.iter().filter(of_chunk).filter(is_largest)
+}
+
+fn hot_spots(outcome: &Outcome) -> Option<Table> {
+    if outcome.hot_spots.is_empty() {
+        return None;
+    }
+    let mut table = Table::new(
+        "Hot spots of a serial run: shares of all stages' time, synthetic work as a line of its own",
+        columns("<work | <stage | share | ticks/packet"),
+    );
+    for spot in &outcome.hot_spots {
+        table.push([
+            spot.work.clone(),
+            spot.stage.clone(),
+            format!("{:.1} %", spot.share * 100.0),
+            Unit::Plain.format(spot.ticks_per_packet),
+        ]);
+    }
+    Some(table)
 }
 
 /// Packets of a run, for each work: a run takes whole chunks, so their size has a say.
@@ -108,14 +181,15 @@ pub fn report(outcome: &Outcome, lead: impl Into<String>, origin: Origin) -> Rep
     for (svg, caption) in plots(outcome) {
         report.plot(svg, caption);
     }
-    report.heading("All cells");
-    report.table(table(outcome));
+    report.heading("All cells, and what the article's analyses show");
+    tables(outcome).into_iter().for_each(|table| report.table(table));
     report.heading("How to read this");
     report.notes([
         "Every cell was run once to warm up and then in rounds, each with all cells in an order of its own, \
          so that a disturbance touches all cells alike."
             .to_owned(),
         "Two cells whose ranges overlap are not told apart by these measurements.".to_owned(),
+        "Cores in use are processor time over elapsed time, looked at every two milliseconds while a model runs.".to_owned(),
         "CPU/pkt is processor time of all threads of the model: a model can be faster and cost more.".to_owned(),
         "Runs with the same chunk size and work took the same packets and gave the same answer: as many packets \
          forwarded, and dropped for each reason, in total, by port and by class."

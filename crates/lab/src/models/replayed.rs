@@ -10,7 +10,9 @@ use std::fmt;
 use thalweg_replay::summary::{ClassSummary, NatSummary, PortSummary};
 use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, ReplaySummary, UnknownWork, Work};
 
-use crate::models::{Cell, CellRun};
+use crate::models::concurrency::Sampler;
+use crate::models::{Cell, CellRun, HotSpot, SERIAL, hot_spots};
+use crate::stages::clock::Calibration;
 
 /// Why a run does not count.
 #[derive(Debug, thiserror::Error)]
@@ -46,14 +48,13 @@ impl<'a> Runs<'a> {
         Self { prepared, base, packets, once, answers: HashMap::new() }
     }
 
-    /// Runs a cell.
-    pub fn measure(&mut self, cell: &Cell) -> Result<CellRun, RunError> {
+    fn options(&self, cell: &Cell) -> Result<ReplayOptions, RunError> {
         let refused = |what: String| RunError::Replay(ReplayError::Options(what));
         let model = ModelKind::ALL.into_iter().find(|model| model.name() == cell.model);
         let model = model.ok_or_else(|| refused(format!("no model {}", cell.model)))?;
         let work: Work = cell.work.parse().map_err(|unknown: UnknownWork| refused(unknown.to_string()))?;
         let packets = self.packets[usize::from(work != Work::None)];
-        let options = ReplayOptions {
+        Ok(ReplayOptions {
             model,
             workers: cell.workers,
             chunk_packets: cell.chunk_packets,
@@ -61,8 +62,14 @@ impl<'a> Runs<'a> {
             packets_max: Some(packets),
             loops: u32::try_from(packets.div_ceil(self.once)).unwrap_or(u32::MAX),
             ..self.base.clone()
-        };
-        let summary = self.prepared.replay(&options, &()).map_err(RunError::Replay)?;
+        })
+    }
+
+    /// Runs a cell.
+    pub fn measure(&mut self, cell: &Cell) -> Result<CellRun, RunError> {
+        let options = self.options(cell)?;
+        let sampler = Sampler::default();
+        let summary = self.prepared.replay(&options, &sampler).map_err(RunError::Replay)?;
         if !summary.is_conserved() {
             return Err(RunError::Conservation(Box::new(summary)));
         }
@@ -75,7 +82,20 @@ impl<'a> Runs<'a> {
             residence_p99_ns: summary.latency.latency_ns_p99 as f64,
             // Runs share this process, so its memory says nothing about one of them.
             max_rss_bytes: 0,
+            samples: sampler.samples(),
         })
+    }
+
+    /// Where a serial run spends its time.
+    pub fn hot_spots(&self, work: &str, chunk_packets: usize) -> Result<Vec<HotSpot>, RunError> {
+        let options = self.options(&Cell {
+            model: SERIAL.to_owned(),
+            workers: 1,
+            chunk_packets,
+            work: work.to_owned(),
+        })?;
+        let (plan, chunks) = self.prepared.router_and_input(&options).map_err(RunError::Replay)?;
+        Ok(hot_spots::measure(work, &plan, chunks, Calibration::measure().reading_ticks))
     }
 
     fn compare(&mut self, cell: &Cell, summary: &ReplaySummary) -> Result<(), RunError> {

@@ -29,6 +29,8 @@ pub enum SeriesKind {
     Measured(usize),
     /// Something to compare with: gray and dashed, without markers.
     Reference,
+    /// Single points that somebody published: gray diamonds, without a line between them that nobody measured.
+    Published,
 }
 
 /// A line.
@@ -52,6 +54,12 @@ impl Series {
         let mut points: Vec<Point> = points.into_iter().collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         Self { name: name.into(), kind: SeriesKind::Measured(color), points }
+    }
+
+    /// What somebody published, at these places.
+    pub(crate) fn published(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        let points = points.into_iter().map(|(x, y)| Point { x, y, range: None }).collect();
+        Self { name: name.into(), kind: SeriesKind::Published, points }
     }
 
     /// Where speed-ups would lie that are as large as the number of threads, for all numbers that `series` have.
@@ -120,6 +128,13 @@ impl LineChart {
         let middle = (frame.left + frame.right) / 2.0;
         svg.text("muted", (middle, frame.bottom + 42.0), Anchor::Middle, &self.x.label);
 
+        for series in self.series.iter().filter(|s| s.kind == SeriesKind::Published) {
+            for point in series.points.iter().filter(|p| x.shows(p.x) && y.shows(p.y)) {
+                let (place, value) = (self.x.place_name(point.x), self.y.unit.format(point.y));
+                let at = (frame.x(&x, point.x), frame.y(&y, point.y));
+                svg.diamond(at, &format!("{} at {place}: {value}", series.name));
+            }
+        }
         // References lie behind, and what is measured lies on top of them.
         for series in self.series.iter().filter(|s| s.kind == SeriesKind::Reference) {
             svg.polyline("curve reference", &frame.points(&x, &y, series, 0.0));
@@ -127,7 +142,7 @@ impl LineChart {
         let measured = || {
             self.series.iter().filter_map(|s| match s.kind {
                 SeriesKind::Measured(color) => Some((s, color)),
-                SeriesKind::Reference => None,
+                SeriesKind::Reference | SeriesKind::Published => None,
             })
         };
         let middle = (measured().count() as f64 - 1.0) / 2.0;
@@ -143,6 +158,7 @@ impl LineChart {
     fn keys(&self) -> impl Iterator<Item = Key> + '_ {
         self.series.iter().map(|series| match series.kind {
             SeriesKind::Reference => Key::Reference,
+            SeriesKind::Published => Key::Diamond,
             SeriesKind::Measured(color) => Key::Line(color),
         })
     }
@@ -231,6 +247,15 @@ mod tests {
         assert!(svg.contains("<title>farm at 2: 1.90 (1.80 to 2.00)</title>"));
         assert!(svg.contains("Speed &lt;up&gt; &amp; &quot;more&quot;") && !svg.contains("<up>"));
         assert!(!svg.contains("NaN") && !svg.contains("inf"));
+    }
+
+    #[test]
+    fn published_points_have_no_line() {
+        let mut chart = chart(&[Point { x: 1.0, y: 1.0, range: None }]);
+        chart.series.push(Series::published("paper", [(1.0, 1.0), (16.0, 5.5)]));
+        let svg = chart.svg();
+        assert_eq!(svg.matches("<polyline").count(), 2, "the other two");
+        assert!(svg.contains("<title>paper at 16: 5.50</title>"), "{svg}");
     }
 
     #[test]

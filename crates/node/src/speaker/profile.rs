@@ -1,6 +1,9 @@
 //! Time spent in each function, as the thesis's table 4.2 divides the work of an UPDATE. Off unless asked for:
 //! two readings of the clock around each step are a good part of what a step costs.
 //!
+//! Times are processor time of the thread that works, so a thread that waits for a lock or for a core adds nothing.
+//! Reading that clock is a system call; what an empty step would show is measured once and taken off each.
+//!
 //! Two of that table's lines have no step of their own here:
 //!
 //! - **Reading headers and payloads.** One read brings many messages, whole. It is measured as what it is, and beside it
@@ -11,12 +14,20 @@
 //!   bytes near, so this is how long framing takes with the bytes in a cache, where a read has just left them too.
 //!
 //! No time is counted twice. What is not counted: waiting, queues between threads, and what a read did not bring.
+//!
+//! Beside the times, [`Progress`] notes when UPDATEs were worked off.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use thalweg_wire::bgp::{HEADER_LENGTH, frame};
+use thalweg_exec::{monotonic_time, thread_cpu_time};
+use thalweg_wire::bgp::{HEADER_LENGTH, MessageKind, frame};
+
+use super::progress::{Pending, Progress};
+
+/// How often an empty step is measured; the median counts.
+const EMPTY_STEPS: usize = 101;
 
 /// The functions that are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +62,9 @@ const FUNCTIONS: [(Function, &str); 7] = [
 #[derive(Default)]
 pub(super) struct Profile {
     enabled: bool,
+    /// What the clock shows of a step that does nothing.
+    empty_ns: u64,
+    progress: Progress,
     sums: [(AtomicU64, AtomicU64); FUNCTIONS.len()],
     header_bytes: AtomicU64,
     payload_bytes: AtomicU64,
@@ -58,7 +72,7 @@ pub(super) struct Profile {
 
 impl Profile {
     pub(super) fn new(enabled: bool) -> Self {
-        Self { enabled, ..Self::default() }
+        Self { enabled, empty_ns: if enabled { empty_ns() } else { 0 }, ..Self::default() }
     }
 
     /// Does `work` and adds the time it took.
@@ -67,30 +81,50 @@ impl Profile {
         if !self.enabled {
             return work();
         }
-        let start = Instant::now();
+        let start = thread_cpu_time();
         let result = work();
-        self.add(function, nanoseconds(start), 1);
+        self.add(function, self.since(start), 1);
         result
     }
 
-    /// Has a session work off messages, from the beginning of `bytes`; `work` says how many bytes it took.
+    /// Has a session work off messages, from the beginning of `bytes`; `work` says how many bytes it took. With that, how
+    /// many of them were UPDATEs: none where nothing is measured.
     #[inline]
-    pub(super) fn time_messages(&self, bytes: &[u8], work: impl FnOnce() -> usize) -> usize {
+    pub(super) fn time_messages(&self, bytes: &[u8], work: impl FnOnce() -> usize) -> (usize, u32) {
         if !self.enabled {
-            return work();
+            return (work(), 0);
         }
-        let start = Instant::now();
+        let start = thread_cpu_time();
         let used = work();
-        let whole_ns = nanoseconds(start);
-        let start = Instant::now();
-        let (messages, total) = count_messages(bytes.get(..used).unwrap_or(bytes));
-        let framing_ns = nanoseconds(start);
+        let whole_ns = self.since(start);
+        let start = thread_cpu_time();
+        let Counted { messages, updates, bytes: total } = count_messages(bytes.get(..used).unwrap_or(bytes));
+        let framing_ns = self.since(start);
         self.add(Function::HeaderParse, framing_ns, messages);
         self.add(Function::PayloadParse, whole_ns.saturating_sub(framing_ns), messages);
         let headers = messages * HEADER_LENGTH as u64;
         self.header_bytes.fetch_add(headers, Ordering::Relaxed);
         self.payload_bytes.fetch_add(total - headers, Ordering::Relaxed);
-        used
+        (used, updates)
+    }
+
+    /// A shard has a batch's routes.
+    pub(super) fn reached_shard(&self, pending: &Pending) {
+        if self.enabled {
+            self.worked_off(pending.reached_shard());
+        }
+    }
+
+    /// So many UPDATEs are worked off.
+    pub(super) fn worked_off(&self, updates: u32) {
+        if updates > 0 {
+            self.progress.add(updates, nanoseconds(monotonic_time()));
+        }
+    }
+
+    /// Processor time of this thread since then, without what measuring adds.
+    fn since(&self, start: Duration) -> u64 {
+        nanoseconds(thread_cpu_time().saturating_sub(start)).saturating_sub(self.empty_ns)
     }
 
     fn add(&self, function: Function, ns: u64, calls: u64) {
@@ -113,24 +147,46 @@ impl Profile {
                     "headers": self.header_bytes.load(Ordering::Relaxed),
                     "payloads": self.payload_bytes.load(Ordering::Relaxed),
                 },
+                "progress": self.progress.to_json(),
             })
         })
     }
 }
 
-fn nanoseconds(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Frames messages as a session does; how many there were, and of how many bytes.
-fn count_messages(bytes: &[u8]) -> (u64, u64) {
-    let (mut messages, mut done) = (0, 0);
+fn empty_ns() -> u64 {
+    let mut steps: Vec<Duration> = (0..EMPTY_STEPS)
+        .map(|_| {
+            let start = thread_cpu_time();
+            thread_cpu_time().saturating_sub(start)
+        })
+        .collect();
+    steps.sort_unstable();
+    steps.get(EMPTY_STEPS / 2).copied().map_or(0, nanoseconds)
+}
+
+/// What a stretch of messages holds.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counted {
+    messages: u64,
+    updates: u32,
+    bytes: u64,
+}
+
+/// Frames messages as a session does.
+fn count_messages(bytes: &[u8]) -> Counted {
+    let (mut counted, mut done) = (Counted::default(), 0);
     // The longest there are: what this session may not send has ended it.
     while let Ok(Some(message)) = frame(bytes.get(done..).unwrap_or(&[]), usize::from(u16::MAX)) {
-        messages += 1;
+        counted.messages += 1;
+        counted.updates += u32::from(message.kind == MessageKind::Update);
         done += message.length;
     }
-    (messages, done as u64)
+    counted.bytes = done as u64;
+    counted
 }
 
 #[cfg(test)]
@@ -150,7 +206,7 @@ mod tests {
         bytes.extend_from_slice(&[0, 23, 2, 0, 0, 0, 0]);
         let profile = Profile::new(true);
         // All but the first.
-        assert_eq!(profile.time_messages(&bytes[19..], || 4 * 19 + 23), 4 * 19 + 23);
+        assert_eq!(profile.time_messages(&bytes[19..], || 4 * 19 + 23), (4 * 19 + 23, 1));
         for function in ["header_parse", "payload_parse"] {
             assert_eq!(calls(&profile, function), Some(5));
         }
@@ -163,11 +219,39 @@ mod tests {
         assert_eq!(calls(&profile, "header_parse"), Some(5));
     }
 
+    /// A step that sleeps takes no processor time; one that works takes as much as the thread did.
+    #[test]
+    fn waiting_is_no_time() {
+        let profile = Profile::new(true);
+        let ns = |function: &str| profile.to_json().unwrap()["functions"][function]["ns"].as_u64().unwrap();
+        let (held, freed) = std::sync::mpsc::channel::<()>();
+        let before = thread_cpu_time();
+        let other = std::thread::spawn(move || {
+            // As long as it takes this thread to use ten milliseconds of processor time.
+            let start = thread_cpu_time();
+            while thread_cpu_time() - start < Duration::from_millis(10) {
+                std::hint::black_box(count_messages(&[0xff; 64]));
+            }
+            drop(held);
+        });
+        profile.time(Function::Write, || freed.recv().unwrap_err());
+        other.join().unwrap();
+        let waited = nanoseconds(thread_cpu_time() - before);
+        assert!(ns("write") <= waited, "not more than this thread used: {} of {waited}", ns("write"));
+        let (start, mut work) = (thread_cpu_time(), 0);
+        profile.time(Function::Read, || {
+            while thread_cpu_time() - start < Duration::from_millis(10) {
+                work += count_messages(&[0xff; 64]).messages;
+            }
+        });
+        assert!(ns("read") + profile.empty_ns >= 9_000_000, "{} and {work}", ns("read"));
+    }
+
     #[test]
     fn what_is_not_asked_for_is_not_measured() {
         let profile = Profile::new(false);
         assert_eq!(profile.time(Function::Read, || 3), 3);
-        assert_eq!(profile.time_messages(&[], || 4), 4);
+        assert_eq!(profile.time_messages(&[], || 4), (4, 0));
         assert_eq!(profile.to_json(), None);
         let profile = Profile::new(true);
         assert_eq!(profile.time(Function::Read, || 3), 3);

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use thalweg_bgp::peer::Millis;
+use thalweg_bgp::route::SHARDS;
 use thalweg_bgp::session::Connection;
 use thalweg_exec::control::Reading;
 
 use super::profile::{Function, Profile};
+use super::progress::Pending;
 use super::shards::{ShardOp, Work};
 use super::slot::{PeerSlot, PeerState, READ_BYTES};
 use super::{Speaker, SpeakerWorker, log};
@@ -26,6 +28,8 @@ struct Turn {
     ended: bool,
     /// What the shards have to do after the routes.
     after: Vec<ShardOp>,
+    /// UPDATEs that were read, where they are counted.
+    updates: u32,
 }
 
 /// What one look at a connection showed.
@@ -55,7 +59,7 @@ impl Speaker {
         }
         let mut state = slot.lock();
         let worked = catch_unwind(AssertUnwindSafe(|| self.read_links(worker, slot, &mut state, now)));
-        let Turn { more, ended, after } = worked.unwrap_or_else(|panic| {
+        let Turn { more, ended, after, updates } = worked.unwrap_or_else(|panic| {
             self.contain(slot, &mut state, now, &*panic);
             Turn { ended: true, ..Turn::default() }
         });
@@ -68,15 +72,19 @@ impl Speaker {
         if ended {
             // What it read before the end is void; what a next session wants already is not.
             after.iter().for_each(|op| self.post_to_shards(op));
+            self.profile.worked_off(updates);
             return Reading { batch: None, more };
         }
-        let batch = (!(routes.is_empty() && after.is_empty())).then(|| Work {
-            slot: Some(slot.clone()),
-            epoch,
-            routes,
-            after,
-        });
-        Reading { batch, more }
+        if routes.is_empty() && after.is_empty() {
+            self.profile.worked_off(updates);
+            return Reading { batch: None, more };
+        }
+        let mut work = Work { slot: Some(slot.clone()), epoch, routes, after, pending: Pending::default() };
+        if updates > 0 {
+            let touched = (0..SHARDS).filter(|shard| work.touches(*shard)).count();
+            work.pending = Pending::new(updates, touched);
+        }
+        Reading { batch: Some(work), more }
     }
 
     /// Reads both connections.
@@ -128,10 +136,11 @@ impl Speaker {
             if rest.is_empty() {
                 break;
             }
-            let used = self.profile.time_messages(rest, || {
+            let (used, updates) = self.profile.time_messages(rest, || {
                 let PeerState { session, importer, .. } = &mut *state;
                 session.handle_bytes(connection, rest, now, importer, &mut worker.builder)
             });
+            turn.updates += updates;
             let used = used.min(rest.len());
             if let (Some(observer), Some(negotiated)) = (&self.observer, &state.negotiated)
                 && negotiated.connection == connection

@@ -28,13 +28,7 @@ impl Speaker {
     fn change_networks(&self, added: &[IpPrefix], removed: &[IpPrefix]) {
         let mut routes = origination(&self.interner, added, removed);
         let now = Millis(self.now_ms.load(Ordering::Relaxed));
-        let work = Work {
-            slot: None,
-            epoch: 0,
-            routes: routes.finish(PeerId::LOCAL, now.seconds()),
-            after: Vec::new(),
-        };
-        self.apply_work(&work);
+        self.apply_work(&Work::of_nobody(routes.finish(PeerId::LOCAL, now.seconds())));
     }
 
     /// Takes another configuration: only what differs is touched, and sessions whose settings are the same stay

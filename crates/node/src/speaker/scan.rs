@@ -104,7 +104,7 @@ impl Speaker {
             self.wake();
             thread::sleep(PAUSE);
         }
-        let work = Work { slot: None, epoch: 0, routes, after: Vec::new() };
+        let work = Work::of_nobody(routes);
         self.apply_work(&work);
     }
 

@@ -25,6 +25,7 @@ use thalweg_bgp::route::{Changes, RouteBatch, SHARDS};
 use thalweg_wire::bgp::Family;
 
 use super::lock;
+use super::progress::Pending;
 use super::restart_progress::{EndMark, Selection};
 use super::slot::PeerSlot;
 
@@ -61,6 +62,20 @@ pub struct Work {
     pub(super) routes: RouteBatch,
     /// To be done after the routes are applied.
     pub(super) after: Vec<ShardOp>,
+    /// The UPDATEs it came in, where they are counted.
+    pub(super) pending: Pending,
+}
+
+impl Work {
+    /// Routes of no neighbor.
+    pub(super) fn of_nobody(routes: RouteBatch) -> Self {
+        Self { slot: None, epoch: 0, routes, after: Vec::new(), pending: Pending::default() }
+    }
+
+    /// Whether the shard has anything to do for it.
+    pub(super) fn touches(&self, shard: usize) -> bool {
+        !self.after.is_empty() || self.routes.touches(shard)
+    }
 }
 
 /// Long work that was begun.
@@ -292,7 +307,7 @@ mod tests {
         let all = (0..).filter_map(|n: u32| Prefix::new(n << 8, 24).ok());
         let ours: Vec<_> = all.filter(|prefix| shard_of(*prefix) == 0).take(ROUTES).collect();
         ours.iter().for_each(|prefix| routes.push_v4(*prefix, 0, attrs));
-        let work = Work { slot: None, epoch: 0, routes: routes.finish(PeerId::LOCAL, 0), after: Vec::new() };
+        let work = Work::of_nobody(routes.finish(PeerId::LOCAL, 0));
         slot.apply(0, &work, Arc::default, |_| {});
 
         let say = |metric| {

@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use thalweg_lab::forwarding::subject::thalweg::DRIVERS;
 
@@ -24,7 +25,29 @@ pub(crate) struct LabRunArgs {
     seed: Option<u64>,
 }
 
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  thalweg lab all --quick             minutes: every experiment a little
+  thalweg lab all --only 003          what the thesis on parallel BGP says
+Each experiment's own report lies in DIR/PAPER-EXPERIMENT. Rounds: those of each experiment.")]
+pub(crate) struct LabAllArgs {
+    /// Papers, by number [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "PAPERS", value_parser = PossibleValuesParser::new(thalweg_lab::all::papers()))]
+    pub(crate) only: Vec<String>,
+    #[command(flatten)]
+    pub(crate) run: LabRunArgs,
+}
+
 impl LabRunArgs {
+    /// What another experiment must be told to be run in the same way; its folder is its own.
+    pub(crate) fn passed_on(&self) -> Vec<String> {
+        let option = |name: &str, value: Option<String>| value.map(|value| format!("--{name}={value}"));
+        let quick = self.quick.then(|| "--quick".to_owned());
+        let runs = option("runs", self.runs.map(|runs| runs.to_string()));
+        quick.into_iter().chain(runs).chain(option("seed", self.seed.map(|seed| seed.to_string()))).collect()
+    }
+
     /// The folder; `usual` if none is named.
     pub(crate) fn output(&self, usual: &str) -> PathBuf {
         self.output.clone().unwrap_or_else(|| usual.into())

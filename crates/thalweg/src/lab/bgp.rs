@@ -7,10 +7,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use thalweg_exec::control::SchedulingKind;
-use thalweg_lab::bgp::experiment::{self, Part, RunOptions, SERIAL};
+use thalweg_lab::bgp::daemon::Advertise;
+use thalweg_lab::bgp::experiment::{self, Part, RunOptions};
 use thalweg_lab::bgp::replay::Replay;
 use thalweg_lab::bgp::schedulings::{self, Setting};
 use thalweg_lab::bgp::table::Neighbors;
+use thalweg_lab::cores::Cores;
 use thalweg_lab::report::Origin;
 
 use super::args::LabRunArgs;
@@ -33,7 +35,8 @@ const REPLAY_MESSAGES_MAX: usize = 4_000_000;
 #[command(after_help = "\
 Examples:
   thalweg lab bgp                                             everything, on a made-up table
-  thalweg lab bgp --only speed-up,functions --threads 1,2,4
+  thalweg lab bgp --only speed-up --cores 1,2,4 --threads-per-core 1,2
+  thalweg lab bgp --only mixes,functions --advertise monitor  with what announcing costs
   thalweg lab bgp --trace updates.20260222.1530.bz2           the peers of an MRT file
   thalweg lab bgp --quick                                     under two minutes, to see that it works
 Rounds: 5; 3 with --quick.")]
@@ -54,9 +57,24 @@ pub(crate) struct LabBgpArgs {
         help_heading = "What to vary"
     )]
     pub(crate) schedulings: Vec<SchedulingKind>,
-    /// Thread counts [default: 1 and each power of two up to the number of cores]
+    /// Cores that the daemon may use; what does not vary them takes the largest [default: 1, each power of two, all]
     #[arg(long, value_delimiter = ',', value_name = "COUNTS", help_heading = "What to vary")]
-    pub(crate) threads: Vec<NonZeroUsize>,
+    pub(crate) cores: Vec<NonZeroUsize>,
+    /// Threads for each core, of dynamic and sharded; per-peer has one for each neighbor
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "COUNTS",
+        default_value = "1,2,4",
+        help_heading = "What to vary"
+    )]
+    pub(crate) threads_per_core: Vec<NonZeroUsize>,
+    /// Whom the daemon announces to [default: none where the thesis had nobody; monitor for ways and wu]
+    #[arg(long, value_enum, value_name = "WHOM")]
+    pub(crate) advertise: Option<Advertise>,
+    /// Messages of a neighbor's turn, where neighbors send in turns
+    #[arg(long, value_name = "N", default_value = "16")]
+    pub(crate) turn: NonZeroUsize,
     /// Neighbors that announce
     #[arg(long, value_name = "N", default_value = "12")]
     pub(crate) neighbors: NonZeroUsize,
@@ -87,17 +105,12 @@ pub(super) fn run(args: &LabBgpArgs, format: Format) -> Result<(), Failure> {
 }
 
 fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
-    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let threads: Vec<usize> = if args.threads.is_empty() {
-        std::iter::successors(Some(1), |n: &usize| n.checked_mul(2)).take_while(|n| *n <= cores).collect()
-    } else {
-        args.threads.iter().map(|n| n.get()).collect()
-    };
-    let mut ways = Vec::new();
-    for scheduling in &args.schedulings {
-        let scheduling = scheduling.name().to_owned();
-        let of: &[usize] = if scheduling == SERIAL { &[1] } else { &threads };
-        ways.extend(of.iter().map(|threads| (scheduling.clone(), *threads)));
+    let cores = Cores::here().map_err(failed)?;
+    let numbers = |given: &[NonZeroUsize]| given.iter().map(|n| n.get()).collect::<Vec<_>>();
+    let core_counts = if args.cores.is_empty() { cores.steps() } else { numbers(&args.cores) };
+    if let Some(many) = core_counts.iter().find(|count| **count > cores.count()) {
+        let have = cores.count();
+        return Err(Failure::Usage(format!("--cores {many}: this process may use {have} cores")));
     }
     let replay = match &args.trace {
         None => None,
@@ -113,7 +126,12 @@ fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
     };
     Ok(Setting {
         parts,
-        ways,
+        schedulings: args.schedulings.iter().map(|scheduling| scheduling.name().to_owned()).collect(),
+        cores,
+        core_counts,
+        threads_per_core: numbers(&args.threads_per_core),
+        advertise: args.advertise,
+        turn: args.turn.get(),
         neighbors: Neighbors {
             count: args.neighbors.get(),
             address: std::net::Ipv4Addr::new(127, 0, 1, 1),

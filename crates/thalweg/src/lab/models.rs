@@ -16,7 +16,7 @@ use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, Work};
 use thalweg_text::units::count;
 
 use super::args::LabRunArgs;
-use super::{command_line, failed, show};
+use super::{command_line, failed, show_all};
 use crate::cli::{Format, MODELS, one_of};
 use crate::progress::Steps;
 use crate::{Failure, load_config};
@@ -74,7 +74,7 @@ pub(crate) struct LabModelsArgs {
     /// Chunk sizes in packets [default: 64,256,1600; 256,1600 with --quick]
     #[arg(long, value_delimiter = ',', value_name = "SIZES", help_heading = "What to vary")]
     pub(crate) chunks: Vec<NonZeroUsize>,
-    /// Synthetic work per packet and stage: `none`, `queens:N`
+    /// Synthetic work per packet and stage: `none`; `queens:N`; `queens:4-10`, drawn per packet; `queens:6/8/6/10`, by stage
     #[arg(
         long,
         value_delimiter = ',',
@@ -121,11 +121,15 @@ pub(super) fn run(args: &LabModelsArgs, format: Format) -> Result<(), Failure> {
         |Progress { done, cell, .. }| steps.at(done, &cell.to_string()),
     );
     steps.finish();
-    let outcome = outcome.map_err(of_models)?;
+    let mut outcome = outcome.map_err(of_models)?;
+    let chunk = setting.grid.chunk_packets.iter().copied().max().unwrap_or(1);
+    for work in &setting.grid.work {
+        outcome.hot_spots.extend(runs.hot_spots(work, chunk).map_err(failed)?);
+    }
     let description = describe(&input, once, &setting);
     let origin = Origin::here(command_line(), description);
     let report = models::report(&outcome, models::lead(&outcome), origin);
-    show(&report, &outcome, &models::table(&outcome), &args.run.output("lab-models"), format)
+    show_all(&report, &outcome, &models::tables(&outcome), &args.run.output("lab-models"), format)
 }
 
 /// Where asking for something else would help, the usage is to blame.

@@ -1,0 +1,336 @@
+//! What the papers claim, and whether it holds here: computed from an experiment's results, never written down.
+//!
+//! Claims are data (`claims.toml`, whose head has the grammar). A claim selects rows of the results, takes a number of
+//! each and compares it with bounds. [`Verdict::NotRun`] means that no row was selected: the experiment was not run that
+//! way, or this machine cannot. A claim that selects rows without the number is a mistake in the file and says so.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thalweg_text::Table;
+use thalweg_text::units::Unit;
+
+use crate::report::columns;
+
+static FILE: LazyLock<File> = LazyLock::new(|| {
+    toml::from_str(include_str!("../claims.toml"))
+        .unwrap_or_else(|error| unreachable!("claims.toml: {error}"))
+});
+
+/// Everything the file has.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(rename = "step")]
+    steps: Vec<Step>,
+    #[serde(rename = "claim")]
+    claims: Vec<Claim>,
+    series: Vec<Series>,
+}
+
+/// Something a paper says that a run can confirm.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// Paper, place and what it is about.
+    pub id: String,
+    /// Number of the paper.
+    pub paper: String,
+    /// Where in it.
+    pub place: String,
+    /// What it says.
+    pub statement: String,
+    /// The paper's value, as it gives it.
+    pub said: String,
+    /// The command that measures it.
+    pub run: Option<String>,
+    /// The experiment whose results decide.
+    pub experiment: Option<String>,
+    /// The part of it.
+    part: Option<String>,
+    /// What is missing if there is nothing to decide from.
+    needs: Option<String>,
+    at: Option<String>,
+    #[serde(default, rename = "where")]
+    rows: BTreeMap<String, Value>,
+    value: Option<String>,
+    over: Option<BTreeMap<String, Value>>,
+    #[serde(default)]
+    same: Vec<String>,
+    above: Option<f64>,
+    below: Option<f64>,
+}
+
+/// An experiment that a paper's claims need, with the options that they need.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// Number of the paper.
+    pub paper: String,
+    /// `thalweg lab` runs it by this name.
+    pub experiment: String,
+    /// Its options.
+    pub arguments: Vec<String>,
+}
+
+/// A paper's numbers, by what they are of.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Series {
+    id: String,
+    rows: BTreeMap<String, Vec<f64>>,
+}
+
+/// What came of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Every value is within the bounds.
+    Reproduced,
+    /// One is not.
+    Differs,
+    /// There is none.
+    NotRun,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verdict::Reproduced => "reproduced",
+            Verdict::Differs => "differs",
+            Verdict::NotRun => "not run",
+        })
+    }
+}
+
+/// A claim with what was found.
+#[derive(Debug, Serialize)]
+pub struct Judged {
+    /// Which claim.
+    pub id: &'static str,
+    /// The values that decided.
+    pub here: Vec<f64>,
+    /// What they came to.
+    pub verdict: Verdict,
+    #[serde(skip)]
+    claim: &'static Claim,
+}
+
+/// All claims of all papers.
+pub fn all() -> &'static [Claim] {
+    &FILE.claims
+}
+
+/// The experiments that all claims together need.
+pub fn steps() -> &'static [Step] {
+    &FILE.steps
+}
+
+/// The numbers that a paper gives; panics if the file has no such series.
+pub fn series(id: &str) -> &'static BTreeMap<String, Vec<f64>> {
+    let found = FILE.series.iter().find(|series| series.id == id);
+    found.map_or_else(|| unreachable!("claims.toml has no series {id}"), |series| &series.rows)
+}
+
+/// Judges the claims about an experiment by its results. Those about parts that were not run are left out.
+pub fn judge(experiment: &str, results: &Value) -> Vec<Judged> {
+    let of_it = all().iter().filter(|claim| claim.experiment.as_deref() == Some(experiment));
+    of_it.filter(|claim| claim.was_run(results)).map(|claim| claim.judge(results)).collect()
+}
+
+/// The claims as a table, if there are any.
+pub fn table(judged: &[Judged]) -> Option<Table> {
+    if judged.is_empty() {
+        return None;
+    }
+    let mut table = Table::new(
+        "What the papers say, and what was found here",
+        columns("<where | <claim | <paper | <here | <verdict"),
+    );
+    for judged in judged {
+        let Judged { claim, .. } = judged;
+        table.push([
+            claim.place.clone(),
+            claim.statement.clone(),
+            claim.said.clone(),
+            judged.found(),
+            judged.said(),
+        ]);
+    }
+    Some(table)
+}
+
+impl Judged {
+    /// The values, as a range if there are several.
+    fn found(&self) -> String {
+        let range = |pick: fn(f64, f64) -> f64| self.here.iter().copied().reduce(pick);
+        match (range(f64::min), range(f64::max)) {
+            (Some(least), Some(most)) if self.here.len() > 1 => {
+                format!("{} to {}", Unit::Plain.format(least), Unit::Plain.format(most))
+            }
+            (Some(value), _) => Unit::Plain.format(value),
+            _ => "–".to_owned(),
+        }
+    }
+
+    /// The verdict, and what is missing for one.
+    fn said(&self) -> String {
+        match (&self.verdict, &self.claim.needs) {
+            (Verdict::NotRun, Some(needs)) => format!("not run (needs {needs})"),
+            (verdict, _) => verdict.to_string(),
+        }
+    }
+}
+
+impl Claim {
+    fn row_list<'a>(&self, results: &'a Value) -> &'a [Value] {
+        let rows = self.at.as_deref().and_then(|at| at_path(results, at));
+        rows.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the part it is about was run at all.
+    fn was_run(&self, results: &Value) -> bool {
+        match &self.part {
+            None => !self.row_list(results).is_empty(),
+            Some(part) => self
+                .row_list(results)
+                .iter()
+                .any(|row| at_path(row, "cell.part") == Some(&part.as_str().into())),
+        }
+    }
+
+    /// What an experiment's results make of it.
+    pub fn judge(&'static self, results: &Value) -> Judged {
+        let rows = self.row_list(results);
+        let chosen = rows.iter().filter(|row| has_all(row, &self.rows));
+        let here: Vec<f64> = chosen.filter_map(|row| self.value_of(row, rows)).collect();
+        let is_within = |value: &f64| {
+            self.above.is_none_or(|least| *value >= least) && self.below.is_none_or(|most| *value <= most)
+        };
+        let verdict = match here.iter().all(is_within) {
+            _ if here.is_empty() => Verdict::NotRun,
+            true => Verdict::Reproduced,
+            false => Verdict::Differs,
+        };
+        Judged { id: &self.id, here, verdict, claim: self }
+    }
+
+    /// The row's value; divided by that of the other row, if the claim is about a ratio.
+    fn value_of(&self, row: &Value, rows: &[Value]) -> Option<f64> {
+        let path = self.value.as_deref()?;
+        let value = number(row, path)?;
+        let Some(over) = &self.over else { return Some(value) };
+        let mut wanted = self.rows.clone();
+        wanted.extend(over.clone());
+        let other = rows.iter().find(|other| {
+            has_all(other, &wanted) && self.same.iter().all(|path| at_path(other, path) == at_path(row, path))
+        })?;
+        let base = number(other, path)?;
+        (base > 0.0).then(|| value / base)
+    }
+}
+
+/// What lies at a path with dots.
+fn at_path<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('.').try_fold(value, |value, name| value.get(name))
+}
+
+fn number(row: &Value, path: &str) -> Option<f64> {
+    at_path(row, path)?.as_f64().filter(|value| value.is_finite())
+}
+
+/// Whether a row has all these values. `false` stands for none.
+fn has_all(row: &Value, wanted: &BTreeMap<String, Value>) -> bool {
+    let is =
+        |found: &Value, wanted: &Value| found == wanted || (*wanted == Value::Bool(false) && found.is_null());
+    wanted.iter().all(|(path, wanted)| {
+        let found = at_path(row, path).unwrap_or(&Value::Null);
+        match wanted {
+            Value::Array(any) => any.iter().any(|wanted| is(found, wanted)),
+            wanted => is(found, wanted),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn cell(scheduling: &str, cores: u64, load: &str, elapsed: f64, speed_up: f64) -> Value {
+        let per_core = if scheduling == "dynamic" { json!(1) } else { Value::Null };
+        json!({
+            "cell": { "part": if load.starts_with("in") { "speed-up" } else { "mixes" }, "scheduling": scheduling,
+                "cores": cores, "threads_per_core": per_core, "load": load },
+            "elapsed_s": { "median": elapsed }, "speed_up": speed_up,
+        })
+    }
+
+    fn verdict(judged: &[Judged], id: &str) -> Option<(Verdict, Vec<f64>)> {
+        judged.iter().find(|judged| judged.id == id).map(|judged| (judged.verdict, judged.here.clone()))
+    }
+
+    #[test]
+    fn the_file_is_sound() {
+        let mut ids: Vec<&str> = all().iter().map(|claim| claim.id.as_str()).collect();
+        ids.sort_unstable();
+        let count = ids.len();
+        ids.dedup();
+        assert_eq!(ids.len(), count, "every claim has an id of its own");
+        for claim in all() {
+            let is_measured = claim.experiment.is_some();
+            assert!(claim.id.starts_with(&claim.paper), "{}", claim.id);
+            assert_eq!(is_measured, claim.at.is_some() && claim.value.is_some(), "{}", claim.id);
+            assert_eq!(is_measured, claim.above.or(claim.below).is_some(), "{}", claim.id);
+            assert_eq!(is_measured, claim.run.is_some(), "{}", claim.id);
+            assert!(is_measured || claim.needs.is_some(), "{}", claim.id);
+            let is_its = |step: &&Step| {
+                Some(&step.experiment) == claim.experiment.as_ref() && step.paper == claim.paper
+            };
+            assert_eq!(steps().iter().filter(is_its).count(), usize::from(is_measured), "{}", claim.id);
+            assert!(claim.part.as_deref().is_none_or(|part| claim.rows["cell.part"] == part), "{}", claim.id);
+        }
+        assert_eq!(series("003/table-4.2")["header_read"], [4176.6, 397.7, 10.5]);
+        assert_eq!(series("003/table-2.1").len(), 8);
+    }
+
+    #[test]
+    fn verdicts_follow_from_the_numbers() {
+        let results = |per_peer_16: f64, dynamic_16: f64, worst: f64| {
+            json!({ "cells": [
+                cell("serial", 1, "in memory", 8.0, 1.0),
+                cell("per-peer", 1, "in memory", 9.0, 8.0 / 9.0),
+                cell("per-peer", 16, "in memory", 1.0, per_peer_16),
+                cell("dynamic", 16, "in memory", 1.0, dynamic_16),
+                cell("per-peer", 2, "best", 2.0, 1.0),
+                cell("per-peer", 2, "worst", worst, 1.0),
+            ] })
+        };
+        let good = judge("bgp", &results(6.0, 6.3, 4.0));
+        assert_eq!(verdict(&good, "003/fig-4.3/16"), Some((Verdict::Reproduced, vec![6.0])));
+        assert_eq!(verdict(&good, "003/fig-4.3/1"), Some((Verdict::Reproduced, vec![8.0 / 9.0])));
+        assert_eq!(verdict(&good, "003/fig-4.9"), Some((Verdict::Reproduced, vec![6.3 / 6.0])));
+        assert_eq!(verdict(&good, "003/fig-4.7/per-peer"), Some((Verdict::Reproduced, vec![2.0])));
+        // Its part was run, but serial was not.
+        assert_eq!(verdict(&good, "003/fig-4.7/serial"), Some((Verdict::NotRun, vec![])));
+        assert_eq!(verdict(&good, "003/fig-4.8/4x"), None, "a part that was not run is not there");
+        let bad = judge("bgp", &results(5.0, 9.0, 1.8));
+        for id in ["003/fig-4.3/16", "003/fig-4.9", "003/fig-4.7/per-peer"] {
+            assert_eq!(verdict(&bad, id).map(|(verdict, _)| verdict), Some(Verdict::Differs), "{id}");
+        }
+        let text = table(&bad).expect("claims").to_string();
+        assert!(text.contains("over 5.5") && text.contains("differs") && text.contains("5.00"), "{text}");
+        assert!(judge("bgp", &json!({})).is_empty() && table(&[]).is_none());
+    }
+
+    #[test]
+    fn what_a_small_machine_cannot_say_is_not_run() {
+        let small = json!({ "cells": [cell("per-peer", 2, "in memory", 1.0, 1.5)] });
+        let judged = judge("bgp", &small);
+        assert_eq!(verdict(&judged, "003/fig-4.3/16"), Some((Verdict::NotRun, vec![])));
+        assert!(table(&judged).expect("claims").to_string().contains("not run (needs 16 cores)"));
+    }
+}
