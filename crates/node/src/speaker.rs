@@ -60,6 +60,7 @@ pub use best_path::BestPathTo;
 pub(crate) use groups::view_of;
 pub use lanes::RouteReader;
 pub use network::{ByteStream, Incoming, Network};
+pub use query::SessionFacts;
 pub(crate) use query::explained;
 pub(crate) use reload::origination;
 pub use restart_progress::{Restart, RestartNeighbor};

@@ -49,7 +49,7 @@ pub(crate) use nat::LabNatArgs;
 pub(crate) use network::{Grow, LabNetworkArgs, NetworkEngine};
 pub(crate) use probe::ProbeArgs;
 pub(crate) use qos::LabQosArgs;
-pub(crate) use seeds::LabSeedsArgs;
+pub(crate) use seeds::{LabSeedsArgs, SeedSide};
 pub(crate) use show::{BgpArgs, BgpCommand, SessionEndArgs, ShowArgs, ShowBgp, ShowThing};
 pub(crate) use show_nat::NatArgs;
 pub(crate) use stages::LabStagesArgs;

@@ -29,6 +29,22 @@ const SLICE_PREFIXES: usize = 1024;
 /// Where items go. An error means that nobody listens any more.
 type Emit<'e> = &'e mut dyn FnMut(Value) -> io::Result<()>;
 
+/// The same for routes.
+type EmitRoute<'e> = &'e mut dyn FnMut(RouteView) -> io::Result<()>;
+
+/// What counts of a session.
+#[derive(Clone, Debug)]
+pub struct SessionFacts {
+    /// What the configuration calls the neighbor.
+    pub name: Arc<str>,
+    /// Its address.
+    pub address: IpAddr,
+    /// State of the session.
+    pub state: State,
+    /// Routes of it in the RIB, both families.
+    pub accepted: u64,
+}
+
 /// The answer: an error of the listener outside, of the question inside.
 type Answer = io::Result<Result<(), String>>;
 
@@ -38,9 +54,7 @@ impl Speaker {
         let now = Millis(self.now_ms.load(Ordering::Relaxed));
         match request {
             BgpRequest::Neighbors => {
-                for slot in self.slots_in_use() {
-                    emit(to_json(&neighbor_view(&slot, &slot.lock(), now)))?;
-                }
+                self.neighbors().iter().try_for_each(|view| emit(to_json(view)))?;
             }
             BgpRequest::Neighbor { neighbor } => match self.find(neighbor) {
                 Some(slot) => {
@@ -49,10 +63,9 @@ impl Speaker {
                 }
                 None => return Ok(Err(unknown(neighbor))),
             },
-            BgpRequest::Routes(filter) => match self.routes(filter, now) {
-                Err(error) => return Ok(Err(error)),
-                Ok(selection) => selection.emit_all(self, emit)?,
-            },
+            BgpRequest::Routes(filter) => {
+                return self.each_route(filter, &mut |view| emit(to_json(&view)));
+            }
             BgpRequest::Route { destination, exact, why } => {
                 return self.route(destination, *exact, *why, now, emit);
             }
@@ -84,6 +97,39 @@ impl Speaker {
             }
         }
         Ok(Ok(()))
+    }
+
+    /// Everything about each neighbor.
+    pub fn neighbors(&self) -> Vec<BgpNeighborView> {
+        let now = Millis(self.now_ms.load(Ordering::Relaxed));
+        self.slots_in_use().iter().map(|slot| neighbor_view(slot, &slot.lock(), now)).collect()
+    }
+
+    /// The session of each neighbor, and its routes in the RIB.
+    pub fn sessions(&self) -> Vec<SessionFacts> {
+        let facts = |slot: &Arc<PeerSlot>| {
+            let state = slot.lock();
+            SessionFacts {
+                name: state.config.name.clone(),
+                address: state.config.address,
+                state: state.session.state(),
+                accepted: Family::ALL.map(|family| u64::from(slot.paths.get(family))).iter().sum(),
+            }
+        };
+        self.slots_in_use().iter().map(facts).collect()
+    }
+
+    /// Gives the routes that a filter admits, one after the other.
+    pub fn each_route(
+        &self,
+        filter: &RouteFilter,
+        emit: &mut dyn FnMut(RouteView) -> io::Result<()>,
+    ) -> Answer {
+        let now = Millis(self.now_ms.load(Ordering::Relaxed));
+        match self.routes(filter, now) {
+            Err(error) => Ok(Err(error)),
+            Ok(selection) => selection.emit_all(self, emit).map(Ok),
+        }
     }
 
     /// How many neighbors are up, and a sentence for each that is not.
@@ -207,7 +253,8 @@ impl Speaker {
         Ok(())
     }
 
-    fn rib_view(&self) -> RibView {
+    /// What the RIB has.
+    pub fn rib_view(&self) -> RibView {
         let (mut prefixes, mut paths) = ([0; 2], [0; 2]);
         for shard in &self.shards {
             let counters = shard.rib().counters();
@@ -251,7 +298,7 @@ struct Selection {
 }
 
 impl Selection {
-    fn emit_all(&self, speaker: &Speaker, emit: Emit<'_>) -> io::Result<()> {
+    fn emit_all(&self, speaker: &Speaker, emit: EmitRoute<'_>) -> io::Result<()> {
         let mut left = self.filter.limit.unwrap_or(usize::MAX);
         for shard in &speaker.shards {
             if self.family != Some(Family::Ipv6) {
@@ -268,7 +315,7 @@ impl Selection {
         &self,
         rib: impl Fn() -> std::sync::MutexGuard<'s, RibShard>,
         left: &mut usize,
-        emit: Emit<'_>,
+        emit: EmitRoute<'_>,
     ) -> io::Result<()> {
         let mut cursor = ScanCursor::START;
         let mut found = Vec::new();
@@ -287,7 +334,7 @@ impl Selection {
                 }
             });
             *left -= found.len();
-            found.drain(..).try_for_each(|view| emit(to_json(&view)))?;
+            found.drain(..).try_for_each(&mut *emit)?;
             if done || *left == 0 {
                 return Ok(());
             }
