@@ -454,6 +454,11 @@ impl Judge {
 
     /// Whether a session is there for sure.
     fn lives(&self, inside: Endpoint, session: &Session, now_s: u64) -> bool {
+        // After a reload to longer lives a half-open session may look as if it had been silent for long, and make room.
+        let may_look_old = !self.keeps_half_open && self.lives_s.0 != self.lives_s.1;
+        if may_look_old && inside.protocol == ip_protocol::TCP {
+            return false;
+        }
         let (shortest, _) = self.life_s(inside.protocol, &self.lives_s.0);
         !session.may_end && now_s <= session.refreshed_s + u64::from(shortest)
     }

@@ -83,9 +83,11 @@ fn with_plain_routers(plan: &Plan) -> Vec<Plan> {
     for at in 0..plan.routers.len() {
         plans.extend(changes.iter().map(|change| changed(plan, |plan| change(&mut plan.routers[at]))));
         if plan.routers[at].nat.is_some() {
-            plans.extend(of_nat.iter().map(|change| {
-                changed(plan, |plan| plan.routers[at].nat.iter_mut().for_each(|nat| change(nat)))
-            }));
+            plans.extend(
+                of_nat
+                    .iter()
+                    .map(|change| changed(plan, |plan| plan.routers[at].nat.iter_mut().for_each(change))),
+            );
         }
     }
     // A configuration that is put in force nowhere.
