@@ -40,12 +40,17 @@ impl Options {
     }
 }
 
+/// Where a fault is one of packets.
+const PACKETS: [&str; 3] = ["crates/dataplane/", "crates/flow/", "crates/node/src/plan"];
+
 /// A fault to plant.
 struct Fault {
     name: String,
     /// What the router does wrong.
     what: String,
     patch: PathBuf,
+    /// The test whose seeds have to find it.
+    test: &'static str,
 }
 
 fn faults(root: &Path) -> Result<Vec<Fault>, String> {
@@ -55,7 +60,10 @@ fn faults(root: &Path) -> Result<Vec<Fault>, String> {
     for patch in entries.flatten().map(|entry| entry.path()) {
         let text = fs::read_to_string(&patch).map_err(|error| format!("{}: {error}", patch.display()))?;
         let name = patch.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        faults.push(Fault { name, what: text.lines().next().unwrap_or_default().to_owned(), patch });
+        let what = text.lines().next().unwrap_or_default().to_owned();
+        let is_of_packets = PACKETS.iter().any(|path| text.contains(path));
+        let test = if is_of_packets { "the_first_seeds_of_packets_hold" } else { "the_first_seeds_hold" };
+        faults.push(Fault { name, what, patch, test });
     }
     faults.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(faults)
@@ -83,7 +91,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     for fault in all.iter().filter(wanted) {
         git(&copy, &["apply"], Some(&fault.patch))?;
         let begun = Instant::now();
-        let found = hunt(root, &copy, options.seeds);
+        let found = hunt(root, &copy, fault.test, options.seeds);
         git(&copy, &["checkout", "--quiet", "--", "."], None)?;
         let seconds = begun.elapsed().as_secs();
         match found? {
@@ -119,13 +127,13 @@ fn copy(root: &Path) -> Result<PathBuf, String> {
 }
 
 /// The first seed that finds something, and the invariant it breaks.
-fn hunt(root: &Path, copy: &Path, seeds: u64) -> Result<Option<(u64, String)>, String> {
+fn hunt(root: &Path, copy: &Path, test: &str, seeds: u64) -> Result<Option<(u64, String)>, String> {
     let output = cargo_command()
         .current_dir(copy)
         .env("CARGO_TARGET_DIR", root.join("target/planted/target"))
         .env("THALWEG_SEEDS", seeds.to_string())
         .args(["test", "--quiet", "--locked", "-p", "thalweg-sim", "--test", "seeds", "--"])
-        .args(["--nocapture", "the_first_seeds_hold"])
+        .args(["--nocapture", "--exact", test])
         .stderr(Stdio::piped())
         .output()
         .map_err(|error| format!("cargo did not start: {error}"))?;

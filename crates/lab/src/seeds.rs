@@ -1,5 +1,5 @@
-//! Many seeds, each a network with faults of its own ([`thalweg_sim::seeds`]): which of them break an invariant, the
-//! smallest network that still does, and what all of them met.
+//! Many seeds, each a network with faults of its own or a router with its packets ([`thalweg_sim::seeds`]): which of them
+//! break an invariant, the smallest plan that still does, and what all of them met.
 
 pub mod render;
 
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use thalweg_sim::seeds::{Coverage, Moment, Plan, Verdict, Violation, run, shrink};
+use thalweg_sim::seeds::{Case, Coverage, Moment, Side, Verdict, Violation};
 
 use crate::cpu_time::process_cpu_s;
 use crate::stats::Summary;
@@ -26,6 +26,8 @@ pub struct Options {
     pub first: u64,
     /// How many, at most.
     pub count: u64,
+    /// What each of them draws.
+    pub sides: Vec<Side>,
     /// For how long, at most.
     pub time: Option<Duration>,
     /// Threads; each runs seeds of its own.
@@ -41,13 +43,15 @@ pub struct Options {
 pub struct Failure {
     /// The seed.
     pub seed: u64,
+    /// Its side.
+    pub side: &'static str,
     /// The invariant and how it was broken.
     pub invariant: String,
     /// By which router, if by one.
     pub router: Option<usize>,
     /// What was wrong.
     pub what: String,
-    /// Routers and events of the plan that the seed draws.
+    /// Routers and events of the plan that the seed draws, or ports and packets.
     pub drawn: (usize, usize),
     /// Those of the smallest plan that fails in the same way.
     pub shrunk: (usize, usize),
@@ -79,7 +83,9 @@ pub struct Outcome {
     pub virtual_s: f64,
     /// UPDATEs that were sent.
     pub updates: u64,
-    /// Milliseconds that a seed takes.
+    /// Packets that arrived.
+    pub packets: u64,
+    /// Milliseconds that a plan takes.
     pub seed_ms: Option<Summary>,
     /// How many seeds each invariant's failures are.
     pub broken: BTreeMap<String, u64>,
@@ -92,9 +98,10 @@ pub struct Outcome {
 #[derive(Default)]
 struct Found {
     coverage: Coverage,
-    broken: Vec<(u64, Violation)>,
+    broken: Vec<(u64, Side, Violation)>,
     virtual_us: u64,
     updates: u64,
+    packets: u64,
     again: u64,
     times_ms: Vec<f64>,
 }
@@ -111,7 +118,11 @@ pub fn hunt(options: &Options, progress: &(dyn Fn(u64, usize) + Sync)) -> Outcom
             if number >= options.count || late || is_over.load(Ordering::Relaxed) {
                 return;
             }
-            let failures = play(options.first.wrapping_add(number), number % AGAIN_EVERY == 0, &found);
+            let mut failures = 0;
+            for side in &options.sides {
+                let seed = options.first.wrapping_add(number);
+                failures = play(*side, seed, number % AGAIN_EVERY == 0, &found);
+            }
             is_over.fetch_or(failures >= options.failures, Ordering::Relaxed);
             progress(done.fetch_add(1, Ordering::Relaxed) + 1, failures);
         }
@@ -124,9 +135,9 @@ pub fn hunt(options: &Options, progress: &(dyn Fn(u64, usize) + Sync)) -> Outcom
     });
     let (elapsed_s, cpu_s) = (begun.elapsed().as_secs_f64(), process_cpu_s() - cpu_begun_s);
     let mut found = found.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    found.broken.sort_unstable_by_key(|(seed, _)| *seed);
+    found.broken.sort_unstable_by_key(|(seed, side, _)| (*seed, side.name()));
     let mut broken: BTreeMap<String, u64> = BTreeMap::new();
-    for (_, violation) in &found.broken {
+    for (.., violation) in &found.broken {
         *broken.entry(violation.invariant.to_owned()).or_default() += 1;
     }
     Outcome {
@@ -138,22 +149,23 @@ pub fn hunt(options: &Options, progress: &(dyn Fn(u64, usize) + Sync)) -> Outcom
         cpu_s,
         virtual_s: found.virtual_us as f64 / 1e6,
         updates: found.updates,
+        packets: found.packets,
         seed_ms: Summary::of(&found.times_ms),
         broken,
-        failures: found.broken.iter().map(|(seed, violation)| failure(*seed, violation, options)).collect(),
+        failures: found.broken.iter().map(|broken| failure(broken, options)).collect(),
         coverage: found.coverage.items().map(|(name, seeds)| (name.to_owned(), seeds)).collect(),
     }
 }
 
-/// Plays a seed; how many have failed so far.
-fn play(seed: u64, again: bool, found: &Mutex<Found>) -> usize {
-    let plan = Plan::draw(seed);
+/// Plays what a seed draws; how many have failed so far.
+fn play(side: Side, seed: u64, again: bool, found: &Mutex<Found>) -> usize {
+    let case = Case::draw(side, seed);
     let begun = Instant::now();
-    let trial = run(&plan, 1, None);
+    let trial = case.run(1, None);
     let took_ms = begun.elapsed().as_secs_f64() * 1e3;
     let mut verdict = trial.verdict;
     if again && verdict == Verdict::Held {
-        let other = run(&plan, 2, None);
+        let other = case.run(2, None);
         if other.digest != trial.digest {
             let text = format!("{:032x} with one, {:032x} with two", trial.digest, other.digest);
             let invariant = "the same bytes with any number of threads";
@@ -164,42 +176,44 @@ fn play(seed: u64, again: bool, found: &Mutex<Found>) -> usize {
     found.coverage.add(&trial.coverage);
     found.virtual_us += trial.virtual_us;
     found.updates += trial.updates;
+    found.packets += trial.packets;
     found.again += u64::from(again);
     if found.times_ms.len() < TIMES {
         found.times_ms.push(took_ms);
     }
     if let Verdict::Broken(violation) = verdict {
-        found.broken.push((seed, violation));
+        found.broken.push((seed, side, violation));
     }
     found.broken.len()
 }
 
-fn failure(seed: u64, violation: &Violation, options: &Options) -> Failure {
-    let drawn = Plan::draw(seed);
-    let size = |plan: &Plan| (plan.routers.len(), plan.events());
-    let shrunk = if options.tries > 0 { shrink(&drawn, options.tries) } else { None };
-    let (plan, violation, tried) = match &shrunk {
+fn failure((seed, side, violation): &(u64, Side, Violation), options: &Options) -> Failure {
+    let drawn = Case::draw(*side, *seed);
+    let size = |case: &Case| (case.places(), case.events());
+    let shrunk = if options.tries > 0 { drawn.shrink(options.tries) } else { None };
+    let (case, violation, tried) = match &shrunk {
         Some(shrunk) => (&shrunk.plan, &shrunk.violation, shrunk.tried),
         None => (&drawn, violation, 0),
     };
-    let (_, moments) = replay(plan);
+    let (_, moments) = replay(case);
     Failure {
-        seed,
+        seed: *seed,
+        side: side.name(),
         invariant: violation.invariant.to_owned(),
         router: violation.router,
         what: violation.to_string(),
         drawn: size(&drawn),
-        shrunk: size(plan),
+        shrunk: size(case),
         tried,
-        scenario: format!("# {violation}\n{}", plan.to_text()),
+        scenario: format!("# {violation}\n{}", case.to_text()),
         moments,
     }
 }
 
 /// Plays a plan and says what happened in it, and when.
-pub fn replay(plan: &Plan) -> (Verdict, Vec<(u64, Moment)>) {
+pub fn replay(case: &Case) -> (Verdict, Vec<(u64, Moment)>) {
     let mut moments = Vec::new();
-    let trial = run(plan, 1, Some(&mut |at_us, moment| moments.push((at_us, moment))));
+    let trial = case.run(1, Some(&mut |at_us, moment| moments.push((at_us, moment))));
     (trial.verdict, moments)
 }
 
@@ -208,7 +222,8 @@ mod tests {
     use super::*;
 
     fn options(count: u64) -> Options {
-        Options { first: 0, count, time: None, threads: 2, failures: 3, tries: 200 }
+        let sides = vec![Side::Bgp, Side::Packets];
+        Options { first: 0, count, sides, time: None, threads: 2, failures: 3, tries: 200 }
     }
 
     #[test]
@@ -217,20 +232,22 @@ mod tests {
         let outcome = hunt(&options(30), &|_, _| {
             calls.fetch_add(1, Ordering::Relaxed);
         });
-        assert_eq!((outcome.seeds, outcome.again, calls.into_inner()), (30, 1, 30));
+        assert_eq!((outcome.seeds, outcome.again, calls.into_inner()), (30, 2, 30));
         assert!(outcome.failures.is_empty(), "{:?}", outcome.broken);
         assert_eq!(outcome.coverage["log: started"], 30);
-        assert!(outcome.virtual_s > 30.0 && outcome.updates > 100);
+        assert!(outcome.virtual_s > 30.0 && outcome.updates > 100 && outcome.packets > 1000);
         let alone = hunt(&Options { threads: 1, ..options(30) }, &|_, _| {});
-        assert_eq!((alone.coverage, alone.updates), (outcome.coverage, outcome.updates));
+        assert_eq!(alone.coverage, outcome.coverage);
+        assert_eq!((alone.updates, alone.packets), (outcome.updates, outcome.packets));
     }
 
     #[test]
     fn a_replay_says_what_happened() {
-        let (verdict, moments) = replay(&Plan::draw(3));
+        let Case::Bgp(plan) = Case::draw(Side::Bgp, 3) else { panic!("not a network") };
+        let (verdict, moments) = replay(&Case::Bgp(plan.clone()));
         assert_eq!(verdict, Verdict::Held);
         let checks = moments.iter().filter(|(_, moment)| *moment == Moment::Checked).count();
-        assert_eq!(checks, 1 + Plan::draw(3).rounds.len());
+        assert_eq!(checks, 1 + plan.rounds.len());
         assert!(moments.is_sorted_by_key(|(at_us, _)| *at_us));
         let svg = render::diagram("seed 3", 6, &moments);
         assert!(svg.starts_with("<svg") && svg.contains("up: "), "{svg}");

@@ -63,6 +63,7 @@ pub(crate) use groups::view_of;
 pub use lanes::RouteReader;
 pub use network::{ByteStream, Incoming, Network};
 pub use observer::SessionObserver;
+pub use query::SessionFacts;
 pub(crate) use query::explained;
 pub(crate) use reload::origination;
 pub use restart_progress::{Restart, RestartNeighbor};

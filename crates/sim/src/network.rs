@@ -16,8 +16,9 @@ use serde::de::DeserializeOwned;
 use thalweg_bgp::attrs::Interner;
 use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::rib::NextHopView;
+use thalweg_bgp::session::State;
 use thalweg_config::BgpConfig;
-use thalweg_node::control::{BgpNeighborView, BgpRequest};
+use thalweg_node::control::BgpRequest;
 use thalweg_node::speaker::{Restart, RouteReader, SessionObserver, Speaker, SpeakerOptions};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -437,11 +438,11 @@ impl Network {
     pub fn sessions_down(&self) -> Result<usize, SimError> {
         let mut down = 0;
         for node in (0..self.places.len()).filter(|node| self.is_running(*node)) {
-            for view in self.ask::<BgpNeighborView>(node, &BgpRequest::Neighbors)? {
-                let IpAddr::V4(address) = view.address else { continue };
+            for session in self.speaker(node)?.sessions() {
+                let IpAddr::V4(address) = session.address else { continue };
                 let Some(&peer) = self.by_address.get(&address) else { continue };
                 let is_up = self.link(node, peer).is_ok_and(|link| link.state == LinkState::Up);
-                down += usize::from(is_up && self.is_running(peer) && view.state != "Established");
+                down += usize::from(is_up && self.is_running(peer) && session.state != State::Established);
             }
         }
         Ok(down)

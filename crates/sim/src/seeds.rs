@@ -1,22 +1,22 @@
-//! Networks that chance makes, and what must be true of them whatever happened.
+//! Networks and routers that chance makes, and what must be true of them whatever happened.
 //!
-//! A seed draws a [`Plan`]: a small network, features of its routers, faults and changes with their times. A
-//! [`trial`](run) plays it (calm, faults, all mended, at rest) and holds the routers to invariants. What is expected
-//! follows from the plan alone, by a few lines that share nothing with the router (`oracle`). A plan that fails is
-//! [shrunk](shrink) to one that still fails in the same way, and kept as a file.
+//! A seed draws a plan of each side: of [BGP](bgp), a small network with faults and changes; of [packets], a router
+//! with the packets it gets and reloads between them. A [`Trial`] plays a plan and holds what happens to invariants. What is
+//! expected follows from the plan alone, by a few lines that share nothing with the router. A plan that fails is
+//! shrunk to one that still fails in the same way, and kept as a file. [`Case`] is a plan of either side.
 
+pub mod bgp;
+mod case;
 mod coverage;
-mod draw;
-mod invariants;
-mod life;
-mod oracle;
-mod plan;
+pub mod packets;
 mod shrink;
-mod text;
-mod verdict;
+mod trial;
 
+pub use case::{Case, PlanError, Side};
 pub use coverage::Coverage;
-pub use life::{Moment, Trial, Voice, run};
-pub use plan::{End, Event, Fault, Features, LinkPlan, Plan, PlanError, Relationship, RouterPlan};
-pub use shrink::{Shrunk, shrink};
-pub use verdict::{Verdict, Violation};
+pub use shrink::Shrunk;
+pub use trial::{Moment, Trial, Verdict, Violation, Voice};
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

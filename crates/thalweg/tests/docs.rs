@@ -141,7 +141,7 @@ fn every_configuration_in_the_documentation_is_valid() {
                 completed(&block.text)
             }
             "toml scenario" => {
-                let plan = thalweg_sim::seeds::Plan::from_text(&block.text);
+                let plan = thalweg_sim::seeds::Case::from_text(&block.text);
                 assert!(
                     plan.is_ok(),
                     "{}: {}",

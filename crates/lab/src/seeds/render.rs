@@ -17,7 +17,7 @@ const SELDOM: u64 = 10;
 
 /// What was played, in one row.
 pub fn summary(outcome: &Outcome) -> Table {
-    let headings = "seeds | twice | failed | threads | time | CPU s | ms a seed, median | largest | virtual time | UPDATEs";
+    let headings = "seeds | twice | failed | threads | time | CPU s | ms a plan, median | largest | virtual time | UPDATEs | packets";
     let mut table = Table::new("Seeds", columns(headings));
     let ms = |of: fn(&Summary) -> f64| {
         outcome.seed_ms.as_ref().map_or("-".to_owned(), |times| format!("{:.1}", of(times)))
@@ -33,13 +33,14 @@ pub fn summary(outcome: &Outcome) -> Table {
         ms(|times| times.max),
         age(outcome.virtual_s as u64),
         count(outcome.updates),
+        count(outcome.packets),
     ]);
     table
 }
 
 /// The failures.
 pub fn failures(outcome: &Outcome) -> Table {
-    let headings = "seed | <invariant | routers | events | smallest: routers | events | <again";
+    let headings = "seed | <invariant | routers or ports | events or packets | smallest: routers or ports | events or packets | <again";
     let mut table = Table::new("Seeds that broke an invariant", columns(headings));
     for failure in &outcome.failures {
         table.push([
@@ -49,7 +50,7 @@ pub fn failures(outcome: &Outcome) -> Table {
             failure.drawn.1.to_string(),
             failure.shrunk.0.to_string(),
             failure.shrunk.1.to_string(),
-            format!("thalweg lab seeds --seed {}", failure.seed),
+            format!("thalweg lab seeds --side {} --seed {}", failure.side, failure.seed),
         ]);
     }
     table
@@ -124,6 +125,7 @@ pub fn diagram(title: &str, routers: usize, moments: &[(u64, Moment)]) -> String
         let (spot, words) = match moment {
             Moment::Fault(fault) => (Spot::All, fault.to_string()),
             Moment::Mended => (Spot::Rest, "everything is mended".to_owned()),
+            Moment::Packets(what) => (Spot::All, what.clone()),
             Moment::Checked => (Spot::Rest, "at rest, as it must be".to_owned()),
             Moment::Logged { router, other, text } => {
                 let color = if text.starts_with("up: ") { 2 } else { 0 };

@@ -27,23 +27,33 @@ use crate::control::{
 /// Prefixes looked at under one hold of a shard's lock.
 const SLICE_PREFIXES: usize = 1024;
 
+/// Where routes go. An error means that nobody listens any more.
+type EmitRoute<'e> = &'e mut dyn FnMut(RouteView) -> io::Result<()>;
+
+/// What counts of a session.
+#[derive(Clone, Debug)]
+pub struct SessionFacts {
+    /// What the configuration calls the neighbor.
+    pub name: Arc<str>,
+    /// Its address.
+    pub address: IpAddr,
+    /// State of the session.
+    pub state: State,
+    /// Routes of it in the RIB, both families.
+    pub accepted: u64,
+}
+
 impl Speaker {
     /// Answers a request, an item at a time.
     pub fn answer(&self, request: &BgpRequest, emit: Emit<'_>) -> Answer {
         let now = Millis(self.now_ms.load(Ordering::Relaxed));
         match request {
-            BgpRequest::Neighbors => {
-                let slots = self.slots_in_use();
-                emit_all(Ok(slots.iter().map(|slot| neighbor_view(slot, &slot.lock(), now))), emit)
-            }
+            BgpRequest::Neighbors => emit_all(Ok(self.neighbors()), emit),
             BgpRequest::Neighbor { neighbor } => {
                 let slot = self.find(neighbor).ok_or_else(|| unknown(neighbor));
                 emit_all(slot.map(|slot| [neighbor_view(&slot, &slot.lock(), now)]), emit)
             }
-            BgpRequest::Routes(filter) => match self.routes(filter, now) {
-                Err(error) => Ok(Err(error)),
-                Ok(selection) => selection.emit_all(self, emit).map(Ok),
-            },
+            BgpRequest::Routes(filter) => self.each_route(filter, &mut |view| emit(to_json(&view))),
             BgpRequest::Route { destination, exact, why } => self.route(destination, *exact, *why, now, emit),
             BgpRequest::Rib => emit_all(Ok([self.rib_view()]), emit),
             BgpRequest::UpdateGroups => emit_all(Ok(self.group_views()), emit),
@@ -64,6 +74,39 @@ impl Speaker {
                 state.session.handle_start(now);
                 Ok(())
             })),
+        }
+    }
+
+    /// Everything about each neighbor.
+    pub fn neighbors(&self) -> Vec<BgpNeighborView> {
+        let now = Millis(self.now_ms.load(Ordering::Relaxed));
+        self.slots_in_use().iter().map(|slot| neighbor_view(slot, &slot.lock(), now)).collect()
+    }
+
+    /// The session of each neighbor, and its routes in the RIB.
+    pub fn sessions(&self) -> Vec<SessionFacts> {
+        let facts = |slot: &Arc<PeerSlot>| {
+            let state = slot.lock();
+            SessionFacts {
+                name: state.config.name.clone(),
+                address: state.config.address,
+                state: state.session.state(),
+                accepted: Family::ALL.map(|family| u64::from(slot.paths.get(family))).iter().sum(),
+            }
+        };
+        self.slots_in_use().iter().map(facts).collect()
+    }
+
+    /// Gives the routes that a filter admits, one after the other.
+    pub fn each_route(
+        &self,
+        filter: &RouteFilter,
+        emit: &mut dyn FnMut(RouteView) -> io::Result<()>,
+    ) -> Answer {
+        let now = Millis(self.now_ms.load(Ordering::Relaxed));
+        match self.routes(filter, now) {
+            Err(error) => Ok(Err(error)),
+            Ok(selection) => selection.emit_all(self, emit).map(Ok),
         }
     }
 
@@ -188,7 +231,8 @@ impl Speaker {
         Ok(())
     }
 
-    fn rib_view(&self) -> RibView {
+    /// What the RIB has.
+    pub fn rib_view(&self) -> RibView {
         let (mut prefixes, mut paths) = ([0; 2], [0; 2]);
         for shard in &self.shards {
             let counters = shard.rib().counters();
@@ -232,7 +276,7 @@ struct Selection {
 }
 
 impl Selection {
-    fn emit_all(&self, speaker: &Speaker, emit: Emit<'_>) -> io::Result<()> {
+    fn emit_all(&self, speaker: &Speaker, emit: EmitRoute<'_>) -> io::Result<()> {
         let mut left = self.filter.limit.unwrap_or(usize::MAX);
         for shard in &speaker.shards {
             if self.family != Some(Family::Ipv6) {
@@ -249,7 +293,7 @@ impl Selection {
         &self,
         rib: impl Fn() -> parking_lot::MutexGuard<'s, RibShard>,
         left: &mut usize,
-        emit: Emit<'_>,
+        emit: EmitRoute<'_>,
     ) -> io::Result<()> {
         let mut cursor = ScanCursor::START;
         let mut found = Vec::new();
@@ -268,7 +312,7 @@ impl Selection {
                 }
             });
             *left -= found.len();
-            found.drain(..).try_for_each(|view| emit(to_json(&view)))?;
+            found.drain(..).try_for_each(&mut *emit)?;
             if done || *left == 0 {
                 return Ok(());
             }

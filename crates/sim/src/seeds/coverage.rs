@@ -10,8 +10,6 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Metadata, Subscriber};
 
-use super::plan::{Features, Plan};
-
 /// How many trials met what, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage(BTreeMap<String, u64>);
@@ -37,29 +35,6 @@ impl Coverage {
     /// One trial met this, however often.
     pub(super) fn meet(&mut self, kind: &str, name: &str) {
         self.0.insert(format!("{kind}: {name}"), 1);
-    }
-
-    pub(super) fn meet_plan(&mut self, plan: &Plan) {
-        let Features { ipv6, paths, short_messages, no_refresh, graceful_restart, .. } = plan.features;
-        let Features { roles, mrai_ms, short_logs, interleaved, large_as, .. } = plan.features;
-        let features = [
-            ("IPv6", ipv6),
-            ("additional paths", paths >= 2),
-            ("short messages", short_messages),
-            ("no route refresh", no_refresh),
-            ("graceful restart", graceful_restart),
-            ("roles", roles),
-            ("MRAI", mrai_ms > 0),
-            ("short logs", short_logs),
-            ("several workers", interleaved),
-            ("large AS numbers", large_as),
-            ("relationships", plan.links.iter().any(|link| link.is.is_some())),
-            ("one AS at two sites", plan.routers.iter().any(|router| router.site_of.is_some())),
-            ("anycast", plan.routers.iter().filter(|router| router.anycast).count() > 1),
-        ];
-        for (name, _) in features.iter().filter(|(_, has)| *has) {
-            self.meet("feature", name);
-        }
     }
 
     /// Counters that are not 0.

@@ -1,46 +1,40 @@
 //! Makes a plan that fails as small as it can be and still fail in the same way.
 
-use super::life::run;
-use super::plan::{End, Features, Plan};
-use super::verdict::{Verdict, Violation};
+use std::ops::Range;
+
+use super::trial::{Verdict, Violation};
 
 /// A plan that was shrunk.
 #[derive(Clone, Debug)]
-pub struct Shrunk {
+pub struct Shrunk<P> {
     /// The smallest plan found.
-    pub plan: Plan,
+    pub plan: P,
     /// How it fails.
     pub violation: Violation,
     /// Plans that were tried.
     pub tried: usize,
 }
 
+/// Plans that have a little less than one has, what takes most away first.
+pub(super) type Step<P> = fn(&P) -> Vec<P>;
+
 /// Shrinks a plan that fails; `None` if it does not. At most so many plans are tried.
-pub fn shrink(plan: &Plan, tries: usize) -> Option<Shrunk> {
-    let Verdict::Broken(violation) = run(plan, 1, None).verdict else { return None };
+pub(super) fn shrink<P: Clone>(
+    plan: &P,
+    tries: usize,
+    steps: &[Step<P>],
+    run: impl Fn(&P) -> Verdict,
+) -> Option<Shrunk<P>> {
+    let Verdict::Broken(violation) = run(plan) else { return None };
     let mut smallest = Shrunk { plan: plan.clone(), violation, tried: 1 };
     // Each step makes others possible; when none helps any more it is done.
-    while STEPS.iter().any(|step| smallest.take_first_that_fails(step, tries)) {}
+    while steps.iter().any(|step| smallest.take_first_that_fails(step, tries, &run)) {}
     Some(smallest)
 }
 
-type Step = fn(&Plan) -> Vec<Plan>;
-
-/// From what takes most away to what takes least.
-const STEPS: [Step; 8] = [
-    without_rounds,
-    without_events,
-    without_routers,
-    without_links,
-    without_features,
-    with_fewer_prefixes,
-    with_plain_links,
-    with_sooner_events,
-];
-
-impl Shrunk {
+impl<P> Shrunk<P> {
     /// Takes smaller plans for as long as one fails in the same way; whether there was any.
-    fn take_first_that_fails(&mut self, step: &Step, tries: usize) -> bool {
+    fn take_first_that_fails(&mut self, step: &Step<P>, tries: usize, run: &impl Fn(&P) -> Verdict) -> bool {
         let mut any = false;
         'again: loop {
             for plan in step(&self.plan) {
@@ -48,7 +42,7 @@ impl Shrunk {
                     return false;
                 }
                 self.tried += 1;
-                if let Verdict::Broken(violation) = run(&plan, 1, None).verdict
+                if let Verdict::Broken(violation) = run(&plan)
                     && violation.invariant == self.violation.invariant
                 {
                     (self.plan, self.violation, any) = (plan, violation, true);
@@ -60,128 +54,16 @@ impl Shrunk {
     }
 }
 
-fn changed(plan: &Plan, change: impl FnOnce(&mut Plan)) -> Plan {
+/// The same with a change.
+pub(super) fn changed<P: Clone>(plan: &P, change: impl FnOnce(&mut P)) -> P {
     let mut plan = plan.clone();
     change(&mut plan);
     plan
 }
 
-fn without_rounds(plan: &Plan) -> Vec<Plan> {
-    (0..plan.rounds.len()).map(|round| changed(plan, |plan| drop(plan.rounds.remove(round)))).collect()
-}
-
-/// Without a half of a round's events, a quarter, ... one.
-fn without_events(plan: &Plan) -> Vec<Plan> {
-    let mut plans = Vec::new();
-    for (round, events) in plan.rounds.iter().enumerate() {
-        let mut size = events.len().div_ceil(2);
-        while size > 0 {
-            for first in (0..events.len()).step_by(size) {
-                let end = (first + size).min(events.len());
-                plans.push(changed(plan, |plan| drop(plan.rounds[round].drain(first..end))));
-            }
-            size = if size == 1 { 0 } else { size.div_ceil(2) };
-        }
-    }
-    plans
-}
-
-/// Without a router, its links and what happens to them.
-fn without_routers(plan: &Plan) -> Vec<Plan> {
-    (0..plan.routers.len())
-        .rev()
-        .filter(|_| plan.routers.len() > 1)
-        .map(|router| {
-            let gone: Vec<usize> = plan.links_of(router).map(|(link, ..)| link).collect();
-            let mut plan = gone.iter().rev().fold(plan.clone(), |plan, link| plan.without_link(*link));
-            plan.routers.remove(router);
-            let moved = |at: usize| if at > router { at - 1 } else { at };
-            for link in &mut plan.links {
-                (link.a, link.b) = (moved(link.a), moved(link.b));
-            }
-            for own in &mut plan.routers {
-                own.site_of = own.site_of.filter(|first| *first != router).map(moved);
-            }
-            plan.move_events(|of| (of != router).then(|| moved(of)), Some);
-            plan
-        })
-        .collect()
-}
-
-fn without_links(plan: &Plan) -> Vec<Plan> {
-    (0..plan.links.len()).map(|link| plan.without_link(link)).collect()
-}
-
-fn without_features(plan: &Plan) -> Vec<Plan> {
-    let changes: [fn(&mut Features); 10] = [
-        |features| features.ipv6 = false,
-        |features| features.paths = 0,
-        |features| features.short_messages = false,
-        |features| features.no_refresh = false,
-        |features| features.graceful_restart = false,
-        |features| features.roles = false,
-        |features| features.mrai_ms = 0,
-        |features| features.short_logs = false,
-        |features| features.interleaved = false,
-        |features| features.large_as = false,
-    ];
-    let plans = changes.into_iter().map(|change| changed(plan, |plan| change(&mut plan.features)));
-    plans.filter(|smaller| smaller.features != plan.features).collect()
-}
-
-fn with_fewer_prefixes(plan: &Plan) -> Vec<Plan> {
-    let mut plans = Vec::new();
-    for (router, own) in plan.routers.iter().enumerate() {
-        let mut counts = vec![0, own.prefixes / 2, own.prefixes.saturating_sub(1)];
-        counts.dedup();
-        for prefixes in counts.into_iter().filter(|count| *count < own.prefixes) {
-            plans.push(changed(plan, |plan| plan.routers[router].prefixes = prefixes));
-        }
-        if own.anycast {
-            plans.push(changed(plan, |plan| plan.routers[router].anycast = false));
-        }
-        if own.site_of.is_some() {
-            plans.push(changed(plan, |plan| plan.routers[router].site_of = None));
-        }
-    }
-    plans
-}
-
-/// Links without policies, with usual latency and speed.
-fn with_plain_links(plan: &Plan) -> Vec<Plan> {
-    let usual = crate::link::Link::default();
-    let mut plans = Vec::new();
-    for (number, link) in plan.links.iter().enumerate() {
-        for end in 0..2 {
-            if link.ends[end] != End::default() {
-                plans.push(changed(plan, |plan| plan.links[number].ends[end] = End::default()));
-            }
-        }
-        if (link.rate, link.capacity) != (usual.rate, usual.capacity) {
-            plans.push(changed(plan, |plan| {
-                (plan.links[number].rate, plan.links[number].capacity) = (usual.rate, usual.capacity);
-            }));
-        }
-        if link.latency_us != 1000 {
-            plans.push(changed(plan, |plan| plan.links[number].latency_us = 1000));
-        }
-        if link.is.is_some() {
-            plans.push(changed(plan, |plan| plan.links[number].is = None));
-        }
-    }
-    plans
-}
-
-fn with_sooner_events(plan: &Plan) -> Vec<Plan> {
-    let mut plans = Vec::new();
-    for (round, events) in plan.rounds.iter().enumerate() {
-        for (at, event) in events.iter().enumerate().filter(|(_, event)| event.after_ms > 0) {
-            for after_ms in [0, event.after_ms / 10 * 5] {
-                if after_ms < event.after_ms {
-                    plans.push(changed(plan, |plan| plan.rounds[round][at].after_ms = after_ms));
-                }
-            }
-        }
-    }
-    plans
+/// Ranges of so many things: halves, quarters, ... one each.
+pub(super) fn parts(count: usize) -> impl Iterator<Item = Range<usize>> {
+    let halved = |size: &usize| (*size > 1).then(|| size.div_ceil(2));
+    let sizes = std::iter::successors(Some(count.div_ceil(2)).filter(|size| *size > 0), halved);
+    sizes.flat_map(move |size| (0..count).step_by(size).map(move |first| first..(first + size).min(count)))
 }

@@ -4,15 +4,16 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use thalweg_sim::seeds::{
-    Coverage, Event, Fault, Plan, PlanError, Relationship, Verdict, Violation, run, shrink,
-};
+use thalweg_sim::seeds::bgp::{Event, Fault, LinkPlan, Plan, Relationship};
+use thalweg_sim::seeds::{Case, Coverage, PlanError, Side, Verdict, Violation, packets};
 
-/// Seeds that are played; THALWEG_SEEDS says another number.
+/// Seeds that are played, of networks and of routers with their packets; THALWEG_SEEDS says another number.
 const SEEDS: u64 = 2000;
+const SEEDS_OF_PACKETS: u64 = 1000;
 
 /// What so many seeds meet; a line for each. A change that makes one of these impossible makes a hole in the net.
 const MET: &str = include_str!("met.txt");
+const MET_BY_PACKETS: &str = include_str!("met-by-packets.txt");
 
 struct Played {
     coverage: Coverage,
@@ -20,7 +21,7 @@ struct Played {
 }
 
 /// Plays seeds on all cores until one fails.
-fn play(count: u64) -> Played {
+fn play(side: Side, count: u64) -> Played {
     let (next, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let played = Mutex::new(Played { coverage: Coverage::default(), broken: None });
     let work = || {
@@ -29,7 +30,7 @@ fn play(count: u64) -> Played {
             if seed >= count || is_over.load(Ordering::Relaxed) {
                 return;
             }
-            let trial = run(&Plan::draw(seed), 1, None);
+            let trial = Case::draw(side, seed).run(1, None);
             let mut played = played.lock().expect("nobody panics");
             played.coverage.add(&trial.coverage);
             if let Verdict::Broken(violation) = trial.verdict {
@@ -45,17 +46,28 @@ fn play(count: u64) -> Played {
     played.into_inner().expect("nobody panics")
 }
 
-#[test]
-fn the_first_seeds_hold() {
-    let count = std::env::var("THALWEG_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(SEEDS);
-    let played = play(count);
+/// The first seeds of a side hold, and meet what they met before.
+fn hold(side: Side, usual: u64, met: &str) {
+    let count = std::env::var("THALWEG_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(usual);
+    let played = play(side, count);
+    let side = side.name();
     if let Some((seed, violation)) = played.broken {
         // `cargo xtask planted` reads this line.
         println!("seed {seed} broke: {}", violation.invariant);
-        panic!("seed {seed}: {violation}\nAgain: thalweg lab seeds --seed {seed} --shrink");
+        panic!("seed {seed}: {violation}\nAgain: thalweg lab seeds --side {side} --seed {seed} --shrink");
     }
-    let missed: Vec<&str> = MET.lines().filter(|name| played.coverage.of(name) == 0).collect();
-    assert!(count < SEEDS || missed.is_empty(), "no seed met {missed:#?}");
+    let missed: Vec<&str> = met.lines().filter(|name| played.coverage.of(name) == 0).collect();
+    assert!(count < usual || missed.is_empty(), "no seed met {missed:#?}");
+}
+
+#[test]
+fn the_first_seeds_hold() {
+    hold(Side::Bgp, SEEDS, MET);
+}
+
+#[test]
+fn the_first_seeds_of_packets_hold() {
+    hold(Side::Packets, SEEDS_OF_PACKETS, MET_BY_PACKETS);
 }
 
 /// Small networks in which something failed once.
@@ -65,8 +77,8 @@ fn kept_scenarios_hold() {
     let mut count = 0;
     for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
         let text = std::fs::read_to_string(entry.path()).expect("a file");
-        let plan = Plan::from_text(&text).unwrap_or_else(|error| panic!("{:?}: {error}", entry.path()));
-        let verdict = run(&plan, 1, None).verdict;
+        let case = Case::from_text(&text).unwrap_or_else(|error| panic!("{:?}: {error}", entry.path()));
+        let verdict = case.run(1, None).verdict;
         assert_eq!(verdict, Verdict::Held, "{:?}", entry.path());
         count += 1;
     }
@@ -75,32 +87,40 @@ fn kept_scenarios_hold() {
 
 #[test]
 fn plans_survive_their_files() {
-    for seed in 0..300 {
-        let plan = Plan::draw(seed);
-        let text = plan.to_text();
-        assert_eq!(Plan::from_text(&text).unwrap_or_else(|error| panic!("{error}\n{text}")), plan);
+    for (side, seed) in
+        [Side::Bgp, Side::Packets].into_iter().flat_map(|side| (0..150).map(move |seed| (side, seed)))
+    {
+        let case = Case::draw(side, seed);
+        let text = case.to_text();
+        assert_eq!(Case::from_text(&text).unwrap_or_else(|error| panic!("{error}\n{text}")), case);
     }
 }
 
 /// The same bytes at the same times, again and with two threads.
 #[test]
 fn a_trial_follows_from_its_plan() {
-    for plan in (0..40).map(Plan::draw) {
-        let digests = [1, 1, 2].map(|threads| run(&plan, threads, None).digest);
-        assert!(digests[0] != 0 && digests.iter().all(|digest| *digest == digests[0]), "seed {}", plan.seed);
+    for (side, seed) in
+        [Side::Bgp, Side::Packets].into_iter().flat_map(|side| (0..30).map(move |seed| (side, seed)))
+    {
+        let case = Case::draw(side, seed);
+        let digests = [1, 1, 2].map(|threads| case.run(threads, None).digest);
+        assert!(
+            digests[0] != 0 && digests.iter().all(|digest| *digest == digests[0]),
+            "seed {seed}, {side:?}"
+        );
     }
 }
 
 #[test]
 fn files_that_make_no_sense_are_refused_with_the_place() {
-    let text = Plan::draw(1).to_text();
+    let text = Case::draw(Side::Bgp, 1).to_text();
     let broken = text.replace("latency_us", "latency");
-    let error = Plan::from_text(&broken).expect_err("an unknown key").to_string();
+    let error = Case::from_text(&broken).expect_err("an unknown key").to_string();
     assert!(error.contains("latency") && error.contains("line"), "{error}");
     let of = |change: &dyn Fn(&mut Plan)| {
         let mut plan = Plan::draw(1);
         change(&mut plan);
-        match Plan::from_text(&plan.to_text()) {
+        match Case::from_text(&Case::Bgp(plan).to_text()) {
             Err(PlanError::Meaning(why)) => why,
             other => panic!("{other:?}"),
         }
@@ -113,11 +133,17 @@ fn files_that_make_no_sense_are_refused_with_the_place() {
         plan.links.truncate(0);
         for (a, b) in [(0, 1), (1, 2), (2, 0)] {
             let is = Some(Relationship::Provider);
-            plan.links.push(thalweg_sim::seeds::LinkPlan { a, b, is, ..Plan::draw(1).links[0] });
+            plan.links.push(LinkPlan { a, b, is, ..Plan::draw(1).links[0] });
         }
         plan.rounds.clear();
     });
     assert!(circle.contains("in a circle"), "{circle}");
+    let mut plan = packets::Plan::draw(1);
+    let what = packets::Act::Reload(9);
+    plan.steps.push(packets::Step { after_ms: 0, what });
+    let nowhere =
+        Case::from_text(&Case::Packets(plan).to_text()).expect_err("there are not so many").to_string();
+    assert!(nowhere.contains("no configuration 9"), "{nowhere}");
 }
 
 /// Two linked routers of one AS have an internal session, of which the oracle knows nothing: that plan fails, and what is
@@ -128,11 +154,12 @@ fn what_fails_is_shrunk() {
     let link = plan.links[0];
     plan.routers[link.b].site_of = Some(link.a);
     plan.routers[link.a].prefixes = 9;
-    let before = run(&plan, 1, None).verdict;
+    let case = Case::Bgp(plan);
+    let before = case.run(1, None).verdict;
     let Verdict::Broken(violation) = before else { panic!("it holds") };
-    let shrunk = shrink(&plan, 2000).expect("it fails");
+    let shrunk = case.shrink(2000).expect("it fails");
     assert_eq!(shrunk.violation.invariant, violation.invariant);
-    assert!(shrunk.plan.routers.len() <= 3 && shrunk.plan.events() == 0, "{}", shrunk.plan.to_text());
-    assert_eq!(run(&shrunk.plan, 1, None).verdict, Verdict::Broken(shrunk.violation));
-    assert!(shrink(&Plan::draw(0), 10).is_none(), "what holds is not shrunk");
+    assert!(shrunk.plan.places() <= 3 && shrunk.plan.events() == 0, "{}", shrunk.plan.to_text());
+    assert_eq!(shrunk.plan.run(1, None).verdict, Verdict::Broken(shrunk.violation));
+    assert!(Case::draw(Side::Bgp, 0).shrink(10).is_none(), "what holds is not shrunk");
 }

@@ -1,4 +1,4 @@
-//! `thalweg lab seeds`: networks that chance draws, with faults, held to invariants.
+//! `thalweg lab seeds`: networks and routers that chance draws, with faults, held to invariants.
 
 mod args;
 
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use thalweg_lab::report::{Origin, Report};
 use thalweg_lab::seeds::{Options, hunt, render, replay};
-use thalweg_sim::seeds::{Moment, Plan, Verdict, shrink};
+use thalweg_sim::seeds::{Case, Moment, Side, Verdict};
 use thalweg_text::units::{count, counted};
 
-pub(super) use args::LabSeedsArgs;
+pub(super) use args::{LabSeedsArgs, SeedSide};
 
 use super::{command_line, failed, show_all};
 use crate::cli::Format;
@@ -27,52 +27,65 @@ pub(super) fn run(args: &LabSeedsArgs, format: Format) -> Result<(), Failure> {
         (Some(path), _) => {
             let text =
                 fs::read_to_string(path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
-            let plan =
-                Plan::from_text(&text).map_err(|error| failed(format!("{}: {error}", path.display())))?;
+            let case =
+                Case::from_text(&text).map_err(|error| failed(format!("{}: {error}", path.display())))?;
             let name =
                 path.file_stem().map_or("scenario".to_owned(), |name| name.to_string_lossy().into_owned());
-            one(&plan, &name, args, format)
+            one(&case, &name, args, format)
         }
-        (None, Some(seed)) => one(&Plan::draw(seed), &seed.to_string(), args, format),
+        (None, Some(seed)) => match sides(args.side.unwrap_or(SeedSide::Bgp))[..] {
+            [side] => one(&Case::draw(side, seed), &seed.to_string(), args, format),
+            _ => {
+                Err(Failure::Usage("one seed is played of one side: --side bgp or --side packets".to_owned()))
+            }
+        },
         (None, None) => many(args, format),
     }
 }
 
-/// One network, with all that happens.
-fn one(plan: &Plan, name: &str, args: &LabSeedsArgs, format: Format) -> Result<(), Failure> {
-    let shrunk = if args.shrink { shrink(plan, TRIES) } else { None };
+fn sides(side: SeedSide) -> Vec<Side> {
+    match side {
+        SeedSide::Bgp => vec![Side::Bgp],
+        SeedSide::Packets => vec![Side::Packets],
+        SeedSide::Both => vec![Side::Bgp, Side::Packets],
+    }
+}
+
+/// One plan, with all that happens.
+fn one(case: &Case, name: &str, args: &LabSeedsArgs, format: Format) -> Result<(), Failure> {
+    let shrunk = if args.shrink { case.shrink(TRIES) } else { None };
     if args.shrink && shrunk.is_none() {
         return Err(Failure::Run(format!("{name} breaks no invariant: there is nothing to shrink")));
     }
-    let plan = shrunk.as_ref().map_or(plan, |shrunk| &shrunk.plan);
-    let (verdict, moments) = replay(plan);
+    let case = shrunk.as_ref().map_or(case, |shrunk| &shrunk.plan);
+    let (verdict, moments) = replay(case);
     let what = match &verdict {
         Verdict::Held => "every invariant held".to_owned(),
         Verdict::Broken(violation) => violation.to_string(),
     };
-    let origin = Origin::here(command_line(), format!("{} routers", plan.routers.len()));
+    let origin = Origin::here(command_line(), format!("{} routers or ports", case.places()));
     let mut report = Report::new(format!("Seed {name}"), what.clone(), origin);
     report.plot(
-        render::diagram(name, plan.routers.len(), &moments),
+        render::diagram(name, case.places(), &moments),
         "A line for each router, time going down; a row for each fault and each line of a log.",
     );
     report.heading("Scenario");
-    report.notes(plan.to_text().lines().filter(|line| !line.is_empty()));
-    let page = report.write(&args.output, plan).map_err(failed)?;
+    report.notes(case.to_text().lines().filter(|line| !line.is_empty()));
+    let page = report.write(&args.output, case).map_err(failed)?;
     match format {
-        Format::Json => print(&report.json(plan).map_err(failed)?)?,
+        Format::Json => print(&report.json(case).map_err(failed)?)?,
         Format::Human => {
             let mut text = String::new();
             for (at_us, moment) in &moments {
                 text += &format!("{:>10.3} s  {}\n", *at_us as f64 / 1e6, words(moment));
             }
-            print(&format!("{text}\n{}\n{what}\n\nwrote {}\n", plan.to_text(), page.display()))?;
+            print(&format!("{text}\n{}\n{what}\n\nwrote {}\n", case.to_text(), page.display()))?;
         }
     }
     match verdict {
         Verdict::Held => Ok(()),
         Verdict::Broken(violation) => {
-            keep(args.keep.as_deref(), name, &format!("# {violation}\n{}", plan.to_text()))?;
+            keep(args.keep.as_deref(), name, &format!("# {violation}\n{}", case.to_text()))?;
             Err(Failure::Run(format!("{name}: {}", violation.invariant)))
         }
     }
@@ -81,6 +94,7 @@ fn one(plan: &Plan, name: &str, args: &LabSeedsArgs, format: Format) -> Result<(
 fn words(moment: &Moment) -> String {
     match moment {
         Moment::Fault(fault) => format!("-- {fault}"),
+        Moment::Packets(what) => what.clone(),
         Moment::Mended => "-- everything is mended".to_owned(),
         Moment::Checked => "-- at rest, as it must be".to_owned(),
         Moment::Logged { router, other, text } => format!("router {router}, of {other}: {text}"),
@@ -100,6 +114,7 @@ fn many(args: &LabSeedsArgs, format: Format) -> Result<(), Failure> {
     let options = Options {
         first: args.first,
         count: args.count.get(),
+        sides: sides(args.side.unwrap_or(SeedSide::Both)),
         time: args.hours.map(|hours| Duration::from_secs_f64(hours * 3600.0)),
         threads: args.threads.or(cores).map_or(1, NonZeroUsize::get),
         failures: args.failures.get(),
@@ -111,7 +126,7 @@ fn many(args: &LabSeedsArgs, format: Format) -> Result<(), Failure> {
     });
     steps.finish();
     for failure in &outcome.failures {
-        keep(args.keep.as_deref(), &failure.seed.to_string(), &failure.scenario)?;
+        keep(args.keep.as_deref(), &format!("{}-{}", failure.side, failure.seed), &failure.scenario)?;
     }
     let input = format!("{} from {}", counted(outcome.seeds, "seed"), outcome.first);
     let report = render::report(&outcome, Origin::here(command_line(), input));

@@ -31,7 +31,10 @@ impl NatShard {
     /// Files a session under the second it has to be looked at: its end, or sooner.
     pub(super) fn file(&mut self, at: usize) {
         let session = &self.sessions[at];
-        let horizon_s = self.now_s + self.horizons_s[session.protocol as usize];
+        let horizon_s = self.horizons_s[session.protocol as usize];
+        // The next packet may give it a shorter life than it has.
+        let is_cut = self.drops_half_open && session.state.is_half_open();
+        let horizon_s = self.now_s + if is_cut { horizon_s.min(HALF_OPEN_SHORT_S + 1) } else { horizon_s };
         let bucket = session.expires_s.saturating_add(1).min(horizon_s) % WHEEL_S;
         let first = &mut self.wheel[bucket as usize];
         self.links[at] = Link { next: *first, before: FIRST | bucket };
@@ -73,6 +76,9 @@ impl NatShard {
             }
             if before.has_connection() && session.life == Life::Alone {
                 session.life = Life::Several;
+            }
+            if session.state.is_half_open() && !before.is_half_open() {
+                self.refile_one(at);
             }
             return;
         }

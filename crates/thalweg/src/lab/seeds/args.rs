@@ -3,20 +3,25 @@
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::lab::args::number;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  thalweg lab seeds                                    2,000 networks, a minute or so
+  thalweg lab seeds                                    2,000 networks and as many routers with their packets
+  thalweg lab seeds --side packets --count 10000       routers with their packets alone
   thalweg lab seeds --count 1000000 --hours 3          as many as there is time for
   thalweg lab seeds --seed 4711                        one of them again, with all that happened
   thalweg lab seeds --seed 4711 --shrink --keep found  the smallest network that still fails, as a file
   thalweg lab seeds --scenario found/4711.toml         plays that file
 A seed that breaks an invariant makes the command fail.")]
 pub(crate) struct LabSeedsArgs {
+    /// What seeds draw: networks that speak BGP, routers with their packets, or each of them both [default: both; of one
+    /// seed: bgp]
+    #[arg(long, value_name = "SIDE", conflicts_with = "scenario")]
+    pub(crate) side: Option<SeedSide>,
     /// How many seeds
     #[arg(long, value_name = "N", default_value = "2000")]
     pub(crate) count: NonZeroU64,
@@ -47,6 +52,17 @@ pub(crate) struct LabSeedsArgs {
     /// Folder for report.html and results.json
     #[arg(long, value_name = "DIR", default_value = "lab-seeds")]
     pub(crate) output: PathBuf,
+}
+
+/// What seeds draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SeedSide {
+    /// Networks that speak BGP
+    Bgp,
+    /// Routers with their packets
+    Packets,
+    /// Both
+    Both,
 }
 
 fn hours(text: &str) -> Result<f64, String> {

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::seeds::is_default;
+
 /// Routers of a plan, at most.
 pub(super) const ROUTERS_MAX: usize = 64;
 /// Prefixes of a router, at most.
@@ -130,10 +132,6 @@ pub struct End {
     /// Cost of the way to next hops behind the link.
     #[serde(skip_serializing_if = "is_default")]
     pub metric: u32,
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 /// A fault or a change, and how long after the one before it.
@@ -328,31 +326,9 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A scenario file that cannot be played.
-#[derive(Debug, thiserror::Error)]
-pub enum PlanError {
-    /// It is no TOML or lacks something; with the line.
-    #[error("{0}")]
-    Format(#[from] toml::de::Error),
-    /// It names what there is not.
-    #[error("{0}")]
-    Meaning(String),
-}
-
 impl Plan {
-    /// Reads a scenario file.
-    pub fn from_text(text: &str) -> Result<Self, PlanError> {
-        let plan: Self = toml::from_str(text)?;
-        plan.check().map_err(PlanError::Meaning)?;
-        Ok(plan)
-    }
-
-    /// The text of a scenario file.
-    pub fn to_text(&self) -> String {
-        toml::to_string(self).unwrap_or_else(|error| format!("# {error}\n"))
-    }
-
-    fn check(&self) -> Result<(), String> {
+    /// What is wrong with it.
+    pub(in crate::seeds) fn check(&self) -> Result<(), String> {
         let routers = self.routers.len();
         if !(1..=ROUTERS_MAX).contains(&routers) {
             return Err(format!("{routers} routers; 1 to {ROUTERS_MAX} are possible"));

@@ -1,16 +1,19 @@
 //! What must be true of routers, at any moment and when they are at rest.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
-use thalweg_node::control::{BgpNeighborView, BgpRequest, RibView, RouteFilter, RouteView};
+use thalweg_bgp::session::State;
+use thalweg_node::control::{BgpRequest, RouteFilter, RouteView};
+use thalweg_node::speaker::{SessionFacts, Speaker};
 
-use super::coverage::Coverage;
 use super::oracle::{Oracle, Row, Table};
 use super::plan::Plan;
 use super::text::routers_of_name;
-use super::verdict::Violation;
 use crate::error::SimError;
 use crate::network::Network;
+use crate::seeds::coverage::Coverage;
+use crate::seeds::trial::Violation;
 
 /// Differences that a violation names.
 const DIFFERENCES: usize = 4;
@@ -30,34 +33,50 @@ impl Bench<'_> {
         self.network.ask(self.router, request).map_err(broken)
     }
 
-    fn routes(&self) -> Result<Vec<RouteView>, Violation> {
-        self.ask(&BgpRequest::Routes(RouteFilter::default()))
+    fn speaker(&self) -> Result<Arc<Speaker>, Violation> {
+        self.network.speaker(self.router).map_err(|error| self.broken("a router runs", error.to_string()))
     }
 
-    fn neighbors(&self) -> Result<Vec<BgpNeighborView>, Violation> {
-        self.ask(&BgpRequest::Neighbors)
+    fn routes(&self) -> Result<Vec<RouteView>, Violation> {
+        let mut routes = Vec::new();
+        let answer = self.speaker()?.each_route(&RouteFilter::default(), &mut |route| {
+            routes.push(route);
+            Ok(())
+        });
+        let refused = |error: String| self.broken("requests are accepted", error);
+        answer.map_err(|error| refused(error.to_string()))?.map_err(refused)?;
+        Ok(routes)
     }
 
     /// Counters are what the tables hold.
-    fn counters(&self, routes: &[RouteView], neighbors: &[BgpNeighborView]) -> Result<(), Violation> {
+    fn counters(&self, routes: &[RouteView], neighbors: &[SessionFacts]) -> Result<(), Violation> {
         let mut held: HashMap<&str, u64> = HashMap::new();
         for route in routes {
             *held.entry(&route.neighbor).or_default() += 1;
         }
         for neighbor in neighbors {
-            let held = held.get(neighbor.name.as_str()).copied().unwrap_or(0);
+            let held = held.get(&*neighbor.name).copied().unwrap_or(0);
             if held != neighbor.accepted {
                 let text = format!("{}: {} routes counted, {held} held", neighbor.name, neighbor.accepted);
                 return Err(self.broken("counters are what tables hold", text));
             }
         }
-        let rib: Vec<RibView> = self.ask(&BgpRequest::Rib)?;
-        let counted: u64 = rib.iter().map(|rib| rib.paths.ipv4 + rib.paths.ipv6).sum();
+        let paths = self.speaker()?.rib_view().paths;
+        let counted = paths.ipv4 + paths.ipv6;
         if counted != routes.len() as u64 {
             let text = format!("{counted} routes counted, {} held", routes.len());
             return Err(self.broken("counters are what tables hold", text));
         }
         Ok(())
+    }
+
+    /// The routes, which are what they must be at any moment.
+    fn checked_routes(&self) -> Result<Vec<RouteView>, Violation> {
+        let (routes, neighbors) = (self.routes()?, self.speaker()?.sessions());
+        self.counters(&routes, &neighbors)?;
+        self.one_best(&routes)?;
+        self.no_route_outlives_its_session(&routes, &neighbors)?;
+        Ok(routes)
     }
 
     /// A prefix has one best route at most.
@@ -76,11 +95,10 @@ impl Bench<'_> {
     fn no_route_outlives_its_session(
         &self,
         routes: &[RouteView],
-        neighbors: &[BgpNeighborView],
+        neighbors: &[SessionFacts],
     ) -> Result<(), Violation> {
-        let is_up = |each: &&BgpNeighborView| each.state == "Established";
-        let down: Vec<&str> =
-            neighbors.iter().filter(|each| !is_up(each)).map(|each| each.name.as_str()).collect();
+        let is_up = |each: &&SessionFacts| each.state == State::Established;
+        let down: Vec<&str> = neighbors.iter().filter(|each| !is_up(each)).map(|each| &*each.name).collect();
         let left = routes.iter().find(|route| !route.stale && down.contains(&route.neighbor.as_str()));
         match left {
             None => Ok(()),
@@ -92,16 +110,14 @@ impl Bench<'_> {
     }
 }
 
-/// What a router must be like at any moment.
-pub(super) fn always(network: &Network, router: usize) -> Result<(), Violation> {
+/// What a router must be like at any moment; the states of its sessions.
+pub(super) fn always(network: &Network, router: usize) -> Result<Vec<State>, Violation> {
     if !network.is_running(router) {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let bench = Bench { network, router };
-    let (routes, neighbors) = (bench.routes()?, bench.neighbors()?);
-    bench.counters(&routes, &neighbors)?;
-    bench.one_best(&routes)?;
-    bench.no_route_outlives_its_session(&routes, &neighbors)
+    bench.checked_routes()?;
+    Ok(bench.speaker()?.sessions().iter().map(|session| session.state).collect())
 }
 
 /// Names a session that is not up.
@@ -109,7 +125,7 @@ pub(super) fn session_down(network: &Network, after_us: u64) -> Violation {
     let mut text = format!("some are not after {} s", after_us / 1_000_000);
     let mut router = None;
     for at in 0..network.len() {
-        let neighbors = Bench { network, router: at }.neighbors().unwrap_or_default();
+        let neighbors = network.speaker(at).map(|speaker| speaker.neighbors()).unwrap_or_default();
         if let Some(down) = neighbors.into_iter().find(|each| each.state != "Established") {
             let why = down.last_error.unwrap_or_default();
             text = format!("{} is {} after {} s; {why}", down.name, down.state, after_us / 1_000_000);
@@ -125,14 +141,13 @@ pub(super) fn at_rest(network: &Network, plan: &Plan, coverage: &mut Coverage) -
     let oracle = Oracle::new(plan);
     let mut tables = Vec::with_capacity(network.len());
     for router in 0..network.len() {
-        always(network, router)?;
         let bench = Bench { network, router };
-        let routes = bench.routes()?;
+        let routes = bench.checked_routes()?;
         if let Some(stale) = routes.iter().find(|route| route.stale) {
             let text = format!("{} by {}", stale.prefix, stale.neighbor);
             return Err(bench.broken("nothing is stale at rest", text));
         }
-        for neighbor in bench.neighbors()? {
+        for neighbor in bench.speaker()?.neighbors() {
             coverage.meet_counters("", &neighbor.counters);
         }
         meet_decisions(&bench, &routes, coverage)?;

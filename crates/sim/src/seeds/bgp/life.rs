@@ -1,6 +1,5 @@
 //! A trial: a plan's network from its start to the last check.
 
-use std::any::Any;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -13,17 +12,17 @@ use thalweg_config::{BgpConfig, RouterConfig};
 use thalweg_node::control::BgpRequest;
 use thalweg_node::speaker::Restart;
 
-use super::coverage::{self, Coverage};
 use super::invariants;
-use super::plan::{Fault, Plan};
+use super::plan::{Event, Fault, Features, Plan, RouterPlan};
 use super::text::{self, CONNECT_RETRY_S, DEFERRAL_S, IDLE_HOLD_MAX_S, STALE_S, ipv6_address};
-use super::verdict::{Verdict, Violation};
 use crate::chance::Random;
 use crate::error::SimError;
 use crate::link::{Link, LinkState};
 use crate::network::{Network, NetworkOptions, Start};
 use crate::policy::address;
 use crate::router::Interleaving;
+use crate::seeds::coverage::{self, Coverage};
+use crate::seeds::trial::{Moment, Trial, Verdict, Violation, Voice, panicked};
 
 /// Virtual time in which nothing moves, at least, before a network is at rest.
 const QUIET_S: u64 = 3;
@@ -34,53 +33,15 @@ const VOICE_STEP_US: u64 = 50_000;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// A trial that has ended.
-#[derive(Clone, Debug)]
-pub struct Trial {
-    /// How.
-    pub verdict: Verdict,
-    /// What it met.
-    pub coverage: Coverage,
-    /// Virtual time it took.
-    pub virtual_us: u64,
-    /// UPDATEs that were sent.
-    pub updates: u64,
-    /// A number that follows from all bytes that were sent and when.
-    pub digest: u128,
-}
-
-/// Something that happened, for those who want to see a trial.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// A fault or a change of the plan.
-    Fault(Fault),
-    /// Everything is mended.
-    Mended,
-    /// The network is at rest and as it must be.
-    Checked,
-    /// A router logged something about a neighbor.
-    Logged {
-        /// The router.
-        router: usize,
-        /// The router it is about.
-        other: usize,
-        /// In its words.
-        text: String,
-    },
-}
-
-/// Hears what happens, with its virtual time in microseconds.
-pub type Voice<'a> = &'a mut dyn FnMut(u64, Moment);
-
 /// Plays a plan. `threads` run its routers; the answer is the same for any number.
 pub fn run(plan: &Plan, threads: usize, voice: Option<Voice<'_>>) -> Trial {
     let mut coverage = Coverage::default();
-    coverage.meet_plan(plan);
+    meet_plan(plan, &mut coverage);
     let mut life = match Life::new(plan, threads, voice) {
         Ok(life) => life,
         Err(error) => {
             let verdict = Verdict::Broken(broken_simulation(&error, 0));
-            return Trial { verdict, coverage, virtual_us: 0, updates: 0, digest: 0 };
+            return Trial { verdict, coverage, ..Trial::default() };
         }
     };
     let played =
@@ -98,13 +59,31 @@ pub fn run(plan: &Plan, threads: usize, voice: Option<Voice<'_>>) -> Trial {
         // A router that panicked may not even end.
         std::mem::forget(life);
     }
-    Trial { verdict, coverage, virtual_us, updates, digest }
+    Trial { verdict, coverage, virtual_us, updates, digest, ..Trial::default() }
 }
 
-fn panicked(panic: &(dyn Any + Send), at_us: u64) -> Violation {
-    let text = panic.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-    Violation { invariant: "no panic", router: None, at_us, text: text.unwrap_or_default() }
+/// What a plan has.
+fn meet_plan(plan: &Plan, coverage: &mut Coverage) {
+    let Features { ipv6, paths, short_messages, no_refresh, graceful_restart, .. } = plan.features;
+    let Features { roles, mrai_ms, short_logs, interleaved, large_as, .. } = plan.features;
+    let features = [
+        ("IPv6", ipv6),
+        ("additional paths", paths >= 2),
+        ("short messages", short_messages),
+        ("no route refresh", no_refresh),
+        ("graceful restart", graceful_restart),
+        ("roles", roles),
+        ("MRAI", mrai_ms > 0),
+        ("short logs", short_logs),
+        ("several workers", interleaved),
+        ("large AS numbers", large_as),
+        ("relationships", plan.links.iter().any(|link| link.is.is_some())),
+        ("one AS at two sites", plan.routers.iter().any(|router| router.site_of.is_some())),
+        ("anycast", plan.routers.iter().filter(|router| router.anycast).count() > 1),
+    ];
+    for (name, _) in features.iter().filter(|(_, has)| *has) {
+        coverage.meet("feature", name);
+    }
 }
 
 fn broken_simulation(error: &SimError, at_us: u64) -> Violation {
@@ -168,7 +147,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    fn play(&mut self, rounds: &[Vec<super::plan::Event>], coverage: &mut Coverage) -> Result<(), Violation> {
+    fn play(&mut self, rounds: &[Vec<Event>], coverage: &mut Coverage) -> Result<(), Violation> {
         for router in 0..self.plan.routers.len() {
             self.start(router, None).map_err(|error| self.broken(error))?;
         }
@@ -177,7 +156,9 @@ impl<'a> Life<'a> {
             for event in events {
                 self.run_us(u64::from(event.after_ms) * 1000, coverage)?;
                 let router = self.random.below(self.plan.routers.len());
-                invariants::always(&self.network, router)?;
+                for state in invariants::always(&self.network, router)? {
+                    coverage.meet("state", &state.to_string());
+                }
                 coverage.meet("fault", event.what.name());
                 self.tell(Moment::Fault(event.what));
                 self.happen(event.what).map_err(|error| self.broken(error))?;
@@ -348,7 +329,7 @@ impl<'a> Life<'a> {
             Fault::Refresh { link, end } => self.ask(link, end, |neighbor| BgpRequest::Refresh { neighbor }),
             Fault::Announce { router, now } => {
                 let site_of = self.plan.routers[router].site_of;
-                self.plan.routers[router] = super::plan::RouterPlan { site_of, ..now };
+                self.plan.routers[router] = RouterPlan { site_of, ..now };
                 self.reload(router)
             }
             Fault::Policy { link, end, now } => {

@@ -1,0 +1,137 @@
+//! A plan of either side: what `thalweg lab seeds` plays, and what a scenario file holds.
+
+use serde::Deserialize;
+
+use super::shrink::{Shrunk, shrink};
+use super::trial::{Trial, Voice};
+use super::{bgp, packets};
+
+/// What seeds draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Networks of routers that speak BGP.
+    Bgp,
+    /// A router and its packets.
+    Packets,
+}
+
+impl Side {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bgp => "bgp",
+            Self::Packets => "packets",
+        }
+    }
+}
+
+/// A plan of either side.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Case {
+    /// A network.
+    Bgp(bgp::Plan),
+    /// A router and its packets.
+    Packets(packets::Plan),
+}
+
+/// A scenario file that cannot be played.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// It is no TOML or lacks something; with the line.
+    #[error("{0}")]
+    Format(#[from] toml::de::Error),
+    /// It names what there is not.
+    #[error("{0}")]
+    Meaning(String),
+}
+
+impl Case {
+    /// What a seed draws of a side.
+    pub fn draw(side: Side, seed: u64) -> Self {
+        match side {
+            Side::Bgp => Self::Bgp(bgp::Plan::draw(seed)),
+            Side::Packets => Self::Packets(packets::Plan::draw(seed)),
+        }
+    }
+
+    /// Reads a scenario file. That of a router and its packets has a `model`.
+    pub fn from_text(text: &str) -> Result<Self, PlanError> {
+        #[derive(Deserialize)]
+        struct Model {
+            model: Option<toml::Value>,
+        }
+        let case = match toml::from_str::<Model>(text)?.model {
+            None => Self::Bgp(toml::from_str(text)?),
+            Some(_) => Self::Packets(toml::from_str(text)?),
+        };
+        let checked = match &case {
+            Self::Bgp(plan) => plan.check(),
+            Self::Packets(plan) => plan.check(),
+        };
+        checked.map_err(PlanError::Meaning)?;
+        Ok(case)
+    }
+
+    /// The text of a scenario file.
+    pub fn to_text(&self) -> String {
+        let text = match self {
+            Self::Bgp(plan) => toml::to_string(plan),
+            Self::Packets(plan) => toml::to_string(plan),
+        };
+        text.unwrap_or_else(|error| format!("# {error}\n"))
+    }
+
+    /// Its side.
+    pub fn side(&self) -> Side {
+        match self {
+            Self::Bgp(_) => Side::Bgp,
+            Self::Packets(_) => Side::Packets,
+        }
+    }
+
+    /// Routers, or ports of the one there is.
+    pub fn places(&self) -> usize {
+        match self {
+            Self::Bgp(plan) => plan.routers.len(),
+            Self::Packets(plan) => plan.ports(),
+        }
+    }
+
+    /// Faults and changes, or packets.
+    pub fn events(&self) -> usize {
+        match self {
+            Self::Bgp(plan) => plan.events(),
+            Self::Packets(plan) => plan.packets(),
+        }
+    }
+
+    /// Plays it. `threads` run the routers of a network; the answer is the same for any number.
+    pub fn run(&self, threads: usize, voice: Option<Voice<'_>>) -> Trial {
+        match self {
+            Self::Bgp(plan) => bgp::run(plan, threads, voice),
+            Self::Packets(plan) => packets::run(plan, voice),
+        }
+    }
+
+    /// The smallest plan that fails as this one does; `None` if this one does not. At most so many plans are tried.
+    pub fn shrink(&self, tries: usize) -> Option<Shrunk<Self>> {
+        let of = |plan, violation, tried| Shrunk { plan, violation, tried };
+        match self {
+            Self::Bgp(plan) => shrink(plan, tries, &bgp::STEPS, |plan| bgp::run(plan, 1, None).verdict)
+                .map(|Shrunk { plan, violation, tried }| of(Self::Bgp(plan), violation, tried)),
+            Self::Packets(plan) => {
+                shrink(plan, tries, &packets::STEPS, |plan| packets::run(plan, None).verdict)
+                    .map(|Shrunk { plan, violation, tried }| of(Self::Packets(plan), violation, tried))
+            }
+        }
+    }
+}
+
+impl serde::Serialize for Case {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Bgp(plan) => plan.serialize(serializer),
+            Self::Packets(plan) => plan.serialize(serializer),
+        }
+    }
+}

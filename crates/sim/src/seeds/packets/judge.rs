@@ -1,0 +1,710 @@
+//! Looks at every packet that leaves, or does not, and at NAT's sessions after every chunk.
+//!
+//! Of sessions it knows what can be known from outside: which endpoint a packet left with, and between which times a
+//! session lives for sure, or cannot live any more. Lifetimes are whole seconds of the chunk's clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+
+use thalweg_base::DropReason;
+use thalweg_dataplane::nat::testing::checksums;
+use thalweg_wire::{icmp, ip_protocol, tcp};
+
+use super::expect::{self, Role};
+use super::frames::{Arrival, ETHERNET, Endpoint, Header, Seen, inside, is_of_damaged, public};
+use super::plan::{NatSetup, Plan, Setup};
+use super::text::{BLOCKS, FORWARD, REMARKED};
+
+/// What became of a packet: the port and the frame it left with, or why it did not.
+pub(super) type Fate = Result<(u16, Vec<u8>), DropReason>;
+
+/// Which rule was broken, and how.
+pub(super) type Broken = (&'static str, String);
+
+/// How long a first fragment is remembered, in seconds.
+const FRAGMENT_S: u64 = 30;
+/// A half-open session that has been silent for so long may make room for another.
+const HALF_OPEN_S: u32 = 4;
+
+/// A session as NAT lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Listed {
+    pub(super) inside: Endpoint,
+    pub(super) public: Endpoint,
+}
+
+/// A session as its packets show it.
+#[derive(Clone, Debug)]
+struct Session {
+    public: Endpoint,
+    /// When it was refreshed for sure.
+    refreshed_s: u64,
+    /// Whom it has sent to.
+    remotes: BTreeSet<Ipv4Addr>,
+    /// A RST was on its way: it may end at any time.
+    may_end: bool,
+}
+
+/// A first fragment.
+#[derive(Clone, Copy, Debug)]
+struct First {
+    at_s: u64,
+    from: Option<Endpoint>,
+    to: Option<Endpoint>,
+}
+
+/// See the module.
+pub(super) struct Judge {
+    /// Shortest and longest lifetimes of all configurations: UDP, established, transitory, ICMP, others.
+    lives_s: ([u32; 5], [u32; 5]),
+    keeps_half_open: bool,
+    /// Whether what comes in keeps sessions alive: in all configurations, in one of them.
+    refreshes_inbound: (bool, bool),
+    sessions: BTreeMap<Endpoint, Session>,
+    /// When somebody last sent from an inside endpoint, and to a public one.
+    sent_s: BTreeMap<Endpoint, u64>,
+    came_s: BTreeMap<Endpoint, u64>,
+    /// Inside hosts that sent with a protocol without ports to a peer.
+    bare: BTreeSet<(Ipv4Addr, Ipv4Addr)>,
+    /// First fragments, by addresses and identification.
+    firsts: BTreeMap<(IpAddr, IpAddr, u16), First>,
+    /// Endpoints that a RST was once from or for: what became of their sessions is known to NAT alone.
+    resets: BTreeSet<Endpoint>,
+    /// Public endpoints that were seen, for packets that go to them.
+    pub(super) seen: Vec<Seen>,
+    before: Vec<Listed>,
+}
+
+impl Judge {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let nats: Vec<&NatSetup> = plan.routers.iter().filter_map(|setup| setup.nat.as_ref()).collect();
+        let over = |pick: fn(u32, u32) -> u32| {
+            let lives = nats.iter().map(|nat| nat.lives_s());
+            lives.reduce(|a, b| std::array::from_fn(|at| pick(a[at], b[at]))).unwrap_or_default()
+        };
+        Self {
+            lives_s: (over(u32::min), over(u32::max)),
+            keeps_half_open: nats.iter().all(|nat| nat.keep_half_open),
+            refreshes_inbound: (
+                nats.iter().all(|nat| nat.inbound_refresh),
+                nats.iter().any(|nat| nat.inbound_refresh),
+            ),
+            sessions: BTreeMap::new(),
+            sent_s: BTreeMap::new(),
+            came_s: BTreeMap::new(),
+            bare: BTreeSet::new(),
+            firsts: BTreeMap::new(),
+            resets: BTreeSet::new(),
+            seen: Vec::new(),
+            before: Vec::new(),
+        }
+    }
+
+    /// Takes in what arrives, before anything becomes of it: times at which sessions may have been refreshed.
+    pub(super) fn arrives(&mut self, setup: &Setup, arrivals: &[Arrival], now_s: u64) {
+        // Damaged ones, too: most get through, because no router looks at what a transport carries.
+        let header = |arrival: &Arrival| Some((arrival.port_in, Header::of(arrival.l3())?));
+        let headers: Vec<(u16, Header)> = arrivals.iter().filter_map(header).collect();
+        for (_, header) in headers.iter().filter(|(_, header)| header.is_fragment && !header.is_later) {
+            let first = First { at_s: now_s, from: header.from(), to: header.to() };
+            self.firsts.insert((header.source, header.destination, header.identification), first);
+        }
+        for (port_in, header) in &headers {
+            let role = expect::role(setup, *port_in, header);
+            if header.flags & tcp::RST != 0 {
+                self.resets.extend([header.from(), header.to()].into_iter().flatten());
+            }
+            if matches!(role, Role::Out | Role::Hairpin) {
+                self.note_sender(header, now_s);
+            }
+            if matches!(role, Role::In | Role::Hairpin)
+                && let Some(to) = if header.is_later {
+                    self.first_of(header).and_then(|first| first.to)
+                } else {
+                    header.to()
+                }
+            {
+                self.came_s.insert(to, now_s);
+            }
+        }
+        for (inside, session) in &mut self.sessions {
+            session.may_end |= self.resets.contains(inside) || self.resets.contains(&session.public);
+        }
+    }
+
+    fn note_sender(&mut self, header: &Header, now_s: u64) {
+        if let Some(from) = self.whole_from(header) {
+            self.sent_s.insert(from, now_s);
+        }
+        if let (IpAddr::V4(from), IpAddr::V4(to), ip_protocol::GRE) =
+            (header.source, header.destination, header.protocol)
+        {
+            self.bare.insert((from, to));
+        }
+    }
+
+    /// The endpoint that a packet is from, that of its first fragment for a later one.
+    fn whole_from(&self, header: &Header) -> Option<Endpoint> {
+        if header.is_later { self.first_of(header)?.from } else { header.from() }
+    }
+
+    fn first_of(&self, header: &Header) -> Option<First> {
+        self.firsts.get(&(header.source, header.destination, header.identification)).copied()
+    }
+
+    /// Judges a packet by what became of it.
+    pub(super) fn packet(
+        &mut self,
+        setup: &Setup,
+        arrival: &Arrival,
+        fate: &Fate,
+        now_s: u64,
+    ) -> Result<(), Broken> {
+        if !arrival.is_whole {
+            return Ok(());
+        }
+        let Some(header) = Header::of(arrival.l3()) else { return Ok(()) };
+        let broken = |rule: &'static str, what: String| (rule, format!("{what}: {header:?}"));
+        if let Ok((port, frame)) = fate {
+            leaves_as_it_must(setup, arrival, &header, *port, frame)
+                .map_err(|(rule, text)| broken(rule, text))?;
+        }
+        let reason = fate.as_ref().err().copied();
+        if let Some(expected) = expect::refused(setup, arrival, &header) {
+            return match reason {
+                Some(reason) if reason == expected => Ok(()),
+                _ => Err(broken(
+                    "what is refused goes no further",
+                    format!("{} and not {}", said(reason), expected.name()),
+                )),
+            };
+        }
+        if reason == Some(DropReason::Policed) {
+            return match expect::may_be_policed(setup, &header) {
+                true => Ok(()),
+                false => Err(broken("only a policed class is policed", "policed".to_owned())),
+            };
+        }
+        let role = expect::role(setup, arrival.port_in, &header);
+        match (role, &setup.nat) {
+            (Role::None, _) | (_, None) => {
+                let expected = expect::leaves(setup, &header);
+                let found = fate.as_ref().map(|(port, _)| *port).map_err(|reason| *reason);
+                match found == expected {
+                    true => Ok(()),
+                    false => Err(broken("packets follow routes", format!("{found:?} and not {expected:?}"))),
+                }
+            }
+            (_, Some(nat)) => self
+                .translated(setup, nat, (role, arrival), &header, fate, now_s)
+                .map_err(|(rule, text)| broken(rule, text)),
+        }
+    }
+
+    fn translated(
+        &mut self,
+        setup: &Setup,
+        nat: &NatSetup,
+        (role, arrival): (Role, &Arrival),
+        header: &Header,
+        fate: &Fate,
+        now_s: u64,
+    ) -> Result<(), Broken> {
+        let (_, frame) = match fate {
+            Ok(left) => left,
+            Err(reason) => return self.not_translated(setup, nat, role, header, *reason, now_s),
+        };
+        let Some(out) = Header::of(&frame[ETHERNET..]) else {
+            return Err(("what leaves is whole", "its header cannot be read".to_owned()));
+        };
+        let is_remembered = |first: First| now_s <= first.at_s + FRAGMENT_S + 1;
+        if header.is_later && !self.first_of(header).is_some_and(is_remembered) {
+            return Err(("no fragment passes before its first", format!("to {}", out.destination)));
+        }
+        if matches!(role, Role::Out | Role::Hairpin) {
+            self.source(nat, header, &out, now_s)?;
+        } else if out.source != header.source {
+            return Err(("only what is inside is translated", format!("its source became {}", out.source)));
+        }
+        if matches!(role, Role::In | Role::Hairpin) {
+            return match header.icmp.filter(|_| header.ports.is_none()) {
+                Some(_) => self.about(arrival, &out, now_s),
+                None => self.destination(nat, header, &out, now_s),
+            };
+        }
+        if (out.destination, out.ports.map(|ports| ports.1))
+            != (header.destination, header.ports.map(|ports| ports.1))
+            && header.protocol != ip_protocol::ICMP
+        {
+            return Err(("only what is inside is translated", format!("it went to {}", out.destination)));
+        }
+        Ok(())
+    }
+
+    /// The source of a packet that was translated.
+    fn source(&mut self, nat: &NatSetup, header: &Header, out: &Header, now_s: u64) -> Result<(), Broken> {
+        let IpAddr::V4(address) = out.source else { return Ok(()) };
+        if !expect::is_public(nat, address) {
+            return Err(("inside hosts leave with public addresses", format!("left from {address}")));
+        }
+        let inside = self.whole_from(header);
+        let Some(inside) = inside else { return Ok(()) };
+        let known = self.sessions.get(&inside).filter(|session| self.lives(inside, session, now_s));
+        if header.is_later {
+            // Its ports are those of its first: only the address shows.
+            return match known.filter(|session| session.public.address != address) {
+                None => Ok(()),
+                Some(session) => Err((
+                    "an endpoint keeps its public one",
+                    format!("{:?}, a fragment from {address}", session.public),
+                )),
+            };
+        }
+        let Some(public) = out.from() else { return Ok(()) };
+        let is_forward = nat.forward && (public.address, public.port) == (forwarded().0, FORWARD.0);
+        if !(nat.ports.0..=nat.ports.1).contains(&public.port) && !is_forward {
+            return Err(("public ports are those of the range", format!("{public:?}")));
+        }
+        if let Some(session) = known.filter(|session| session.public != public) {
+            let text = format!("{inside:?} had {:?}, now {public:?}", session.public);
+            return Err(("an endpoint keeps its public one", text));
+        }
+        if let Some((other, _)) = self.owner(public, now_s).filter(|(other, _)| *other != inside) {
+            return Err((
+                "a public endpoint is one host's",
+                format!("{public:?} of {other:?} went to {inside:?}"),
+            ));
+        }
+        self.refresh(inside, public, header, now_s);
+        Ok(())
+    }
+
+    fn refresh(&mut self, inside: Endpoint, public: Endpoint, header: &Header, now_s: u64) {
+        let fresh = Session {
+            public,
+            refreshed_s: now_s,
+            remotes: BTreeSet::new(),
+            may_end: self.resets.contains(&inside) || self.resets.contains(&public),
+        };
+        let goes_on = |session: &Session| session.public == public && self.lives(inside, session, now_s);
+        let goes_on = self.sessions.get(&inside).is_some_and(goes_on);
+        let session = self.sessions.entry(inside).or_insert_with(|| fresh.clone());
+        if !goes_on {
+            *session = fresh;
+        }
+        session.refreshed_s = now_s;
+        if let IpAddr::V4(remote) = header.destination {
+            session.remotes.insert(remote);
+            let seen = Seen {
+                public,
+                inside,
+                remote: SocketAddrV4::new(remote, header.ports.map_or(0, |ports| ports.1)),
+            };
+            if !self.seen.iter().any(|other| (other.public, other.inside) == (public, inside)) {
+                self.seen.push(seen);
+            }
+        }
+    }
+
+    /// The destination of a packet that was translated.
+    fn destination(
+        &mut self,
+        nat: &NatSetup,
+        header: &Header,
+        out: &Header,
+        now_s: u64,
+    ) -> Result<(), Broken> {
+        if header.protocol == ip_protocol::GRE {
+            let (IpAddr::V4(to), IpAddr::V4(from)) = (out.destination, header.source) else { return Ok(()) };
+            return match self.bare.contains(&(to, from)) {
+                true => Ok(()),
+                false => Err(("answers reach who asked", format!("{to} never sent to {from}"))),
+            };
+        }
+        let (Some(to), Some(inside)) = (header.to(), out.to()) else { return Ok(()) };
+        let is_forward = nat.forward
+            && to.protocol == ip_protocol::UDP
+            && (to.address, to.port) == (forwarded().0, FORWARD.0);
+        if is_forward {
+            return match (inside.address, inside.port) == (forwarded().1, FORWARD.1) {
+                true => Ok(()),
+                false => Err(("answers reach who asked", format!("a forwarded port went to {inside:?}"))),
+            };
+        }
+        if let Some((owner, _)) = self.owner(to, now_s).filter(|(owner, _)| *owner != inside) {
+            return Err(("answers reach who asked", format!("{to:?} of {owner:?} went to {inside:?}")));
+        }
+        let Some(sent_s) = self.sent_s.get(&inside).copied() else {
+            if is_of_damaged(inside.address) {
+                return Ok(());
+            }
+            return Err(("answers reach who asked", format!("{inside:?} never sent anything")));
+        };
+        let (_, longest) = self.life_s(inside.protocol, &self.lives_s.1);
+        let (always, sometimes) = self.refreshes_inbound;
+        let is_tcp = inside.protocol == ip_protocol::TCP;
+        let is_over = sent_s + u64::from(longest) < now_s && !is_of_damaged(inside.address);
+        if !is_tcp && !sometimes && is_over {
+            return Err(("what has expired is gone", format!("{inside:?} sent {} s ago", now_s - sent_s)));
+        }
+        let session = self.sessions.get_mut(&inside).filter(|session| session.public == to);
+        if let Some(session) = session.filter(|_| always && !is_tcp) {
+            session.refreshed_s = now_s;
+        }
+        Ok(())
+    }
+
+    /// An error goes to who sent what it is about.
+    fn about(&self, arrival: &Arrival, out: &Header, now_s: u64) -> Result<(), Broken> {
+        const QUOTE: usize = 28;
+        let quote = arrival.l3().get(QUOTE..).and_then(Header::of);
+        let Some(sender) = quote.and_then(|quote| quote.from()) else { return Ok(()) };
+        match self.owner(sender, now_s) {
+            Some((inside, _)) if out.destination != IpAddr::V4(inside.address) => Err((
+                "answers reach who asked",
+                format!("an error about {inside:?} went to {}", out.destination),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Who has a public endpoint for sure.
+    fn owner(&self, public: Endpoint, now_s: u64) -> Option<(Endpoint, &Session)> {
+        let mut owners = self.sessions.iter().map(|(inside, session)| (*inside, session));
+        owners.find(|(inside, session)| session.public == public && self.lives(*inside, session, now_s))
+    }
+
+    /// A packet that NAT had to do with and that did not leave.
+    fn not_translated(
+        &mut self,
+        setup: &Setup,
+        nat: &NatSetup,
+        role: Role,
+        header: &Header,
+        reason: DropReason,
+        now_s: u64,
+    ) -> Result<(), Broken> {
+        let is_nats = expect::is_of_nat(nat, reason);
+        if reason == DropReason::TtlExpired && header.ttl <= 1 {
+            // What will not leave makes no session.
+            return Ok(());
+        }
+        if role == Role::Out && !is_nats {
+            // Behind NAT it goes on as any other.
+            return match expect::leaves(setup, header) {
+                Err(expected) if expected == reason => Ok(()),
+                expected => Err(("packets follow routes", format!("{} and not {expected:?}", reason.name()))),
+            };
+        }
+        let refuses_new = |reason| {
+            use DropReason::*;
+            matches!(reason, NatPortsExhausted | NatTableFull | NatPortLimit | NatHostLimit | NatHostRate)
+        };
+        let live = |endpoint: Option<Endpoint>| {
+            let inside = endpoint?;
+            self.sessions.get_key_value(&inside).filter(|(at, session)| self.lives(**at, session, now_s))
+        };
+        if role == Role::Out
+            && let Some((inside, session)) = live(self.whole_from(header)).filter(|_| refuses_new(reason))
+        {
+            let text = format!("{inside:?} has {:?} and was refused: {}", session.public, reason.name());
+            return Err(("who has a session is not refused one", text));
+        }
+        if role == Role::In && matches!(reason, DropReason::NatNoMapping | DropReason::NatFiltered) {
+            return self.not_answered(nat, header, reason, now_s);
+        }
+        Ok(())
+    }
+
+    /// A packet for a public endpoint that did not get through.
+    fn not_answered(
+        &self,
+        nat: &NatSetup,
+        header: &Header,
+        reason: DropReason,
+        now_s: u64,
+    ) -> Result<(), Broken> {
+        let Some(to) = header.to() else { return Ok(()) };
+        let (Some((owner, session)), IpAddr::V4(from)) = (self.owner(to, now_s), header.source) else {
+            return Ok(());
+        };
+        let is_admitted = !nat.address_dependent || session.remotes.contains(&from);
+        match is_admitted || reason == DropReason::NatNoMapping {
+            true => Err((
+                "answers reach who asked",
+                format!("{owner:?} has {to:?}, and {} for {from}", reason.name()),
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Shortest and longest life of a session, by these lifetimes.
+    fn life_s(&self, protocol: u8, lives_s: &[u32; 5]) -> (u32, u32) {
+        let [udp, established, transitory, icmp, other] = *lives_s;
+        match protocol {
+            ip_protocol::UDP => (udp, udp),
+            ip_protocol::ICMP => (icmp, icmp),
+            ip_protocol::TCP => {
+                let half_open = if self.keeps_half_open { u32::MAX } else { HALF_OPEN_S - 1 };
+                (transitory.min(established).min(half_open), transitory.max(established))
+            }
+            _ => (other, other),
+        }
+    }
+
+    /// Whether a session is there for sure.
+    fn lives(&self, inside: Endpoint, session: &Session, now_s: u64) -> bool {
+        // After a reload to longer lives a half-open session may look as if it had been silent for long, and make room.
+        let may_look_old = !self.keeps_half_open && self.lives_s.0 != self.lives_s.1;
+        if may_look_old && inside.protocol == ip_protocol::TCP {
+            return false;
+        }
+        let (shortest, _) = self.life_s(inside.protocol, &self.lives_s.0);
+        !session.may_end && now_s <= session.refreshed_s + u64::from(shortest)
+    }
+
+    /// Judges the sessions that there are after a chunk, in order; port forwards are not among them. `refused` are the
+    /// inside endpoints that got none, and why.
+    pub(super) fn sessions(
+        &mut self,
+        nat: &NatSetup,
+        listed: Vec<Listed>,
+        refused: &[(Endpoint, DropReason)],
+        now_s: u64,
+    ) -> Result<(), Broken> {
+        let mut owners: BTreeMap<Endpoint, Endpoint> = BTreeMap::new();
+        let mut inside: BTreeMap<Endpoint, Endpoint> = BTreeMap::new();
+        for each in &listed {
+            if let Some(other) = owners.insert(each.public, each.inside) {
+                return Err((
+                    "a public endpoint is one host's",
+                    format!("{:?}: {other:?}, {:?}", each.public, each.inside),
+                ));
+            }
+            if let Some(other) = inside.insert(each.inside, each.public) {
+                return Err((
+                    "an endpoint has one public one",
+                    format!("{:?}: {other:?}, {:?}", each.inside, each.public),
+                ));
+            }
+            let comes = each.inside.protocol == ip_protocol::TCP || self.refreshes_inbound.1;
+            let came_s = self.came_s.get(&each.public).filter(|_| comes);
+            let touched = [self.sent_s.get(&each.inside), came_s];
+            let touched_s = touched.into_iter().flatten().max().copied().unwrap_or(0);
+            let (_, longest) = self.life_s(each.inside.protocol, &self.lives_s.1);
+            let is_over = touched_s + u64::from(longest) < now_s || !self.sent_s.contains_key(&each.inside);
+            if is_over && !is_of_damaged(each.inside.address) {
+                return Err((
+                    "what has expired is gone",
+                    format!("{:?}, last touched {} s ago", each, now_s - touched_s),
+                ));
+            }
+        }
+        for (at, session) in &self.sessions {
+            if self.lives(*at, session, now_s)
+                && inside.get(at).is_some_and(|public| *public != session.public)
+            {
+                return Err(("an endpoint keeps its public one", format!("{at:?}: {:?}", session.public)));
+            }
+            let is_forward = nat.forward && (at.address, at.port) == (forwarded().1, FORWARD.1);
+            if self.lives(*at, session, now_s) && !inside.contains_key(at) && !is_forward {
+                return Err((
+                    "a session lives as long as it may",
+                    format!("{at:?} had {:?}", session.public),
+                ));
+            }
+        }
+        within_limits(nat, &listed)?;
+        for (endpoint, reason) in refused {
+            justified(nat, &listed, *endpoint, *reason)?;
+        }
+        self.before = listed;
+        Ok(())
+    }
+
+    /// Judges what a reload left of the sessions.
+    pub(super) fn reloaded(
+        &mut self,
+        (old, new): (&Setup, &Setup),
+        listed: Vec<Listed>,
+        now_s: u64,
+    ) -> Result<(), Broken> {
+        let before: BTreeMap<Endpoint, Endpoint> =
+            self.before.iter().map(|each| (each.inside, each.public)).collect();
+        if let Some(other) = listed.iter().find(|each| before.get(&each.inside) != Some(&each.public)) {
+            return Err(("a reload makes no sessions", format!("{other:?}")));
+        }
+        if let (Some(old), Some(new)) = (&old.nat, &new.nat)
+            && new.has_places_of(old)
+        {
+            let has = |at: &Endpoint| listed.iter().any(|each| each.inside == *at);
+            let mut lost = self.sessions.iter().filter(|(at, session)| {
+                before.get(at) == Some(&session.public) && self.lives(**at, session, now_s) && !has(at)
+            });
+            if let Some((at, _)) = lost.next() {
+                return Err(("a reload keeps sessions", format!("{at:?} lost its own")));
+            }
+        }
+        self.sessions.retain(|at, session| {
+            listed.iter().any(|each| (each.inside, each.public) == (*at, session.public))
+        });
+        self.before = listed;
+        Ok(())
+    }
+
+    /// Judges what is left when a host's sessions were ended.
+    pub(super) fn cleared(&mut self, host: Ipv4Addr, listed: Vec<Listed>, now_s: u64) -> Result<(), Broken> {
+        let is_left = |each: &Listed| each.inside.address != host && self.before.contains(each);
+        let must_be = |each: &&Listed| {
+            let session = self.sessions.get(&each.inside).filter(|session| session.public == each.public);
+            each.inside.address != host
+                && session.is_some_and(|session| self.lives(each.inside, session, now_s))
+        };
+        let lost = self.before.iter().filter(must_be).find(|each| !listed.contains(each));
+        if let Some(other) = listed.iter().find(|each| !is_left(each)).or(lost) {
+            return Err(("only the sessions that were named end", format!("{other:?}")));
+        }
+        self.sessions.retain(|at, _| at.address != host);
+        self.before = listed;
+        Ok(())
+    }
+
+    /// Sessions that were there when they were judged last.
+    pub(super) fn count(&self) -> usize {
+        self.before.len()
+    }
+}
+
+/// The address that a forwarded port is on, and the host it leads to.
+fn forwarded() -> (Ipv4Addr, Ipv4Addr) {
+    (public(0), inside(0, 1).1)
+}
+
+fn said(reason: Option<DropReason>) -> String {
+    reason.map_or("it left".to_owned(), |reason| reason.name().to_owned())
+}
+
+/// The shard that has a port.
+fn shard_of(nat: &NatSetup, port: u16) -> u16 {
+    let bits = nat.block.map_or(1, u16::trailing_zeros);
+    (port >> bits) & (nat.shards - 1)
+}
+
+fn within_limits(nat: &NatSetup, listed: &[Listed]) -> Result<(), Broken> {
+    let per_shard = nat.sessions_max.div_ceil(nat.shards.into()) as usize;
+    let mut shards: BTreeMap<u16, usize> = BTreeMap::new();
+    let mut hosts: BTreeMap<(u8, Ipv4Addr), usize> = BTreeMap::new();
+    for each in listed {
+        *shards.entry(shard_of(nat, each.public.port)).or_default() += 1;
+        *hosts.entry((each.inside.protocol, each.inside.address)).or_default() += 1;
+    }
+    if let Some((shard, count)) = shards.iter().find(|(_, count)| **count > per_shard) {
+        return Err((
+            "no table is above its limit",
+            format!("shard {shard} has {count} sessions of {per_shard}"),
+        ));
+    }
+    let Some(block) = nat.block else { return Ok(()) };
+    match hosts.iter().find(|(_, count)| **count > usize::from(block * BLOCKS)) {
+        None => Ok(()),
+        Some((host, count)) => {
+            Err(("no host is above its limit", format!("{host:?} has {count} sessions in blocks of {block}")))
+        }
+    }
+}
+
+/// Who was refused for want of room was refused because there was none.
+fn justified(
+    nat: &NatSetup,
+    listed: &[Listed],
+    endpoint: Endpoint,
+    reason: DropReason,
+) -> Result<(), Broken> {
+    if nat.hash && nat.shards > 1 || nat.block.is_some() {
+        return Ok(());
+    }
+    let shard = shard_of(nat, endpoint.port);
+    let in_shard = |each: &&Listed| shard_of(nat, each.public.port) == shard;
+    let (has, room) = match reason {
+        DropReason::NatTableFull => {
+            (listed.iter().filter(in_shard).count(), nat.sessions_max.div_ceil(nat.shards.into()) as usize)
+        }
+        DropReason::NatPortsExhausted => {
+            let ports = (nat.ports.0..=nat.ports.1).filter(|port| shard_of(nat, *port) == shard);
+            let forwards = nat.forward && endpoint.protocol == ip_protocol::UDP;
+            let is_forwarded = forwards
+                && (nat.ports.0..=nat.ports.1).contains(&FORWARD.0)
+                && shard_of(nat, FORWARD.0) == shard;
+            let room = ports.count() * usize::from(nat.addresses) - usize::from(is_forwarded);
+            let of_protocol = |each: &&Listed| each.inside.protocol == endpoint.protocol;
+            (listed.iter().filter(in_shard).filter(of_protocol).count(), room)
+        }
+        _ => return Ok(()),
+    };
+    match has >= room {
+        true => Ok(()),
+        false => {
+            let text = format!("{endpoint:?}: {}, with {has} of {room} in shard {shard}", reason.name());
+            Err(("nobody is refused while there is room", text))
+        }
+    }
+}
+
+/// What must be true of anything that leaves.
+fn leaves_as_it_must(
+    setup: &Setup,
+    arrival: &Arrival,
+    header: &Header,
+    port: u16,
+    frame: &[u8],
+) -> Result<(), Broken> {
+    let l3 = &frame[ETHERNET..];
+    let Some(out) = Header::of(l3) else {
+        return Err(("what leaves is whole", "its header cannot be read".to_owned()));
+    };
+    let expected_mac = [2, 0, 0, 0, 0xff, port as u8];
+    if frame[..6] != expected_mac {
+        return Err(("frames go to the next hop", format!("{:02x?}", &frame[..6])));
+    }
+    match expect::leaves(setup, &Header { ttl: header.ttl, ..out }) {
+        Ok(way) if way == port => {}
+        other => return Err(("packets follow routes", format!("by port {port}, and {other:?} is right"))),
+    }
+    if out.ttl + 1 != header.ttl || out.length != header.length {
+        return Err(("what leaves is whole", format!("TTL {} of {} bytes", out.ttl, out.length)));
+    }
+    let is_remarked = expect::may_be_remarked(setup, header) && out.dscp == REMARKED;
+    if out.dscp != header.dscp && !is_remarked {
+        return Err(("what leaves is whole", format!("DSCP {} became {}", header.dscp, out.dscp)));
+    }
+    if arrival.l3()[0] >> 4 == 4 {
+        checksums(l3).map_err(|wrong| ("checksums are right", wrong))?;
+    }
+    match content(arrival.l3(), header) == content(l3, &out) {
+        true => Ok(()),
+        false => Err(("what leaves is whole", "its content is another".to_owned())),
+    }
+}
+
+/// What no router changes of a packet: all but addresses, ports, TTL, DSCP and checksums. Of an error that quotes a packet,
+/// only its beginning.
+fn content(l3: &[u8], header: &Header) -> Vec<u8> {
+    let mut bytes = l3[..header.length.min(l3.len())].to_vec();
+    let start = if header.source.is_ipv6() { 40 } else { usize::from(l3[0] & 15) * 4 };
+    bytes[..start].fill(0);
+    let mut hide = |at: usize, count: usize| {
+        bytes.iter_mut().skip(start + at).take(count).for_each(|byte| *byte = 0);
+    };
+    match (header.protocol, header.is_later) {
+        (_, true) => {}
+        (ip_protocol::UDP, _) => [(0, 4), (6, 2)].into_iter().for_each(|(at, count)| hide(at, count)),
+        (ip_protocol::TCP, _) => [(0, 4), (16, 2)].into_iter().for_each(|(at, count)| hide(at, count)),
+        (ip_protocol::ICMP, _) if header.ports.is_some() => hide(2, 4),
+        (ip_protocol::ICMP, _) => {
+            debug_assert!(header.icmp.is_some_and(|(kind, _)| kind == icmp::v4::UNREACHABLE));
+            bytes.truncate(start + 2);
+        }
+        _ => {}
+    }
+    bytes
+}
