@@ -123,7 +123,7 @@ fn established(bencher: Bencher, sessions: u32) {
 #[divan::bench(args = SESSIONS, sample_count = 1000, sample_size = 1)]
 fn set_up(bencher: Bencher, sessions: u32) {
     let config = config(sessions + 20_000);
-    let (Ok(labeler), Ok(nat)) = (Labeler::new(&config), NatStage::new(&config)) else {
+    let (Ok(labeler), Ok(nat)) = (Labeler::new(&config), <NatStage>::new(&config)) else {
         panic!("the configuration is valid");
     };
     let mut n = 0;

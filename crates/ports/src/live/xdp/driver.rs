@@ -51,7 +51,10 @@ impl Driver for AfXdp {
 
 /// AF_XDP has the queues that the interface has, however many are wanted.
 fn fewer_queues(Request { interface, queues: wanted, .. }: &Request) -> Option<String> {
-    let has = receive_queues(interface).ok().filter(|has| (*has as usize) < *wanted)?;
+    let has = receive_queues(interface).ok()?;
+    if u32::try_from(*wanted).is_ok_and(|wanted| wanted <= has) {
+        return None;
+    }
     Some(format!(
         "{interface} has {has} receive queues, not {wanted}: `ethtool -L {interface} combined {wanted}` (or `rx {wanted}`) \
          where it can have more, or driver af_packet"
