@@ -5,8 +5,6 @@
 //! give. `THALWEG_BLESS=1` rewrites it; as root also `conformance/linux.txt`, what the kernel did when it was asked
 //! last. `conformance/requirements.txt` has what no packet through a replay can show.
 
-#[path = "scenario/build.rs"]
-mod build;
 #[path = "conform/case.rs"]
 mod case;
 #[cfg(target_os = "linux")]
@@ -14,11 +12,10 @@ mod case;
 mod linux;
 #[path = "conform/ours.rs"]
 mod ours;
-#[path = "scenario/show.rs"]
-mod show;
 #[path = "conform/table.rs"]
 mod table;
 
+use crate::{build, show};
 use case::Case;
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,6 @@
 //! `thalweg probe` as people and scripts use it.
 
-mod support;
-
-use support::thalweg;
+use crate::support::thalweg;
 
 const OFFICE: &str = "examples/small-office/office.pcapng";
 
