@@ -68,15 +68,18 @@ impl Lane {
 }
 
 /// What runs long, the longest first: begun in this order, before all others, so that nothing long is left at the end.
-const LONG: [&str; 9] = [
+const LONG: [&str; 12] = [
     "thalweg tests/live",
     "thalweg tests/main",
     "sim tests/seeds",
     "thalweg tests/interop",
     "node unit tests",
+    "thalweg tests/lab",
     "sim tests/network",
     "node tests/main",
-    "thalweg tests/lab",
+    "node tests/fuzz",
+    "exec tests/models",
+    "lab unit tests",
     "dataplane unit tests",
 ];
 
