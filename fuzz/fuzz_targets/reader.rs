@@ -28,7 +28,7 @@ fn read(input: InputSpec) -> (Vec<Vec<Packet>>, InputReport) {
     (chunks, source.report().clone())
 }
 
-pub fn read_both_ways(bytes: &[u8]) {
+pub(crate) fn read_both_ways(bytes: &[u8]) {
     let whole = read(InputSpec::reader("fuzz", Cursor::new(bytes.to_vec())));
     let drops = read(InputSpec::reader("fuzz", Drops(Cursor::new(bytes.to_vec()))));
     assert_eq!(whole, drops);

@@ -1,4 +1,5 @@
-//! Runs the fuzz targets of `fuzz/` one after the other for a while each.
+//! Runs the fuzz targets of `fuzz/` one after the other for a while each: a search for new paths. That they compile and hold is a test,
+//! `crates/node/tests/fuzz.rs`.
 //!
 //! `cargo fuzz` wants sanitizer flags that only nightly accepts; `RUSTC_BOOTSTRAP=1` lets the pinned
 //! stable compiler take them, so that a finding is one of the compiler we ship with.
@@ -15,15 +16,13 @@ const INSTALL: &str = "cargo install --locked cargo-fuzz";
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     seconds: u64,
-    /// Quickly compiled and without a sanitizer: whether targets still work, not a search.
-    is_smoke: bool,
     targets: Vec<String>,
 }
 
 impl Options {
-    /// Reads `[--seconds N] [--smoke] [TARGET]..`.
+    /// Reads `[--seconds N] [TARGET]..`.
     pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
-        let mut options = Options { seconds: SECONDS_DEFAULT, is_smoke: false, targets: Vec::new() };
+        let mut options = Options { seconds: SECONDS_DEFAULT, targets: Vec::new() };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             if arg == "--seconds" {
@@ -33,8 +32,6 @@ impl Options {
                     .ok()
                     .filter(|&s| s > 0) // libFuzzer takes 0 for "for ever"
                     .ok_or_else(|| format!("--seconds takes a whole number from 1, not `{given}`"))?;
-            } else if arg == "--smoke" {
-                options.is_smoke = true;
             } else if arg.starts_with('-') {
                 return Err(format!("fuzz does not know `{arg}`"));
             } else {
@@ -63,7 +60,6 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
             .current_dir(root)
             .env("RUSTC_BOOTSTRAP", "1")
             .args(["fuzz", "run", target])
-            .args(if options.is_smoke { &["--dev", "--sanitizer", "none"][..] } else { &[] })
             .arg(found)
             .arg(root.join("fuzz/corpus").join(target))
             .arg("--")
@@ -116,9 +112,9 @@ mod tests {
     #[test]
     fn arguments() {
         let parse = |args: &[&str]| Options::parse(&words(args));
-        assert_eq!(parse(&[]).unwrap(), Options { seconds: 60, is_smoke: false, targets: vec![] });
-        let all = parse(&["--seconds", "5", "--smoke", "pcap"]).unwrap();
-        assert_eq!(all, Options { seconds: 5, is_smoke: true, targets: words(&["pcap"]) });
+        assert_eq!(parse(&[]).unwrap(), Options { seconds: 60, targets: vec![] });
+        let all = parse(&["--seconds", "5", "pcap"]).unwrap();
+        assert_eq!(all, Options { seconds: 5, targets: words(&["pcap"]) });
         assert!(parse(&["--seconds"]).is_err());
         assert!(parse(&["--seconds", "0"]).unwrap_err().contains("from 1"));
         assert!(parse(&["--seconds", "-3"]).is_err());

@@ -24,9 +24,8 @@ cargo xtask CHORE
   quick                   after each change: fmt, tidy, clippy, tests of the crates that changed
   ci [--without STEP]..   fmt, clippy, tidy, wasm, deny, tests, docs: everything a push must pass
   tidy                    crate arrows, file sizes, forbidden words, unsafe, the map
-  fuzz [--seconds N] [--smoke] [TARGET]..
-                          run fuzz targets (all of them by default), N seconds each (60); --smoke compiles
-                          them quickly, without a sanitizer: do they still work?
+  fuzz [--seconds N] [TARGET]..
+                          run fuzz targets (all of them by default), N seconds each (60)
   planted [--seeds N] [NAME]..
                           put each fault of xtask/planted into a copy; seeds must find it
   soak [OPTION]..         a million seeds, or as `thalweg lab seeds OPTION..` says

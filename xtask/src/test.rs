@@ -67,10 +67,26 @@ impl Lane {
     }
 }
 
+/// What runs long, the longest first: begun in this order, before all others, so that nothing long is left at the end.
+const LONG: [&str; 12] = [
+    "thalweg tests/live",
+    "thalweg tests/main",
+    "sim tests/seeds",
+    "thalweg tests/interop",
+    "node unit tests",
+    "thalweg tests/lab",
+    "sim tests/network",
+    "node tests/main",
+    "node tests/fuzz",
+    "exec tests/models",
+    "lab unit tests",
+    "dataplane unit tests",
+];
+
 impl Program {
-    /// Runs for about a minute or longer.
-    fn is_long(&self) -> bool {
-        self.name == "thalweg tests/live"
+    /// Its place among those that wait to be run.
+    fn turn(&self) -> usize {
+        LONG.iter().position(|name| *name == self.name).unwrap_or(LONG.len())
     }
 }
 
@@ -115,9 +131,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
 struct Queue(Mutex<VecDeque<Program>>);
 
 impl Queue {
-    /// Long ones first: what is begun last should not be waited for.
     fn new(mut programs: Vec<Program>) -> Self {
-        programs.sort_by_key(|program| !program.is_long());
+        programs.sort_by_key(Program::turn);
         Self(Mutex::new(programs.into()))
     }
 
@@ -235,9 +250,7 @@ fn program(message: &Value) -> Option<Program> {
         folder,
         lane: match (package.as_str(), target) {
             (_, "dpdk" | "kafka") => Lane::Alone,
-            ("thalweg", _) | ("replay", "conformance") | ("ports", "collector") if is_integration => {
-                Lane::Waits
-            }
+            ("thalweg", _) | ("replay" | "probe", "main") | ("ports", _) if is_integration => Lane::Waits,
             _ => Lane::Computes,
         },
     })

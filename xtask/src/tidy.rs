@@ -12,6 +12,7 @@
 //! | `unsafe` stands only in the files listed, and every listed file has some | `[workspace.metadata.thalweg] unsafe-files` |
 //! | each thing has one name, in one spelling; documents too | [`words`], `docs/glossary.md` |
 //! | ARCHITECTURE.md mentions every crate | here |
+//! | every file of `tests/` belongs to a test program | here |
 //!
 //! A rule is a function from the tree to findings; it neither prints nor stops. Git is not asked, so
 //! that an unpacked archive can be checked too.
@@ -90,6 +91,7 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
 
     let mut findings = arrows::check(&crates);
     findings.extend(map_mentions_crates(root, &crates));
+    findings.extend(tests_without_a_program(root, &crates)?);
     let folders: Vec<PathBuf> = crates.iter().map(|each| each.folder.clone()).collect();
     findings.extend(circles::check(root, &folders, &workspace)?);
     let mut casts = casts::Casts::default();
@@ -137,6 +139,24 @@ fn is_product(file: &Path) -> bool {
 /// A file without its tests.
 fn without_tests(code: &str) -> &str {
     code.find("#[cfg(test)]\nmod ").map_or(code, |end| &code[..end])
+}
+
+/// Where the manifest lists test programs, cargo does not miss a file that is in none of them.
+fn tests_without_a_program(root: &Path, crates: &[arrows::Crate]) -> Result<Vec<Finding>, String> {
+    let mut findings = Vec::new();
+    for (each, listed) in crates.iter().filter_map(|each| Some((each, each.listed_tests()?))) {
+        let folder = each.folder.join("tests");
+        let main = read(root, &folder.join("main.rs"))?;
+        for (path, is_folder) in entries(root, &folder)? {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let is_known = listed.contains(&&*name) || main.contains(&format!("mod {name};"));
+            if !is_folder && path.extension().is_some_and(|e| e == "rs") && !is_known {
+                let message = format!("is in no test program: write `mod {name};` in tests/main.rs");
+                findings.push(Finding::failure(&path, 0, message));
+            }
+        }
+    }
+    Ok(findings)
 }
 
 fn read(root: &Path, file: &Path) -> Result<String, String> {

@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used)] // A test fails by it.
 
-mod local;
-
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
@@ -21,7 +19,7 @@ use thalweg_node::control::{BgpNeighborView, BgpRequest};
 use thalweg_node::speaker::{Speaker, SpeakerOptions};
 use thalweg_wire::bgp::{MessageKind, Notification, cease, error, frame};
 
-use local::{Ending, announce, ask, eventually, greeting, plain_attributes};
+use crate::local::{self, Ending, announce, ask, eventually, greeting, plain_attributes};
 
 const SESSIONS: u8 = 25;
 const LIMIT: u32 = 64;

@@ -6,8 +6,6 @@
 
 #![allow(clippy::unwrap_used)] // A test fails by it.
 
-mod local;
-
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
@@ -26,7 +24,7 @@ use thalweg_node::control::{BgpNeighborView, BgpRequest, RouteFilter, RouteView}
 use thalweg_node::speaker::{SessionObserver, Speaker, SpeakerOptions};
 use thalweg_wire::bgp::{MessageKind, frame};
 
-use local::{Door, Ending, LocalNetwork, announce, ask, eventually, greeting, plain_attributes};
+use crate::local::{self, Door, Ending, LocalNetwork, announce, ask, eventually, greeting, plain_attributes};
 
 /// How often the neighbor makes the speaker stumble before it is let be.
 const FALLS: usize = 3;

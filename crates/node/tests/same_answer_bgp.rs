@@ -8,8 +8,6 @@
 
 #![allow(clippy::unwrap_used)] // A test fails by it.
 
-mod local;
-
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
@@ -35,7 +33,7 @@ use thalweg_wire::bgp::{
 };
 use thalweg_wire::mrt::{AsSize, Content};
 
-use local::{Ending, announce, ask, eventually, greeting, plain_attributes};
+use crate::local::{self, Ending, announce, ask, eventually, greeting, plain_attributes};
 
 const OWN_AS: u32 = 64_998;
 const LISTENER_AS: u32 = 64_999;

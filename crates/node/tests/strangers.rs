@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used)] // A test fails by it.
 
-mod local;
-
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
@@ -21,7 +19,7 @@ use thalweg_node::control::{BgpNeighborView, BgpRequest, RibView, RouteView};
 use thalweg_node::speaker::{Speaker, SpeakerOptions};
 use thalweg_wire::bgp::{MessageKind, Notification, cease, community, error, frame, write_attribute};
 
-use local::{Door, Ending, announce, ask, eventually, greeting, plain_attributes};
+use crate::local::{self, Door, Ending, announce, ask, eventually, greeting, plain_attributes};
 
 const SENDER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const LISTENER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);

@@ -2,14 +2,11 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[allow(dead_code, reason = "each test binary uses its part")]
-mod common;
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use common::{in_namespace, ip};
+use crate::common::{in_namespace, ip};
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_ports::kernel::{
     KernelError, KernelEvent, KernelOptions, KernelRoute, KernelRoutes, Monitor, NetworkView, RepairReport,
@@ -65,7 +62,7 @@ fn ours(kernel: &mut KernelRoutes) -> BTreeMap<IpPrefix, RouteTarget> {
 
 #[test]
 fn routes_come_and_go_as_ip_sees_them() {
-    in_namespace("routes_come_and_go_as_ip_sees_them", || {
+    in_namespace("kernel::routes_come_and_go_as_ip_sees_them", || {
         let v0 = veth();
         let mut kernel = open();
         let wanted = [
@@ -134,7 +131,7 @@ fn routes_come_and_go_as_ip_sees_them() {
 
 #[test]
 fn refusals_are_mapped_to_their_prefixes() {
-    in_namespace("refusals_are_mapped_to_their_prefixes", || {
+    in_namespace("kernel::refusals_are_mapped_to_their_prefixes", || {
         veth();
         let mut kernel = open();
         let bad = |number: u32| number % 3 == 1;
@@ -166,7 +163,7 @@ fn refusals_are_mapped_to_their_prefixes() {
 
 #[test]
 fn drift_is_found_counted_and_mended() {
-    in_namespace("drift_is_found_counted_and_mended", || {
+    in_namespace("kernel::drift_is_found_counted_and_mended", || {
         veth();
         let mut kernel = open();
         let desired: Vec<_> = (0..3000)
@@ -220,7 +217,7 @@ fn drift_is_found_counted_and_mended() {
 /// Any set of routes becomes any other, and the counts are the differences of the sets.
 #[test]
 fn repair_makes_any_set_of_any_other() {
-    in_namespace("repair_makes_any_set_of_any_other", || {
+    in_namespace("kernel::repair_makes_any_set_of_any_other", || {
         veth();
         let mut kernel = open();
         let mut random = thalweg_base::XorShift64Star::new(7);
@@ -262,7 +259,7 @@ fn repair_makes_any_set_of_any_other() {
 
 #[test]
 fn what_a_predecessor_left_is_removed_and_nothing_else() {
-    in_namespace("what_a_predecessor_left_is_removed_and_nothing_else", || {
+    in_namespace("kernel::what_a_predecessor_left_is_removed_and_nothing_else", || {
         veth();
         ip("route add 10.1.0.0/16 via 198.18.0.2 proto 116 metric 116");
         ip("route add 10.1.0.0/16 via 198.18.0.3 proto 116 metric 200");
@@ -291,7 +288,7 @@ fn what_a_predecessor_left_is_removed_and_nothing_else() {
 
 #[test]
 fn objects_move_all_their_routes_at_once() {
-    in_namespace("objects_move_all_their_routes_at_once", || {
+    in_namespace("kernel::objects_move_all_their_routes_at_once", || {
         let v0 = veth();
         let mut kernel = open();
         let gateway =
@@ -323,7 +320,7 @@ fn objects_move_all_their_routes_at_once() {
 
 #[test]
 fn the_view_says_what_next_hops_resolve_to() {
-    in_namespace("the_view_says_what_next_hops_resolve_to", || {
+    in_namespace("kernel::the_view_says_what_next_hops_resolve_to", || {
         let v0 = veth();
         ip("link add w0 type veth peer name w1");
         ip("address add 198.18.9.1/24 dev w0");
@@ -366,7 +363,7 @@ fn the_view_says_what_next_hops_resolve_to() {
 
 #[test]
 fn events_come_as_things_happen() {
-    in_namespace("events_come_as_things_happen", || {
+    in_namespace("kernel::events_come_as_things_happen", || {
         let v0 = veth();
         let watch = Watch { links: true, addresses: true, neighbors: true, routes: true };
         let mut monitor = Monitor::open(watch).unwrap();
@@ -413,7 +410,7 @@ fn events_come_as_things_happen() {
 
 #[test]
 fn events_that_do_not_fit_are_reported_as_lost() {
-    in_namespace("events_that_do_not_fit_are_reported_as_lost", || {
+    in_namespace("kernel::events_that_do_not_fit_are_reported_as_lost", || {
         veth();
         let mut monitor = Monitor::open(Watch { routes: true, ..Watch::default() }).unwrap();
         let mut kernel = open();
@@ -440,7 +437,7 @@ fn events_that_do_not_fit_are_reported_as_lost() {
 
 #[test]
 fn without_the_right_the_error_says_so() {
-    const NAME: &str = "without_the_right_the_error_says_so";
+    const NAME: &str = "kernel::without_the_right_the_error_says_so";
     const WITHOUT: &str = "THALWEG_TEST_WITHOUT_RIGHT";
     if std::env::var_os(WITHOUT).is_some() {
         let mut kernel = open();
@@ -461,7 +458,7 @@ fn without_the_right_the_error_says_so() {
             Err(error) => thalweg_testdata::skipped(&format!("{NAME}: setpriv: {error}")),
             Ok(output) => {
                 let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-                assert!(output.status.success(), "{said}");
+                assert!(output.status.success() && said.contains("1 passed"), "{said}");
             }
         }
     });

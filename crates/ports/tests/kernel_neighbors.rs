@@ -3,14 +3,11 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[allow(dead_code, reason = "each test binary uses its part")]
-mod common;
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use common::{in_namespace, ip};
+use crate::common::{in_namespace, ip};
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_ports::kernel::{
     FollowedRoutes, KernelNeighbors, KernelOptions, KernelRoute, KernelRoutes, NeighborChange, NeighborNews,
@@ -66,7 +63,7 @@ fn watched(interface: u32) -> KernelNeighbors {
 
 #[test]
 fn ours_come_and_go_as_ip_sees_them() {
-    in_namespace("ours_come_and_go_as_ip_sees_them", || {
+    in_namespace("kernel_neighbors::ours_come_and_go_as_ip_sees_them", || {
         let (v0, _) = veths();
         let mut neighbors = watched(v0);
         let (one, two) = ((v0, address("198.18.0.5")), (v0, address("2001:db8::5")));
@@ -111,7 +108,7 @@ fn ours_come_and_go_as_ip_sees_them() {
 
 #[test]
 fn what_others_set_for_good_is_followed() {
-    in_namespace("what_others_set_for_good_is_followed", || {
+    in_namespace("kernel_neighbors::what_others_set_for_good_is_followed", || {
         let (v0, w0) = veths();
         ip("neigh add 198.18.0.9 lladdr 02:00:00:00:00:09 dev v0 nud permanent");
         let mut neighbors = watched(v0);
@@ -164,7 +161,7 @@ fn what_others_set_for_good_is_followed() {
 
 #[test]
 fn a_link_that_goes_takes_its_neighbors_along() {
-    in_namespace("a_link_that_goes_takes_its_neighbors_along", || {
+    in_namespace("kernel_neighbors::a_link_that_goes_takes_its_neighbors_along", || {
         let (v0, _) = veths();
         let mut neighbors = watched(v0);
         let ours = (v0, address("198.18.0.5"));
@@ -187,7 +184,7 @@ fn a_link_that_goes_takes_its_neighbors_along() {
 /// The kernel's garbage collection passes over ours, and they do not use up what it allows for others.
 #[test]
 fn ours_are_outside_the_kernels_limit() {
-    in_namespace("ours_are_outside_the_kernels_limit", || {
+    in_namespace("kernel_neighbors::ours_are_outside_the_kernels_limit", || {
         let (v0, _) = veths();
         let mut neighbors = watched(v0);
         let many: Vec<_> = (0..3000u32)
@@ -213,7 +210,7 @@ fn flood(from: u32, count: u32) -> Vec<RouteChange> {
 /// More news than fit: it is said, and reading everything makes what is known the kernel's again, with news that are heard.
 #[test]
 fn routes_are_read_again_where_news_were_lost() {
-    in_namespace("routes_are_read_again_where_news_were_lost", || {
+    in_namespace("kernel_neighbors::routes_are_read_again_where_news_were_lost", || {
         veths();
         let mut followed = FollowedRoutes::open(OURS).unwrap();
         followed.read_all(&mut Vec::new()).unwrap();
@@ -263,7 +260,7 @@ fn routes_are_read_again_where_news_were_lost() {
 /// The same of neighbors.
 #[test]
 fn neighbors_are_read_again_where_news_were_lost() {
-    in_namespace("neighbors_are_read_again_where_news_were_lost", || {
+    in_namespace("kernel_neighbors::neighbors_are_read_again_where_news_were_lost", || {
         let (v0, w0) = veths();
         let mut neighbors = watched(v0);
         // On another interface: nobody minds them, and still they fill the socket.

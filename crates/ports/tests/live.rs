@@ -2,8 +2,6 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[allow(dead_code, reason = "each test binary uses its part")]
-mod common;
 #[path = "live/faults.rs"]
 mod faults;
 #[path = "live/packet.rs"]

@@ -19,7 +19,7 @@ fn standard_input_is_read_to_its_end() {
         return;
     }
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "standard_input_is_read_to_its_end", "--nocapture"])
+        .args(["--exact", "stdin::standard_input_is_read_to_its_end", "--nocapture"])
         .env(CHILD, "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -2,9 +2,6 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[allow(dead_code, reason = "each test binary uses its part")]
-mod common;
-
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -367,12 +364,12 @@ fn packets_from_afar_are_not_taken() {
 
 #[test]
 fn a_half_open_connection_ends_by_its_timeout() {
-    common::in_namespace("a_half_open_connection_ends_by_its_timeout", || {
+    crate::common::in_namespace("tcp::a_half_open_connection_ends_by_its_timeout", || {
         let listener = listen("127.0.0.1:0");
         let options =
             SocketOptions { user_timeout: Some(Duration::from_millis(300)), ..SocketOptions::default() };
         let (ours, _theirs) = pair(&listener, &options, None);
-        common::ip("link set lo down");
+        crate::common::ip("link set lo down");
         send(&ours, b"into the void");
         let error = until("the timeout", || ours.read(&mut [0; 8]).err());
         assert!(

@@ -1,14 +1,12 @@
 //! Records to collectors: what arrives there is what was metered.
 
-mod common;
-
 use std::collections::HashMap;
 use std::io::Read;
 use std::net::{TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Traffic, folder, options, run};
+use crate::common::{Traffic, folder, options, run};
 use thalweg_probe::{ExportTargets, ModelKind, ProbeOptions, Shape};
 
 /// A reader of IPFIX (RFC 7011) that knows as much of it as is needed to add up counters.

@@ -1,12 +1,10 @@
 //! Captures through the probe: the right flows, whatever the shape, and every packet in the totals.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Traffic, folder, options, records, run, sums};
+use crate::common::{Traffic, folder, options, records, run, sums};
 use thalweg_flow::application::Labeling;
 use thalweg_flow::{Bytes, KeyFields, MeterOptions, Sampling};
 use thalweg_probe::summary::UNSAMPLED;

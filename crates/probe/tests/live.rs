@@ -2,7 +2,6 @@
 
 #![cfg(target_os = "linux")]
 
-mod common;
 #[path = "../../ports/tests/common/mod.rs"]
 mod namespace;
 
@@ -11,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Sums, Traffic, records, records_of, sums};
+use crate::common::{Sums, Traffic, records, records_of, sums};
 use namespace::{in_namespace, ip};
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::{NotTaken, PortTx};
@@ -143,7 +142,7 @@ fn assert_all_metered(summary: &ProbeSummary, found: &Sums, traffic: &Traffic) {
 
 #[test]
 fn what_is_sent_is_metered_by_every_shape() {
-    in_namespace("what_is_sent_is_metered_by_every_shape", || {
+    in_namespace("live::what_is_sent_is_metered_by_every_shape", || {
         lay_cable();
         let folder = tempfile::tempdir().expect("a folder");
         let lines = folder.path().join("records.json");
@@ -166,7 +165,7 @@ fn what_is_sent_is_metered_by_every_shape() {
 /// A record has the system's number of the interface, not the place among those that are watched.
 #[test]
 fn records_have_the_systems_number_of_their_interface() {
-    in_namespace("records_have_the_systems_number_of_their_interface", || {
+    in_namespace("live::records_have_the_systems_number_of_their_interface", || {
         lay_cable();
         let folder = tempfile::tempdir().expect("a folder");
         let (lines, store) = (folder.path().join("records.json"), folder.path().join("flows"));
@@ -190,7 +189,7 @@ fn records_have_the_systems_number_of_their_interface() {
 
 #[test]
 fn af_xdp_meters_the_same() {
-    in_namespace("af_xdp_meters_the_same", || {
+    in_namespace("live::af_xdp_meters_the_same", || {
         lay_cable();
         let folder = tempfile::tempdir().expect("a folder");
         let lines = folder.path().join("records.json");
@@ -215,7 +214,7 @@ fn af_xdp_meters_the_same() {
 
 #[test]
 fn flows_end_on_a_silent_link() {
-    in_namespace("flows_end_on_a_silent_link", || {
+    in_namespace("live::flows_end_on_a_silent_link", || {
         lay_cable();
         let folder = tempfile::tempdir().expect("a folder");
         let lines = folder.path().join("records.json");
@@ -239,7 +238,7 @@ fn flows_end_on_a_silent_link() {
 /// A query to the dataset while the probe runs sees every packet once: in the cache, pending, or on disk.
 #[test]
 fn a_dataset_answers_with_what_is_in_the_cache() {
-    in_namespace("a_dataset_answers_with_what_is_in_the_cache", || {
+    in_namespace("live::a_dataset_answers_with_what_is_in_the_cache", || {
         lay_cable();
         let folder = tempfile::tempdir().expect("a folder");
         let (lines, store) = (folder.path().join("records.json"), folder.path().join("flows"));
@@ -283,7 +282,7 @@ fn a_dataset_answers_with_what_is_in_the_cache() {
 
 #[test]
 fn a_time_or_a_number_of_packets_ends_it() {
-    in_namespace("a_time_or_a_number_of_packets_ends_it", || {
+    in_namespace("live::a_time_or_a_number_of_packets_ends_it", || {
         lay_cable();
         let mut options = ProbeOptions::new(Input::Live(LiveInput {
             interfaces: vec!["v1".to_owned()],

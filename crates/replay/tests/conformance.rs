@@ -5,8 +5,6 @@
 //! give. `THALWEG_BLESS=1` rewrites it; as root also `conformance/linux.txt`, what the kernel did when it was asked
 //! last. `conformance/requirements.txt` has what no packet through a replay can show.
 
-#[path = "scenario/build.rs"]
-mod build;
 #[path = "conform/case.rs"]
 mod case;
 #[cfg(target_os = "linux")]
@@ -14,11 +12,10 @@ mod case;
 mod linux;
 #[path = "conform/ours.rs"]
 mod ours;
-#[path = "scenario/show.rs"]
-mod show;
 #[path = "conform/table.rs"]
 mod table;
 
+use crate::{build, show};
 use case::Case;
 use std::path::{Path, PathBuf};
 
@@ -65,13 +62,19 @@ fn this_router_does_what_the_table_says() {
 #[cfg(target_os = "linux")]
 #[test]
 fn the_kernel_is_asked_the_same() {
+    // Cases mostly wait, for timeouts and for silence, and each has a namespace: all at once.
+    let cases = cases();
+    let asked: Vec<Result<_, String>> = std::thread::scope(|scope| {
+        let ask = |case| scope.spawn(move || Ok(linux::Kernel::new(case)?.run(case)));
+        let asked: Vec<_> = cases.iter().map(ask).collect();
+        asked.into_iter().map(|answer| answer.join().expect("a case panics")).collect()
+    });
     let mut answers = Vec::new();
-    for case in &cases() {
-        let mut kernel = match linux::Kernel::new(case) {
-            Ok(kernel) => kernel,
+    for (case, answer) in cases.iter().zip(asked) {
+        let answer = match answer {
+            Ok(answer) => answer,
             Err(why) => return thalweg_testdata::skipped(&format!("the kernel's NAT was not asked: {why}")),
         };
-        let answer = kernel.run(case);
         println!("{}: {answer:?}", case.name);
         answers.push((case.name.clone(), answer));
     }

@@ -7,14 +7,10 @@
 //! | `options` | if there: `strict`, `chunk N`, `cut N` (so many bytes of the capture are missing at its end) |
 //! | `expected.txt` | per port the packets that left, in order; then the counters |
 //!
-//! `THALWEG_BLESS=1 cargo test -p thalweg-replay --test scenarios` rewrites the expectations from the serial
+//! `THALWEG_BLESS=1 cargo test -p thalweg-replay --test main scenarios` rewrites the expectations from the serial
 //! run; read the difference before you commit it.
 
-#[path = "scenario/build.rs"]
-mod build;
-#[path = "scenario/show.rs"]
-mod show;
-
+use crate::{build, show};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use thalweg_config::RouterConfig;

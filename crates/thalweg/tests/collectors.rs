@@ -2,15 +2,13 @@
 //! counts them.
 #![cfg(target_os = "linux")]
 
-mod support;
-
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use support::{root, thalweg};
+use crate::support::{root, thalweg};
 use thalweg_testdata::collectors::{nfdump, pmacct, program, run, tshark};
 use thalweg_testdata::shared;
 

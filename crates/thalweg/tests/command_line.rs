@@ -1,9 +1,7 @@
 //! The binary as people and scripts use it: what it prints where, and its exit codes.
 
-mod support;
-
+use crate::support::{root, thalweg};
 use std::process::{Command, Output, Stdio};
-use support::{root, thalweg};
 
 fn out(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")

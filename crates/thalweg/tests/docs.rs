@@ -3,14 +3,12 @@
 //! A configuration block is fenced as `toml`. One that leaves out what does not matter there is fenced as `toml fragment`; it
 //! is laid over [`REST`], table by table.
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{root, thalweg};
+use crate::support::{root, thalweg};
 
 /// What fragments are parts of.
 const REST: &str = r#"

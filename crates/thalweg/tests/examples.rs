@@ -1,8 +1,6 @@
 //! The examples through the real binary: exact counts, so that a packet that changes its fate is noticed.
 
-mod support;
-
-use support::{root, thalweg};
+use crate::support::{root, thalweg};
 
 /// Replays with `--format json`; checks that every packet is accounted for.
 fn replay(input: &str, example: &str, more: &[&str]) -> serde_json::Value {

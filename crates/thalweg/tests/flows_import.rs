@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used)] // a helper that fails fails the test
 
-mod support;
-
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use crate::support::thalweg;
 use serde_json::Value;
-use support::thalweg;
 use thalweg_wire::testing;
 
 const OFFICE: &str = "examples/small-office/office.pcapng";

@@ -3,12 +3,10 @@
 //! Files and expected text are test data outside the repository. Everything `mrt` can do is tested on small
 //! files in thalweg-wire and thalweg-ports, too.
 
-mod support;
-
+use crate::support::thalweg;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use support::thalweg;
 use thalweg_testdata::{shared, skipped};
 
 fn run(path: &Path, arguments: &[&str]) -> Output {

@@ -1,8 +1,6 @@
 //! `thalweg probe` as people and scripts use it.
 
-mod support;
-
-use support::thalweg;
+use crate::support::thalweg;
 
 const OFFICE: &str = "examples/small-office/office.pcapng";
 
@@ -176,8 +174,8 @@ fn a_dataset_is_kept_within_its_bound() {
     assert_eq!(files(), 1, "the newest file stays");
 }
 
-#[cfg(not(feature = "kafka"))]
-#[test]
+#[cfg_attr(not(feature = "kafka"), test)]
+#[cfg_attr(feature = "kafka", allow(dead_code))]
 fn kafka_that_is_not_built_in_says_how_to_build_it_in() {
     let output = thalweg(&["probe", OFFICE, "--export", "kafka://192.0.2.1:9092/flows"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));

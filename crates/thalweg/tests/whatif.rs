@@ -1,10 +1,8 @@
 //! `thalweg whatif` on its example, and what it says when something is wrong.
 
-mod support;
-
 use std::process::Output;
 
-use support::{root, thalweg};
+use crate::support::{root, thalweg};
 
 const OLD: &str = "examples/what-if/router.toml";
 const NEW: &str = "examples/what-if/new.toml";

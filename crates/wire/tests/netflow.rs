@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod netflow {
-    mod datagrams;
-    mod netgauze;
-    mod tshark;
-}
+mod datagrams;
+mod netgauze;
+mod tshark;

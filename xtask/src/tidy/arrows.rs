@@ -17,6 +17,17 @@ pub(super) struct Crate {
     manifest: toml::Table,
 }
 
+impl Crate {
+    /// The test programs that the manifest lists, if cargo does not look for them by itself.
+    pub(super) fn listed_tests(&self) -> Option<Vec<&str>> {
+        if self.manifest.get("package")?.get("autotests")?.as_bool()? {
+            return None;
+        }
+        let listed = self.manifest.get("test").and_then(toml::Value::as_array).map_or(&[][..], Vec::as_slice);
+        Some(listed.iter().filter_map(|test| test.get("name")?.as_str()).collect())
+    }
+}
+
 /// The crates of the tree: every folder of `crates/`, and `xtask`.
 pub(super) fn crates(root: &Path) -> Result<Vec<Crate>, String> {
     let mut folders: Vec<PathBuf> = entries(root, Path::new("crates"))?

@@ -41,6 +41,19 @@ fn a_tree_in_order_has_no_findings() {
 }
 
 #[test]
+fn a_test_that_is_in_no_program_is_missed() {
+    let root = tree();
+    let manifest = "[package]\nname = 'thalweg-base'\nautotests = false\n\
+                    [package.metadata.thalweg]\nmay-use = []\n[[test]]\nname = 'main'\n";
+    write(&root, "crates/base/Cargo.toml", manifest);
+    write(&root, "crates/base/tests/main.rs", "mod found;\n");
+    write(&root, "crates/base/tests/found.rs", "");
+    finds(&root, &[]);
+    write(&root, "crates/base/tests/lost.rs", "");
+    finds(&root, &["crates/base/tests/lost.rs: is in no test program"]);
+}
+
+#[test]
 fn an_arrow_that_the_manifest_does_not_allow_fails() {
     let root = tree();
     let uses = "[dependencies]\nthalweg-base = '1'\nthalweg-ports = '1'\n";

@@ -181,7 +181,7 @@ pub(super) fn shape_of(record: &FlowRecord, rules: &Rules) -> Shape {
         shape |= Shape::DROPS;
         largest |= record.drops.bytes | record.drops.packets();
     }
-    if record.sampling_interval > 1 {
+    if record.sampling_interval != 1 {
         shape |= Shape::SAMPLER;
     }
     if record.key.ingress == NO_INTERFACE {
@@ -395,8 +395,10 @@ fn write_further(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, 
     if shape.has(Shape::SAMPLER) {
         *rest.take() = [sampler];
         if rules.version == Version::Ipfix {
-            *rest.take() = 1u32.to_be_bytes();
-            *rest.take() = record.sampling_interval.saturating_sub(1).to_be_bytes();
+            // None taken, none skipped: unknown.
+            let taken = record.sampling_interval.min(1);
+            *rest.take() = taken.to_be_bytes();
+            *rest.take() = (record.sampling_interval - taken).to_be_bytes();
         }
     }
     if let Some(reverse) = record.reverse.as_ref().filter(|_| shape.has_reverse(rules.version)) {

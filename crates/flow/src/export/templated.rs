@@ -15,7 +15,9 @@ const UPTIME_BEFORE_MS: u64 = 24 * 3600 * 1000;
 /// The start moves on when it is so long ago: half of what 32 bits can tell.
 const UPTIME_MAX_MS: u64 = 1 << 31;
 /// How many sampling intervals are told apart; further ones share the last sampler.
-const SAMPLERS_MAX: usize = 255;
+const SAMPLERS_MAX: usize = 254;
+/// The sampler of records whose sampling is not known; it is never described.
+const SAMPLER_UNKNOWN: u8 = 255;
 
 /// See the head of this file.
 pub(super) struct Templated {
@@ -232,7 +234,8 @@ impl Templated {
     ) {
         let shape = shape::shape_of(record, &self.rules);
         let sampler = match record.sampling_interval {
-            SAMPLING_UNKNOWN | 1 => 0,
+            1 => 0,
+            SAMPLING_UNKNOWN => SAMPLER_UNKNOWN,
             interval => self.sampler(interval, out, totals, now_ns),
         };
         if self.set != shape.template_id() || out.left() < self.record_bytes {

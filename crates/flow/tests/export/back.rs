@@ -1,6 +1,7 @@
 //! There and back: what the importer makes of what the exporter wrote.
 
 use super::*;
+use thalweg_flow::SAMPLING_UNKNOWN;
 use thalweg_flow::export::{Interface, Statistics, Times, Transport, Version};
 use thalweg_flow::import::Importer;
 use thalweg_wire::application::by_code;
@@ -118,6 +119,20 @@ fn interfaces_come_back_in_every_version() {
         let (back, _) = import(&session(&ExportOptions::new(version, Transport::Datagram), &records, NOW_NS));
         let back: Vec<_> = back.iter().map(|record| (record.key.ingress, record.egress)).collect();
         assert_eq!(back, ports, "{version:?}");
+    }
+}
+
+/// What nobody said is not made up on the way: a sampler that nobody described does not become "all packets".
+#[test]
+fn unknown_sampling_stays_unknown() {
+    for version in [Version::NetFlow9, Version::Ipfix] {
+        let records =
+            [100, SAMPLING_UNKNOWN, 1].map(|sampling_interval| FlowRecord { sampling_interval, ..simple(1) });
+        let (back, importer) =
+            import(&session(&ExportOptions::new(version, Transport::Datagram), &records, NOW_NS));
+        let back: Vec<_> = back.iter().map(|record| record.sampling_interval).collect();
+        assert_eq!(back, [100, SAMPLING_UNKNOWN, 1], "{version:?}");
+        assert_eq!(importer.counters().samplers_unknown, 1);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What holds of every session: sizes, sequence numbers, templates first, every record once.
 
+use super::reader::Reader;
 use super::*;
-use crate::reader::Reader;
 use thalweg_flow::export::{Train, Transport, Version};
 
 fn any_options() -> impl Strategy<Value = ExportOptions> {

@@ -1,7 +1,7 @@
 //! Options data and NAT events arrive.
 
+use super::reader::{Fields, Reader, address, number};
 use super::*;
-use crate::reader::{Fields, Reader, address, number};
 use std::net::Ipv4Addr;
 use thalweg_flow::export::{
     Interface, NatEvent, NatSession, Quota, SamplingMethod, Statistics, Transport, Unsayable, Version,

@@ -1,7 +1,7 @@
 //! Every field of a record arrives, in each protocol that has it.
 
+use super::reader::{Fields, Reader, address, number};
 use super::*;
-use crate::reader::{Fields, Reader, address, number};
 use thalweg_flow::NO_AS;
 use thalweg_flow::export::{ExportOptions, Times, Transport, Version, read_image, write_image};
 use thalweg_wire::netflow::element::*;

@@ -1,7 +1,7 @@
 //! Times are right, however long an exporter has been up and however old the packets are.
 
+use super::reader::{Reader, number};
 use super::*;
-use crate::reader::{Reader, number};
 use thalweg_flow::export::{Times, Transport, Unsayable, Version};
 use thalweg_wire::netflow::element::*;
 
@@ -14,7 +14,7 @@ fn at(first_ns: u64, last_ns: u64) -> FlowRecord {
 
 /// First and last of all flows, milliseconds since the epoch, as a collector computes them.
 fn told(reader: &Reader) -> Vec<(u64, u64)> {
-    let get = |fields: &crate::reader::Fields, element| number(&fields[&(0, element)]);
+    let get = |fields: &super::reader::Fields, element| number(&fields[&(0, element)]);
     let times = |fields| (get(fields, FLOW_START_MILLISECONDS), get(fields, FLOW_END_MILLISECONDS));
     reader.flows.iter().map(times).collect()
 }

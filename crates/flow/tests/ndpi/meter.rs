@@ -4,7 +4,7 @@
 //! Where nDPI looks at a packet in another way than [`parse`], a [`Difference`] says so, and the packet is taken nDPI's way.
 //! How many packets that were is part of what is compared.
 
-use crate::list::{Counted, Ends};
+use super::list::{Counted, Ends};
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::path::Path;

@@ -3,7 +3,7 @@
 //! nDPI knows some four hundred names, and has two for a flow: that of the protocol and, where it can tell, of the service in
 //! it ("TLS.Amazon"). Compared is the first, where it is one that exists here too.
 
-use crate::{Capture, captures, list, meter};
+use super::{Capture, captures, list, meter};
 use thalweg_wire::application::by_code;
 
 /// nDPI's name and those that mean it here.

@@ -7,8 +7,8 @@ use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::{LiveClock, LiveSource, PortChange, PortTx, SourceOptions};
 use thalweg_wire::MacAddr;
 
+use super::veth::{TIMEOUT, assert_same, frames, veth};
 use crate::common::{in_namespace, ip};
-use crate::veth::{TIMEOUT, assert_same, frames, veth};
 
 fn next_change(source: &mut LiveSource, got: &mut Vec<Vec<u8>>) -> PortChange {
     let began = Instant::now();
@@ -44,7 +44,7 @@ fn until_flushes(tx: &mut dyn PortTx) {
 
 #[test]
 fn a_port_that_goes_comes_back_and_others_go_on() {
-    in_namespace("faults::a_port_that_goes_comes_back_and_others_go_on", || {
+    in_namespace("live::faults::a_port_that_goes_comes_back_and_others_go_on", || {
         veth("a0", "a1");
         veth("b0", "b1");
         let [a0, mut a1, b0, mut b1] =
@@ -121,7 +121,7 @@ fn a_port_that_goes_comes_back_and_others_go_on() {
 
 #[test]
 fn a_port_may_be_opened_before_it_is_up() {
-    in_namespace("faults::a_port_may_be_opened_before_it_is_up", || {
+    in_namespace("live::faults::a_port_may_be_opened_before_it_is_up", || {
         veth("a0", "a1");
         ip("link set a0 down");
         let a0 = packet::open(&PacketOptions::new("a0")).unwrap();

@@ -4,12 +4,12 @@ use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::{LiveError, NotTaken};
 use thalweg_wire::MacAddr;
 
+use super::veth::{End, assert_same, frame, frames, veth};
 use crate::common::{in_namespace, ip};
-use crate::veth::{End, assert_same, frame, frames, veth};
 
 #[test]
 fn frames_arrive_as_they_were_sent() {
-    in_namespace("packet::frames_arrive_as_they_were_sent", || {
+    in_namespace("live::packet::frames_arrive_as_they_were_sent", || {
         veth("v0", "v1");
         let (mut one, mut other) = (End::packet("v0"), End::packet("v1"));
         assert_eq!((one.facts.mtu, one.facts.mode.as_str()), (1500, "af_packet"));
@@ -33,7 +33,7 @@ fn frames_arrive_as_they_were_sent() {
 
 #[test]
 fn tags_come_back() {
-    in_namespace("packet::tags_come_back", || {
+    in_namespace("live::packet::tags_come_back", || {
         veth("v0", "v1");
         let (mut one, mut other) = (End::packet("v0"), End::packet("v1"));
         let mut tagged = frames(other.facts.mac, one.facts.mac, 70);
@@ -56,7 +56,7 @@ fn tags_come_back() {
 
 #[test]
 fn what_is_for_others_is_not_ours() {
-    in_namespace("packet::what_is_for_others_is_not_ours", || {
+    in_namespace("live::packet::what_is_for_others_is_not_ours", || {
         veth("v0", "v1");
         let mut one = End::packet("v0");
         let own = MacAddr([2, 0, 0, 0, 9, 9]);
@@ -76,7 +76,7 @@ fn what_is_for_others_is_not_ours() {
 
 #[test]
 fn a_full_ring_counts_what_it_misses() {
-    in_namespace("packet::a_full_ring_counts_what_it_misses", || {
+    in_namespace("live::packet::a_full_ring_counts_what_it_misses", || {
         veth("v0", "v1");
         let mut one = End::packet("v0");
         let options = PacketOptions { ring_frames: 128, ..PacketOptions::new("v1") };
@@ -96,7 +96,7 @@ fn a_full_ring_counts_what_it_misses() {
 
 #[test]
 fn the_mtu_holds_and_may_change() {
-    in_namespace("packet::the_mtu_holds_and_may_change", || {
+    in_namespace("live::packet::the_mtu_holds_and_may_change", || {
         veth("v0", "v1");
         let (mut one, mut other) = (End::packet("v0"), End::packet("v1"));
         let (to, from) = (other.facts.mac, one.facts.mac);
@@ -127,7 +127,7 @@ fn the_mtu_holds_and_may_change() {
 
 #[test]
 fn flows_keep_to_their_queue() {
-    in_namespace("packet::flows_keep_to_their_queue", || {
+    in_namespace("live::packet::flows_keep_to_their_queue", || {
         veth("v0", "v1");
         let mut one = End::packet("v0");
         let options = PacketOptions { queues: 3, ..PacketOptions::new("v1") };
@@ -182,7 +182,7 @@ fn flows_keep_to_their_queue() {
 
 #[test]
 fn the_host_hears_nothing_of_an_exclusive_port() {
-    in_namespace("packet::the_host_hears_nothing_of_an_exclusive_port", || {
+    in_namespace("live::packet::the_host_hears_nothing_of_an_exclusive_port", || {
         veth("v0", "v1");
         ip("address add 198.18.0.1/24 dev v1");
         let heard = || {
@@ -224,7 +224,7 @@ fn the_host_hears_nothing_of_an_exclusive_port() {
 
 #[test]
 fn what_cannot_be_opened_says_why() {
-    in_namespace("packet::what_cannot_be_opened_says_why", || {
+    in_namespace("live::packet::what_cannot_be_opened_says_why", || {
         let error = packet::open(&PacketOptions::new("nosuch0")).err().unwrap();
         assert!(matches!(&error, LiveError::NoSuchInterface { interface } if interface == "nosuch0"));
         assert_eq!(error.errno(), Some(libc::ENODEV));

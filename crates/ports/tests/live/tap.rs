@@ -5,8 +5,8 @@ use thalweg_ports::live::link::Links;
 use thalweg_ports::live::tap::{self, TapOptions};
 use thalweg_wire::MacAddr;
 
+use super::veth::{End, assert_same, frames};
 use crate::common::{in_namespace, ip};
-use crate::veth::{End, assert_same, frames};
 
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x77]);
 
@@ -20,7 +20,7 @@ fn quiet() {
 
 #[test]
 fn a_tap_and_its_interface_are_two_ends() {
-    in_namespace("tap::a_tap_and_its_interface_are_two_ends", || {
+    in_namespace("live::tap::a_tap_and_its_interface_are_two_ends", || {
         quiet();
         let (port, control) = tap::open(&options()).unwrap();
         let mut tap = End::new(port);
@@ -40,7 +40,7 @@ fn a_tap_and_its_interface_are_two_ends() {
 
 #[test]
 fn the_interface_follows_its_control() {
-    in_namespace("tap::the_interface_follows_its_control", || {
+    in_namespace("live::tap::the_interface_follows_its_control", || {
         quiet();
         let links = Links::open().unwrap();
         let (_port, control) = tap::open(&options()).unwrap();
@@ -63,7 +63,7 @@ fn the_interface_follows_its_control() {
 
 #[test]
 fn a_deleted_interface_is_made_anew() {
-    in_namespace("tap::a_deleted_interface_is_made_anew", || {
+    in_namespace("live::tap::a_deleted_interface_is_made_anew", || {
         quiet();
         let (port, control) = tap::open(&options()).unwrap();
         let mut tap = End::new(port);
@@ -90,7 +90,7 @@ fn a_deleted_interface_is_made_anew() {
 
 #[test]
 fn a_name_in_use_says_so() {
-    in_namespace("tap::a_name_in_use_says_so", || {
+    in_namespace("live::tap::a_name_in_use_says_so", || {
         quiet();
         let _first = tap::open(&options()).unwrap();
         let error = tap::open(&options()).err().unwrap();

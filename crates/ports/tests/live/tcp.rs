@@ -19,8 +19,8 @@ use thalweg_base::ChunkBuilder;
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_wire::MacAddr;
 
+use super::veth::{End, TIMEOUT, assert_same, frame, veth};
 use crate::common::{in_namespace, ip};
-use crate::veth::{End, TIMEOUT, assert_same, frame, veth};
 
 /// A namespace with one end of a veth, and threads in it.
 struct Host {
@@ -110,7 +110,7 @@ fn bridge(ends: &mut [End; 2], stop: &AtomicBool) -> Vec<String> {
 
 #[test]
 fn what_hosts_send_passes_as_frames() {
-    in_namespace("tcp::what_hosts_send_passes_as_frames", || {
+    in_namespace("live::tcp::what_hosts_send_passes_as_frames", || {
         std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
         let (left, right) = (Host::new("left", 1), Host::new("right", 2));
         // Each port hears what is for the other side's host.
@@ -184,7 +184,7 @@ impl Drop for StopOnDrop {
 
 #[test]
 fn a_chunk_without_room_leaves_the_rest_for_the_next() {
-    in_namespace("tcp::a_chunk_without_room_leaves_the_rest_for_the_next", || {
+    in_namespace("live::tcp::a_chunk_without_room_leaves_the_rest_for_the_next", || {
         veth("v0", "v1");
         let mut one = End::packet("v0");
         let mut other = packet::open(&PacketOptions::new("v1")).unwrap();

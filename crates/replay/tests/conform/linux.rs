@@ -4,6 +4,7 @@
 use super::case::{Case, Names, plain};
 use super::{build, show};
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -33,8 +34,8 @@ pub(crate) struct Kernel {
 impl Kernel {
     /// Sets one up with the rules of a case.
     pub(crate) fn new(case: &Case) -> Result<Self, String> {
-        let namespace = format!("natconf{}", std::process::id());
-        ip(&format!("netns add {namespace}"))?;
+        let namespace = format!("natconf{}-{}", std::process::id(), case.name);
+        said("ip", &["netns", "add", &namespace], "")?;
         let mut kernel = Self { namespace, ports: Vec::new() };
         kernel.set_up(case)?;
         Ok(kernel)
@@ -54,18 +55,17 @@ impl Kernel {
         })?;
         self.ports = ports;
         let namespace = &self.namespace;
+        let mut lines = vec!["link set lo up".to_owned()];
         for (name, address) in PORTS {
-            ip(&format!("-n {namespace} addr add {address} dev {name}"))?;
-            ip(&format!("-n {namespace} link set {name} up"))?;
+            lines.extend([format!("addr add {address} dev {name}"), format!("link set {name} up")]);
         }
-        ip(&format!("-n {namespace} link set lo up"))?;
-        ip(&format!("-n {namespace} route add default via 203.0.113.1 dev wan"))?;
+        lines.push("route add default via 203.0.113.1 dev wan".to_owned());
         let neighbors = ["203.0.113.1 dev wan".to_owned(), "203.0.113.6 dev wan".to_owned()].into_iter();
         let hosts =
             (2..32).flat_map(|n| [format!("192.168.1.{n} dev lan"), format!("192.168.2.{n} dev dmz")]);
-        for neighbor in neighbors.chain(hosts) {
-            ip(&format!("-n {namespace} neigh replace {neighbor} lladdr 02:00:00:00:ff:01 nud permanent"))?;
-        }
+        let permanent = "lladdr 02:00:00:00:ff:01 nud permanent";
+        lines.extend(neighbors.chain(hosts).map(|neighbor| format!("neigh replace {neighbor} {permanent}")));
+        said("ip", &["-n", namespace, "-batch", "-"], &lines.join("\n"))?;
         let chain = |name: &str, hook: &str, priority: &str| {
             format!("add chain ip nat {name} {{ type nat hook {hook} priority {priority}; }}")
         };
@@ -78,18 +78,16 @@ impl Kernel {
             true => rules.push(MASQUERADE.to_owned()),
             false => rules.extend(case.linux.iter().cloned()),
         }
-        for rule in rules {
-            within(namespace, "nft", &[&rule])?;
-        }
+        within(namespace, "nft", &["-f", "-"], &rules.join("\n"))?;
         let settings =
             ["net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.wan.rp_filter=0"];
-        settings.iter().try_for_each(|setting| within(namespace, "sysctl", &["-qw", setting]).map(drop))
+        within(namespace, "sysctl", &[&["-qw"][..], &settings].concat(), "").map(drop)
     }
 
     /// Runs a case; what is not as it says, if something is not.
     pub(crate) fn run(&mut self, case: &Case) -> Result<(), String> {
         if let Some((file, least)) = &case.linux_setting {
-            let text = within(&self.namespace, "cat", &[&format!("/proc/sys/net/netfilter/{file}")])?;
+            let text = within(&self.namespace, "cat", &[&format!("/proc/sys/net/netfilter/{file}")], "")?;
             let found: u64 = text.trim().parse().map_err(|_| format!("{file} says {text}"))?;
             return if found >= *least { Ok(()) } else { Err(format!("{file} is {found}")) };
         }
@@ -147,7 +145,7 @@ impl Drop for Kernel {
     fn drop(&mut self) {
         self.ports.clear();
         // What could not be made is not there.
-        let _ = ip(&format!("netns del {}", self.namespace));
+        let _ = said("ip", &["netns", "del", &self.namespace], "");
     }
 }
 
@@ -163,17 +161,18 @@ fn open_port(name: &'static str) -> Result<(&'static str, Port, MacAddr), String
     Ok((name, port, mac))
 }
 
-fn ip(arguments: &str) -> Result<String, String> {
-    said("ip", &arguments.split_whitespace().collect::<Vec<_>>())
+fn within(namespace: &str, program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
+    said("ip", &[&["netns", "exec", namespace, program][..], arguments].concat(), input)
 }
 
-fn within(namespace: &str, program: &str, arguments: &[&str]) -> Result<String, String> {
-    said("ip", &[&["netns", "exec", namespace, program][..], arguments].concat())
-}
-
-fn said(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let output =
-        Command::new(program).args(arguments).stdin(Stdio::null()).output().map_err(|e| e.to_string())?;
+/// What a program says that is given some lines.
+fn said(program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|e| e.to_string())?;
+    // A program that does not read to the end has ended, and says why.
+    let _ = child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().map_err(|e| e.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     match output.status.success() {
         true => Ok(text(&output.stdout)),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 const HEAD: &str = "# What the RFCs on NAT require, and who does it\n\n\
 Which requirements of the RFCs does this router meet, and which does the Linux kernel?\n\n\
-`cargo test -p thalweg-replay --test conformance` makes this page from the folders under\n\
+`cargo test -p thalweg-replay --test main conformance` makes this page from the folders under\n\
 `crates/replay/tests/conformance`; do not edit it. Each case is a few packets and the expected result. This router\n\
 replays every case under every execution model, and the test fails when this page differs from the outcome. Rows with a\n\
 case were run; rows without one say what is known otherwise.\n\n";

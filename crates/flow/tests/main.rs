@@ -1,0 +1,6 @@
+//! The tests of this folder that need no program of their own: what links once is compiled faster.
+
+mod export;
+mod import;
+mod ndpi;
+mod parse;

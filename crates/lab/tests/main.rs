@@ -1,0 +1,4 @@
+//! The tests of this folder that need no program of their own: what links once is compiled faster.
+
+mod bgp_daemon;
+mod forwarding;

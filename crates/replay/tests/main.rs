@@ -1,0 +1,10 @@
+//! The tests of this folder that need no program of their own: what links once is compiled faster.
+
+#[path = "scenario/build.rs"]
+mod build;
+mod captures;
+mod checksums;
+mod conformance;
+mod scenarios;
+#[path = "scenario/show.rs"]
+mod show;

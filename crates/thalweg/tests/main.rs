@@ -1,0 +1,13 @@
+//! The tests of this folder that need no program of their own: what links once is compiled faster.
+
+mod collectors;
+mod command_line;
+mod docs;
+mod examples;
+mod flows;
+mod flows_import;
+mod full_disk;
+mod mrt;
+mod probe;
+mod support;
+mod whatif;
