@@ -96,11 +96,7 @@ fn file_name(path: &Path) -> String {
     path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-fn phases(
-    mut interior: Interior,
-    ibgp: Ibgp,
-    progress: &dyn Fn(&str),
-) -> Result<Vec<Phase>, NetworkError> {
+fn phases(mut interior: Interior, ibgp: Ibgp, progress: &dyn Fn(&str)) -> Result<Vec<Phase>, NetworkError> {
     let mut phases = Vec::new();
     let mut phase =
         |interior: &mut Interior, name: &str, act: &dyn Fn(&mut Interior) -> Result<(), NetworkError>| {
