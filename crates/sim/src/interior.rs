@@ -193,9 +193,16 @@ impl Interior {
         Ok(true)
     }
 
-    /// Links between the AS's routers.
-    pub fn cables(&self) -> usize {
-        self.zoo.links.len()
+    /// Links between routers, those of exits first: their metrics matter to most.
+    pub fn cables(&self) -> Vec<usize> {
+        let exits: Vec<usize> = self.exits.iter().map(|exit| self.routers[*exit]).collect();
+        let mut cables: Vec<usize> = (0..self.zoo.links.len()).collect();
+        let is_far = |cable: &usize| {
+            let link = &self.zoo.links[*cable];
+            !exits.contains(&link.a) && !exits.contains(&link.b)
+        };
+        cables.sort_by_key(is_far);
+        cables
     }
 
     /// What each router has to the others.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use thalweg_sim::interior::{Ibgp, Interior};
 use thalweg_sim::oscillation::{Settled, settle};
 use thalweg_sim::topology::read_zoo;
-use thalweg_sim::{LinkState, NetworkOptions, Random};
+use thalweg_sim::{LinkState, NetworkOptions};
 use thalweg_text::units::{Unit, count};
 use thalweg_text::{Align, Table};
 
@@ -30,7 +30,7 @@ pub struct Options {
     pub prefixes: usize,
     /// Threads that run routers.
     pub threads: usize,
-    /// Which routers are exits, and which cables fail.
+    /// Which routers are exits.
     pub seed: u64,
 }
 
@@ -87,7 +87,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Outcome, Networ
         let interior = Interior::new(zoo.clone(), ibgp, options.exits, options.prefixes, network)?;
         outcome.routers = interior.routers();
         outcome.exits = interior.exits().into_iter().map(str::to_owned).collect();
-        outcome.phases.extend(phases(interior, ibgp, options.seed, progress)?);
+        outcome.phases.extend(phases(interior, ibgp, progress)?);
     }
     Ok(outcome)
 }
@@ -96,12 +96,7 @@ fn file_name(path: &Path) -> String {
     path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-fn phases(
-    mut interior: Interior,
-    ibgp: Ibgp,
-    seed: u64,
-    progress: &dyn Fn(&str),
-) -> Result<Vec<Phase>, NetworkError> {
+fn phases(mut interior: Interior, ibgp: Ibgp, progress: &dyn Fn(&str)) -> Result<Vec<Phase>, NetworkError> {
     let mut phases = Vec::new();
     let mut phase =
         |interior: &mut Interior, name: &str, act: &dyn Fn(&mut Interior) -> Result<(), NetworkError>| {
@@ -133,10 +128,8 @@ fn phases(
     phase(&mut interior, "an exit's neighbor goes", &|interior| Ok(interior.set_exit(0, LinkState::Down)?))?;
     phase(&mut interior, "and comes back", &|interior| Ok(interior.set_exit(0, LinkState::Up)?))?;
     phase(&mut interior, "a cable fails", &|interior| {
-        let mut order: Vec<usize> = (0..interior.cables()).collect();
-        Random::of(seed, 0x6361_626c).shuffle(&mut order);
         // One that does not cut the network in two, if there is any.
-        for cable in order {
+        for cable in interior.cables() {
             if interior.fail_cable(cable)? {
                 break;
             }

@@ -239,8 +239,10 @@ pub fn run(
     let cold = tracker.phase("cold start", &mut simulation, &[0], quiet_us, progress, |simulation| {
         Ok(simulation.start(|node, _| recorders.get(&node).cloned())?)
     })?;
+    // A load on what never ends would show nothing of the load.
+    let load = options.load.filter(|_| cold.oscillation.is_none());
     let mut phases = vec![cold];
-    if let Some((load, count)) = options.load {
+    if let Some((load, count)) = load {
         let script = events(load, count, &graph, simulation.owners(), options.seed);
         let times: Vec<u64> = script.iter().map(|event| event.0).collect();
         phases.push(tracker.phase(
