@@ -89,7 +89,8 @@ mod tests {
         assert_eq!(ran, ["bgp"]);
         assert!(papers().len() > 2 && steps(&[]).len() > 2 && steps(&["999".to_owned()]).is_empty());
         let cell = |scheduling: &str, speed_up: f64| {
-            let cell = json!({ "part": "speed-up", "scheduling": scheduling, "cores": 1, "load": "in memory" });
+            let cell =
+                json!({ "part": "speed-up", "scheduling": scheduling, "cores": 1, "load": "in memory" });
             json!({ "cell": cell, "speed_up": speed_up })
         };
         let results = json!({ "cells": [cell("per-peer", 0.9)] });

@@ -287,7 +287,9 @@ mod tests {
             assert_eq!(is_measured, claim.above.or(claim.below).is_some(), "{}", claim.id);
             assert_eq!(is_measured, claim.run.is_some(), "{}", claim.id);
             assert!(is_measured || claim.needs.is_some(), "{}", claim.id);
-            let is_its = |step: &&Step| Some(&step.experiment) == claim.experiment.as_ref() && step.paper == claim.paper;
+            let is_its = |step: &&Step| {
+                Some(&step.experiment) == claim.experiment.as_ref() && step.paper == claim.paper
+            };
             assert_eq!(steps().iter().filter(is_its).count(), usize::from(is_measured), "{}", claim.id);
             assert!(claim.part.as_deref().is_none_or(|part| claim.rows["cell.part"] == part), "{}", claim.id);
         }

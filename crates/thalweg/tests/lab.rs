@@ -53,7 +53,8 @@ fn results(output: &Output, folder: &Path) -> serde_json::Value {
 fn every_experiment_is_run_here() {
     let output = support::thalweg(&["lab", "--help"]);
     let text = String::from_utf8(output.stdout).expect("text");
-    let commands = text.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let commands =
+        text.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     let names: Vec<&str> = commands.filter_map(|line| line.split_whitespace().next()).collect();
     let tests = include_str!("lab.rs").replace([' ', '\n'], "");
     assert!(names.len() > 9 && names.contains(&"bgp"), "{text}");

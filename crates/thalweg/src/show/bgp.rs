@@ -46,8 +46,17 @@ pub(super) fn answer(request: &BgpRequest, items: Vec<Value>) -> Result<String, 
         BgpRequest::Rib => parse_all(items)?.iter().map(rib).collect(),
         BgpRequest::UpdateGroups => groups(&parse_all(items)?),
         BgpRequest::Memory => parse_all(items)?.iter().map(memory).collect(),
+        BgpRequest::Functions => items.into_iter().map(functions).collect(),
         _ => items.iter().map(|item| format!("{item:#}\n")).collect(),
     })
+}
+
+/// Thousands of points in time are for programs, which ask for JSON.
+fn functions(mut times: Value) -> String {
+    if let Some(progress) = times.get_mut("progress").and_then(Value::as_object_mut) {
+        progress.remove("points");
+    }
+    format!("{times:#}\n")
 }
 
 fn neighbors(neighbors: &[BgpNeighborView]) -> String {
@@ -283,6 +292,13 @@ fn memory(view: &MemoryView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn points_in_time_are_for_programs() {
+        let progress = serde_json::json!({ "updates": 77, "points": [[123_456, 77]] });
+        let text = functions(serde_json::json!({ "functions": {}, "progress": progress }));
+        assert!(text.contains("77") && !text.contains("123456"), "{text}");
+    }
 
     fn view() -> BgpNeighborView {
         serde_json::from_value(serde_json::json!({

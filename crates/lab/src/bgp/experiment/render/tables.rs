@@ -366,10 +366,8 @@ fn worth(outcome: &Outcome) -> Option<Table> {
     let of = |name: &str| cells.iter().find(|cell| cell.cell.scheduling == name).copied();
     let whole = |cell: &CellResult| cell.functions_ns.values().map(|ns| ns.median).sum::<f64>();
     let reads = |cell: &CellResult| Some(cell.shares?.reads_ns);
-    let schedulings: Vec<&CellResult> = distinct(cells.iter().map(|cell| cell.cell.scheduling.as_str()))
-        .into_iter()
-        .filter_map(of)
-        .collect();
+    let schedulings: Vec<&CellResult> =
+        distinct(cells.iter().map(|cell| cell.cell.scheduling.as_str())).into_iter().filter_map(of).collect();
     if schedulings.is_empty() {
         return None;
     }
@@ -382,7 +380,9 @@ fn worth(outcome: &Outcome) -> Option<Table> {
     let mut table = Table::new(what, columns);
     let mut row = |name: &str, gain: &dyn Fn(&CellResult) -> Option<f64>, thesis: [&str; 2]| {
         let mut row = vec![name.to_owned()];
-        row.extend(schedulings.iter().map(|cell| or_dash(gain(cell).map(|gain| format!("{:+.1} %", gain * 100.0)))));
+        row.extend(
+            schedulings.iter().map(|cell| or_dash(gain(cell).map(|gain| format!("{:+.1} %", gain * 100.0)))),
+        );
         row.extend(thesis.map(str::to_owned));
         table.push(row);
     };
