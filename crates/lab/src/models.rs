@@ -205,7 +205,7 @@ pub enum ModelsError<E> {
         /// Which.
         cell: Cell,
         /// What it measured.
-        run: CellRun,
+        run: Box<CellRun>,
     },
 }
 
@@ -240,7 +240,7 @@ pub fn run<E>(
     }
     let mut results = Vec::with_capacity(cells.len());
     for (cell, runs) in cells.iter().zip(&measured) {
-        let first = || runs[0].clone(); // `options.runs` is at least one
+        let first = || Box::new(runs[0].clone()); // `options.runs` is at least one
         let summed = sum_up(cell, runs);
         results.push(summed.ok_or_else(|| ModelsError::Measurement { cell: cell.clone(), run: first() })?);
     }
@@ -255,7 +255,7 @@ fn check<E>(cell: &Cell, run: &CellRun, expected: &mut Totals) -> Result<(), Mod
     let times = [run.elapsed_s, run.cpu_s, run.residence_p50_ns, run.residence_p99_ns];
     let sound = times.iter().all(|t| t.is_finite() && *t >= 0.0) && run.elapsed_s > 0.0 && run.packets > 0;
     if !sound {
-        return Err(ModelsError::Measurement { cell: cell.clone(), run: run.clone() });
+        return Err(ModelsError::Measurement { cell: cell.clone(), run: Box::new(run.clone()) });
     }
     let alike = (cell.chunk_packets, cell.work.clone());
     let expected = *expected.entry(alike).or_insert(run.packets);

@@ -61,8 +61,13 @@ impl Concurrency {
 /// The thread that looks, while something is measured.
 #[derive(Default)]
 pub(super) struct Sampler {
-    running: Mutex<Option<(Sender<()>, JoinHandle<Vec<Sample>>)>>,
+    running: Mutex<Option<Looking>>,
     samples: Mutex<Vec<Sample>>,
+}
+
+struct Looking {
+    stop: Sender<()>,
+    thread: JoinHandle<Vec<Sample>>,
 }
 
 impl Sampler {
@@ -79,7 +84,7 @@ impl ReplayProgress for Sampler {
         let Ok(mut running) = self.running.lock() else { return };
         if begins {
             let (stop, stopped) = channel();
-            let look = std::thread::spawn(move || {
+            let thread = std::thread::spawn(move || {
                 let others = || process_cpu_s() - thread_cpu_s();
                 let mut samples = Vec::new();
                 let (mut at, mut used) = (Instant::now(), others());
@@ -94,10 +99,10 @@ impl ReplayProgress for Sampler {
                     }
                 }
             });
-            *running = Some((stop, look));
-        } else if let Some((stop, look)) = running.take() {
+            *running = Some(Looking { stop, thread });
+        } else if let Some(Looking { stop, thread }) = running.take() {
             drop(stop);
-            if let (Ok(seen), Ok(mut samples)) = (look.join(), self.samples.lock()) {
+            if let (Ok(seen), Ok(mut samples)) = (thread.join(), self.samples.lock()) {
                 samples.extend(seen);
             }
         }

@@ -62,7 +62,7 @@ const BGP: &[Show] = &[
         "functions",
         "Time spent by function, of a router started with --profile-functions",
         Request::Bgp(BgpRequest::Functions),
-        Print::Page(|items| Ok(items.iter().map(|item| format!("{item:#}\n")).collect())),
+        Print::Page(|items| Ok(items.into_iter().map(functions).collect())),
     ),
 ];
 
@@ -134,6 +134,14 @@ impl From<RouteArgs> for Question {
         let print = Print::Page(|items| Ok(route(&parse_all(items)?)));
         (Request::Bgp(BgpRequest::Route { destination, exact, why }), print)
     }
+}
+
+/// Thousands of points in time are for programs, which ask for JSON.
+fn functions(mut times: Value) -> String {
+    if let Some(progress) = times.get_mut("progress").and_then(Value::as_object_mut) {
+        progress.remove("points");
+    }
+    format!("{times:#}\n")
 }
 
 fn neighbors(neighbors: &[BgpNeighborView]) -> String {
@@ -369,6 +377,13 @@ fn memory(view: &MemoryView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn points_in_time_are_for_programs() {
+        let progress = serde_json::json!({ "updates": 77, "points": [[123_456, 77]] });
+        let text = functions(serde_json::json!({ "functions": {}, "progress": progress }));
+        assert!(text.contains("77") && !text.contains("123456"), "{text}");
+    }
 
     fn view() -> BgpNeighborView {
         serde_json::from_value(serde_json::json!({

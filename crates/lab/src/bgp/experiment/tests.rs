@@ -151,8 +151,8 @@ fn every_part_is_in_the_tables_and_in_the_report() {
     assert!(html.contains("Not measured: io_uring: &lt;forbidden&gt;"), "what is left out is said");
     assert_eq!(
         html.matches("PBTS in the thesis").count(),
-        2 * 3,
-        "a legend's name, its mark and one of two points: {html}"
+        2 * 4,
+        "for each load a name and a mark in the legend, and two points: {html}"
     );
     // Parts that were not measured are not there.
     let few = Outcome { cells: Vec::new(), ..outcome };

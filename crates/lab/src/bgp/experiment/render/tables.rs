@@ -288,18 +288,18 @@ fn shares(cells: &[&CellResult]) -> Option<Table> {
         "Shares of serial's time on an UPDATE, as in the thesis's figure 4.4; its own table 4.2 adds up to others",
         columns("<part | here | figure 4.4 | table 4.2"),
     );
-    let rows: [(&str, &str, fn(&Shares) -> f64); 3] = [
-        ("parsing and table", "parse_and_table", |shares| shares.parse_and_table),
-        ("reading from TCP", "reads", |shares| shares.reads),
-        ("housekeeping", "housekeeping", |shares| shares.housekeeping),
+    let rows = [
+        ("parsing and table", "parse_and_table", serial.parse_and_table, cycles.parse_and_table),
+        ("reading from TCP", "reads", serial.reads, cycles.reads),
+        ("housekeeping", "housekeeping", serial.housekeeping, cycles.housekeeping),
     ];
-    for (name, key, of) in rows {
+    for (name, key, here, of_cycles) in rows {
         let published = figure.get(key).and_then(|values| values.first());
         table.push([
             name.to_owned(),
-            percent(of(&serial)),
+            percent(here),
             or_dash(published.map(|value| format!("{value:.0} %"))),
-            percent(of(&cycles)),
+            percent(of_cycles),
         ]);
     }
     Some(table)
