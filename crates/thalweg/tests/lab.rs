@@ -59,7 +59,7 @@ fn every_experiment_is_run_here() {
         text.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     let commands = commands.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     let names: Vec<&str> = commands.filter_map(|line| line.split_whitespace().next()).collect();
-    let tests = include_str!("lab.rs").replace([' ', '\n'], "");
+    let tests = [include_str!("lab.rs"), include_str!("lab/simulated.rs")].concat().replace([' ', '\n'], "");
     assert!(names.len() > 9 && names.contains(&"bgp"), "{text}");
     for name in names.into_iter().filter(|name| *name != "help") {
         assert!(tests.contains(&format!("\"lab\",\"{name}\"")), "no test runs `thalweg lab {name}`");
