@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::cargo::cargo;
 
-/// What is played without other words: two hours on two cores.
+/// What is played without other words, of both sides.
 const USUAL: [&str; 2] = ["--count", "1000000"];
 
 /// Plays seeds with a release build; `options` are those of `thalweg lab seeds`. What fails is kept under `target/soak`.

@@ -110,13 +110,18 @@ impl Bench<'_> {
     }
 }
 
-/// What a router must be like at any moment; the states of its sessions.
-pub(super) fn always(network: &Network, router: usize) -> Result<Vec<State>, Violation> {
+/// What a router must be like at any moment; the states of its sessions. `shut` are the neighbors whose sessions it was told
+/// to end for good: no restart is awaited of them.
+pub(super) fn always(network: &Network, router: usize, shut: &[String]) -> Result<Vec<State>, Violation> {
     if !network.is_running(router) {
         return Ok(Vec::new());
     }
     let bench = Bench { network, router };
-    bench.checked_routes()?;
+    let routes = bench.checked_routes()?;
+    if let Some(left) = routes.iter().find(|route| shut.contains(&route.neighbor)) {
+        let text = format!("{} by {}", left.prefix, left.neighbor);
+        return Err(bench.broken("a session that is shut down leaves no routes", text));
+    }
     Ok(bench.speaker()?.sessions().iter().map(|session| session.state).collect())
 }
 

@@ -156,7 +156,7 @@ impl<'a> Life<'a> {
             for event in events {
                 self.run_us(u64::from(event.after_ms) * 1000, coverage)?;
                 let router = self.random.below(self.plan.routers.len());
-                for state in invariants::always(&self.network, router)? {
+                for state in invariants::always(&self.network, router, &self.shut_neighbors(router))? {
                     coverage.meet("state", &state.to_string());
                 }
                 coverage.meet("fault", event.what.name());
@@ -173,6 +173,12 @@ impl<'a> Life<'a> {
             self.settle(coverage)?;
         }
         Ok(())
+    }
+
+    /// The neighbors that a router was told to end its session with.
+    fn shut_neighbors(&self, router: usize) -> Vec<String> {
+        let ends = self.shut.iter().filter(|(link, end)| self.plan.router_at(*link, *end) == router);
+        ends.map(|(link, end)| text::neighbor_name(router, self.plan.router_at(*link, 1 - end))).collect()
     }
 
     /// Runs for a time and takes in what was logged.
