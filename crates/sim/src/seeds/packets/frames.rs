@@ -8,7 +8,6 @@ use thalweg_wire::ipv6::Ipv6Repr;
 use thalweg_wire::{EtherType, ip_protocol, tcp, testing};
 
 use super::plan::{Item, Kind, Piece, Protocol};
-use super::text::FORWARD;
 
 /// Ports of the router, by number.
 pub(super) const WAN: u16 = 0;
@@ -46,6 +45,9 @@ impl Arrival {
         self.frame.get(ETHERNET..).unwrap_or_default()
     }
 }
+
+/// The public port that leads to the first host for good, and that host's.
+pub(super) const FORWARD: (u16, u16) = (5000, 5353);
 
 /// Where an inside host is: its port and its address.
 pub(super) fn inside(host: u8, lans: u8) -> (u16, Ipv4Addr) {
