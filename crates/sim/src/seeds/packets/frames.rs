@@ -8,7 +8,6 @@ use thalweg_wire::ipv6::Ipv6Repr;
 use thalweg_wire::{EtherType, ip_protocol, tcp, testing};
 
 use super::plan::{Item, Kind, Piece, Protocol};
-use super::text::FORWARD;
 
 /// Ports of the router, by number.
 pub(super) const WAN: u16 = 0;
@@ -20,6 +19,8 @@ pub(super) const ETHERNET: usize = 14;
 const CUT: usize = 32;
 /// Payload of datagrams that are cut.
 const CUT_PAYLOAD: usize = 64;
+/// The public port that leads to the first host for good, and that host's.
+pub(super) const FORWARD: (u16, u16) = (5000, 5353);
 /// The inside port that stands for a forwarded one where somebody knocks.
 pub(super) const WELL_KNOWN: u16 = 80;
 /// Hosts whose packets are damaged, so that whatever becomes of their addresses is nobody's flow.

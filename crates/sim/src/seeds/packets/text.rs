@@ -5,7 +5,7 @@ use std::path::Path;
 
 use thalweg_config::RouterConfig;
 
-use super::frames::{inside, public};
+use super::frames::{FORWARD, inside, public};
 use super::plan::{ClassSetup, Deny, FlowSetup, NatSetup, Setup};
 
 /// DSCP of voice and of bulk.
@@ -14,8 +14,6 @@ pub(super) const VOICE: u8 = 46;
 pub(super) const REMARKED: u8 = 10;
 /// The MTU of a small outside port.
 pub(super) const SMALL_MTU: usize = 400;
-/// The public port that leads to the first host for good, and that host's.
-pub(super) const FORWARD: (u16, u16) = (5000, 5353);
 /// Blocks that a subscriber may have.
 pub(super) const BLOCKS: u16 = 2;
 
