@@ -19,6 +19,8 @@ pub(super) const ETHERNET: usize = 14;
 const CUT: usize = 32;
 /// Payload of datagrams that are cut.
 const CUT_PAYLOAD: usize = 64;
+/// The public port that leads to the first host for good, and that host's.
+pub(super) const FORWARD: (u16, u16) = (5000, 5353);
 /// The inside port that stands for a forwarded one where somebody knocks.
 pub(super) const WELL_KNOWN: u16 = 80;
 /// Hosts whose packets are damaged, so that whatever becomes of their addresses is nobody's flow.
@@ -45,9 +47,6 @@ impl Arrival {
         self.frame.get(ETHERNET..).unwrap_or_default()
     }
 }
-
-/// The public port that leads to the first host for good, and that host's.
-pub(super) const FORWARD: (u16, u16) = (5000, 5353);
 
 /// Where an inside host is: its port and its address.
 pub(super) fn inside(host: u8, lans: u8) -> (u16, Ipv4Addr) {

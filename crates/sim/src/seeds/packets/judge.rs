@@ -11,7 +11,7 @@ use thalweg_dataplane::nat::testing::checksums;
 use thalweg_wire::{icmp, ip_protocol, tcp};
 
 use super::expect::{self, Role};
-use super::frames::{FORWARD, Arrival, ETHERNET, Endpoint, Header, Seen, inside, is_of_damaged, public};
+use super::frames::{Arrival, ETHERNET, Endpoint, FORWARD, Header, Seen, inside, is_of_damaged, public};
 use super::plan::{NatSetup, Plan, Setup};
 use super::text::{BLOCKS, REMARKED};
 
@@ -410,7 +410,7 @@ impl Judge {
             let text = format!("{inside:?} has {:?} and was refused: {}", session.public, reason.name());
             return Err(("who has a session is not refused one", text));
         }
-        if role == Role::In && matches!(reason, DropReason::NatNoMapping | DropReason::NatFiltered) {
+        if role != Role::Out && matches!(reason, DropReason::NatNoMapping | DropReason::NatFiltered) {
             return self.not_answered(nat, header, reason, now_s);
         }
         Ok(())

@@ -303,7 +303,7 @@ pub enum Kind {
     Out,
     /// An outside host to a public endpoint that was seen.
     Back,
-    /// An outside host to a public port, whichever session has it.
+    /// An outside host to a public port, and it may be nobody's.
     Knock,
     /// An inside host to a public endpoint that was seen.
     Hairpin,
