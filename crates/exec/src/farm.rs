@@ -243,13 +243,7 @@ impl<J: Send> Farm<'_, J> {
         match &self.outlet {
             Outlet::Ordered(completion) => completion.put_part(sequence, part, parts, job, worker),
             Outlet::AsTheyCome(sink) => {
-                let mut sink = match sink.try_lock() {
-                    Ok(sink) => sink,
-                    Err(std::sync::TryLockError::Poisoned(_)) => return Err(Stopped),
-                    Err(std::sync::TryLockError::WouldBlock) => {
-                        worker.waiting(|| sink.lock()).map_err(|_| Stopped)?
-                    }
-                };
+                let mut sink = worker.lock(sink)?;
                 worker.at(Place::Sink, |_, _| sink.accept(job));
                 Ok(())
             }

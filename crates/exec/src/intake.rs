@@ -7,9 +7,8 @@ use crate::plan::{Plan, Source};
 use crate::report::ExecError;
 use crate::stop::Stopped;
 use crate::worker::{Place, Worker};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, TryLockError};
-use std::time::Instant;
 
 /// See the module.
 pub(crate) struct Intake<'a, J> {
@@ -39,16 +38,13 @@ impl<'a, J: Send> Intake<'a, J> {
         worker: &mut Worker<'_, P>,
     ) -> Result<Option<(u64, J)>, Stopped> {
         // A poisoned lock means that the source has panicked: it must not be called again.
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(_)) => return Err(Stopped),
-            Err(TryLockError::WouldBlock) => worker.waiting(|| self.state.lock()).map_err(|_| Stopped)?,
-        };
+        let mut held = worker.lock(&self.state)?;
+        let state = &mut *held;
         worker.shared.control.check()?;
         if state.ended {
             return Ok(None);
         }
-        let since = Instant::now();
+        let since = worker.shared.now_ns();
         let job = worker.at(Place::Source, |_, _| state.source.next());
         worker.source_was(since);
         let Some(mut job) = job else {
@@ -61,7 +57,7 @@ impl<'a, J: Send> Intake<'a, J> {
             return Err(worker.shared.control.abort(ExecError::OutOfSequence { expected, found }));
         }
         state.next += 1;
-        drop(state);
+        drop(held);
         self.taken.fetch_add(1, Relaxed);
         worker.jobs += 1;
         worker.at(Place::Source, |plan, _| plan.admit(&mut job, now_ns));

@@ -38,7 +38,7 @@ use crate::stop::Stopped;
 use crate::threads::{self, Member};
 use crate::worker::{Done, Place, Shared, Step, Worker};
 use crossbeam_utils::CachePadded;
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, TryLockError};
 
 /// A way in and a way out for one worker.
 pub struct Lane<'a, J> {
@@ -120,12 +120,12 @@ impl Visit {
         match *step {
             Step::Batches(_) | Step::Whole(_) => worker.run_step(step, job),
             Step::Ordered(_) => {
-                let _held = enter(worker, &gates[0])?;
+                let _held = worker.lock(&gates[0])?;
                 worker.run_step(step, job);
             }
             Step::PerShard(stage) if worker.crosses(stage, job) => {
                 // In ascending order, as everybody does who holds several.
-                let _held = gates.iter().map(|gate| enter(worker, gate)).collect::<Result<Vec<_>, _>>()?;
+                let _held = gates.iter().map(|gate| worker.lock(gate)).collect::<Result<Vec<_>, _>>()?;
                 worker.run_step(step, job);
             }
             Step::PerShard(stage) => self.run_groups(worker, stage, gates, job)?,
@@ -150,18 +150,9 @@ impl Visit {
             }
         }
         for &group in &self.busy {
-            let _held = enter(worker, &gates[group])?;
+            let _held = worker.lock(&gates[group])?;
             worker.run_shards(stage, job, group..group + 1);
         }
         Ok(())
-    }
-}
-
-/// Waits until nobody is behind the gate. A poisoned one means that somebody panicked there.
-fn enter<'g, P: Plan>(worker: &mut Worker<'_, P>, gate: &'g Gate) -> Result<MutexGuard<'g, ()>, Stopped> {
-    match gate.try_lock() {
-        Ok(held) => Ok(held),
-        Err(TryLockError::Poisoned(_)) => Err(Stopped),
-        Err(TryLockError::WouldBlock) => worker.waiting(|| gate.lock()).map_err(|_| Stopped),
     }
 }

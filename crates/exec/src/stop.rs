@@ -5,10 +5,12 @@
 //! ends of rings, which wakes the other ends. A source that blocks is not interrupted: the run ends
 //! when it returns.
 
+use crate::backoff::Backoff;
 use crate::report::ExecError;
+use crate::virtual_cores::{Awaited, Sleeper, VirtualCores};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Thread};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 /// The run has been given up; the reason is with [`Control`].
 #[derive(Debug, PartialEq, Eq)]
@@ -24,10 +26,17 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Control {
     aborted: AtomicBool,
     error: Mutex<Option<ExecError>>,
-    threads: Mutex<Vec<Thread>>,
+    threads: Mutex<Vec<Sleeper>>,
+    /// What the run's threads run on, if not on the machine.
+    pub(crate) cores: Option<Arc<VirtualCores>>,
 }
 
 impl Control {
+    /// The control of a run on virtual cores, or on the machine's.
+    pub(crate) fn on(cores: Option<Arc<VirtualCores>>) -> Self {
+        Self { cores, ..Self::default() }
+    }
+
     /// Errors once the run has been given up.
     pub(crate) fn check(&self) -> Result<(), Stopped> {
         if self.aborted.load(SeqCst) { Err(Stopped) } else { Ok(()) }
@@ -35,15 +44,37 @@ impl Control {
 
     /// Makes the calling thread one of those that are woken when the run is given up.
     pub(crate) fn register(&self) {
-        lock(&self.threads).push(thread::current());
+        lock(&self.threads).push(self.me());
     }
 
     /// Gives the run up. The first reason stays.
     pub(crate) fn abort(&self, error: ExecError) -> Stopped {
         lock(&self.error).get_or_insert(error);
         self.aborted.store(true, SeqCst);
-        lock(&self.threads).iter().for_each(Thread::unpark);
+        lock(&self.threads).iter().for_each(Sleeper::unpark);
         Stopped
+    }
+
+    /// The calling thread, to be woken.
+    pub(crate) fn me(&self) -> Sleeper {
+        Sleeper::here(self.cores.as_ref())
+    }
+
+    /// How the calling thread tries before it sleeps.
+    pub(crate) fn backoff(&self) -> Backoff {
+        if self.cores.is_some() { Backoff::none() } else { Backoff::default() }
+    }
+
+    /// Sleeps until woken, perhaps for nothing. On virtual cores the run ends if nobody is left to wake anybody.
+    pub(crate) fn park(&self, awaited: Awaited) {
+        match &self.cores {
+            None => thread::park(),
+            Some(cores) => {
+                if let Err(waiting) = cores.park(awaited) {
+                    self.abort(ExecError::Deadlock(waiting));
+                }
+            }
+        }
     }
 
     /// The reason, if the run was given up.
