@@ -54,6 +54,11 @@ impl Costs {
         self.jobs.iter().map(|job| job.source_ns + job.sink_ns + job.stages_ns.iter().sum::<u64>()).sum()
     }
 
+    /// The same jobs over and over, until there are so many.
+    pub fn repeated(&self, jobs: usize) -> Costs {
+        Costs { jobs: self.jobs.iter().cycle().take(jobs).cloned().collect(), ..self.clone() }
+    }
+
     /// Packets of all jobs.
     pub fn packets(&self) -> u64 {
         self.jobs.iter().map(|job| job.packets).sum()

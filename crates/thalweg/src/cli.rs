@@ -14,6 +14,7 @@ mod lab_probe;
 mod lpm;
 mod nat;
 mod network;
+mod predict;
 mod probe;
 mod qos;
 mod seeds;
@@ -47,6 +48,7 @@ pub(crate) use lab_probe::LabProbeArgs;
 pub(crate) use lpm::LabLpmArgs;
 pub(crate) use nat::LabNatArgs;
 pub(crate) use network::{Grow, LabNetworkArgs, NetworkEngine};
+pub(crate) use predict::LabPredictArgs;
 pub(crate) use probe::ProbeArgs;
 pub(crate) use qos::LabQosArgs;
 pub(crate) use seeds::LabSeedsArgs;
@@ -438,6 +440,8 @@ pub(crate) struct LabArgs {
 pub(crate) enum Experiment {
     /// Compare the execution models on one input: throughput, speed-up, residence time
     Models(Box<LabModelsArgs>),
+    /// Predict the execution models for cores that this machine does not have
+    Predict(LabPredictArgs),
     /// Compare longest-prefix-match structures: look-ups, memory, building, updates while reading
     Lpm(LabLpmArgs),
     /// Compare the schedulings of the BGP daemon: speed-up, time by function, traffic mixes, receiving

@@ -6,6 +6,7 @@ mod lpm;
 mod models;
 mod nat;
 mod network;
+mod predict;
 mod probe;
 mod qos;
 mod seeds;
@@ -30,6 +31,7 @@ fn failed(error: impl fmt::Display) -> Failure {
 pub(crate) fn run(args: &LabArgs, format: Format) -> Result<(), Failure> {
     match &args.experiment {
         Experiment::Models(args) => models::run(args, format),
+        Experiment::Predict(args) => predict::run(args, format),
         Experiment::Lpm(args) => lpm::run(args, format),
         Experiment::Bgp(args) => bgp::run(args, format),
         Experiment::Forwarding(args) => forwarding::run(args, format),
