@@ -9,7 +9,8 @@
 //! the lowest sequence is always inside the window, so its worker never waits here.
 
 use crate::plan::{Plan, Sink};
-use crate::stop::{Stopped, lock};
+use crate::poison::lock;
+use crate::stop::Stopped;
 use crate::turn::Turn;
 use crate::worker::{Place, Step, Worker};
 use std::collections::VecDeque;

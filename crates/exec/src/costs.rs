@@ -10,8 +10,8 @@
 
 use crate::options::{ModelKind, ModelOptions};
 use crate::plan::{Plan, Scope, Sink, Source, StageSpec};
+use crate::poison::lock;
 use crate::report::{ExecError, RunReport};
-use crate::stop::lock;
 use crate::virtual_cores::{HandOver, VirtualCores};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;

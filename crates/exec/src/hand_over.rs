@@ -77,7 +77,7 @@ fn ping_pong(
                     wait(turn, control);
                     set(turn + 1);
                 }
-                *crate::stop::lock(took) = ns(start.elapsed()) / turns;
+                *crate::poison::lock(took) = ns(start.elapsed()) / turns;
             });
         }
     });
@@ -89,14 +89,14 @@ fn parked(core: Option<usize>) -> u64 {
     let value = std::sync::atomic::AtomicU64::new(0);
     let sides: [Mutex<Option<thread::Thread>>; 2] = Default::default();
     let wait = |target: u64, _: &Control| {
-        *crate::stop::lock(&sides[side_of(target)]) = Some(thread::current());
+        *crate::poison::lock(&sides[side_of(target)]) = Some(thread::current());
         while value.load(std::sync::atomic::Ordering::SeqCst) < target {
             thread::park();
         }
     };
     let set = |turn: u64| {
         value.store(turn, std::sync::atomic::Ordering::SeqCst);
-        crate::stop::lock(&sides[side_of(turn)]).iter().for_each(thread::Thread::unpark);
+        crate::poison::lock(&sides[side_of(turn)]).iter().for_each(thread::Thread::unpark);
     };
     ping_pong(WAKE_UPS, core, &wait, &set)
 }
@@ -146,7 +146,7 @@ fn move_ps() -> u64 {
     let lines = PACKETS * LINES_PER_PACKET;
     let job = Mutex::new(vec![0u64; lines * WORDS_PER_LINE]);
     let touch = || {
-        let mut words = crate::stop::lock(&job);
+        let mut words = crate::poison::lock(&job);
         let start = Instant::now();
         words.iter_mut().step_by(WORDS_PER_LINE).for_each(|word| *word = black_box(*word + 1));
         ns(start.elapsed())
@@ -158,7 +158,7 @@ fn move_ps() -> u64 {
     let wait = |target: u64, control: &Control| {
         drop(turn.wait(target, control));
         if target > 1 {
-            crate::stop::lock(&moved).push(touch());
+            crate::poison::lock(&moved).push(touch());
         }
     };
     ping_pong(60, None, &wait, &|value| turn.set(value));

@@ -5,6 +5,7 @@
 //! - `plan`: the contract. `options`, `report`: what goes into a run besides, and what comes out.
 //! - `serial`, `run_to_completion`, `lanes` ([`run_lanes`]), `pipeline`, `tokens`, `farm`: a file for each model,
 //!   with its limit of jobs in flight and the argument why it cannot deadlock.
+//! - `virtual_cores`, `costs` ([`imitate`]), `hand_over`: models on time that is added up instead of passing.
 //! - `worker`, `threads`: a thread of any model; a panic ends the run. `turn`, `ring`, `backoff`: waiting. `intake`,
 //!   `completion`: source and sink. `rank`, `os`: priority, pinning, processor time.
 //! - [`control`]: the schedulings of a control plane, for sessions instead of jobs.
@@ -24,6 +25,7 @@ mod options;
 mod os;
 mod pipeline;
 mod plan;
+mod poison;
 mod rank;
 mod report;
 mod ring;

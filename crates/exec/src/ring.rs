@@ -13,7 +13,8 @@
 //! looks at the ring; who changes the ring passes such a fence and looks at the flag. One of them sees the
 //! other.
 
-use crate::stop::{Control, Stopped, lock};
+use crate::poison::lock;
+use crate::stop::{Control, Stopped};
 use crate::virtual_cores::{Awaited, Sleeper};
 use crossbeam_utils::CachePadded;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};

@@ -6,20 +6,16 @@
 //! when it returns.
 
 use crate::backoff::Backoff;
+use crate::poison::lock;
 use crate::report::ExecError;
 use crate::virtual_cores::{Awaited, Sleeper, VirtualCores};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 /// The run has been given up; the reason is with [`Control`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stopped;
-
-/// Locks what no foreign code runs under, so that a poisoned lock holds nothing half done.
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Whether the run goes on, and whom to wake when it does not.
 #[derive(Default)]

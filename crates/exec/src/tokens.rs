@@ -23,7 +23,8 @@
 use crate::intake::Intake;
 use crate::options::ModelOptions;
 use crate::plan::{Plan, Sink};
-use crate::stop::{Control, Stopped, lock};
+use crate::poison::lock;
+use crate::stop::{Control, Stopped};
 use crate::threads::{self, Member};
 use crate::virtual_cores::{Awaited, Sleeper};
 use crate::worker::{Done, Place, Shared, Step, Worker};

@@ -12,7 +12,8 @@
 //! sequentially consistent, so either the waiter sees the new value or the other sees the waiter. A wake-up
 //! that comes before the park is kept by the thread's token.
 
-use crate::stop::{Control, Stopped, lock};
+use crate::poison::lock;
+use crate::stop::{Control, Stopped};
 use crate::virtual_cores::{Awaited, Sleeper};
 use crossbeam_utils::CachePadded;
 use std::sync::Mutex;

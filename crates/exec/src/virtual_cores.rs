@@ -1,7 +1,7 @@
 //! Virtual cores: the shipped models on time that is added up instead of passing.
 //!
 //! A run on virtual cores has the threads that it has anyway, but one of them runs at a time: the one with the smallest
-//! clock. Work costs what it says ([`VirtualCores::spend`]); who has spent hands over to whoever is behind. So all that
+//! clock. Work costs what it says ([`VirtualCores::spend`]); who has spent hands over to those behind. So all that
 //! threads do to each other (turns, rings, tokens) happens in the order of virtual time, whatever cores the machine has,
 //! and a run with the same costs takes the same time to the nanosecond.
 //!
@@ -30,7 +30,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, Thread};
 
-use crate::stop::lock;
+use crate::poison::lock;
 use thalweg_base::{XorShift64Star, mix64};
 
 /// What handing over costs on the machine that is imitated.

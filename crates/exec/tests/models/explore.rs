@@ -80,8 +80,7 @@ fn order_without_a_promise(seed: u64) -> Vec<u64> {
     let log = Arc::clone(&seen);
     toy.hook = Some(Box::new(move |_, sequence, _| log.lock().unwrap().push(sequence)));
     run_on(&cores, &toy, &jobs(1, 6, 0), &ModelOptions::new(ModelKind::RunToCompletion, 3)).unwrap();
-    let order = seen.lock().unwrap().clone();
-    order
+    seen.lock().unwrap().clone()
 }
 
 fn run_on(
