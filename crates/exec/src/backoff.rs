@@ -19,6 +19,11 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
+    /// For those who sleep at once: on virtual cores, that stands for spinning, too.
+    pub(crate) fn none() -> Self {
+        Self { round: SPINS + YIELDS }
+    }
+
     /// Waits a little and returns true, or returns false when it is time to sleep.
     pub(crate) fn try_again(&mut self) -> bool {
         if self.round >= SPINS + YIELDS {

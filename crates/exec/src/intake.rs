@@ -8,7 +8,6 @@ use crate::report::ExecError;
 use crate::stop::{Fragile, Stopped};
 use crate::worker::{Place, Worker};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
 
 /// See the module.
 pub(crate) struct Intake<'a, J> {
@@ -37,12 +36,14 @@ impl<'a, J: Send> Intake<'a, J> {
         &self,
         worker: &mut Worker<'_, P>,
     ) -> Result<Option<(u64, J)>, Stopped> {
-        let mut state = worker.enter(&self.state)?;
+        // A poisoned lock means that the source has panicked: it must not be called again.
+        let mut held = worker.enter(&self.state)?;
+        let state = &mut *held;
         worker.shared.control.check()?;
         if state.ended {
             return Ok(None);
         }
-        let since = Instant::now();
+        let since = worker.shared.now_ns();
         let job = worker.at(Place::Source, |_, _| state.source.next());
         worker.source_was(since);
         let Some(mut job) = job else {
@@ -55,7 +56,7 @@ impl<'a, J: Send> Intake<'a, J> {
             return Err(worker.shared.control.abort(ExecError::OutOfSequence { expected, found }));
         }
         state.next += 1;
-        drop(state);
+        drop(held);
         self.taken.fetch_add(1, Relaxed);
         worker.jobs += 1;
         worker.at(Place::Source, |plan, _| plan.admit(&mut job, now_ns));

@@ -5,6 +5,7 @@
 //! - `plan`: the contract. `options`, `report`: what goes into a run besides, and what comes out.
 //! - `serial`, `run_to_completion`, `lanes` ([`run_lanes`]), `pipeline`, `tokens`, `farm`: a file for each model,
 //!   with its limit of jobs in flight and the argument why it cannot deadlock.
+//! - `virtual_cores`, `costs` ([`imitate`]), `hand_over`: models on time that is added up instead of passing.
 //! - `worker`, `threads`: a thread of any model; a panic ends the run. `turn`, `ring`, `backoff`: waiting. `intake`,
 //!   `completion`: source and sink. `rank`, `os`: priority, pinning, processor time.
 //! - [`control`]: the schedulings of a control plane, for sessions instead of jobs.
@@ -17,7 +18,9 @@
 mod backoff;
 mod completion;
 pub mod control;
+mod costs;
 mod farm;
+mod hand_over;
 mod intake;
 mod lanes;
 mod locks;
@@ -34,8 +37,11 @@ mod stop;
 mod threads;
 mod tokens;
 mod turn;
+mod virtual_cores;
 mod worker;
 
+pub use costs::{Costs, JobCost, MachineCosts, imitate, record};
+pub use hand_over::measure_machine;
 pub use lanes::Lane;
 pub use locks::{Lock, Locks};
 pub use options::{
@@ -47,8 +53,11 @@ pub use plan::{Plan, Scope, Sink, Source, StageSpec};
 pub use rank::{Priority, Rank};
 pub use report::{ExecError, RunReport, ThreadReport};
 
+pub use virtual_cores::{HandOver, VirtualCores};
+
 use completion::Completion;
 use intake::Intake;
+use std::sync::Arc;
 use worker::Shared;
 
 /// Runs all jobs of `source` through `plan` into `sink`.
@@ -62,8 +71,20 @@ pub fn run<P: Plan>(
     sink: &mut dyn Sink<P::Job>,
     options: &ModelOptions,
 ) -> Result<RunReport<P::Scratch>, ExecError> {
+    run_on(None, plan, source, sink, options)
+}
+
+/// As [`run`], on virtual cores if there are any: times of the report are then times of these, cores to bind threads to
+/// are ignored, and the run also errors when every thread waits.
+pub fn run_on<P: Plan>(
+    cores: Option<&Arc<VirtualCores>>,
+    plan: &P,
+    source: &mut dyn Source<P::Job>,
+    sink: &mut dyn Sink<P::Job>,
+    options: &ModelOptions,
+) -> Result<RunReport<P::Scratch>, ExecError> {
     check(options)?;
-    let shared = Shared::new(plan, options.pin_cores.as_deref(), options.priority);
+    let shared = Shared::new(plan, options.placement(), cores.cloned());
     if shared.groups == 0 {
         return Err(ExecError::NoShardGroups);
     }
@@ -121,11 +142,11 @@ pub fn run_lanes<'p, P: Plan>(
     if !(1..=THREADS_MAX).contains(&lanes.len()) {
         return Err(ExecError::Workers(lanes.len()));
     }
-    let Placement { pin_cores, priority } = placement.into();
-    if pin_cores.is_some_and(<[usize]>::is_empty) {
+    let placement = placement.into();
+    if placement.pin_cores.is_some_and(<[usize]>::is_empty) {
         return Err(ExecError::NoCores);
     }
-    let shared = Shared::new(plan, pin_cores, priority);
+    let shared = Shared::new(plan, placement, None);
     if shared.groups == 0 {
         return Err(ExecError::NoShardGroups);
     }

@@ -26,6 +26,12 @@ pub(crate) fn pin_current_thread(core: usize) -> io::Result<()> {
     }
 }
 
+/// The core that the calling thread is on, or none where the kernel does not say.
+pub(crate) fn current_core() -> Option<usize> {
+    // SAFETY: no pointers.
+    usize::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
 /// Makes the calling thread one of real-time priority (SCHED_RR), or with `None` an ordinary one. Threads that it starts
 /// are ordinary. Errors where that takes a right that the process does not have.
 pub(crate) fn set_real_time(priority: Option<i32>) -> io::Result<()> {

@@ -14,7 +14,6 @@
 
 use crate::intake::Intake;
 use crate::options::ModelOptions;
-use crate::os::thread_cpu_time;
 use crate::plan::{Plan, Sink};
 use crate::ring::ring;
 use crate::stop::Stopped;
@@ -113,25 +112,28 @@ fn calibrate<P: Plan>(
         if round == WARM_UP_JOBS {
             costs.fill(0);
         }
-        let mut lap = Lap { last: thread_cpu_time() };
+        let mut lap = Lap { last: worker.shared.cpu_time() };
         let Some((_, mut job)) = intake.take(worker)? else { return Ok(true) };
         if let Some(first) = costs.first_mut() {
-            *first += lap.ns();
+            *first += lap.ns(worker.shared.cpu_time());
         }
         for step in &steps {
             match *step {
                 Step::Batches(ref row) => {
-                    worker.run_batches_observed(row.clone(), &mut job, |stage| costs[stage] += lap.ns());
+                    let shared = worker.shared;
+                    worker.run_batches_observed(row.clone(), &mut job, |stage| {
+                        costs[stage] += lap.ns(shared.cpu_time());
+                    });
                 }
                 Step::Whole(stage) | Step::Ordered(stage) | Step::PerShard(stage) => {
                     worker.run_step(step, &mut job);
-                    costs[stage] += lap.ns();
+                    costs[stage] += lap.ns(worker.shared.cpu_time());
                 }
             }
         }
         worker.at(Place::Sink, |_, _| sink.accept(job));
         if let Some(last) = costs.last_mut() {
-            *last += lap.ns();
+            *last += lap.ns(worker.shared.cpu_time());
         }
     }
     Ok(false)
@@ -143,8 +145,7 @@ struct Lap {
 
 impl Lap {
     /// Processor time since the last call.
-    fn ns(&mut self) -> u64 {
-        let now = thread_cpu_time();
+    fn ns(&mut self, now: Duration) -> u64 {
         let lap = now.saturating_sub(self.last);
         self.last = now;
         u64::try_from(lap.as_nanos()).unwrap_or(u64::MAX)

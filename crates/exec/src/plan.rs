@@ -19,10 +19,12 @@
 //! These promises are enough for the same answer under every model: state is only ever touched in
 //! sequence order, so it goes through the same values as in the serial run.
 
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// What state a stage touches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Scope {
     /// None: batches of a job are independent.
     Batches,

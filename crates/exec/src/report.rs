@@ -88,6 +88,9 @@ pub enum ExecError {
         /// The one that came.
         found: u64,
     },
+    /// On virtual cores: every thread waits. That is a bug of a model.
+    #[error("no core can run: {0}")]
+    Deadlock(String),
     /// Code of the plan, the source or the sink panicked. That is a bug there; jobs in flight are lost.
     #[error("{role} {index} panicked in {at}: {message}")]
     Panicked {

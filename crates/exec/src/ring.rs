@@ -13,25 +13,30 @@
 //! looks at the ring; who changes the ring passes such a fence and looks at the flag. One of them sees the
 //! other.
 
-use crate::backoff::Backoff;
 use crate::stop::{Control, Stopped};
+use crate::virtual_cores::{Awaited, Sleeper};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst, fence};
-use std::thread::{self, Thread};
 
 #[derive(Default)]
 struct Wakeup {
     asleep: CachePadded<AtomicBool>,
-    thread: Mutex<Option<Thread>>,
+    thread: Mutex<Option<Sleeper>>,
 }
 
 impl Wakeup {
     /// Sleeps until `ready`; the ringing thread changes the condition before it rings. Counts sleeps in `parks`.
-    fn sleep(&self, control: &Control, parks: &mut u64, ready: impl Fn() -> bool) -> Result<(), Stopped> {
-        *self.thread.lock() = Some(thread::current());
+    fn sleep(
+        &self,
+        control: &Control,
+        awaited: Awaited,
+        parks: &mut u64,
+        ready: impl Fn() -> bool,
+    ) -> Result<(), Stopped> {
+        *self.thread.lock() = Some(control.me());
         self.asleep.store(true, Relaxed);
         fence(SeqCst);
         let result = loop {
@@ -42,18 +47,24 @@ impl Wakeup {
                 break Err(stopped);
             }
             *parks += 1;
-            thread::park();
+            control.park(awaited);
+            if control.cores.is_some() {
+                // It may have been spinning, which waits for less than `ready`: the caller looks.
+                break control.check();
+            }
         };
         self.asleep.store(false, Relaxed);
         result
     }
 
     /// Wakes who sleeps here, if `ready` for it. To be called after the change.
-    fn ring(&self, ready: impl FnOnce() -> bool) {
+    fn ring(&self, ready: impl Fn() -> bool) {
         fence(SeqCst);
-        if self.asleep.load(Relaxed) && ready() {
-            self.thread.lock().iter().for_each(Thread::unpark);
+        if !self.asleep.load(Relaxed) {
+            return;
         }
+        let thread = self.thread.lock().clone();
+        thread.into_iter().filter(|thread| ready() || thread.spins()).for_each(|thread| thread.unpark());
     }
 }
 
@@ -107,12 +118,12 @@ impl<T> Sender<T> {
     /// Waits until there is room. Errors when the other end is gone, or the run given up.
     pub(crate) fn wait_for_room(&self, control: &Control, parks: &mut u64) -> Result<(), Stopped> {
         let Some(ring) = &self.ring else { return Err(Stopped) };
-        let mut backoff = Backoff::default();
+        let mut backoff = control.backoff();
         while ring.is_full() && !ring.is_abandoned() {
             control.check()?;
             if !backoff.try_again() {
                 let ready = || ring.slots() >= self.half || ring.is_abandoned();
-                self.wakeups.producer.sleep(control, parks, ready)?;
+                self.wakeups.producer.sleep(control, Awaited::Room, parks, ready)?;
             }
         }
         if ring.is_abandoned() { Err(Stopped) } else { Ok(()) }
@@ -131,7 +142,7 @@ impl<T> Receiver<T> {
     /// Waits until there is something (true), or the other end is gone and nothing left (false).
     pub(crate) fn wait_for_thing(&self, control: &Control, parks: &mut u64) -> Result<bool, Stopped> {
         let Some(ring) = &self.ring else { return Ok(false) };
-        let mut backoff = Backoff::default();
+        let mut backoff = control.backoff();
         loop {
             // Abandoned first: what was put in before the other end went is seen after this.
             let abandoned = ring.is_abandoned();
@@ -143,7 +154,8 @@ impl<T> Receiver<T> {
             }
             control.check()?;
             if !backoff.try_again() {
-                self.wakeups.consumer.sleep(control, parks, || !ring.is_empty() || ring.is_abandoned())?;
+                let ready = || !ring.is_empty() || ring.is_abandoned();
+                self.wakeups.consumer.sleep(control, Awaited::Thing, parks, ready)?;
             }
         }
     }
@@ -166,6 +178,7 @@ impl<T> Drop for Receiver<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::thread;
 
     /// Sends numbers through a ring with both sides dawdling now and then; all must come, in order.
     #[test]

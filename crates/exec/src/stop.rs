@@ -5,10 +5,13 @@
 //! ends of rings, which wakes the other ends. A source that blocks is not interrupted: the run ends
 //! when it returns.
 
+use crate::backoff::Backoff;
 use crate::report::ExecError;
+use crate::virtual_cores::{Awaited, Sleeper, VirtualCores};
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::thread::{self, Thread};
+use std::thread;
 
 /// The run has been given up; the reason is with [`Control`].
 #[derive(Debug, PartialEq, Eq)]
@@ -23,10 +26,17 @@ pub(crate) use std::sync::Mutex as Fragile;
 pub(crate) struct Control {
     aborted: AtomicBool,
     error: Mutex<Option<ExecError>>,
-    threads: Mutex<Vec<Thread>>,
+    threads: Mutex<Vec<Sleeper>>,
+    /// What the run's threads run on, if not on the machine.
+    pub(crate) cores: Option<Arc<VirtualCores>>,
 }
 
 impl Control {
+    /// The control of a run on virtual cores, or on the machine's.
+    pub(crate) fn on(cores: Option<Arc<VirtualCores>>) -> Self {
+        Self { cores, ..Self::default() }
+    }
+
     /// Errors once the run has been given up.
     pub(crate) fn check(&self) -> Result<(), Stopped> {
         if self.aborted.load(SeqCst) { Err(Stopped) } else { Ok(()) }
@@ -34,15 +44,37 @@ impl Control {
 
     /// Makes the calling thread one of those that are woken when the run is given up.
     pub(crate) fn register(&self) {
-        self.threads.lock().push(thread::current());
+        self.threads.lock().push(self.me());
     }
 
     /// Gives the run up. The first reason stays.
     pub(crate) fn abort(&self, error: ExecError) -> Stopped {
         self.error.lock().get_or_insert(error);
         self.aborted.store(true, SeqCst);
-        self.threads.lock().iter().for_each(Thread::unpark);
+        self.threads.lock().iter().for_each(Sleeper::unpark);
         Stopped
+    }
+
+    /// The calling thread, to be woken.
+    pub(crate) fn me(&self) -> Sleeper {
+        Sleeper::here(self.cores.as_ref())
+    }
+
+    /// How the calling thread tries before it sleeps.
+    pub(crate) fn backoff(&self) -> Backoff {
+        if self.cores.is_some() { Backoff::none() } else { Backoff::default() }
+    }
+
+    /// Sleeps until woken, perhaps for nothing. On virtual cores the run ends if nobody is left to wake anybody.
+    pub(crate) fn park(&self, awaited: Awaited) {
+        match &self.cores {
+            None => thread::park(),
+            Some(cores) => {
+                if let Err(waiting) = cores.park(awaited) {
+                    self.abort(ExecError::Deadlock(waiting));
+                }
+            }
+        }
     }
 
     /// The reason, if the run was given up.

@@ -1,8 +1,10 @@
 //! Starts the threads of a run and waits for all of them.
 
+use crate::os;
 use crate::plan::Plan;
 use crate::report::ExecError;
 use crate::stop::Stopped;
+use crate::virtual_cores::VirtualCores;
 use crate::worker::{Done, Shared, Worker, supervise};
 use std::thread;
 
@@ -29,15 +31,28 @@ impl<'s, P: Plan> Member<'s, P> {
 /// Runs all members, each in its own thread, to their ends. Those that failed are missing from the result,
 /// and then the run has been given up.
 pub(crate) fn run<P: Plan>(shared: &Shared<'_, P>, members: Vec<Member<'_, P>>) -> Vec<Done<P::Scratch>> {
+    let cores = shared.control.cores.as_ref();
+    let names = members.iter().map(|member| format!("{} {}", member.role, member.index));
+    let first = cores.map_or(0, |cores| cores.announce(names));
+    let home = cores.and_then(|_| os::current_core());
+    let count = members.len();
     thread::scope(|scope| {
         let mut handles = Vec::with_capacity(members.len());
         for (slot, Member { role, index, body }) in members.into_iter().enumerate() {
             let builder = thread::Builder::new().name(format!("{role}-{index}"));
-            match builder.spawn_scoped(scope, move || supervise(shared, role, index, slot, body)) {
+            match builder.spawn_scoped(scope, move || match cores {
+                None => supervise(shared, role, index, slot, body),
+                Some(cores) => on_virtual_core(shared, cores, home, first + slot, || {
+                    supervise(shared, role, index, slot, body)
+                }),
+            }) {
                 Ok(handle) => handles.push(handle),
                 Err(error) => {
                     // The members not started are dropped with the loop, and their ends of rings with them.
                     shared.control.abort(ExecError::Spawn(error));
+                    if let Some(cores) = cores {
+                        (first + slot..first + count).for_each(|number| cores.will_not_come(number));
+                    }
                     break;
                 }
             }
@@ -45,4 +60,22 @@ pub(crate) fn run<P: Plan>(shared: &Shared<'_, P>, members: Vec<Member<'_, P>>) 
         // `supervise` catches panics, so a join only fails if reporting one panicked in turn.
         handles.into_iter().filter_map(|handle| handle.join().ok().flatten()).collect()
     })
+}
+
+/// Runs `body` as a thread of virtual cores. They change hands at every step: on one core of the machine, `home`, that is
+/// quick, so a thread that cannot be bound there is only slower.
+fn on_virtual_core<P: Plan, R>(
+    shared: &Shared<'_, P>,
+    cores: &VirtualCores,
+    home: Option<usize>,
+    number: usize,
+    body: impl FnOnce() -> R,
+) -> R {
+    let _bound = home.map(os::pin_current_thread);
+    cores.enter(number);
+    let result = body();
+    while let Err(waiting) = cores.leave() {
+        shared.control.abort(ExecError::Deadlock(waiting));
+    }
+    result
 }

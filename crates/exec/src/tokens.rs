@@ -20,17 +20,15 @@
 //! **In flight** are at most T jobs, wherever they are. Tokens retire in sequence order, so sequences in
 //! flight span less than T and a parked token's place in its stage_queue is its sequence modulo T.
 
-use crate::backoff::Backoff;
 use crate::intake::Intake;
 use crate::options::ModelOptions;
 use crate::plan::{Plan, Sink};
 use crate::stop::{Control, Fragile, Stopped};
 use crate::threads::{self, Member};
+use crate::virtual_cores::{Awaited, Sleeper};
 use crate::worker::{Done, Place, Shared, Step, Worker};
 use parking_lot::Mutex;
 use std::ops::Range;
-use std::thread::{self, Thread};
-use std::time::Instant;
 
 /// A job in flight and the stage_queue it comes to next.
 struct Token<J> {
@@ -119,7 +117,7 @@ struct State<J> {
     /// Someone is at the source, for a token already counted as in flight.
     reading: bool,
     ended: bool,
-    idle: Vec<Thread>,
+    idle: Vec<Sleeper>,
 }
 
 impl<J> State<J> {
@@ -138,15 +136,15 @@ impl<J> State<J> {
     }
 
     fn wake_one(&mut self) {
-        if let Some(thread) = self.idle.pop() {
-            thread.unpark();
+        if let Some(worker) = self.idle.pop() {
+            worker.unpark();
         }
     }
 
     fn finished(&mut self) -> bool {
         let finished = self.ended && self.in_flight == 0;
         if finished {
-            self.idle.drain(..).for_each(|thread| thread.unpark());
+            self.idle.drain(..).for_each(|worker| worker.unpark());
         }
         finished
     }
@@ -171,7 +169,7 @@ impl<J: Send> Schedule<J> {
         intake: &Intake<'_, J>,
     ) -> Result<Option<Token<J>>, Stopped> {
         let control: &Control = &worker.shared.control;
-        let mut backoff = Backoff::default();
+        let mut backoff = control.backoff();
         let mut idle_since = None;
         loop {
             control.check()?;
@@ -193,7 +191,7 @@ impl<J: Send> Schedule<J> {
             if state.finished() {
                 return Ok(None);
             }
-            idle_since.get_or_insert_with(Instant::now);
+            idle_since.get_or_insert_with(|| worker.shared.now_ns());
             drop(state);
             if !backoff.try_again() {
                 self.sleep(worker);
@@ -203,7 +201,7 @@ impl<J: Send> Schedule<J> {
 
     /// Sleeps until there may be work.
     fn sleep<P: Plan<Job = J>>(&self, worker: &mut Worker<'_, P>) {
-        let me = thread::current();
+        let me = worker.shared.control.me();
         let mut state = self.state.lock();
         if state.has_work(self.tokens) {
             return;
@@ -211,10 +209,10 @@ impl<J: Send> Schedule<J> {
         state.idle.push(me.clone());
         drop(state);
         if worker.shared.control.check().is_ok() {
-            worker.park();
+            worker.park(Awaited::Work);
         }
         // Woken for work, the entry is gone; woken for nothing, it must not stay.
-        self.state.lock().idle.retain(|thread| thread.id() != me.id());
+        self.state.lock().idle.retain(|idle| !idle.is(&me));
     }
 
     /// Takes a job from the source, for which the caller has set `reading`.

@@ -12,19 +12,18 @@
 //! sequentially consistent, so either the waiter sees the new value or the other sees the waiter. A wake-up
 //! that comes before the park is kept by the thread's token.
 
-use crate::backoff::Backoff;
 use crate::stop::{Control, Stopped};
+use crate::virtual_cores::{Awaited, Sleeper};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::SeqCst};
-use std::thread::{self, Thread};
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Turn {
     value: CachePadded<AtomicU64>,
     waiting: AtomicUsize,
-    sleepers: Mutex<Vec<(u64, Thread)>>,
+    sleepers: Mutex<Vec<(u64, Sleeper)>>,
 }
 
 impl Turn {
@@ -35,7 +34,7 @@ impl Turn {
 
     /// Waits until it has. Returns how often the thread slept; errors if the run is given up.
     pub(crate) fn wait(&self, target: u64, control: &Control) -> Result<u64, Stopped> {
-        let mut backoff = Backoff::default();
+        let mut backoff = control.backoff();
         while !self.reached(target) {
             control.check()?;
             if !backoff.try_again() {
@@ -43,6 +42,11 @@ impl Turn {
             }
         }
         Ok(0)
+    }
+
+    /// Whether a thread sleeps until some target is reached, or is about to.
+    pub(crate) fn has_sleeper(&self) -> bool {
+        self.waiting.load(SeqCst) > 0
     }
 
     /// Sets the value, which must not go back. Only who has the turn may do this.
@@ -58,7 +62,7 @@ impl Turn {
     }
 
     fn sleep(&self, target: u64, control: &Control) -> Result<u64, Stopped> {
-        let me = thread::current();
+        let me = control.me();
         self.sleepers.lock().push((target, me.clone()));
         self.waiting.fetch_add(1, SeqCst);
         let mut parks = 0;
@@ -69,11 +73,11 @@ impl Turn {
             if let Err(stopped) = control.check() {
                 break Err(stopped);
             }
-            thread::park();
+            control.park(Awaited::Turn { target, value: self.value.load(SeqCst) });
             parks += 1;
         };
         self.waiting.fetch_sub(1, SeqCst);
-        self.sleepers.lock().retain(|(_, thread)| thread.id() != me.id());
+        self.sleepers.lock().retain(|(_, sleeper)| !sleeper.is(&me));
         result
     }
 
@@ -81,10 +85,10 @@ impl Turn {
         if self.waiting.load(SeqCst) == 0 {
             return;
         }
-        self.sleepers.lock().retain(|(target, thread)| {
+        self.sleepers.lock().retain(|(target, sleeper)| {
             let stays = *target > value;
             if !stays {
-                thread.unpark();
+                sleeper.unpark();
             }
             stays
         });
@@ -95,6 +99,7 @@ impl Turn {
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
+    use std::thread;
 
     #[test]
     fn turns_are_taken_in_order_by_any_number_of_threads() {

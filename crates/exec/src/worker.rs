@@ -1,6 +1,7 @@
 //! What all threads of all models have in common: how they run stages, how they wait, and what becomes
 //! of a panic.
 
+use crate::options::Placement;
 use crate::os;
 use crate::plan::{Plan, Scope, StageSpec};
 use crate::rank::{Priority, Rank};
@@ -8,11 +9,11 @@ use crate::report::{ExecError, ThreadReport};
 use crate::ring::{Receiver, Sender};
 use crate::stop::{Control, Fragile, Stopped};
 use crate::turn::Turn;
+use crate::virtual_cores::{Awaited, VirtualCores};
 use std::cell::Cell;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{MutexGuard, TryLockError};
-use std::thread;
+use std::sync::{Arc, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Stages as a model places them.
@@ -82,11 +83,15 @@ pub(crate) struct Shared<'a, P: Plan> {
 }
 
 impl<'a, P: Plan> Shared<'a, P> {
-    pub(crate) fn new(plan: &'a P, pin_cores: Option<&'a [usize]>, priority: Priority) -> Self {
+    pub(crate) fn new(
+        plan: &'a P,
+        Placement { pin_cores, priority }: Placement<'a>,
+        cores: Option<Arc<VirtualCores>>,
+    ) -> Self {
         Self {
             plan,
             groups: plan.shard_groups(),
-            control: Control::default(),
+            control: Control::on(cores),
             started: Instant::now(),
             pin_cores,
             priority,
@@ -95,11 +100,24 @@ impl<'a, P: Plan> Shared<'a, P> {
 
     /// The model's clock: nanoseconds since the run began.
     pub(crate) fn now_ns(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        match &self.control.cores {
+            None => u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            Some(cores) => cores.now_ns(),
+        }
+    }
+
+    /// The time since then by the model's clock.
+    pub(crate) fn since(&self, then_ns: u64) -> Duration {
+        Duration::from_nanos(self.now_ns().saturating_sub(then_ns))
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
-        self.started.elapsed()
+        Duration::from_nanos(self.now_ns())
+    }
+
+    /// Processor time of the calling thread, which on virtual cores is all the time that it does not wait.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        if self.control.cores.is_some() { self.elapsed() } else { os::thread_cpu_time() }
     }
 }
 
@@ -123,7 +141,7 @@ pub(crate) fn supervise<P: Plan>(
     // Unwind safety: after a panic the run fails, and nothing the panic could have left half done (job,
     // scratch, the plan's state) is looked at by any thread of it again.
     let outcome = catch_unwind(AssertUnwindSafe(|| -> Result<_, Stopped> {
-        if let Some(cores) = shared.pin_cores {
+        if let (Some(cores), None) = (shared.pin_cores, &shared.control.cores) {
             let core = cores[slot % cores.len()];
             os::pin_current_thread(core)
                 .map_err(|reason| shared.control.abort(ExecError::Pin { core, reason }))?;
@@ -140,10 +158,13 @@ pub(crate) fn supervise<P: Plan>(
             in_source: Duration::ZERO,
         };
         place.set(Place::Model);
-        let (started, cpu_before) = (Instant::now(), os::thread_cpu_time());
+        let (started, cpu_before) = (shared.now_ns(), shared.cpu_time());
         body(&mut worker)?;
-        let cpu = os::thread_cpu_time().saturating_sub(cpu_before);
-        Ok(worker.done(role, index, started.elapsed(), cpu))
+        let mut cpu = shared.cpu_time().saturating_sub(cpu_before);
+        if shared.control.cores.is_some() {
+            cpu = cpu.saturating_sub(worker.waited);
+        }
+        Ok(worker.done(role, index, shared.since(started), cpu))
     }));
     match outcome {
         Ok(done) => done.ok(),
@@ -187,7 +208,7 @@ impl<P: Plan> Worker<'_, P> {
         mut after: impl FnMut(usize),
     ) {
         let plan = self.shared.plan;
-        self.rank.look();
+        self.before_step();
         self.place.set(Place::Stage(stages.start));
         let batches = stages.clone().map(|stage| plan.batches(stage, job)).max().unwrap_or(0);
         for batch in 0..batches {
@@ -200,7 +221,7 @@ impl<P: Plan> Worker<'_, P> {
                 after(stage);
             }
         }
-        self.place.set(Place::Model);
+        self.after_step();
     }
 
     /// Runs a `Whole` or `Ordered` stage; the turn is the caller's business.
@@ -239,11 +260,45 @@ impl<P: Plan> Worker<'_, P> {
 
     /// Runs foreign code under the name of a place.
     pub(crate) fn at<R>(&mut self, place: Place, run: impl FnOnce(&P, &mut P::Scratch) -> R) -> R {
-        self.rank.look();
+        self.before_step();
         self.place.set(place);
         let result = run(self.shared.plan, &mut self.scratch);
-        self.place.set(Place::Model);
+        self.after_step();
         result
+    }
+
+    fn before_step(&mut self) {
+        self.rank.look();
+        if let Some(cores) = &self.shared.control.cores {
+            cores.shake();
+        }
+    }
+
+    fn after_step(&mut self) {
+        self.place.set(Place::Model);
+        if let Some(cores) = &self.shared.control.cores {
+            cores.shake();
+        }
+    }
+
+    /// Waits until nobody else has the lock, and counts that. Errors if foreign code has panicked under it.
+    pub(crate) fn enter<'l, T: ?Sized>(&mut self, lock: &'l Fragile<T>) -> Result<Held<'l, T>, Stopped> {
+        let shared = self.shared;
+        let cores = &shared.control.cores;
+        let at = std::ptr::from_ref(lock).cast::<()>().addr();
+        loop {
+            let guard = match lock.try_lock() {
+                Ok(guard) => guard,
+                Err(TryLockError::Poisoned(_)) => return Err(Stopped),
+                Err(TryLockError::WouldBlock) if cores.is_some() => {
+                    self.waiting(|| shared.control.park(Awaited::Lock(at)));
+                    shared.control.check()?;
+                    continue;
+                }
+                Err(TryLockError::WouldBlock) => self.waiting(|| lock.lock()).map_err(|_| Stopped)?,
+            };
+            return Ok(Held { guard, _unlock: cores.clone().map(|cores| Unlock { cores, at }) });
+        }
     }
 
     /// Waits until a turn has come.
@@ -261,7 +316,7 @@ impl<P: Plan> Worker<'_, P> {
         if let Some(thing) = ring.try_receive() {
             return Ok(Some(thing));
         }
-        let (control, since) = (&self.shared.control, Instant::now());
+        let (control, since) = (&self.shared.control, self.shared.now_ns());
         let more = ring.wait_for_thing(control, &mut self.parks)?;
         self.wait_was(since);
         Ok(if more { ring.try_receive() } else { None })
@@ -271,47 +326,35 @@ impl<P: Plan> Worker<'_, P> {
     /// happens when the run is being given up.
     pub(crate) fn send<T>(&mut self, ring: &mut Sender<T>, thing: T) -> Result<(), Stopped> {
         let Err(thing) = ring.try_send(thing) else { return Ok(()) };
-        let (control, since) = (&self.shared.control, Instant::now());
+        let (control, since) = (&self.shared.control, self.shared.now_ns());
         ring.wait_for_room(control, &mut self.parks)?;
         self.wait_was(since);
         ring.try_send(thing).map_err(|_| Stopped)
     }
 
     /// Sleeps until unparked and counts it.
-    pub(crate) fn park(&mut self) {
+    pub(crate) fn park(&mut self, awaited: Awaited) {
         self.parks += 1;
-        thread::park();
-    }
-
-    /// Waits until nobody else has the lock, and counts that.
-    pub(crate) fn enter<'l, T: ?Sized>(
-        &mut self,
-        lock: &'l Fragile<T>,
-    ) -> Result<MutexGuard<'l, T>, Stopped> {
-        match lock.try_lock() {
-            Ok(held) => Ok(held),
-            Err(TryLockError::Poisoned(_)) => Err(Stopped),
-            Err(TryLockError::WouldBlock) => self.waiting(|| lock.lock()).map_err(|_| Stopped),
-        }
+        self.shared.control.park(awaited);
     }
 
     /// Counts the time `wait` takes as waiting.
     pub(crate) fn waiting<R>(&mut self, wait: impl FnOnce() -> R) -> R {
-        let since = Instant::now();
+        let since = self.shared.now_ns();
         let result = wait();
         self.wait_was(since);
         result
     }
 
-    /// Counts the time since `since` as waiting.
-    pub(crate) fn wait_was(&mut self, since: Instant) {
+    /// Counts the time since `since_ns` of the model's clock as waiting.
+    pub(crate) fn wait_was(&mut self, since_ns: u64) {
         self.waits += 1;
-        self.waited += since.elapsed();
+        self.waited += self.shared.since(since_ns);
     }
 
-    /// Counts the time since `since` as spent in the source.
-    pub(crate) fn source_was(&mut self, since: Instant) {
-        self.in_source += since.elapsed();
+    /// Counts the time since `since_ns` of the model's clock as spent in the source.
+    pub(crate) fn source_was(&mut self, since_ns: u64) {
+        self.in_source += self.shared.since(since_ns);
     }
 
     fn done(self, role: &'static str, index: usize, life: Duration, cpu: Duration) -> Done<P::Scratch> {
@@ -327,6 +370,38 @@ impl<P: Plan> Worker<'_, P> {
             parks: self.parks,
         };
         Done { scratch: self.scratch, report }
+    }
+}
+
+/// A lock that is held. Virtual cores hear when it is not any more.
+pub(crate) struct Held<'l, T: ?Sized> {
+    guard: MutexGuard<'l, T>,
+    /// Dropped after the guard.
+    _unlock: Option<Unlock>,
+}
+
+struct Unlock {
+    cores: Arc<VirtualCores>,
+    at: usize,
+}
+
+impl Drop for Unlock {
+    fn drop(&mut self) {
+        self.cores.unlocked(self.at);
+    }
+}
+
+impl<T: ?Sized> Deref for Held<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T: ?Sized> DerefMut for Held<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
     }
 }
 

@@ -7,6 +7,7 @@
 //! names machine, commit, input and command, and the same numbers into `results.json`.
 //!
 //! - [`models`], [`stages`], [`lpm`], [`bgp::schedulings`]: in memory. [`bgp`], [`probe`]: programs as processes.
+//! - [`predict`]: the models on virtual cores.
 //! - [`network`], [`convergence`], [`seeds`]: routers on virtual time; the graph of the Internet.
 //! - [`forwarding`], [`nat`], [`qos`]: routers between two testers in network namespaces.
 //!
@@ -27,6 +28,7 @@ pub mod models;
 pub mod nat;
 pub mod network;
 pub mod plot;
+pub mod predict;
 pub mod probe;
 pub mod qos;
 pub mod report;

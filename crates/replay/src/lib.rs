@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use thalweg_base::Chunk;
 use thalweg_config::RouterConfig;
-use thalweg_exec::{ModelOptions, RunReport, Sink, Source};
+use thalweg_exec::{Costs, ModelOptions, Plan, RunReport, Sink, Source};
 use thalweg_node::plan::{RouterPlan, Scratch};
 use thalweg_node::{BuildError, Routes};
 use thalweg_ports::{ChunkReceiver, FileSource, InputError, InputOptions, InputReport, InputSpec, PortNames};
@@ -70,6 +70,20 @@ impl<'c> Prepared<'c> {
         Ok(Self { config, routes: Routes::build(config).map_err(build_error)? })
     }
 
+    /// What each chunk costs in each stage of a serial run with the input in memory, in the source and in the sink.
+    pub fn record(&self, options: &ReplayOptions) -> Result<Costs, ReplayError> {
+        let plan = self.plan(options)?.for_workers(1);
+        let (mut source, _) = preloaded(self.config, options)?;
+        let packets = |chunk: &Chunk| chunk.packets().len() as u64;
+        let recorded = thalweg_exec::record(&plan, &mut source, &mut KeepSink::default(), packets);
+        recorded.map(|(_, costs)| costs).map_err(ReplayError::Model)
+    }
+
+    /// Shard groups of a run with so many workers.
+    pub fn shard_groups(&self, options: &ReplayOptions, workers: usize) -> Result<usize, ReplayError> {
+        Ok(self.plan(options)?.for_workers(workers).shard_groups())
+    }
+
     /// As [`replay`], without building the tables again.
     pub fn replay(
         &self,
@@ -89,9 +103,8 @@ impl<'c> Prepared<'c> {
 
     /// The router of a replay and its input, for those who drive the stages without a model.
     pub fn router_and_input(&self, options: &ReplayOptions) -> Result<(RouterPlan, Vec<Chunk>), ReplayError> {
-        let (chunks, _) =
-            open(self.config, options)?.load_first(packets_max(options)).map_err(input_error)?;
-        Ok((self.plan(options)?, chunks))
+        let (Preloaded(chunks), _) = preloaded(self.config, options)?;
+        Ok((self.plan(options)?, chunks.collect()))
     }
 }
 
@@ -105,11 +118,10 @@ fn run(
     options: &ReplayOptions,
     progress: &dyn ReplayProgress,
 ) -> Result<ReplaySummary, ReplayError> {
-    let source = open(config, options)?;
     let run = if options.preload {
-        run_preloaded(plan, config, options, source, progress)?
+        run_preloaded(plan, config, options, progress)?
     } else {
-        run_streaming(plan, config, options, source, progress)?
+        run_streaming(plan, config, options, open(config, options)?, progress)?
     };
     let mut summary = summarize::summary(config, plan, &run.scratches);
     summary.elapsed_s = run.elapsed.as_secs_f64();
@@ -215,15 +227,21 @@ impl Source<Chunk> for Streaming {
     }
 }
 
+fn preloaded(
+    config: &RouterConfig,
+    options: &ReplayOptions,
+) -> Result<(Preloaded, InputReport), ReplayError> {
+    let (chunks, report) = open(config, options)?.load_first(packets_max(options)).map_err(input_error)?;
+    Ok((Preloaded(chunks.into_iter()), report))
+}
+
 fn run_preloaded(
     plan: &RouterPlan,
     config: &RouterConfig,
     options: &ReplayOptions,
-    source: FileSource,
     progress: &dyn ReplayProgress,
 ) -> Result<Run, ReplayError> {
-    let (chunks, report) = source.load_first(packets_max(options)).map_err(input_error)?;
-    let mut source = Preloaded(chunks.into_iter());
+    let (mut source, report) = preloaded(config, options)?;
     match FileSink::create(config, &options.output)? {
         None => {
             let mut sink = KeepSink::default();

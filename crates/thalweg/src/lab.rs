@@ -9,6 +9,7 @@ mod lpm;
 mod models;
 mod nat;
 mod network;
+mod predict;
 mod probe;
 mod qos;
 mod seeds;
@@ -66,6 +67,8 @@ experiments! {
     All => all::LabAllArgs,
     /// Compare the execution models on one input: throughput, speed-up, residence time
     Models => models::LabModelsArgs,
+    /// Predict the execution models for cores that this machine does not have
+    Predict => predict::LabPredictArgs,
     /// Compare longest-prefix-match structures: look-ups, memory, building, updates while reading
     Lpm => lpm::LabLpmArgs,
     /// Compare the schedulings of the BGP daemon: speed-up, time by function, traffic mixes, receiving

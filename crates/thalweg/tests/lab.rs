@@ -67,6 +67,25 @@ fn every_experiment_is_run_here() {
 }
 
 #[test]
+fn predictions_in_an_empty_folder_and_again_from_their_costs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let few = ["lab", "predict", "--quick", "--runs", "1", "--cores", "1,2,5", "--work", "none,queens:4"];
+    let json = results(&experiment(&few, folder.path()), folder.path());
+    let points = json["results"]["points"].as_array().expect("points").clone();
+    assert_eq!(points.len(), 2 * 4 * 3, "work, models, cores");
+    assert!(points.iter().all(|point| point["speed_up"].as_f64().is_some_and(|x| x > 0.0)), "{points:?}");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let validated = json["results"]["validation"].as_array().expect("cells").len();
+    assert_eq!(validated > 0, cores > 1, "{validated} cells");
+    // The same costs, without measuring: the same points.
+    let costs = folder.path().join("lab-predict/costs.json").display().to_string();
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let again = ["lab", "predict", "--cores", "1,2,5", "--costs", &costs];
+    let again = results(&experiment(&again, elsewhere.path()), elsewhere.path());
+    assert_eq!(again["results"]["points"].as_array(), Some(&points));
+}
+
+#[test]
 fn models_on_what_is_made() {
     for workload in ["flood", "nat", "trace"] {
         let folder = tempfile::tempdir().expect("a folder");

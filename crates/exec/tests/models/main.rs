@@ -5,7 +5,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod ends;
+mod explore;
 mod lanes;
 mod overlap;
+mod predict;
 mod same_answer;
 mod toy;

@@ -3,10 +3,11 @@
 //!
 //! `PROPTEST_CASES=100000 cargo test -p thalweg-exec --release --test models any_plan` is the stress run.
 
-use crate::toy::{Job, Outcome, SHARDS, Toy, jobs, merge, run};
+use crate::toy::{Job, Outcome, SHARDS, Toy, jobs, merge, run, run_on};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use thalweg_exec::{ModelKind, ModelOptions, Scope};
+use std::sync::Arc;
+use thalweg_exec::{ModelKind, ModelOptions, Plan, Scope, VirtualCores};
 
 use Scope::{Batches as B, Ordered as O, PerShard as S, Whole as W};
 
@@ -29,11 +30,33 @@ fn by_shard(jobs: &[Job]) -> Vec<Vec<u64>> {
 
 /// Runs under `options` and compares with what the serial model gives.
 fn compare(scopes: &[Scope], input: &[Job], groups: usize, jitter: bool, options: &ModelOptions) {
+    compare_toys(None, &Toy::new(scopes, groups, jitter), scopes, input, options, "");
+}
+
+/// The same on virtual cores.
+pub(crate) fn compare_on(
+    cores: Option<&Arc<VirtualCores>>,
+    scopes: &[Scope],
+    input: &[Job],
+    groups: usize,
+    options: &ModelOptions,
+    name: &str,
+) {
+    compare_toys(cores, &Toy::new(scopes, groups, false), scopes, input, options, name);
+}
+
+fn compare_toys(
+    cores: Option<&Arc<VirtualCores>>,
+    toy: &Toy,
+    scopes: &[Scope],
+    input: &[Job],
+    options: &ModelOptions,
+    name: &str,
+) {
     let oracle = Toy::new(scopes, 1, false);
     let expected = run(&oracle, input, &ModelOptions::new(ModelKind::Serial, 1));
-    let toy = Toy::new(scopes, groups, jitter);
-    let Outcome { report, delivered } = run(&toy, input, options);
-    let context = format!("{scopes:?}, {groups} groups, {options:?}");
+    let context = format!("{name} {scopes:?}, {} groups, {options:?}", toy.shard_groups());
+    let Outcome { report, delivered } = run_on(cores, toy, input, options, &context);
 
     assert_eq!(toy.state(), oracle.state(), "state: {context}");
     assert_eq!(by_shard(&delivered), by_shard(&expected.delivered), "order per shard: {context}");

@@ -2,10 +2,10 @@
 //! result; locks are only ever tried, so any overlap panics; sequence numbers are checked at every state.
 
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use thalweg_base::{XorShift64Star, mix64};
-use thalweg_exec::{ModelOptions, Plan, RunReport, Scope, Sink, Source, StageSpec};
+use thalweg_exec::{ModelOptions, Plan, RunReport, Scope, Sink, Source, StageSpec, VirtualCores};
 
 /// Shards; groups are made of neighboring ones, so results do not depend on how many groups there are.
 pub(crate) const SHARDS: usize = 16;
@@ -332,6 +332,17 @@ pub(crate) struct Outcome {
 
 /// Runs jobs through the toy plan and checks what must be true of any run.
 pub(crate) fn run(toy: &Toy, input: &[Job], options: &ModelOptions) -> Outcome {
+    run_on(None, toy, input, options, "")
+}
+
+/// The same on virtual cores.
+pub(crate) fn run_on(
+    cores: Option<&Arc<VirtualCores>>,
+    toy: &Toy,
+    input: &[Job],
+    options: &ModelOptions,
+    name: &str,
+) -> Outcome {
     let jitter = toy.jitter;
     let mut source = Jobs {
         jobs: input.iter().cloned(),
@@ -349,8 +360,8 @@ pub(crate) fn run(toy: &Toy, input: &[Job], options: &ModelOptions) -> Outcome {
             }
         },
     };
-    let report = thalweg_exec::run(toy, &mut source, &mut sink, options)
-        .unwrap_or_else(|error| panic!("{error} under {options:?}"));
+    let report = thalweg_exec::run_on(cores, toy, &mut source, &mut sink, options)
+        .unwrap_or_else(|error| panic!("{name}: {error} under {options:?}"));
     assert_eq!(report.jobs, input.len() as u64);
     assert_eq!(report.kind, options.kind);
     Outcome { report, delivered: sink.jobs }

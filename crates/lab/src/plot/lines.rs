@@ -27,6 +27,8 @@ impl Point {
 pub enum SeriesKind {
     /// Measurements, with the color and marker of this index: the same thing has the same one in every plot.
     Measured(usize),
+    /// What was not measured: the color and marker of this index, and dashed.
+    Predicted(usize),
     /// Something to compare with: gray and dashed, without markers.
     Reference,
     /// Single points that somebody published: gray diamonds, without a line between them that nobody measured.
@@ -141,7 +143,7 @@ impl LineChart {
         }
         let measured = || {
             self.series.iter().filter_map(|s| match s.kind {
-                SeriesKind::Measured(color) => Some((s, color)),
+                SeriesKind::Measured(color) | SeriesKind::Predicted(color) => Some((s, color)),
                 SeriesKind::Reference | SeriesKind::Published => None,
             })
         };
@@ -159,7 +161,7 @@ impl LineChart {
         self.series.iter().map(|series| match series.kind {
             SeriesKind::Reference => Key::Reference,
             SeriesKind::Published => Key::Diamond,
-            SeriesKind::Measured(color) => Key::Line(color),
+            SeriesKind::Measured(color) | SeriesKind::Predicted(color) => Key::Line(color),
         })
     }
 
@@ -173,7 +175,8 @@ impl LineChart {
         aside: f64,
     ) {
         let (x, y) = axes;
-        let class = format!("curve {}", color_class(color, false));
+        let dashed = if matches!(series.kind, SeriesKind::Predicted(_)) { " dashed" } else { "" };
+        let class = format!("curve {}{dashed}", color_class(color, false));
         svg.polyline(&class, &frame.points(x, y, series, aside));
         let shown = || series.points.iter().filter(|p| x.shows(p.x) && y.shows(p.y));
         for point in shown() {

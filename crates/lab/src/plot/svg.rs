@@ -33,6 +33,7 @@ pub const STYLE: &str = "\
 .tw-plot .mark{fill:currentColor;stroke:#fff;stroke-width:1}
 .tw-plot .bar{fill:currentColor}
 .tw-plot .range{fill:none;stroke:#24292f;stroke-width:1.25}
+.tw-plot .dashed{stroke-dasharray:6 4}
 .tw-plot .tail{stroke:currentColor;stroke-width:1.5;stroke-dasharray:2 3}
 .tw-plot .s0{color:#0072b2}.tw-plot .s1{color:#d55e00}.tw-plot .s2{color:#009e73}.tw-plot .s3{color:#b35a8c}
 .tw-plot .s4{color:#c98a00}.tw-plot .s5{color:#3f9fd6}.tw-plot .s6{color:#444c56}

@@ -1,0 +1,181 @@
+//! What handing over costs on this machine, by micro-benchmarks on two of its cores.
+//!
+//! Medians of rounds, so that a disturbance of some of them does not count. The same turns, waits and sleeps are measured
+//! that the models use.
+
+use crate::costs::MachineCosts;
+use crate::os;
+use crate::stop::Control;
+use crate::turn::Turn;
+use crate::virtual_cores::HandOver;
+use parking_lot::Mutex;
+use std::hint::black_box;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const ROUNDS: usize = 9;
+/// Hops of a round.
+const HOPS: u64 = 2_000;
+/// Sleeps and wake-ups of a round.
+const WAKE_UPS: u64 = 200;
+/// Lines of a job that moves: the packets of a chunk, and a line of each one's headers.
+const PACKETS: usize = 1600;
+const LINES_PER_PACKET: usize = 2;
+const WORDS_PER_LINE: usize = 8;
+/// How long the kernel lets a thread run while others want its core: its default, not measured.
+const SLICE_NS: u64 = 3_000_000;
+
+/// Measures hand-over on this machine. Contention is not measured here: [`HandOver::contention_permille`] is empty.
+pub fn measure_machine() -> MachineCosts {
+    let hop_ns = median(|| {
+        let turn = Turn::default();
+        ping_pong(HOPS, None, &|target, control| drop(turn.wait(target, control)), &|value| turn.set(value))
+    });
+    let sleeping = |core| median(|| parked(core));
+    let woken_ns = sleeping(None);
+    let wake_ns = median(unpark_cost);
+    let switch_ns = os::current_core().map_or(0, |core| sleeping(Some(core)).saturating_sub(wake_ns));
+    let hand_over = HandOver {
+        hop_ns,
+        spin_ns: median(patience),
+        wake_ns,
+        wake_latency_ns: woken_ns.saturating_sub(wake_ns),
+        switch_ns,
+        slice_ns: SLICE_NS,
+        contention_permille: Vec::new(),
+    };
+    MachineCosts { hand_over, move_ps_per_packet: median(move_ps) }
+}
+
+fn median(mut measure: impl FnMut() -> u64) -> u64 {
+    let mut all: Vec<u64> = (0..ROUNDS).map(|_| measure()).collect();
+    all.sort_unstable();
+    all[ROUNDS / 2]
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Two threads take turns; nanoseconds of one.
+fn ping_pong(
+    turns: u64,
+    core: Option<usize>,
+    wait: &(dyn Fn(u64, &Control) + Sync),
+    set: &(dyn Fn(u64) + Sync),
+) -> u64 {
+    let control = Control::default();
+    let took = Mutex::new(0);
+    thread::scope(|scope| {
+        for side in 0..2 {
+            let (control, took) = (&control, &took);
+            scope.spawn(move || {
+                let _bound = core.map(os::pin_current_thread);
+                wait(side, control);
+                let start = Instant::now();
+                for turn in (side..turns).step_by(2) {
+                    wait(turn, control);
+                    set(turn + 1);
+                }
+                *took.lock() = ns(start.elapsed()) / turns;
+            });
+        }
+    });
+    took.into_inner()
+}
+
+/// Two threads that sleep and wake each other, without spinning: nanoseconds from one waking to the next.
+fn parked(core: Option<usize>) -> u64 {
+    let value = std::sync::atomic::AtomicU64::new(0);
+    let sides: [Mutex<Option<thread::Thread>>; 2] = Default::default();
+    let wait = |target: u64, _: &Control| {
+        *sides[side_of(target)].lock() = Some(thread::current());
+        while value.load(std::sync::atomic::Ordering::SeqCst) < target {
+            thread::park();
+        }
+    };
+    let set = |turn: u64| {
+        value.store(turn, std::sync::atomic::Ordering::SeqCst);
+        sides[side_of(turn)].lock().iter().for_each(thread::Thread::unpark);
+    };
+    ping_pong(WAKE_UPS, core, &wait, &set)
+}
+
+fn side_of(turn: u64) -> usize {
+    usize::from(turn % 2 == 1)
+}
+
+/// What waking a sleeping thread costs the one that wakes it.
+fn unpark_cost() -> u64 {
+    let (turn, control) = (Turn::default(), Control::default());
+    let sleeps = std::sync::atomic::AtomicU64::new(0);
+    thread::scope(|scope| {
+        let (turn, control, sleeps) = (&turn, &control, &sleeps);
+        scope.spawn(move || {
+            for target in 1..=WAKE_UPS {
+                drop(turn.wait(target, control));
+                sleeps.store(target, std::sync::atomic::Ordering::SeqCst);
+            }
+        });
+        let mut total = Duration::ZERO;
+        for target in 1..=WAKE_UPS {
+            while !turn.has_sleeper() {
+                thread::yield_now();
+            }
+            let start = Instant::now();
+            turn.set(target);
+            total += start.elapsed();
+            while sleeps.load(std::sync::atomic::Ordering::SeqCst) < target {
+                thread::yield_now();
+            }
+        }
+        ns(total) / WAKE_UPS
+    })
+}
+
+/// How long a thread tries before it sleeps, when nobody wants its core.
+fn patience() -> u64 {
+    let start = Instant::now();
+    let mut backoff = Control::default().backoff();
+    while backoff.try_again() {}
+    ns(start.elapsed())
+}
+
+/// Picoseconds that a packet costs more when another core had it last.
+fn move_ps() -> u64 {
+    let lines = PACKETS * LINES_PER_PACKET;
+    let job = Mutex::new(vec![0u64; lines * WORDS_PER_LINE]);
+    let touch = || {
+        let mut words = job.lock();
+        let start = Instant::now();
+        words.iter_mut().step_by(WORDS_PER_LINE).for_each(|word| *word = black_box(*word + 1));
+        ns(start.elapsed())
+    };
+    touch();
+    let own = touch();
+    let turn = Turn::default();
+    let moved = Mutex::new(Vec::new());
+    let wait = |target: u64, control: &Control| {
+        drop(turn.wait(target, control));
+        if target > 1 {
+            moved.lock().push(touch());
+        }
+    };
+    ping_pong(60, None, &wait, &|value| turn.set(value));
+    let mut moved = moved.into_inner();
+    moved.sort_unstable();
+    let moved = moved.get(moved.len() / 2).copied().unwrap_or(own);
+    moved.saturating_sub(own) * 1000 / PACKETS as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_has_costs() {
+        let MachineCosts { hand_over, .. } = measure_machine();
+        assert!(hand_over.hop_ns > 0 && hand_over.spin_ns > 0, "{hand_over:?}");
+        assert!(hand_over.wake_ns > 0, "{hand_over:?}");
+    }
+}
