@@ -33,7 +33,7 @@ use thalweg_replay::{Prepared, ReplayError, ReplayOptions};
 const CORES_MAX: u64 = 64;
 /// Chunks of a prediction for each core, so that a curve shows the model and not the end of the input.
 const CHUNKS_PER_CORE: usize = 40;
-/// The packets of seed 000's trace, its cores, and how much faster it found them.
+/// The packets of paper 000's trace, its cores, and how much faster it found them.
 const ARTICLE: (u64, usize, f64) = (113_405, 24, 19.0);
 /// A part of a model is what it saturates on if it is busy for this share of the time.
 const SATURATED: f64 = 0.95;
@@ -174,7 +174,7 @@ pub struct Validation {
     pub error: f64,
 }
 
-/// What seed 000 found, and what is predicted.
+/// What paper 000 found, and what is predicted.
 #[derive(Clone, Debug, Serialize)]
 pub struct Article {
     /// Synthetic work.

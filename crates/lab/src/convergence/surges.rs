@@ -12,8 +12,8 @@ use super::bed::{Bed, Seen, Setup};
 use super::{Claim, Curves, Findings, Options, Part};
 use crate::network::NetworkError;
 
-const WORM: &str = "Lad, Zhao, Zhang, Massey, Zhang 2003 (seed 003, chapter 2.3)";
-const PEAK: &str = "Labovitz 1997 (seed 003, chapter 2.3)";
+const WORM: &str = "Lad, Zhao, Zhang, Massey, Zhang 2003 (paper 003, chapter 2.3)";
+const PEAK: &str = "Labovitz 1997 (paper 003, chapter 2.3)";
 /// What an UPDATE costs a router, in nanoseconds.
 const COSTS_NS: [(&str, u64); 3] =
     [("no cost", 0), ("10 ms an UPDATE", 10_000_000), ("100 ms an UPDATE", 100_000_000)];
