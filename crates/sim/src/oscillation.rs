@@ -1,7 +1,7 @@
 //! Policies without a stable state: what goes round and round, and how.
 //!
 //! A network that does not come to rest although nothing happens to it any more is observed: of the prefix whose best paths
-//! change most, each change at each router is kept. If the last of them are the same [`TIMES`] times in a row, in the same
+//! change most, each change at each router is kept. If the last of them are the same four times in a row, in the same
 //! order, the network oscillates and one round is the answer. Routers are deterministic and nothing comes from outside, so
 //! what repeats goes on; a network that only takes long repeats nothing, and is given more time.
 

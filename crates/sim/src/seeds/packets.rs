@@ -1,7 +1,7 @@
 //! The side of packets: a router with translation, classes, access lists and a flow cache, and what arrives at it.
 //!
 //! Every chunk passes the shipped plan under the serial model and, later, under another one that must give the same
-//! answer. [`judge`] looks at every packet when it leaves, and at sessions after every chunk.
+//! answer. `judge.rs` looks at every packet when it leaves, and at sessions after every chunk.
 
 mod draw;
 mod expect;
