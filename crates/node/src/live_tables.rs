@@ -15,10 +15,10 @@
 //! goes turns every route that leads to it at once, whether it is configured or comes from BGP.
 //!
 //! A way whose port is down or whose neighbor is not known carries no packets where its route has another: of several
-//! equal ways, of a route with a higher metric, or of the path that stands by for BGP's best ([`neighbors`], and the
+//! equal ways, of a route with a higher metric, or of the path that stands by for BGP's best (`neighbors.rs`, and the
 //! text of [`crate::fib`]). That is one write for each number, however many prefixes have it. Where there is no other
 //! way, packets leave as `transmit-failed` (the port is down) or `neighbor-unresolved`. The network of a port that is
-//! down is not in the table at all ([`networks`]).
+//! down is not in the table at all (`networks.rs`).
 
 mod neighbors;
 mod networks;
