@@ -367,11 +367,11 @@ impl State {
         let first = |member: &Member| member.phase == Phase::Runs && Some(member.clock) == least;
         let equal = self.members.iter().filter(|member| first(member)).count();
         let skipped = match &mut self.chance {
-            Some(chance) if equal > 1 => chance.below(u32::try_from(equal).unwrap_or(u32::MAX)) as usize,
+            Some(chance) if equal > 1 => chance.below(u32::try_from(equal).unwrap_or(u32::MAX)),
             _ => 0,
         };
         let candidates = self.members.iter().enumerate().filter(|(_, member)| first(member));
-        let next = candidates.map(|(number, _)| number).nth(skipped);
+        let next = candidates.map(|(number, _)| number).nth(usize::try_from(skipped).unwrap_or(0));
         if next == self.running {
             return;
         }

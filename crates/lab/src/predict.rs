@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 use thalweg_exec::{
     Costs, ExecError, MachineCosts, ModelKind, ModelOptions, RunReport, Scope, TOKENS_DEFAULT,
 };
@@ -216,21 +217,23 @@ pub fn calibrate(
     for run in runs {
         progress(&format!("recording work {}", run.work));
         prepared.record(run)?;
-        let (mut alone, mut beside) = (Vec::new(), Vec::new());
+        let (mut alone, mut records, mut beside) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..options.runs {
-            alone.push(prepared.record(run)?);
+            let (cpu, costs) = prepared.record(run)?;
+            alone.push(cpu);
+            records.push(costs);
             let both: Vec<_> = thread::scope(|scope| {
                 let copies: Vec<_> = (0..2).map(|_| scope.spawn(|| prepared.record(run))).collect();
                 copies.into_iter().map(|copy| copy.join()).collect()
             });
             for copy in both {
-                beside.push(copy.map_err(|_| ReplayError::Options("a copy panicked".to_owned()))??);
+                let copy = copy.map_err(|_| ReplayError::Options("a copy panicked".to_owned()))?;
+                beside.push(copy?.0);
             }
         }
         let nothing = || ReplayError::Options("the input has no packets".to_owned());
-        let costs = Costs::median(&alone).filter(|costs| costs.total_ns() > 0).ok_or_else(nothing)?;
-        let beside = Costs::median(&beside).ok_or_else(nothing)?;
-        let extra = (beside.total_ns() * 1000 / costs.total_ns()).saturating_sub(1000);
+        let costs = Costs::median(&records).filter(|costs| costs.total_ns() > 0).ok_or_else(nothing)?;
+        let extra = (middle_ns(beside) * 1000 / middle_ns(alone).max(1)).saturating_sub(1000);
         works.push(WorkCosts {
             work: run.work.to_string(),
             groups_per_worker: prepared.shard_groups(run, 1)?,
@@ -240,6 +243,13 @@ pub fn calibrate(
         });
     }
     Ok(CostsFile { input: input.to_owned(), machine, works })
+}
+
+/// The middle one of processor times. Not of elapsed times: a thread that waits for a core is not slowed by its neighbor's
+/// memory traffic, which is all that contention is here.
+fn middle_ns(mut times: Vec<Duration>) -> u64 {
+    times.sort_unstable();
+    times.get(times.len() / 2).map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Runs a model over the costs of a work.

@@ -70,13 +70,15 @@ impl<'c> Prepared<'c> {
         Ok(Self { config, routes: Routes::build(config).map_err(build_error)? })
     }
 
-    /// What each chunk costs in each stage of a serial run with the input in memory, in the source and in the sink.
-    pub fn record(&self, options: &ReplayOptions) -> Result<Costs, ReplayError> {
+    /// What each chunk costs in each stage of a serial run with the input in memory, in the source and in the sink, and the
+    /// processor time of that run.
+    pub fn record(&self, options: &ReplayOptions) -> Result<(Duration, Costs), ReplayError> {
         let plan = self.plan(options)?.for_workers(1);
         let (mut source, _) = preloaded(self.config, options)?;
         let packets = |chunk: &Chunk| chunk.packets().len() as u64;
-        let recorded = thalweg_exec::record(&plan, &mut source, &mut KeepSink::default(), packets);
-        recorded.map(|(_, costs)| costs).map_err(ReplayError::Model)
+        let (report, costs) = thalweg_exec::record(&plan, &mut source, &mut KeepSink::default(), packets)
+            .map_err(ReplayError::Model)?;
+        Ok((report.threads.iter().map(|thread| thread.cpu).sum(), costs))
     }
 
     /// Shard groups of a run with so many workers.
