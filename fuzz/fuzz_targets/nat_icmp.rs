@@ -83,10 +83,10 @@ fn alter(quote: &mut Vec<u8>, step: &[u8; 8]) {
     if step[2] & 0x10 != 0 {
         quote.truncate(usize::from(step[3]));
     }
-    if step[2] & 0x20 != 0 {
-        if let Some(byte) = quote.get_mut(usize::from(step[4])) {
-            *byte ^= step[5];
-        }
+    if step[2] & 0x20 != 0
+        && let Some(byte) = quote.get_mut(usize::from(step[4]))
+    {
+        *byte ^= step[5];
     }
     if step[2] & 0x40 != 0 && quote.len() >= 20 {
         // The damage is the sender's own: the header's checksum holds.

@@ -6,6 +6,10 @@
 //!
 //! Chance starts from a fixed seed: the same inputs in the same order on every machine. Each target gets [`INPUTS`] of them, or as
 //! many as there is time for in `THALWEG_FUZZ_SECONDS`. An input that fails is written to a file.
+#![allow(
+    clippy::duplicate_mod,
+    reason = "targets are programs of their own, each with the modules that it shares"
+)]
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -84,7 +88,7 @@ fn every_target_of_the_manifest_is_here() {
 
 /// Calls a target with its corpus and then with changed inputs.
 fn try_inputs(module: &'static str, target: impl Fn(&[u8])) {
-    let name = module.rsplit("::").next().unwrap();
+    let name = module.rsplit("::").next().expect("a name");
     let seeds = corpus(name);
     for seed in &seeds {
         try_input(name, seed, &target);
@@ -128,10 +132,11 @@ impl Drop for Failing<'_> {
 /// The seeds of a target, by name.
 fn corpus(name: &str) -> Vec<Vec<u8>> {
     let folder = fuzz_folder().join("corpus").join(name);
-    let mut files: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(&folder).expect("a corpus").map(|entry| entry.expect("an entry").path()).collect();
     files.sort();
     assert!(!files.is_empty(), "{} has no seed", folder.display());
-    files.iter().map(|file| fs::read(file).unwrap()).collect()
+    files.iter().map(|file| fs::read(file).expect("a seed")).collect()
 }
 
 /// One of the seeds with one change to eight.
@@ -178,5 +183,6 @@ fn one_of<'a, T>(items: &'a [T], chance: &mut XorShift64Star) -> &'a T {
 
 /// What of some bytes is text.
 fn text_of(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).or_else(|error| std::str::from_utf8(&bytes[..error.valid_up_to()])).unwrap()
+    std::str::from_utf8(bytes)
+        .unwrap_or_else(|error| std::str::from_utf8(&bytes[..error.valid_up_to()]).expect("text"))
 }

@@ -121,7 +121,7 @@ fn statistics_arrive_and_add_up() {
         ("flow-limit", 5, 500),
     ];
     assert_eq!(totals, expected.map(|(name, packets, bytes)| (name.to_owned(), packets, bytes)));
-    assert_eq!(totals[0].1, totals[1..].iter().map(|(_, packets, _)| packets).sum());
+    assert_eq!(totals[0].1, totals[1..].iter().map(|(_, packets, _)| packets).sum::<u64>());
     let find = |element| reader.options.iter().find_map(|(_, fields)| get(fields, element));
     assert_eq!(find(EXPORTED_FLOW_RECORD_TOTAL_COUNT), Some(2));
     assert_eq!(find(IGNORED_PACKET_TOTAL_COUNT), Some(20));
