@@ -1,7 +1,5 @@
 //! Real exporters' messages as flow records: totals against pmacct, and what some vendors mean.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use std::path::Path;
 
 use thalweg_flow::import::Importer;

@@ -1,8 +1,6 @@
 //! A neighbor that announces one prefix too many is stopped at once, in every session and under every scheduling,
 //! although it says nothing after that: what tells the session is the shard that applied the routes.
 
-#![allow(clippy::unwrap_used)] // A test fails by it.
-
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;

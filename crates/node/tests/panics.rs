@@ -4,8 +4,6 @@
 //! The mistake is a [`SessionObserver`] that panics at what one neighbor sends: it is called where messages are worked
 //! off, after they were decoded and before their routes are on their way. Or it is a connection that panics.
 
-#![allow(clippy::unwrap_used)] // A test fails by it.
-
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr};

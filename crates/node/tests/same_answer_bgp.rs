@@ -6,8 +6,6 @@
 //! with the serial run, route by route: the table with the best route of every prefix, what a neighbor that listens
 //! has been sent, decoded, and what a reader of changes has been told.
 
-#![allow(clippy::unwrap_used)] // A test fails by it.
-
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr};

@@ -1,8 +1,6 @@
 //! Connections that are not wanted are told so before they are closed (RFC 4271 6.8, RFC 4486), and `show` counts what
 //! was sent and refused.
 
-#![allow(clippy::unwrap_used)] // A test fails by it.
-
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;

@@ -3,8 +3,6 @@
 //! The captures lie outside the repository: in `$THALWEG_SHARED/data/pcap`, else `../shared/data/pcap`
 //! beside it. Without them these tests say so and check nothing.
 
-#![allow(clippy::unwrap_used)] // helpers of tests, outside of which clippy sees them
-
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::{Block, PcapNgReader};
 use std::fs;

@@ -1,6 +1,5 @@
 //! Routes in the kernel's tables, in a namespace of their own, with `ip` as the second opinion.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

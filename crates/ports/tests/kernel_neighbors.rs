@@ -1,7 +1,6 @@
 //! The kernel's neighbor tables, in a namespace of their own, with `ip` as the second opinion; and what happens to who
 //! follows the kernel's tables when news are lost.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

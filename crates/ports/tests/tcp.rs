@@ -1,6 +1,5 @@
 //! Connections over the loopback, and in a namespace where the network itself must fail.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};

@@ -1,7 +1,5 @@
 //! What others exported, out of captures, files and sockets: every record arrives once, and what is missing is told.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -1,7 +1,5 @@
 //! `thalweg flows` on a small dataset.
 
-#![allow(clippy::unwrap_used)] // a helper that fails fails the test
-
 use std::path::Path;
 use std::process::{Command, Output};
 

@@ -1,7 +1,5 @@
 //! `thalweg flows import`: what goes out by one program comes in by another.
 
-#![allow(clippy::unwrap_used)] // a helper that fails fails the test
-
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

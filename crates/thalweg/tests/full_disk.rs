@@ -2,8 +2,6 @@
 //!
 //! Needs root. What does not is tested beside the writer (`crates/store/src/writer/tests.rs`).
 
-#![allow(clippy::unwrap_used)] // a helper that fails fails the test
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

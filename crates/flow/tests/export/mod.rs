@@ -1,7 +1,5 @@
 //! What the exporter writes, read by a slow reader that shares no line with it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 mod back;
 mod laws;
 mod options;
