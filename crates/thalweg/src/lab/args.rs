@@ -3,9 +3,9 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use thalweg_lab::forwarding::subject::thalweg::DRIVERS;
+use thalweg_replay::Work;
 
 use crate::Failure;
 
@@ -23,20 +23,6 @@ pub(crate) struct LabRunArgs {
     /// Seed of what is made and of the order of runs [default: 1; 0 of models and lpm]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  thalweg lab all --quick             minutes: every experiment a little
-  thalweg lab all --only 003          what the thesis on parallel BGP says
-Each experiment's own report lies in DIR/PAPER-EXPERIMENT. Rounds: those of each experiment.")]
-pub(crate) struct LabAllArgs {
-    /// Papers, by number [default: all]
-    #[arg(long, value_delimiter = ',', value_name = "PAPERS", value_parser = PossibleValuesParser::new(thalweg_lab::all::papers()))]
-    pub(crate) only: Vec<String>,
-    #[command(flatten)]
-    pub(crate) run: LabRunArgs,
 }
 
 impl LabRunArgs {
@@ -61,6 +47,20 @@ impl LabRunArgs {
     pub(crate) fn runs(&self, usual: usize, quick: usize) -> usize {
         self.runs.map_or(if self.quick { quick } else { usual }, NonZeroUsize::get)
     }
+}
+
+/// What stages do beside their work.
+#[derive(Debug, Args)]
+pub(crate) struct LabWorkArgs {
+    /// Synthetic work per packet and stage: `none`; `queens:N`; `queens:4-10`, drawn per packet; `queens:6/8/6/10`, by stage
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "WORK",
+        default_value = "none,queens:8",
+        help_heading = "What to vary"
+    )]
+    pub(crate) work: Vec<Work>,
 }
 
 /// This program as a router under test.

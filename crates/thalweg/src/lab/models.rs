@@ -15,7 +15,7 @@ use thalweg_lab::workload::generate::{self, GenerateError, Generated};
 use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, Work};
 use thalweg_text::units::count;
 
-use super::args::LabRunArgs;
+use super::args::{LabRunArgs, LabWorkArgs};
 use super::{command_line, failed, show_all};
 use crate::cli::{Format, MODELS, one_of};
 use crate::progress::Steps;
@@ -74,15 +74,8 @@ pub(crate) struct LabModelsArgs {
     /// Chunk sizes in packets [default: 64,256,1600; 256,1600 with --quick]
     #[arg(long, value_delimiter = ',', value_name = "SIZES", help_heading = "What to vary")]
     pub(crate) chunks: Vec<NonZeroUsize>,
-    /// Synthetic work per packet and stage: `none`; `queens:N`; `queens:4-10`, drawn per packet; `queens:6/8/6/10`, by stage
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "WORK",
-        default_value = "none,queens:8",
-        help_heading = "What to vary"
-    )]
-    pub(crate) work: Vec<Work>,
+    #[command(flatten)]
+    pub(crate) work: LabWorkArgs,
     /// Chunks in flight in the tokens model
     #[arg(long, value_name = "N", default_value = "24")]
     pub(crate) tokens: NonZeroUsize,
@@ -170,7 +163,7 @@ fn setting(args: &LabModelsArgs) -> Result<Setting, Failure> {
             models: models.iter().map(|model| model.name().to_owned()).collect(),
             workers: or(numbers(&args.workers), &powers_of_two()),
             chunk_packets: chunks,
-            work: args.work.iter().map(Work::to_string).collect(),
+            work: args.work.work.iter().map(Work::to_string).collect(),
         },
         packets: args.packets.unwrap_or(if quick { PACKETS_QUICK } else { PACKETS }),
         work_packets: args.work_packets.unwrap_or(if quick { WORK_PACKETS_QUICK } else { WORK_PACKETS }),

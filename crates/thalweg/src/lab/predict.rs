@@ -9,7 +9,7 @@ use thalweg_lab::report::Origin;
 use thalweg_lab::workload::generate::{self, Generated};
 use thalweg_replay::{Prepared, ReplayOptions, Work};
 
-use super::args::LabRunArgs;
+use super::args::{LabRunArgs, LabWorkArgs};
 use super::{command_line, failed, show_all};
 use crate::cli::Format;
 use crate::progress::Steps;
@@ -33,15 +33,8 @@ pub(crate) struct LabPredictArgs {
     /// Cores to predict for, 1 to 64 [default: 1,2,3,4,6,8,12,16,24,32,48,64; 1,2,4,16,64 with --quick]
     #[arg(long, value_delimiter = ',', value_name = "COUNTS", value_parser = clap::value_parser!(u8).range(1..=64), help_heading = "What to vary")]
     pub(crate) cores: Vec<u8>,
-    /// Synthetic work per packet and stage: `none`, `queens:N`
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "WORK",
-        default_value = "none,queens:8",
-        help_heading = "What to vary"
-    )]
-    pub(crate) work: Vec<Work>,
+    #[command(flatten)]
+    pub(crate) work: LabWorkArgs,
     /// Costs that an earlier prediction wrote (costs.json); nothing is measured then, so nothing is validated
     #[arg(long, value_name = "FILE", conflicts_with = "work")]
     pub(crate) costs: Option<PathBuf>,
@@ -96,6 +89,7 @@ fn measured(args: &LabPredictArgs, options: &Options, steps: &Steps) -> Result<(
         ..ReplayOptions::default()
     };
     let runs: Vec<ReplayOptions> = args
+        .work
         .work
         .iter()
         .map(|work| ReplayOptions {
