@@ -198,6 +198,9 @@ fn how(command: &str) -> How {
         _ if command.contains(" lab bgp ") => {
             How::Small("--only speed-up --prefixes 300 --neighbors 3 --runs 1 --threads-per-core 1")
         }
+        _ if command.contains(" lab all ") => How::Small("--only 000 --runs 1"),
+        _ if command.contains(" lab predict ") => How::Small("--runs 1 --cores 1,2 --work none,queens:4"),
+        _ if command.contains(" lab convergence ") => How::Small("--only damping"),
         _ if command.contains(" lab probe ") => How::Small("--only table --packets 3000 --runs 1"),
         _ if command.starts_with("thalweg ") => How::Asks,
         _ => How::Runs,
