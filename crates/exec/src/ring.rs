@@ -24,6 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst, fence};
 #[derive(Default)]
 struct Wakeup {
     asleep: CachePadded<AtomicBool>,
+    /// Who sleeps is on virtual cores, where it may only [seem to](Sleeper::spins).
+    is_virtual: AtomicBool,
     thread: Mutex<Option<Sleeper>>,
 }
 
@@ -37,6 +39,7 @@ impl Wakeup {
         ready: impl Fn() -> bool,
     ) -> Result<(), Stopped> {
         *self.thread.lock() = Some(control.me());
+        self.is_virtual.store(control.cores.is_some(), Relaxed);
         self.asleep.store(true, Relaxed);
         fence(SeqCst);
         let result = loop {
@@ -58,13 +61,17 @@ impl Wakeup {
     }
 
     /// Wakes who sleeps here, if `ready` for it. To be called after the change.
-    fn ring(&self, ready: impl Fn() -> bool) {
+    fn ring(&self, ready: impl FnOnce() -> bool) {
         fence(SeqCst);
         if !self.asleep.load(Relaxed) {
             return;
         }
-        let thread = self.thread.lock().clone();
-        thread.into_iter().filter(|thread| ready() || thread.spins()).for_each(|thread| thread.unpark());
+        let is_ready = ready();
+        if is_ready || self.is_virtual.load(Relaxed) {
+            // Not under the lock: on virtual cores waking hands over to others.
+            let thread = self.thread.lock().clone();
+            thread.iter().filter(|thread| is_ready || thread.spins()).for_each(Sleeper::unpark);
+        }
     }
 }
 
