@@ -6,8 +6,9 @@
 //! *about* a packet is its [`Packet`]: exactly one cache line, which moves between lists as the packet is scheduled,
 //! split by shard and merged again. A stage sees at most [`BATCH_PACKETS`] of them at a time, as a [`Batch`].
 //!
-//! This crate has no thread, clock, file, socket or lock, and reads no packet format. [`PacketFlags`], [`DropReason`] and
-//! [`Origin`] name facts of IP and NAT: they are the one table in which stages of different crates meet.
+//! This crate has no thread, clock, file, socket or lock, and reads no packet format but in [`Chunk::keep_origins`], which
+//! reads IPv4 addresses. [`PacketFlags`], [`DropReason`] and [`Origin`] name facts of IP and NAT: they are the one table in
+//! which stages of different crates meet.
 
 mod aged;
 mod aged_sets;

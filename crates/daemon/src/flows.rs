@@ -296,7 +296,7 @@ impl Known {
 mod tests {
     use super::*;
     use std::path::Path;
-    use thalweg_flow::{Counters, FlowKey};
+    use thalweg_flow::fields::unknown_record;
 
     #[test]
     fn a_router_that_lost_records_before_export_fails_at_its_end() {
@@ -312,20 +312,7 @@ mod tests {
             let side = FlowSide::start(flows, &config, &tables).expect("a delivery");
             // As if the queue were full.
             side.outlet.0.close();
-            let address = [192, 0, 2, 2].into();
-            let key = FlowKey {
-                src: address,
-                dst: address,
-                src_port: 0,
-                dst_port: 0,
-                protocol: 0,
-                traffic_class: 0,
-                ingress: 0,
-                vlan: 0,
-                mpls_label: None,
-            };
-            let record = FlowRecord::new(key, Counters::default(), None);
-            side.outlet().take(&mut vec![record; records]);
+            side.outlet().take(&mut vec![unknown_record(); records]);
             side.outlet().flush();
             side.finish().map_err(|error| error.to_string())
         };

@@ -88,7 +88,7 @@ struct Series {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Every value is within the bounds.
+    /// Every value is within the bounds, or what is said was found.
     Reproduced,
     /// One is not.
     Differs,

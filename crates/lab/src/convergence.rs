@@ -8,7 +8,7 @@
 //! | [`Part::Damping`] | Does damping punish a single flap? | Mao et al. 2002, RFC 7196 |
 //! | [`Part::Mrai`] | Which interval between advertisements is best? | Griffin, Premore 2001 |
 //! | [`Part::Beacons`] | What do prefixes that come and go every two hours show? | Mao et al. 2003 |
-//! | [`Part::Surges`] | What does a multiple of the usual load do? | seed: a worm's 24 times, peaks of 1000 times |
+//! | [`Part::Surges`] | What does a multiple of the usual load do? | paper 003: a worm's 24 times, peaks of 1000 times |
 //! | [`Part::Growth`] | How does churn grow with the network? | Elmokashfi et al. 2010, 2012 |
 //!
 //! A part gives [`Findings`]: measured rows, curves, and [`Claim`]s, each with what was published, what was found and a
@@ -26,6 +26,7 @@ mod surges;
 
 use serde::Serialize;
 
+use crate::claims::Verdict;
 use crate::network::NetworkError;
 pub use render::{report, tables};
 
@@ -78,30 +79,6 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// Whether what was published was found here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// It was.
-    Reproduced,
-    /// It was not.
-    Differs,
-}
-
-impl Verdict {
-    fn of(holds: bool) -> Self {
-        if holds { Self::Reproduced } else { Self::Differs }
-    }
-
-    /// In a word.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Reproduced => "reproduced",
-            Self::Differs => "differs",
-        }
-    }
-}
-
 /// A published statement beside what was found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Claim {
@@ -117,7 +94,8 @@ pub struct Claim {
 
 impl Claim {
     fn new(source: &'static str, paper: &'static str, here: String, holds: bool) -> Self {
-        Self { source, paper, here, verdict: Verdict::of(holds) }
+        let verdict = if holds { Verdict::Reproduced } else { Verdict::Differs };
+        Self { source, paper, here, verdict }
     }
 }
 

@@ -71,7 +71,7 @@ pub struct Start {
     /// It has restarted, and its neighbors may have kept its routes.
     pub restart: Option<Restart>,
     /// Who sees what its neighbors send.
-    pub tap: Option<Arc<dyn SessionObserver>>,
+    pub observer: Option<Arc<dyn SessionObserver>>,
     /// Who sees what changes in its table.
     pub watch: Vec<Box<dyn RouteReader>>,
 }
@@ -191,7 +191,7 @@ impl Network {
         let options = SpeakerOptions {
             network: Box::new(SimulatedNetwork(place.site.clone())),
             readers: start.watch,
-            observer: start.tap,
+            observer: start.observer,
             seed: random.next_u64(),
             limits: self.options.limits,
             scheduling: "simulated".to_owned(),

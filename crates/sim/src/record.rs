@@ -16,7 +16,7 @@ use crate::network::Clock;
 /// Virtual time begins here, in seconds since the epoch: 2020-01-01 00:00 UTC. Files of the same run have the same times.
 pub const EPOCH_S: u64 = 1_577_836_800;
 
-/// Records what the sessions of a router bring. Handed to the router when it [starts](crate::Start::tap).
+/// Records what the sessions of a router bring. Handed to the router when it [starts](crate::Start::observer).
 pub struct Recorder {
     clock: Clock,
     state: Mutex<State>,

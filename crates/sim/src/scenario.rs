@@ -138,10 +138,14 @@ impl Simulation {
         mut recorder: impl FnMut(usize, &Network) -> Option<Arc<Recorder>>,
     ) -> Result<(), SimError> {
         for node in 0..self.scenario.graph.len() {
-            let tap = recorder(node, &self.network).map(|recorder| recorder as _);
+            let observer = recorder(node, &self.network).map(|recorder| recorder as _);
             let watch: Vec<Box<dyn thalweg_node::speaker::RouteReader>> =
                 vec![Box::new(self.watches[node].clone())];
-            self.network.start(node, self.configs[node].clone(), Start { tap, watch, ..Start::default() })?;
+            self.network.start(
+                node,
+                self.configs[node].clone(),
+                Start { observer, watch, ..Start::default() },
+            )?;
         }
         Ok(())
     }

@@ -486,13 +486,13 @@ impl Site {
 
     /// Nothing more comes from this end.
     fn end(&mut self, id: ConnectionId, gone: bool) {
+        let leaves_us = self.leaves_us();
         let Some(end) = self.ends.get_mut(&id) else { return };
         if end.is_cut || end.is_silent || (end.is_shut && !gone) {
             return;
         }
         end.is_shut = true;
         let Some((_, link)) = self.links.get(&end.peer) else { return };
-        let leaves_us = self.now_us.max(self.labor.free_us);
         let (peer, at_us) = (end.peer, end.last_us.max(leaves_us + link.latency_us));
         self.send_at(at_us, peer, id, What::End { gone });
     }

@@ -1,6 +1,7 @@
 //! A withdrawal in a clique: every member knows the prefix from its owner and from all others, and tries longer and longer
 //! paths that are all gone already.
 
+use thalweg_sim::Costs;
 use thalweg_sim::churn::Change;
 
 use super::bed::{Bed, Seen, Setup, clique_with_origin};
@@ -27,7 +28,7 @@ pub(super) fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Findings
         for size in sizes.clone().filter(|size| mrai_s > 0 || *size <= SIZE_MAX_AT_ONCE) {
             progress(&format!("a clique of {size}, MRAI {mrai_s} s"));
             let all: Result<Vec<Seen>, _> =
-                (0..seeds).map(|seed| withdrawal(size, mrai_s, options.seed + seed)).collect();
+                (0..seeds).map(|seed| withdrawal(size, mrai_s, None, options.seed + seed)).collect();
             let all = all?;
             let of = |value: fn(&Seen) -> f64| median(&mut all.iter().map(value).collect::<Vec<f64>>());
             let (updates, time_s) = (of(|seen| seen.updates as f64), of(|seen| seen.time_s));
@@ -37,10 +38,15 @@ pub(super) fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Findings
     Ok(findings(&cells, seeds))
 }
 
-/// Withdraws a prefix that a clique knows.
-pub(super) fn withdrawal(size: u32, mrai_s: u32, seed: u64) -> Result<Seen, NetworkError> {
+/// Withdraws a prefix that a clique knows, whose members take so long for UPDATEs.
+pub(super) fn withdrawal(
+    size: u32,
+    mrai_s: u32,
+    costs: Option<&Costs>,
+    seed: u64,
+) -> Result<Seen, NetworkError> {
     let (graph, origin) = clique_with_origin(size, seed)?;
-    let mut bed = Bed::new(Setup::of(graph, seed).mrai_s(mrai_s))?;
+    let mut bed = Bed::new(Setup { costs: costs.cloned(), ..Setup::of(graph, seed).mrai_s(mrai_s) })?;
     bed.happen(&[Change::Announce { node: origin, prefix: 0 }])?;
     bed.happen(&[Change::Withdraw { node: origin, prefix: 0 }])
 }
@@ -154,7 +160,7 @@ mod tests {
     /// depends on latencies alone.
     #[test]
     fn time_grows_with_size_and_interval_and_without_one_with_neither() {
-        let time = |size, mrai_s| withdrawal(size, mrai_s, 1).unwrap().time_s;
+        let time = |size, mrai_s| withdrawal(size, mrai_s, None, 1).unwrap().time_s;
         let (small, large) = (time(4, 5), time(6, 5));
         assert!(large > small + 5.0, "{small} {large}");
         let slow = time(6, 20);

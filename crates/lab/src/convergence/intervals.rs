@@ -1,12 +1,9 @@
 //! The best interval between advertisements: too short, and routers are busy with paths that are gone; too long, and they
 //! wait for nothing.
 
-use std::sync::Arc;
-
-use thalweg_sim::churn::Change;
 use thalweg_sim::{Costs, Random};
 
-use super::bed::{Bed, Setup, clique_with_origin};
+use super::cliques::withdrawal;
 use super::{Claim, Curves, Findings, Options, Part, median};
 use crate::network::NetworkError;
 
@@ -27,9 +24,9 @@ pub(super) fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Findings
             progress(&format!("MRAI {mrai_s} s, {name}"));
             let (mut times, mut updates) = (Vec::new(), Vec::new());
             for seed in 0..seeds {
-                let (time_s, count) = withdrawal(size, mrai_s, costs.as_ref(), options.seed + seed)?;
-                times.push(time_s);
-                updates.push(count);
+                let seen = withdrawal(size, mrai_s, costs.as_ref(), options.seed + seed)?;
+                times.push(seen.time_s);
+                updates.push(seen.updates as f64);
             }
             let time_s = median(&mut times);
             findings.row(format!("MRAI {mrai_s} s, {name}"), [time_s, median(&mut updates)]);
@@ -53,15 +50,6 @@ pub(super) fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Findings
 fn of_the_paper(seed: u64) -> Costs {
     let mut random = Random::of(seed, 0x6d72_6169);
     (0..1024).map(|_| 10_000_000 + random.below(990_000_000) as u64).collect::<Vec<u64>>().into()
-}
-
-/// Seconds and UPDATEs.
-fn withdrawal(size: u32, mrai_s: u32, costs: Option<&Costs>, seed: u64) -> Result<(f64, f64), NetworkError> {
-    let (graph, origin) = clique_with_origin(size, seed)?;
-    let mut bed = Bed::new(Setup { costs: costs.map(Arc::clone), ..Setup::of(graph, seed).mrai_s(mrai_s) })?;
-    bed.happen(&[Change::Announce { node: origin, prefix: 0 }])?;
-    let seen = bed.happen(&[Change::Withdraw { node: origin, prefix: 0 }])?;
-    Ok((seen.time_s, seen.updates as f64))
 }
 
 /// The x of the smallest y.
@@ -93,23 +81,24 @@ fn claims(free: &[(f64, f64)], costly: &[(f64, f64)]) -> Vec<Claim> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     /// Costs move the time, and only where there is something to compute.
     #[test]
     fn what_an_update_costs_is_in_the_time() {
         let costs: Costs = Arc::from([200_000_000_u64]);
-        let (free, _) = withdrawal(4, 0, None, 1).unwrap();
-        let (costly, _) = withdrawal(4, 0, Some(&costs), 1).unwrap();
+        let free = withdrawal(4, 0, None, 1).unwrap().time_s;
+        let costly = withdrawal(4, 0, Some(&costs), 1).unwrap().time_s;
         assert!(free < 0.5 && costly > free + 0.4, "{free} {costly}");
         let again = withdrawal(4, 0, Some(&costs), 1).unwrap();
-        assert_eq!(again.0, costly, "the same table, the same run");
+        assert_eq!(again.time_s, costly, "the same table, the same run");
     }
 
     #[test]
     fn the_best_is_the_lowest_point() {
         assert_eq!(best(&[(0.0, 9.0), (5.0, 3.0), (30.0, 40.0)]), 5.0);
         let verdicts = |free: &[(f64, f64)], costly: &[(f64, f64)]| {
-            claims(free, costly).iter().map(|claim| claim.verdict.name()).collect::<Vec<_>>()
+            claims(free, costly).iter().map(|claim| claim.verdict.to_string()).collect::<Vec<_>>()
         };
         let (rising, valley) = ([(0.0, 1.0), (5.0, 3.0)], [(0.0, 9.0), (5.0, 3.0), (30.0, 40.0)]);
         assert_eq!(verdicts(&rising, &valley), ["reproduced", "reproduced"]);

@@ -3,7 +3,8 @@
 use thalweg_text::units::{Unit, count};
 use thalweg_text::{Align, Table};
 
-use super::{Curves, Findings, Part, Verdict};
+use super::{Curves, Findings, Part};
+use crate::claims::Verdict;
 use crate::plot::{Axis, LineChart, Point, Scale, Series};
 use crate::report::{Origin, Report};
 
@@ -39,7 +40,7 @@ fn claims(all: &[Findings]) -> Table {
                 title(findings.part).to_owned(),
                 format!("{} ({})", claim.paper, claim.source),
                 claim.here.clone(),
-                claim.verdict.name().to_owned(),
+                claim.verdict.to_string(),
             ]);
         }
     }

@@ -49,6 +49,21 @@ impl LabRunArgs {
     }
 }
 
+/// Who is measured, where we have one rival.
+#[derive(Debug, Args)]
+pub(crate) struct LabSubjectsArgs {
+    /// Who is measured on live interfaces
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "SUBJECTS",
+        default_value = "linux,thalweg",
+        help_heading = "What to vary"
+    )]
+    pub(crate) subjects: Vec<RouterArg>,
+}
+
 /// What stages do beside their work.
 #[derive(Debug, Args)]
 pub(crate) struct LabWorkArgs {

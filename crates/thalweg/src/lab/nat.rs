@@ -10,7 +10,7 @@ use thalweg_lab::nat::subject::{KernelPool, configuration};
 use thalweg_lab::nat::{self, Options, Part, render};
 use thalweg_lab::report::Origin;
 
-use super::args::{LabRouterArgs, LabRunArgs, RouterArg};
+use super::args::{LabRouterArgs, LabRunArgs, LabSubjectsArgs, RouterArg};
 use super::{command_line, failed, forwarding, show_all};
 use crate::Failure;
 use crate::cli::Format;
@@ -73,16 +73,8 @@ pub(crate) struct LabNatArgs {
         help_heading = "What to vary"
     )]
     pub(crate) capacity_limit: Option<u32>,
-    /// Who is measured live
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        value_name = "SUBJECTS",
-        default_value = "linux,thalweg",
-        help_heading = "What to vary"
-    )]
-    pub(crate) subjects: Vec<RouterArg>,
+    #[command(flatten)]
+    pub(crate) subjects: LabSubjectsArgs,
     #[command(flatten)]
     pub(crate) router: LabRouterArgs,
     #[command(flatten)]
@@ -156,7 +148,7 @@ fn options(args: &LabNatArgs) -> Options {
 fn subjects(args: &LabNatArgs) -> Result<Vec<Box<dyn Subject>>, Failure> {
     let program = forwarding::own_program()?;
     let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
-    for subject in &args.subjects {
+    for subject in &args.subjects.subjects {
         match subject {
             RouterArg::Linux => subjects.push(Box::new(KernelPool::default())),
             RouterArg::Thalweg => {

@@ -6,7 +6,7 @@ use thalweg_lab::qos::shaper::{Discipline, KernelShaper, Shaper, ThalwegShaper};
 use thalweg_lab::qos::{self, Options, render};
 use thalweg_lab::report::Origin;
 
-use super::args::{LabRouterArgs, LabRunArgs, RouterArg};
+use super::args::{LabRouterArgs, LabRunArgs, LabSubjectsArgs, RouterArg};
 use super::{command_line, failed, forwarding, show};
 use crate::Failure;
 use crate::cli::Format;
@@ -25,16 +25,8 @@ Examples:
 It makes network namespaces of its own, which needs root, touches nothing outside them and removes them at the end.
 Defaults: 3 rounds, trials of 4 s, run-to-completion; with --quick 1 round, 1 s.")]
 pub(crate) struct LabQosArgs {
-    /// Who shapes
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        value_name = "SUBJECTS",
-        default_value = "linux,thalweg",
-        help_heading = "What to vary"
-    )]
-    pub(crate) subjects: Vec<RouterArg>,
+    #[command(flatten)]
+    pub(crate) subjects: LabSubjectsArgs,
     /// The port's rate, Mbit/s
     #[arg(long, value_name = "MBIT", default_value = "100", value_parser = clap::value_parser!(u32).range(10..=1000))]
     pub(crate) rate: u32,
@@ -99,7 +91,7 @@ const DRIVERS: [&str; 2] = ["af_packet", "af_xdp"];
 fn shapers(args: &LabQosArgs, options: &Options) -> Result<Vec<Box<dyn Shaper>>, Failure> {
     let program = forwarding::own_program()?;
     let mut shapers: Vec<Box<dyn Shaper>> = Vec::new();
-    for subject in &args.subjects {
+    for subject in &args.subjects.subjects {
         match subject {
             RouterArg::Linux => {
                 for discipline in Discipline::ALL {
