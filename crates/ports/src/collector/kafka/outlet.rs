@@ -186,9 +186,12 @@ impl Outlet {
 
     /// Takes from the client what it has not delivered, in order.
     fn give_up(&mut self) -> Vec<FlowRecord> {
-        self.producer.purge(PurgeConfig::default().queue().inflight());
+        // What has not been sent cannot have arrived. What has may be acknowledged yet: whoever sends it again has it twice.
         // What is not reported by then is taken all the same.
-        let _ = self.producer.flush(GIVEN_UP_WITHIN);
+        for purged in [PurgeConfig::default().queue(), PurgeConfig::default().inflight()] {
+            self.producer.purge(purged);
+            let _ = self.producer.flush(GIVEN_UP_WITHIN);
+        }
         for (number, error) in self.take_reports() {
             if error.is_none()
                 && let Some(record) = self.flight.remove(&number)
