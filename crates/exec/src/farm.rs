@@ -1,7 +1,6 @@
-//! The farm, after ffProbe: R readers label and split jobs, W workers each process the shards they own.
+//! The farm, a matrix of rings after ffProbe's readers and workers: R readers label and split jobs, W workers each process the shards they own.
 //!
-//! Readers take jobs from the source in turn, reader `r` those with sequence `r` modulo R, and run the stages
-//! before the plan's first split stage (with tickets where those are `Ordered`). Then the job is split by owner
+//! Readers (see the module `readers`) run the stages before the plan's first split stage. Then the job is split by owner
 //! of each packet's shard group, and worker `w` gets its part over ring `(r, w)`. Each worker owns
 //! neighboring groups. It merges its R rings by sequence, which is simple because it knows that sequence `n`
 //! is in ring `n` modulo R, and runs the sharded stages and the `Batches` stages that follow on its part.
@@ -29,8 +28,8 @@ use crate::completion::Completion;
 use crate::intake::Intake;
 use crate::options::ModelOptions;
 use crate::plan::{Plan, Scope, Sink, StageSpec};
+use crate::readers::Readers;
 use crate::ring::{Receiver, Sender, ring};
-use crate::run_to_completion::{run_step, turns_for};
 use crate::stop::{Fragile, Stopped};
 use crate::threads::{self, Member};
 use crate::turn::Turn;
@@ -97,14 +96,10 @@ enum Outlet<'a, J> {
 /// What readers and workers share.
 struct Farm<'a, J> {
     workers: usize,
-    readers: usize,
     split: bool,
-    head: Vec<(Step, Vec<Turn>)>,
     body: Vec<Step>,
     /// Worker of each shard group.
     owners: Vec<usize>,
-    /// Sequence that may be taken from the source, by its reader.
-    read_turn: Turn,
     /// Workers that have come to a fence, over all fences.
     arrivals: Turn,
     /// Fences opened.
@@ -113,26 +108,6 @@ struct Farm<'a, J> {
 }
 
 impl<J: Send> Farm<'_, J> {
-    fn read<P: Plan<Job = J>>(
-        &self,
-        worker: &mut Worker<'_, P>,
-        reader: usize,
-        intake: &Intake<'_, J>,
-        rings: &mut [Sender<Message<J>>],
-    ) -> Result<(), Stopped> {
-        for due in (reader as u64..).step_by(self.readers) {
-            worker.wait(&self.read_turn, due)?;
-            let taken = intake.take(worker)?;
-            self.read_turn.set(due + 1);
-            let Some((sequence, mut job)) = taken else { break };
-            for (step, turns) in &self.head {
-                run_step(worker, step, turns, sequence, &mut job)?;
-            }
-            self.dispatch(worker, sequence, job, rings)?;
-        }
-        Ok(())
-    }
-
     fn dispatch<P: Plan<Job = J>>(
         &self,
         worker: &mut Worker<'_, P>,
@@ -141,7 +116,7 @@ impl<J: Send> Farm<'_, J> {
         rings: &mut [Sender<Message<J>>],
     ) -> Result<(), Stopped> {
         if !self.split {
-            return worker.send(&mut rings[remainder(sequence, self.workers)], Message::Whole(job));
+            return worker.send(&mut rings[Readers::of(sequence, self.workers)], Message::Whole(job));
         }
         let crosses =
             self.body.iter().any(|step| matches!(*step, Step::PerShard(s) if worker.crosses(s, &job)));
@@ -167,7 +142,9 @@ impl<J: Send> Farm<'_, J> {
         let groups = owned_groups(&self.owners, index);
         let mut fences = 0;
         for sequence in (first..).step_by(step) {
-            let Some(message) = worker.receive(&mut rings[remainder(sequence, self.readers)])? else { break };
+            let Some(message) = worker.receive(&mut rings[Readers::of(sequence, rings.len())])? else {
+                break;
+            };
             match message {
                 Message::Part(mut part) => {
                     worker.jobs += 1;
@@ -250,18 +227,13 @@ impl<J: Send> Farm<'_, J> {
     }
 }
 
-/// `sequence` modulo `count`, which fits as `count` does.
-fn remainder(sequence: u64, count: usize) -> usize {
-    (sequence % count as u64) as usize
-}
-
 /// The worker of each group: neighboring groups to one worker, as evenly as it goes.
-fn owners(groups: usize, workers: usize) -> Vec<usize> {
+pub(crate) fn owners(groups: usize, workers: usize) -> Vec<usize> {
     (0..groups).map(|group| group * workers / groups).collect()
 }
 
 /// The groups of one worker, which are neighbors.
-fn owned_groups(owners: &[usize], worker: usize) -> Range<usize> {
+pub(crate) fn owned_groups(owners: &[usize], worker: usize) -> Range<usize> {
     owners.partition_point(|&owner| owner < worker)..owners.partition_point(|&owner| owner <= worker)
 }
 
@@ -282,23 +254,14 @@ pub(crate) fn run<P: Plan>(
     };
     let farm = Farm {
         workers,
-        readers,
         split,
-        head: head
-            .into_iter()
-            .map(|step| {
-                let turns = turns_for(&step, shared.groups);
-                (step, turns)
-            })
-            .collect(),
         body,
         owners: owners(shared.groups, workers),
-        read_turn: Turn::default(),
         arrivals: Turn::default(),
         released: Turn::default(),
         outlet,
     };
-    let farm = &farm;
+    let (farm, head) = (&farm, &Readers::new(shared, readers, head));
     let mut ends: Vec<Vec<Receiver<Message<P::Job>>>> = (0..workers).map(|_| Vec::new()).collect();
     let mut reading = Vec::with_capacity(readers);
     for reader in 0..readers {
@@ -309,7 +272,9 @@ pub(crate) fn run<P: Plan>(
             receivers.push(receiver);
         }
         reading.push(Member::new("reader", reader, move |worker: &mut Worker<'_, P>| {
-            farm.read(worker, reader, intake, &mut senders)
+            head.read(worker, reader, intake, |worker, sequence, job| {
+                farm.dispatch(worker, sequence, job, &mut senders)
+            })
         }));
     }
     let mut members: Vec<_> = ends

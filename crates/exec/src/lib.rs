@@ -3,8 +3,8 @@
 //! models keep the promises of scopes and plans depend on nothing more.
 //!
 //! - `plan`: the contract. `options`, `report`: what goes into a run besides, and what comes out.
-//! - `serial`, `run_to_completion`, `lanes` ([`run_lanes`]), `pipeline`, `tokens`, `farm`: a file for each model,
-//!   with its limit of jobs in flight and the argument why it cannot deadlock.
+//! - `serial`, `run_to_completion`, `lanes` ([`run_lanes`]), `pipeline`, `tokens`, `farm`, `chain`: a file for each model,
+//!   with its limit of jobs in flight and the argument why it cannot deadlock; `readers` come before the last two.
 //! - `virtual_cores`, `costs` ([`imitate`]), `hand_over`: models on time that is added up instead of passing.
 //! - `worker`, `threads`: a thread of any model; a panic ends the run. `turn`, `ring`, `backoff`: waiting. `intake`,
 //!   `completion`: source and sink. `rank`, `os`: priority, pinning, processor time.
@@ -16,6 +16,7 @@
 //! ends with its source, or with an [`ExecError`]. Missing: work that moves between runs, cores of different speed.
 
 mod backoff;
+mod chain;
 mod completion;
 pub mod control;
 mod costs;
@@ -29,6 +30,7 @@ mod os;
 mod pipeline;
 mod plan;
 mod rank;
+mod readers;
 mod report;
 mod ring;
 mod run_to_completion;
@@ -114,6 +116,7 @@ pub fn run_on<P: Plan>(
             reorder_high_water = high_water;
             done
         }
+        ModelKind::Chain => chain::run(&shared, options, &intake, sink),
     };
     let elapsed = shared.elapsed();
     let jobs = intake.taken();

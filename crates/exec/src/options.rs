@@ -26,16 +26,19 @@ pub enum ModelKind {
     Tokens,
     /// Readers split jobs by shard; every worker has its own shards.
     Farm,
+    /// Jobs pass all workers, one after the other; every worker has its own shards.
+    Chain,
 }
 
 impl ModelKind {
     /// All models, serial first.
-    pub const ALL: [ModelKind; 5] = [
+    pub const ALL: [ModelKind; 6] = [
         ModelKind::Serial,
         ModelKind::RunToCompletion,
         ModelKind::Pipeline,
         ModelKind::Tokens,
         ModelKind::Farm,
+        ModelKind::Chain,
     ];
 
     /// Each with its name and what the command line says of it.
@@ -83,6 +86,12 @@ impl ModelKind {
                 jobs: |workers, _| 6 * workers,
                 groups: |workers| workers,
             },
+            Self::Chain => Row {
+                name: "chain",
+                help: "Chunks pass all workers in a line; each handles the packets of its own shards",
+                jobs: |workers, _| 6 * workers,
+                groups: |workers| workers,
+            },
         }
     }
 
@@ -104,6 +113,11 @@ impl ModelKind {
     /// Whether readers split jobs, so that every worker gets the packets of its own shards alone.
     pub fn splits_jobs(self) -> bool {
         self == Self::Farm
+    }
+
+    /// Whether threads of their own read, besides the workers.
+    pub fn has_readers(self) -> bool {
+        matches!(self, Self::Farm | Self::Chain)
     }
 
     /// Whether each worker carries jobs through all stages, so that it may have a source of its own (see [`crate::run_lanes`]).
@@ -157,7 +171,7 @@ pub struct ModelOptions {
     /// Threads that run stages, 1 to [`THREADS_MAX`]. `serial` uses one whatever is said here, and
     /// `pipeline` never more than there are stages.
     pub workers: usize,
-    /// Farm only: threads that read and split, besides the workers, 1 to [`THREADS_MAX`].
+    /// Farm and chain only: threads that read, besides the workers, 1 to [`THREADS_MAX`].
     pub readers: usize,
     /// Tokens only: jobs in flight at most, 1 to [`TOKENS_MAX`].
     pub tokens: usize,
@@ -225,7 +239,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "no execution model is called \"threads\"; expected one of serial, run-to-completion, \
-             pipeline, tokens, farm"
+             pipeline, tokens, farm, chain"
         );
     }
 }

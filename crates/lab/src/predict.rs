@@ -308,7 +308,7 @@ fn point(
     cores: usize,
     options: &Options,
 ) -> Result<Predicted, PredictError> {
-    let workers = if kind == ModelKind::Farm { (cores - 1).max(1) } else { cores };
+    let workers = if kind.has_readers() { (cores - 1).max(1) } else { cores };
     let costs = work.costs.repeated(work.costs.jobs.len().max(cores * CHUNKS_PER_CORE));
     let report = imitate(&file.machine, work, &costs, &model_options(kind, workers, options), cores)?;
     let elapsed_ns = report.elapsed.as_nanos().max(1) as f64;
@@ -336,7 +336,7 @@ fn saturated_on(costs: &Costs, report: &RunReport<()>) -> Option<String> {
                 parts.push((format!("stages {}", names.join(" + ")), thread.busy.as_nanos() as f64));
             }
         }
-        ModelKind::Farm => {
+        ModelKind::Farm | ModelKind::Chain => {
             let readers = report.threads.iter().filter(|thread| thread.role == "reader");
             parts.extend(
                 readers.map(|thread| {

@@ -68,7 +68,7 @@ pub(crate) fn summary(
         rss_peak_bytes: usage::rss_peak_bytes(),
         pipelines,
         model: model.name().to_owned(),
-        readers: if model.splits_jobs() { readers } else { 0 },
+        readers: if model.has_readers() { readers } else { 0 },
         workers,
         outlets: delivered.outlets,
         captured: outcome.read.captured,

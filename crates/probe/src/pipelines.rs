@@ -96,7 +96,7 @@ impl Pipelines<'_> {
         model.readers = *readers;
         model.tokens = *tokens;
         if !pin_cores.is_empty() {
-            let readers = if kind.splits_jobs() { *readers } else { 0 };
+            let readers = if kind.has_readers() { *readers } else { 0 };
             let mut cores = pin_cores.clone();
             cores.rotate_left(pipeline * (workers + readers) % pin_cores.len());
             model.pin_cores = Some(cores);

@@ -52,7 +52,7 @@ fn applications_are_named_by_what_was_asked_for() {
         (Labeling::None, [None; 4]),
     ] {
         options.meter.labeling = labeling;
-        for model in [ModelKind::Serial, ModelKind::RunToCompletion, ModelKind::Farm] {
+        for model in [ModelKind::Serial, ModelKind::RunToCompletion, ModelKind::Farm, ModelKind::Chain] {
             options.shape = shape(model, 1);
             run(&options);
             let records = records(&lines);
@@ -351,7 +351,8 @@ fn every_capture_is_conserved() {
         let mut options = ProbeOptions::new(Input::Files(FileInput::new(vec![capture.clone()])));
         options.parsing.tunnels = number % 2 == 0;
         options.meter.biflow = number % 3 == 0;
-        options.shape = Shape { pipelines: 1 + number % 2, ..shape(ModelKind::ALL[number % 5], 1) };
+        options.shape =
+            Shape { pipelines: 1 + number % 2, ..shape(ModelKind::ALL[number % ModelKind::ALL.len()], 1) };
         let summary =
             probe(&options, &Arc::default(), &()).unwrap_or_else(|error| panic!("{capture:?}: {error}"));
         assert!(summary.conserved, "{capture:?}: {summary:?}");

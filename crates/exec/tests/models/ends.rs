@@ -189,7 +189,7 @@ fn reports_add_up() {
         let (calibration, workers, readers) = match kind {
             ModelKind::Serial => (0, 1, 0),
             ModelKind::Pipeline => (1, 4, 0),
-            ModelKind::Farm => (0, 4, 2),
+            ModelKind::Farm | ModelKind::Chain => (0, 4, 2),
             _ => (0, 4, 0),
         };
         assert_eq!((count("calibration"), count("worker"), count("reader")), (calibration, workers, readers));

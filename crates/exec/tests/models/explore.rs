@@ -71,6 +71,11 @@ fn farm_gives_the_same_answer_under_every_schedule() {
     explore(ModelKind::Farm);
 }
 
+#[test]
+fn chain_gives_the_same_answer_under_every_schedule() {
+    explore(ModelKind::Chain);
+}
+
 /// Runs a plan whose parallel stage remembers the last job in it, as if it had said that it has state in order, and
 /// returns the jobs in the order in which they came there.
 fn order_without_a_promise(seed: u64) -> Vec<u64> {

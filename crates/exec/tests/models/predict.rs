@@ -19,7 +19,7 @@ fn costs(jobs: usize, stages: &[(Scope, u64)]) -> Costs {
 }
 
 fn run(costs: &Costs, kind: ModelKind, workers: usize, machine: &MachineCosts) -> RunReport<()> {
-    let cores = if kind == ModelKind::Farm { workers + 1 } else { workers };
+    let cores = workers + usize::from(kind.has_readers());
     run_on(costs, &ModelOptions::new(kind, workers), cores, machine)
 }
 
@@ -116,7 +116,7 @@ fn predictions_move_with_the_cost_of_a_stage_and_of_handing_over() {
         }
         assert!(ns(&run(&base, kind, 3, &hops)) > before, "{kind}: hops");
         assert!(ns(&run(&base, kind, 3, &slowed)) > before, "{kind}: contention");
-        if matches!(kind, ModelKind::Pipeline | ModelKind::Farm) {
+        if matches!(kind, ModelKind::Pipeline | ModelKind::Farm | ModelKind::Chain) {
             assert!(ns(&run(&base, kind, 3, &moved)) > before, "{kind}: moves");
         }
     }

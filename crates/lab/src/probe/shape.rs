@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! serial                       one thread
-//! 2R+1W                        a farm: readers R, workers W
+//! 2R+1W                        a farm: readers R, workers W, a ring from each to each
+//! 2R>1W                        a chain, as ffProbe has it: packets of all readers pass all workers
 //! 2x(1R+1W), 2x1R+1W           so many pipelines of it
 //! 2xserial                     so many pipelines of one thread each
 //! run-to-completion:2          another model and its workers; also pipeline:W, tokens:W
@@ -32,8 +33,8 @@ pub const PUBLISHED_IN: &str = "M. Danelutto, L. Deri, D. De Sensi, \"Network Mo
 /// The sequential one.
 pub const PUBLISHED_SERIAL: Published = Published { mpps: 3.76, memory_mb: 50.0 };
 
-/// Pipelines, readers, workers of a farm, and what was published.
-const PUBLISHED_FARMS: [((usize, usize, usize), Published); 7] = [
+/// Pipelines, readers, workers, and what was published.
+const PUBLISHED_SHAPES: [((usize, usize, usize), Published); 7] = [
     ((1, 1, 1), Published { mpps: 6.45, memory_mb: 94.0 }),
     ((1, 1, 2), Published { mpps: 8.42, memory_mb: 78.0 }),
     ((2, 1, 1), Published { mpps: 10.150, memory_mb: 64.0 }),
@@ -51,7 +52,9 @@ const MODELS: [&str; 3] = ["run-to-completion", "pipeline", "tokens"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Threads {
     Serial,
-    Farm {
+    /// A farm, or a chain.
+    Split {
+        chain: bool,
         readers: usize,
         workers: usize,
     },
@@ -78,7 +81,7 @@ impl Configuration {
 
     /// ffProbe's table, the models beside it, and what pinning and small pages change.
     pub fn table() -> Vec<Configuration> {
-        const NAMES: [&str; 16] = [
+        const NAMES: [&str; 19] = [
             "serial",
             "1R+1W",
             "1R+2W",
@@ -87,6 +90,9 @@ impl Configuration {
             "2R+1W",
             "2R+2W",
             "2R+3W",
+            "1R>1W",
+            "1R>2W",
+            "2R>2W",
             "2xserial",
             "run-to-completion:1",
             "run-to-completion:2",
@@ -112,7 +118,7 @@ impl Configuration {
     /// Reader threads of each; 0 where readers are workers too.
     pub fn readers(&self) -> usize {
         match self.threads {
-            Threads::Farm { readers, .. } => readers,
+            Threads::Split { readers, .. } => readers,
             _ => 0,
         }
     }
@@ -121,7 +127,7 @@ impl Configuration {
     pub fn workers(&self) -> usize {
         match self.threads {
             Threads::Serial => 1,
-            Threads::Farm { workers, .. } | Threads::Other { workers, .. } => workers,
+            Threads::Split { workers, .. } | Threads::Other { workers, .. } => workers,
         }
     }
 
@@ -134,7 +140,8 @@ impl Configuration {
     pub fn model(&self) -> &'static str {
         match self.threads {
             Threads::Serial => "serial",
-            Threads::Farm { .. } => "farm",
+            Threads::Split { chain: false, .. } => "farm",
+            Threads::Split { chain: true, .. } => "chain",
             Threads::Other { model, .. } => MODELS[model],
         }
     }
@@ -146,7 +153,7 @@ impl Configuration {
         }
         match self.threads {
             Threads::Serial if self.pipelines == 1 => Some(PUBLISHED_SERIAL),
-            Threads::Farm { readers, workers } => PUBLISHED_FARMS
+            Threads::Split { readers, workers, .. } => PUBLISHED_SHAPES
                 .iter()
                 .find(|(shape, _)| *shape == (self.pipelines, readers, workers))
                 .map(|(_, published)| *published),
@@ -185,8 +192,10 @@ impl fmt::Display for Configuration {
         }
         match self.threads {
             Threads::Serial => f.write_str("serial")?,
-            Threads::Farm { readers, workers } if one => write!(f, "{readers}R+{workers}W")?,
-            Threads::Farm { readers, workers } => write!(f, "({readers}R+{workers}W)")?,
+            Threads::Split { chain, readers, workers } => {
+                let shape = format!("{readers}R{}{workers}W", if chain { '>' } else { '+' });
+                if one { f.write_str(&shape)? } else { write!(f, "({shape})")? }
+            }
             Threads::Other { model, workers } => write!(f, "{}:{workers}", MODELS[model])?,
         }
         f.write_str(if self.pinned { "@pinned" } else { "" })?;
@@ -200,7 +209,7 @@ impl FromStr for Configuration {
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = || {
             format!(
-                "{text:?}: expected a shape such as serial, 1R+2W, 2x(1R+1W), 2xserial, run-to-completion:2, pipeline:2 or \
+                "{text:?}: expected a shape such as serial, 1R+2W, 1R>2W, 2x(1R+1W), 2xserial, run-to-completion:2, pipeline:2 or \
                  tokens:2, with at most {THREADS_MAX} threads of a kind, and behind it @pinned or @small if wanted"
             )
         };
@@ -235,9 +244,10 @@ fn threads(text: &str) -> Option<Threads> {
         let model = MODELS.iter().position(|name| *name == model)?;
         return Some(Threads::Other { model, workers: count(workers)? });
     }
-    let (readers, workers) = text.split_once('+')?;
+    let (readers, workers) = text.split_once(['+', '>'])?;
     let readers = count(readers.strip_suffix(['R', 'r'])?)?;
-    Some(Threads::Farm { readers, workers: count(workers.strip_suffix(['W', 'w'])?)? })
+    let workers = count(workers.strip_suffix(['W', 'w'])?)?;
+    Some(Threads::Split { chain: text.contains('>'), readers, workers })
 }
 
 #[cfg(test)]
@@ -246,7 +256,7 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        assert_eq!(Configuration::table().len(), 16);
+        assert_eq!(Configuration::table().len(), 19);
         for configuration in Configuration::table().into_iter().chain(Configuration::few()) {
             assert_eq!(configuration.to_string().parse(), Ok(configuration));
         }
@@ -286,6 +296,7 @@ mod tests {
         assert_eq!(of("2R+1W"), (3, Some((5.54, 115.0))));
         assert_eq!(of("2R+2W"), (4, Some((9.13, 150.0))));
         assert_eq!(of("2R+3W"), (5, Some((10.033, 150.0))));
+        assert_eq!(of("2R>2W"), (4, Some((9.13, 150.0))), "the topology that was published");
         assert_eq!(of("2xserial"), (2, None));
         assert_eq!(of("serial@small"), (1, None));
         assert_eq!(of("tokens:4"), (4, None));
@@ -296,6 +307,7 @@ mod tests {
         let words = |text: &str| text.parse::<Configuration>().unwrap().arguments(2).join(" ");
         assert_eq!(words("serial@small"), "--model serial --small-pages");
         assert_eq!(words("2x(1R+2W)@pinned"), "--model farm --workers 2 --readers 1 --pipelines 2 --pin 0-1");
+        assert_eq!(words("1R>2W"), "--model chain --workers 2 --readers 1");
         assert_eq!(words("2xserial"), "--model serial --pipelines 2");
         assert_eq!(words("tokens:3"), "--model tokens --workers 3");
     }

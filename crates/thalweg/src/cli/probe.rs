@@ -326,8 +326,10 @@ impl ProbeArgs {
             None if is_farm => ModelKind::Farm,
             None => ModelKind::RunToCompletion,
         };
-        if self.readers.is_some() && model != ModelKind::Farm {
-            return Err(format!("--readers are those of the farm: leave out --model {model}"));
+        if self.readers.is_some() && !model.has_readers() {
+            return Err(format!(
+                "{model} has no readers of its own: leave out --readers, or take --model farm or chain"
+            ));
         }
         let workers = match (self.workers, model) {
             (Some(workers), ModelKind::Serial) if workers.get() > 1 => {
@@ -364,7 +366,8 @@ Examples:
   thalweg probe lan=a.pcap wan=b.pcap --key ports,ingress      which port packets came in by tells flows apart
   thalweg probe office.pcapng --export ipfix://192.0.2.1:4739  to a collector
   thalweg probe office.pcapng --export kafka://192.0.2.1:9092/flows?format=protobuf    to a topic (cargo feature `kafka`)
-  thalweg probe big.pcap --readers 1 --workers 2               ffProbe's 1R+2W
+  thalweg probe big.pcap --readers 1 --workers 2               one reader, two workers
+  thalweg probe big.pcap --model chain --workers 2             the same in a line, as in ffProbe
   thalweg probe big.pcap --pipelines 2 --readers 1 --workers 1 two pipelines of 1R+1W, dealt out by a hash of addresses
   thalweg probe --interface eth1 --seconds 60 --json -         what comes in, for a minute
   thalweg probe big.pcap --preload --loop 10 --format json     from memory, for measuring";

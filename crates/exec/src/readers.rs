@@ -1,0 +1,53 @@
+//! The threads before the workers of a farm or a chain: they take jobs from the source in turn, reader `r` those
+//! with sequence `r` modulo R, and run the first stages on them, with tickets where those have state.
+
+use crate::intake::Intake;
+use crate::plan::Plan;
+use crate::run_to_completion::{run_step, turns_for};
+use crate::stop::Stopped;
+use crate::turn::Turn;
+use crate::worker::{Shared, Step, Worker};
+
+/// What readers share.
+pub(crate) struct Readers {
+    count: usize,
+    head: Vec<(Step, Vec<Turn>)>,
+    /// Sequence that may be taken from the source, by its reader.
+    turn: Turn,
+}
+
+impl Readers {
+    pub(crate) fn new<P: Plan>(shared: &Shared<'_, P>, count: usize, head: Vec<Step>) -> Self {
+        let with_turns = |step| {
+            let turns = turns_for(&step, shared.groups);
+            (step, turns)
+        };
+        Self { count, head: head.into_iter().map(with_turns).collect(), turn: Turn::default() }
+    }
+
+    /// Runs one of them until the source has ended; `hand_on` gets its jobs in their order.
+    pub(crate) fn read<P: Plan>(
+        &self,
+        worker: &mut Worker<'_, P>,
+        reader: usize,
+        intake: &Intake<'_, P::Job>,
+        mut hand_on: impl FnMut(&mut Worker<'_, P>, u64, P::Job) -> Result<(), Stopped>,
+    ) -> Result<(), Stopped> {
+        for due in (reader as u64..).step_by(self.count) {
+            worker.wait(&self.turn, due)?;
+            let taken = intake.take(worker)?;
+            self.turn.set(due + 1);
+            let Some((sequence, mut job)) = taken else { break };
+            for (step, turns) in &self.head {
+                run_step(worker, step, turns, sequence, &mut job)?;
+            }
+            hand_on(worker, sequence, job)?;
+        }
+        Ok(())
+    }
+
+    /// The reader, or the worker, that a sequence belongs to if they are dealt out in turn.
+    pub(crate) fn of(sequence: u64, count: usize) -> usize {
+        (sequence % count as u64) as usize
+    }
+}
