@@ -25,7 +25,7 @@ fn options() -> Options {
 fn every_cell_is_asked_for_once() {
     let all = cells(&options());
     // Two a configuration; 2, 4 and 2 ways of traffic for four; numbers of flows; three rivals and ourselves four times.
-    assert_eq!(all.len(), 2 * 16 + (2 + 4 + 2) * 4 + 4 + 4 + 3);
+    assert_eq!(all.len(), 2 * 19 + (2 + 4 + 2) * 4 + 4 + 4 + 3);
     let distinct: std::collections::HashSet<_> = all.iter().collect();
     assert_eq!(distinct.len(), all.len());
     let count = |options: &Options| cells(options).len();
