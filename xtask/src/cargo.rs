@@ -4,10 +4,30 @@ use std::env;
 use std::path::Path;
 use std::process::Command;
 
+/// How cargo shares cores with what runs beside it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    Usual,
+    /// Others go first.
+    WhenIdle,
+}
+
 /// Cargo without the variables by which the cargo that started us describes xtask. Build scripts ask for them: with them `ring` and all
 /// that uses it would be compiled again in each change between `cargo xtask` and plain `cargo`.
 pub(crate) fn cargo_command() -> Command {
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo_command_with(Urgency::Usual)
+}
+
+fn cargo_command_with(urgency: Urgency) -> Command {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = match urgency {
+        Urgency::Usual => Command::new(cargo),
+        Urgency::WhenIdle => {
+            let mut nice = Command::new("nice");
+            nice.args(["-n", "10"]).arg(cargo);
+            nice
+        }
+    };
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_"].iter().any(|p| text.starts_with(p))
@@ -20,8 +40,18 @@ pub(crate) fn cargo_command() -> Command {
 
 /// Runs cargo and says what it runs.
 pub(crate) fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<(), String> {
+    cargo_with(root, args, env, Urgency::Usual)
+}
+
+/// The same, with this urgency.
+pub(crate) fn cargo_with(
+    root: &Path,
+    args: &[&str],
+    env: &[(&str, &str)],
+    urgency: Urgency,
+) -> Result<(), String> {
     println!("    cargo {}", args.join(" "));
-    let mut command = cargo_command();
+    let mut command = cargo_command_with(urgency);
     command.current_dir(root).args(args).envs(env.iter().copied());
     match command.status() {
         Ok(status) if status.success() => Ok(()),

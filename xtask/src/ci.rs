@@ -1,6 +1,7 @@
-//! Everything a push must pass, step by step, stopping at the first failure.
+//! Everything a push must pass. Steps that compile nothing come first, one after the other, and the first failure ends the run; then the
+//! tests are built and run, and the other steps that compile come beside their run, as tests mostly wait.
 
-use crate::cargo::cargo;
+use crate::cargo::{Urgency, cargo, cargo_with};
 use crate::{planted, test, tidy};
 use std::path::Path;
 use std::process::Command;
@@ -14,34 +15,24 @@ struct Step {
 }
 
 enum Action {
-    /// `cargo` with these arguments and environment variables.
-    Cargo { args: &'static [&'static str], env: &'static [(&'static str, &'static str)] },
+    Format,
     /// Our own checks.
     Tidy,
     /// Whether the faults to plant fit the code.
     Planted,
-    /// All tests.
-    Tests,
     /// Licenses, bans and sources of dependencies, where cargo-deny is installed.
     Deny,
+    /// With the features of the tests.
+    Clippy,
+    /// As README builds it, whatever features the tests have.
+    Docs,
     /// Whether the pure crates compile for a machine without threads, files, sockets and clocks.
     Wasm,
 }
 
-const STEPS: &[Step] = &[
-    Step {
-        name: "fmt",
-        action: Action::Cargo { args: &["fmt", "--all", "--check"], env: &[] },
-        remedy: "run `cargo fmt --all`",
-    },
-    Step {
-        name: "clippy",
-        action: Action::Cargo {
-            args: &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
-            env: &[],
-        },
-        remedy: "mend what clippy names, or allow it on the spot with the reason",
-    },
+/// Before anything is compiled.
+const FIRST: &[Step] = &[
+    Step { name: "fmt", action: Action::Format, remedy: "run `cargo fmt --all`" },
     Step {
         name: "tidy",
         action: Action::Tidy,
@@ -53,81 +44,121 @@ const STEPS: &[Step] = &[
         remedy: "plant the same fault in the code as it is now, and write `git diff` to the patch",
     },
     Step {
-        name: "wasm",
-        action: Action::Wasm,
-        remedy: "base, wire, dataplane, bgp and flow know no thread, clock, file or socket; ask for what they need",
-    },
-    Step {
         name: "deny",
         action: Action::Deny,
         remedy: "deny.toml says which licenses and sources a dependency may have",
     },
+];
+
+const TESTS: &str = "tests";
+const TESTS_REMEDY: &str =
+    "run a failing test alone: `cargo xtask test -- NAME`; property tests print their seed";
+
+/// While the tests run: cargo compiles in a folder for one command at a time.
+const BESIDE: &[Step] = &[
     Step {
-        name: "tests",
-        action: Action::Tests,
-        remedy: "run the failing test alone: `cargo xtask test -- NAME`; property tests print their seed",
+        name: "clippy",
+        action: Action::Clippy,
+        remedy: "mend what clippy names, or allow it on the spot with the reason",
     },
+    Step { name: "docs", action: Action::Docs, remedy: "mend the links and code blocks rustdoc names" },
     Step {
-        name: "docs",
-        action: Action::Cargo {
-            args: &["doc", "--workspace", "--no-deps", "--locked"],
-            env: &[("RUSTDOCFLAGS", "-D warnings")],
-        },
-        remedy: "mend the links and code blocks rustdoc names",
+        name: "wasm",
+        action: Action::Wasm,
+        remedy: "base, wire, dataplane, bgp and flow know no thread, clock, file or socket; ask for what they need",
     },
 ];
 
-/// What to leave out.
+/// What to do, and what to give cargo.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
+    /// These steps alone; all if there is none.
+    only: Vec<String>,
     without: Vec<String>,
+    /// Arguments of cargo for the tests and clippy: features.
+    cargo: Vec<String>,
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    FIRST.iter().map(|step| step.name).chain([TESTS]).chain(BESIDE.iter().map(|step| step.name))
 }
 
 impl Options {
-    /// Reads `--without STEP`, any number of times.
+    /// Reads `[--only STEP].. [--without STEP].. [-- ARGUMENT OF CARGO..]`.
     pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
         let mut options = Options::default();
         let mut args = args.iter();
         while let Some(arg) = args.next() {
-            match (arg.as_str(), args.next()) {
-                ("--without", Some(name)) if STEPS.iter().any(|s| s.name == name) => {
-                    options.without.push(name.clone());
+            let steps = match arg.as_str() {
+                "--only" => &mut options.only,
+                "--without" => &mut options.without,
+                "--" => {
+                    options.cargo = args.cloned().collect();
+                    break;
                 }
-                ("--without", name) => {
-                    let names: Vec<_> = STEPS.iter().map(|s| s.name).collect();
+                other => return Err(format!("ci does not know `{other}`")),
+            };
+            match args.next() {
+                Some(name) if names().any(|known| known == name) => steps.push(name.clone()),
+                name => {
+                    let names: Vec<_> = names().collect();
                     let given = name.map_or("nothing", String::as_str);
-                    return Err(format!("--without takes one of {}, not {given}", names.join(", ")));
+                    return Err(format!("{arg} takes one of {}, not {given}", names.join(", ")));
                 }
-                (other, _) => return Err(format!("ci does not know `{other}`")),
             }
         }
         Ok(options)
     }
 
-    fn wants(&self, step: &Step) -> bool {
-        !self.without.iter().any(|name| name == step.name)
+    fn wants(&self, name: &str) -> bool {
+        let is_among = |steps: &[String]| steps.iter().any(|step| step == name);
+        (self.only.is_empty() || is_among(&self.only)) && !is_among(&self.without)
     }
 }
 
-/// Runs the steps in order.
+/// Runs the steps.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
-    let steps: Vec<&Step> = STEPS.iter().filter(|step| options.wants(step)).collect();
-    for (number, step) in (1..).zip(&steps) {
-        println!("==> {number}/{} {}", steps.len(), step.name);
-        let began = Instant::now();
-        let result = match &step.action {
-            Action::Cargo { args, env } => cargo(root, args, env),
-            Action::Tidy => tidy::run(root),
-            Action::Planted => planted::check(root),
-            Action::Tests => test::run(root, &test::Options::default()),
-            Action::Wasm => wasm(root),
-            Action::Deny => deny(root),
-        };
-        result.map_err(|why| format!("{} failed ({why}): {}", step.name, step.remedy))?;
-        println!("    {} s", began.elapsed().as_secs());
+    run_steps(root, options, FIRST)?;
+    let beside = || run_steps(root, options, BESIDE);
+    if options.wants(TESTS) {
+        println!("==> {TESTS}");
+        let tests = test::Options { cargo: options.cargo.clone(), ..test::Options::default() };
+        test::run(root, &tests, beside).map_err(|why| format!("{why}\n{TESTS_REMEDY}"))?;
+    } else {
+        beside()?;
     }
-    println!("==> all {} steps passed", steps.len());
+    println!("==> all steps passed");
     Ok(())
+}
+
+fn run_steps(root: &Path, options: &Options, steps: &[Step]) -> Result<(), String> {
+    for step in steps.iter().filter(|step| options.wants(step.name)) {
+        println!("==> {}", step.name);
+        let began = Instant::now();
+        run_step(root, options, &step.action)
+            .map_err(|why| format!("{} failed ({why}): {}", step.name, step.remedy))?;
+        println!("    {} passed in {} s", step.name, began.elapsed().as_secs());
+    }
+    Ok(())
+}
+
+fn run_step(root: &Path, options: &Options, action: &Action) -> Result<(), String> {
+    let later = |args: &[&str], env: &[(&str, &str)]| cargo_with(root, args, env, Urgency::WhenIdle);
+    match action {
+        Action::Format => cargo(root, &["fmt", "--all", "--check"], &[]),
+        Action::Tidy => tidy::run(root),
+        Action::Planted => planted::check(root),
+        Action::Deny => deny(root),
+        Action::Clippy => {
+            let fixed = ["clippy", "--workspace", "--all-targets", "--locked"].into_iter();
+            let features = options.cargo.iter().map(String::as_str);
+            later(&fixed.chain(features).chain(["--", "-D", "warnings"]).collect::<Vec<_>>(), &[])
+        }
+        Action::Docs => {
+            later(&["doc", "--workspace", "--no-deps", "--locked"], &[("RUSTDOCFLAGS", "-D warnings")])
+        }
+        Action::Wasm => wasm(root),
+    }
 }
 
 fn deny(root: &Path) -> Result<(), String> {
@@ -152,7 +183,7 @@ fn wasm(root: &Path) -> Result<(), String> {
     let packages: Vec<String> = packages.collect();
     let packages = packages.iter().map(String::as_str);
     let args: Vec<&str> = ["check", "--locked", "--target", TARGET].into_iter().chain(packages).collect();
-    cargo(root, &args, &[])
+    cargo_with(root, &args, &[], Urgency::WhenIdle)
 }
 
 #[cfg(test)]
@@ -165,20 +196,19 @@ mod tests {
 
     #[test]
     fn steps_can_be_left_out_by_name() {
-        let options =
-            parse(&["--without", "tests", "--without", "docs", "--without", "wasm", "--without", "deny"])
-                .unwrap();
-        let wanted: Vec<_> = STEPS.iter().filter(|s| options.wants(s)).map(|s| s.name).collect();
-        assert_eq!(wanted, ["fmt", "clippy", "tidy", "planted"]);
+        let given = ["--without", "tests", "--without", "docs", "--without", "wasm", "--", "--features", "x"];
+        let options = parse(&given).unwrap();
+        let wanted: Vec<_> = names().filter(|name| options.wants(name)).collect();
+        assert_eq!(wanted, ["fmt", "tidy", "planted", "deny", "clippy"]);
+        assert_eq!(options.cargo, ["--features", "x"]);
+        let options = parse(&["--only", "tests", "--only", "clippy", "--without", "clippy"]).unwrap();
+        assert!(names().filter(|name| options.wants(name)).eq(["tests"]));
     }
 
     #[test]
     fn unknown_steps_and_flags_are_refused() {
-        assert!(
-            parse(&["--without", "sleep"])
-                .unwrap_err()
-                .contains("fmt, clippy, tidy, planted, wasm, deny, tests, docs")
-        );
+        let known = "fmt, tidy, planted, deny, tests, clippy, docs, wasm";
+        assert!(parse(&["--without", "sleep"]).unwrap_err().contains(known));
         assert!(parse(&["--without"]).unwrap_err().contains("not nothing"));
         assert!(parse(&["--fast"]).unwrap_err().contains("--fast"));
     }

@@ -20,9 +20,10 @@ const USAGE: &str = "\
 cargo xtask CHORE
 
   test [ARGUMENT OF CARGO].. [-- ARGUMENT OF TEST PROGRAMS..]
-                          all tests, three test programs at a time
+                          all tests, three test programs at a time, each as soon as it is built
   quick                   after each change: fmt, tidy, clippy, tests of the crates that changed
-  ci [--without STEP]..   fmt, clippy, tidy, wasm, deny, tests, docs: everything a push must pass
+  ci [--only STEP].. [--without STEP].. [-- ARGUMENT OF CARGO..]
+                          everything a push must pass: fmt, tidy, planted, deny, tests, clippy, docs, wasm
   tidy                    crate arrows, file sizes, forbidden words, unsafe, the map
   fuzz [--seconds N] [TARGET]..
                           run fuzz targets (all of them by default), N seconds each (60)
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
             Ok(options) => done(ci::run(&root, &options)),
             Err(message) => bad_usage(&message),
         },
-        Some(("test", rest)) => done(test::run(&root, &test::Options::parse(rest))),
+        Some(("test", rest)) => done(test::run(&root, &test::Options::parse(rest), || Ok(()))),
         Some(("quick", [])) => done(quick::run(&root)),
         Some(("tidy", [])) => done(tidy::run(&root)),
         Some(("fuzz", rest)) => match fuzz::Options::parse(rest) {

@@ -1,13 +1,14 @@
-//! All tests of the workspace, three test programs at a time.
+//! All tests of the workspace, three test programs at a time, each as soon as it is built.
 //!
-//! `cargo test` runs one test program after the other, and many of ours wait: for sessions, timers, other daemons. Here two programs
-//! that wait run beside one that computes. What a program prints is printed when it has ended, in one piece.
+//! `cargo test` builds everything and then runs one test program after the other, and many of ours wait: for sessions, timers, other
+//! daemons. Here two programs that wait run beside one that computes, and beside the compiler, which is not done when the first ones
+//! are. What a program prints is printed when it has ended, in one piece.
 
-use std::collections::VecDeque;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,9 +23,9 @@ const THREADS_WAITING: usize = 16;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     /// Arguments of `cargo test` before `--`: features, targets.
-    cargo: Vec<String>,
+    pub(crate) cargo: Vec<String>,
     /// Arguments of each test program.
-    program: Vec<String>,
+    pub(crate) program: Vec<String>,
 }
 
 impl Options {
@@ -50,10 +51,10 @@ struct Program {
 enum Lane {
     /// Tests that mostly wait: for sessions, timers, other daemons.
     Waits,
+    /// As the first, but one test at a time: DPDK's share one process's memory, and one of them uses it up; Kafka's each start a broker.
+    WaitsAlone,
     /// Tests that compute.
     Computes,
-    /// As the second, but one test at a time: DPDK's share one process's memory, and one of them uses it up; Kafka's each start a broker.
-    Alone,
 }
 
 impl Lane {
@@ -61,20 +62,21 @@ impl Lane {
     fn threads(self) -> usize {
         match self {
             Self::Waits => THREADS_WAITING,
+            Self::WaitsAlone => 1,
             Self::Computes => thread::available_parallelism().map_or(2, usize::from),
-            Self::Alone => 1,
         }
     }
 }
 
 /// What runs long, the longest first: begun in this order, before all others, so that nothing long is left at the end.
-const LONG: [&str; 12] = [
+const LONG: [&str; 13] = [
     "thalweg tests/live",
     "thalweg tests/main",
     "sim tests/seeds",
     "thalweg tests/interop",
     "node unit tests",
     "thalweg tests/lab",
+    "probe tests/kafka",
     "sim tests/network",
     "node tests/main",
     "node tests/fuzz",
@@ -84,7 +86,7 @@ const LONG: [&str; 12] = [
 ];
 
 impl Program {
-    /// Its place among those that wait to be run.
+    /// Its place among those that can be run.
     fn turn(&self) -> usize {
         LONG.iter().position(|name| *name == self.name).unwrap_or(LONG.len())
     }
@@ -98,21 +100,29 @@ struct Outcome {
     passed: bool,
 }
 
-/// Builds and runs them. An error says how many tests failed, and in which programs.
-pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
+/// Builds and runs them, and does something else beside them once they are built. An error says how many tests failed, and in which
+/// programs.
+pub(crate) fn run(
+    root: &Path,
+    options: &Options,
+    beside: impl FnOnce() -> Result<(), String> + Send,
+) -> Result<(), String> {
     let began = Instant::now();
-    let programs = build(root, &options.cargo)?;
-    println!("==> {} test programs, built in {} s", programs.len(), began.elapsed().as_secs());
-    let began = Instant::now();
-    let queue = Queue::new(programs);
+    let queue = Queue::default();
     let (report, reports) = channel();
     let mut totals = Totals::default();
-    thread::scope(|scope| {
-        for first in [Lane::Waits, Lane::Waits, Lane::Computes] {
+    let rest = thread::scope(|scope| {
+        for takes in [Takes::Waiting, Takes::Waiting, Takes::Computing] {
             let (report, queue) = (report.clone(), &queue);
-            scope.spawn(move || run_programs(queue, first, &options.program, &report));
+            scope.spawn(move || run_programs(queue, takes, &options.program, &report));
         }
         drop(report);
+        let rest = scope.spawn(|| {
+            let built = build(root, &options.cargo, &queue);
+            queue.end(built.is_ok());
+            println!("==> {} test programs, built in {} s", built?, began.elapsed().as_secs());
+            beside()
+        });
         for outcome in reports {
             println!(
                 "     Running {} ({:.1} s)\n{}",
@@ -122,30 +132,89 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
             );
             totals.add(&outcome);
         }
+        println!("==> built and tested in {} s", began.elapsed().as_secs());
+        rest.join().unwrap_or_else(|_| Err("the thread that builds panicked".to_owned()))
     });
-    println!("==> tests ran for {} s", began.elapsed().as_secs());
-    totals.say()
+    let tested = totals.say();
+    match (tested, rest) {
+        (Err(tests), Err(rest)) => Err(format!("{rest}\n{tests}")),
+        (tested, rest) => rest.and(tested),
+    }
+}
+
+/// Which programs a thread takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    /// Those that wait; when all are built, any.
+    Waiting,
+    /// Those that compute, else any.
+    Computing,
 }
 
 /// Programs that nobody has begun.
-struct Queue(Mutex<VecDeque<Program>>);
+#[derive(Default)]
+struct Queue {
+    state: Mutex<Built>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Built {
+    programs: Vec<Program>,
+    /// No more will come.
+    is_all: bool,
+}
 
 impl Queue {
-    fn new(mut programs: Vec<Program>) -> Self {
-        programs.sort_by_key(Program::turn);
-        Self(Mutex::new(programs.into()))
+    fn state(&self) -> MutexGuard<'_, Built> {
+        self.state.lock().expect("nobody panics with it")
     }
 
-    /// One of this lane, if there is any, else any other.
-    fn next(&self, lane: Lane) -> Option<Program> {
-        let mut programs = self.0.lock().expect("nobody panics with it");
-        let own = programs.iter().position(|program| program.lane == lane);
-        programs.remove(own.unwrap_or(0))
+    fn add(&self, program: Program) {
+        self.state().programs.push(program);
+        self.changed.notify_all();
+    }
+
+    /// No more will come. What nobody has begun is left if it does not count.
+    fn end(&self, counts: bool) {
+        let mut built = self.state();
+        built.is_all = true;
+        if !counts {
+            built.programs.clear();
+        }
+        self.changed.notify_all();
+    }
+
+    /// The next program; waits for one to be built. None when all were begun.
+    fn next(&self, takes: Takes) -> Option<Program> {
+        let mut built = self.state();
+        loop {
+            if let Some(place) = built.choose(takes) {
+                return Some(built.programs.swap_remove(place));
+            }
+            if built.is_all {
+                return None;
+            }
+            built = self.changed.wait(built).expect("nobody panics with it");
+        }
     }
 }
 
-fn run_programs(queue: &Queue, first: Lane, arguments: &[String], report: &Sender<Outcome>) {
-    while let Some(program) = queue.next(first) {
+impl Built {
+    fn choose(&self, takes: Takes) -> Option<usize> {
+        let first = |wanted: &dyn Fn(&Program) -> bool| {
+            let places = (0..self.programs.len()).filter(|place| wanted(&self.programs[*place]));
+            places.min_by_key(|place| self.programs[*place].turn())
+        };
+        let computes = |program: &Program| program.lane == Lane::Computes;
+        let own = first(&|program| computes(program) == (takes == Takes::Computing));
+        // What waits is built last: until then its threads are kept for it.
+        own.or_else(|| first(&|_| self.is_all || takes == Takes::Computing))
+    }
+}
+
+fn run_programs(queue: &Queue, takes: Takes, arguments: &[String], report: &Sender<Outcome>) {
+    while let Some(program) = queue.next(takes) {
         let began = Instant::now();
         let result = Command::new(&program.path)
             .args(arguments)
@@ -212,29 +281,36 @@ fn number_before(line: &str, word: &str) -> u64 {
     at.and_then(|at| words.get(at.checked_sub(1)?)?.parse().ok()).unwrap_or(0)
 }
 
-fn build(root: &Path, arguments: &[String]) -> Result<Vec<Program>, String> {
+/// Builds the programs, and puts each into the queue when it is done; returns how many there are.
+fn build(root: &Path, arguments: &[String], queue: &Queue) -> Result<usize, String> {
     let fixed = ["test", "--workspace", "--locked", "--no-run", "--message-format=json-render-diagnostics"];
     println!("    cargo {} {}", fixed.join(" "), arguments.join(" "));
-    let output = cargo_command()
+    let mut cargo = cargo_command()
         .current_dir(root)
         .args(fixed)
         .args(arguments)
-        .stderr(Stdio::inherit())
-        .output()
+        .stdout(Stdio::piped())
+        .spawn()
         .map_err(|error| format!("cargo did not start: {error}"))?;
-    if !output.status.success() {
-        return Err("the tests do not compile".to_owned());
+    let messages = BufReader::new(cargo.stdout.take().expect("it is piped"));
+    let mut count = 0;
+    for message in messages.lines() {
+        let message = message.map_err(|error| format!("cargo's messages cannot be read: {error}"))?;
+        if let Some(program) = program(&message) {
+            queue.add(program);
+            count += 1;
+        }
     }
-    Ok(programs(&String::from_utf8_lossy(&output.stdout)))
+    match cargo.wait() {
+        Ok(status) if status.success() => Ok(count),
+        Ok(_) => Err("the tests do not compile".to_owned()),
+        Err(error) => Err(format!("cargo is gone: {error}")),
+    }
 }
 
-/// The test programs among what cargo said it built.
-fn programs(messages: &str) -> Vec<Program> {
-    let messages = messages.lines().filter_map(|line| serde_json::from_str(line).ok());
-    messages.filter_map(|message: Value| program(&message)).collect()
-}
-
-fn program(message: &Value) -> Option<Program> {
+/// The test program that cargo says it built, if it says so.
+fn program(message: &str) -> Option<Program> {
+    let message: Value = serde_json::from_str(message).ok()?;
     let path = PathBuf::from(message["executable"].as_str()?);
     if message["profile"]["test"] != true {
         return None;
@@ -249,7 +325,9 @@ fn program(message: &Value) -> Option<Program> {
         path,
         folder,
         lane: match (package.as_str(), target) {
-            (_, "dpdk" | "kafka") => Lane::Alone,
+            (_, "dpdk" | "kafka") => Lane::WaitsAlone,
+            // Threads that hand virtual cores to each other.
+            ("exec", "models") => Lane::Waits,
             ("thalweg", _) | ("replay" | "probe", "main") | ("ports", _) if is_integration => Lane::Waits,
             _ => Lane::Computes,
         },
@@ -268,13 +346,52 @@ mod tests {
 {"reason":"compiler-artifact","manifest_path":"/x/crates/ports/Cargo.toml","target":{"kind":["test"],"name":"dpdk"},"profile":{"test":true},"executable":"/t/dpdk-3"}
 {"reason":"compiler-artifact","manifest_path":"/x/crates/thalweg/Cargo.toml","target":{"kind":["bin"],"name":"thalweg"},"profile":{"test":false},"executable":"/t/thalweg"}
 {"reason":"build-finished","success":true}"#;
-        let found: Vec<_> = programs(messages).into_iter().map(|each| (each.name, each.lane)).collect();
+        let found: Vec<_> = messages.lines().filter_map(program).map(|each| (each.name, each.lane)).collect();
         let expected = [
             ("base unit tests", Lane::Computes),
             ("thalweg tests/live", Lane::Waits),
-            ("ports tests/dpdk", Lane::Alone),
+            ("ports tests/dpdk", Lane::WaitsAlone),
         ];
         assert_eq!(found, expected.map(|(name, lane)| (name.to_owned(), lane)));
+    }
+
+    #[test]
+    fn programs_are_begun_as_they_are_built() {
+        let named = |name: &str, lane| Program {
+            name: name.to_owned(),
+            path: PathBuf::new(),
+            folder: PathBuf::new(),
+            lane,
+        };
+        let queue = Queue::default();
+        let next = |takes| queue.next(takes).map(|program| program.name);
+        queue.add(named("small", Lane::Computes));
+        queue.add(named("sim tests/seeds", Lane::Computes));
+        queue.add(named("waits", Lane::Waits));
+        assert_eq!(next(Takes::Computing).as_deref(), Some("sim tests/seeds"), "the longest first");
+        thread::scope(|scope| {
+            assert_eq!(next(Takes::Waiting).as_deref(), Some("waits"));
+            let waiting = scope.spawn(|| next(Takes::Waiting));
+            queue.add(named("thalweg tests/live", Lane::Waits));
+            assert_eq!(waiting.join().unwrap().as_deref(), Some("thalweg tests/live"), "not the small one");
+        });
+        queue.end(true);
+        assert_eq!(next(Takes::Waiting).as_deref(), Some("small"), "nothing else will come");
+        assert_eq!((next(Takes::Waiting), next(Takes::Computing)), (None, None));
+    }
+
+    #[test]
+    fn what_does_not_compile_ends_the_run() {
+        let queue = Queue::default();
+        let program = Program {
+            name: "any".to_owned(),
+            path: PathBuf::new(),
+            folder: PathBuf::new(),
+            lane: Lane::Computes,
+        };
+        queue.add(program);
+        queue.end(false);
+        assert!(queue.next(Takes::Computing).is_none());
     }
 
     #[test]

@@ -41,7 +41,18 @@ pub(super) struct Spool {
     reading: Reading,
     torn_files: u64,
     /// Held for as long as the spool is used.
-    _lock: File,
+    _lock: Lock,
+}
+
+/// A file that one process has locked.
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a child process that is just being started has it too, until it is another program. If
+        // this fails, closing has to do.
+        let _ = self.0.unlock();
+    }
 }
 
 struct SpoolFile {
@@ -93,7 +104,7 @@ impl Spool {
             tail: None,
             reading: Reading::default(),
             torn_files: 0,
-            _lock: lock,
+            _lock: Lock(lock),
         };
         spool.migrate_from().map_err(|source| failed(&spool.folder, source))?;
         Ok(spool)
