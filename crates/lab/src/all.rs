@@ -9,7 +9,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::claims::{self, Judged, Step, Verdict};
-use crate::report::{Origin, Report};
+use crate::noise::Noise;
+use crate::report::{Origin, Report, columns};
 use thalweg_text::Table;
 
 /// What came of all claims.
@@ -19,7 +20,14 @@ pub struct Outcome {
     pub claims: Vec<Judged>,
     /// Experiments that did not end with results, and why.
     pub failed: Vec<String>,
+    /// Experiments that were not tried, and why.
+    pub left_out: Vec<String>,
+    /// How quiet the machine was before and after.
+    pub noise: Vec<Noise>,
 }
+
+/// Results of each paper's experiments, by paper and experiment.
+pub type Results = BTreeMap<(String, String), Value>;
 
 /// The experiments of these papers; of all papers if none is named.
 pub fn steps(papers: &[String]) -> Vec<&'static Step> {
@@ -36,13 +44,13 @@ pub fn papers() -> Vec<&'static str> {
 }
 
 /// Judges the claims of these papers by the results of each paper's experiments.
-pub fn judge(papers: &[String], results: &BTreeMap<(String, String), Value>, failed: Vec<String>) -> Outcome {
+pub fn judge(papers: &[String], results: &Results) -> Vec<Judged> {
     let of_them = claims::all().iter().filter(|claim| is_wanted(papers, &claim.paper));
     let judged = of_them.map(|claim| {
         let experiment = claim.experiment.clone().unwrap_or_default();
         claim.judge(results.get(&(claim.paper.clone(), experiment)).unwrap_or(&Value::Null))
     });
-    Outcome { claims: judged.collect(), failed }
+    judged.collect()
 }
 
 /// A row for each claim.
@@ -66,14 +74,66 @@ pub fn lead(outcome: &Outcome) -> String {
 pub fn report(outcome: &Outcome, origin: Origin) -> Report {
     let mut report = Report::new("What the papers say", lead(outcome), origin);
     report.table(table(outcome));
+    report.heading("How quiet the machine was");
+    report.notes(outcome.noise.iter().zip(["Before", "Afterwards"]).map(|(noise, when)| noise.says(when)));
     report.heading("How to read this");
     report.notes([
         "A claim is data: place, statement, the paper's value, and a predicate on the results of an experiment. Verdicts \
          are computed. \"Not run\" means that this machine, or this run, has nothing to say about it.",
         "Each experiment has a report of its own, with tables, plots and spreads, in a folder beside this one.",
     ]);
-    report.left_out(&outcome.failed);
+    report.left_out(&[outcome.failed.as_slice(), &outcome.left_out].concat());
     report
+}
+
+/// A report that was written before, by name.
+pub struct Written {
+    /// Its folder, as it was named.
+    pub name: String,
+    /// Its `results.json`.
+    pub written: Value,
+}
+
+/// What several machines found, side by side: a row for each claim, a column for each machine.
+pub fn side_by_side(machines: &[Written]) -> Table {
+    let names = machines.iter().map(|machine| format!("<{}", machine.name));
+    let headings: Vec<String> =
+        ["<where", "<claim", "<paper"].map(str::to_owned).into_iter().chain(names).collect();
+    let mut table = Table::new("What the papers say, and what was found", columns(&headings.join(" | ")));
+    for claim in claims::all() {
+        let found = machines.iter().map(|machine| found(machine, &claim.id));
+        let row = [&claim.place, &claim.statement, &claim.said].map(String::clone);
+        table.push(row.into_iter().chain(found));
+    }
+    table
+}
+
+fn found(machine: &Written, id: &str) -> String {
+    let judged = machine.written["results"]["claims"].as_array().into_iter().flatten();
+    let Some(judged) = judged.into_iter().find(|judged| judged["id"] == id) else { return "–".to_owned() };
+    let verdict = judged["verdict"].as_str().unwrap_or("–").replace('-', " ");
+    let here: Vec<f64> = judged["here"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+    match claims::range(&here) {
+        Some(here) => format!("{here}, {verdict}"),
+        None => verdict,
+    }
+}
+
+/// What the machines are.
+pub fn origins(machines: &[Written]) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
+    let line = |Written { name, written }: &Written| {
+        let (origin, machine) = (&written["origin"], &written["origin"]["machine"]);
+        format!(
+            "{name}: {}, {} cores, {}; commit {}, measured {}",
+            text(&machine["processor"]),
+            machine["cores"],
+            text(&machine["kernel"]),
+            text(&origin["commit"]),
+            text(&origin["measured_at"])
+        )
+    };
+    machines.iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -95,7 +155,13 @@ mod tests {
         };
         let results = json!({ "cells": [cell("per-peer", 0.9)] });
         let results = BTreeMap::from([(("003".to_owned(), "bgp".to_owned()), results)]);
-        let outcome = judge(&wanted, &results, vec!["lab models: <broken>".to_owned()]);
+        let quiet = Noise { median_ns: 1e6, p99_ratio: 1.01, disturbed_share: 0.0 };
+        let outcome = Outcome {
+            claims: judge(&wanted, &results),
+            failed: vec!["lab models: <broken>".to_owned()],
+            left_out: vec!["lab qos: needs root".to_owned()],
+            noise: vec![quiet],
+        };
         assert!(outcome.claims.len() > 15, "all of the paper, also those that nothing measures");
         assert!(lead(&outcome).contains("1 are reproduced, 0 differ"), "{}", lead(&outcome));
         let origin = Origin {
@@ -107,8 +173,29 @@ mod tests {
         };
         let html = report(&outcome, origin).html();
         assert!(html.contains("figure 5.1") && html.contains("lab models: &lt;broken&gt;"), "{html}");
+        assert!(html.contains("lab qos: needs root") && html.contains("1.01 times the median"), "{html}");
         // The same results under another paper's name decide nothing.
-        let other = judge(&["000".to_owned()], &results, Vec::new());
-        assert!(other.claims.iter().all(|judged| judged.verdict == Verdict::NotRun));
+        let other = judge(&["000".to_owned()], &results);
+        assert!(other.iter().all(|judged| judged.verdict == Verdict::NotRun));
+    }
+
+    #[test]
+    fn machines_stand_side_by_side() {
+        let claim =
+            |verdict: &str, here: &[f64]| json!({ "id": "003/fig-4.3/1", "here": here, "verdict": verdict });
+        let written = |claim: Value, cores: usize| {
+            let machine = json!({ "processor": "made up", "cores": cores, "kernel": "Linux" });
+            let origin = json!({ "machine": machine, "commit": "abc", "measured_at": "now" });
+            json!({ "origin": origin, "results": { "claims": [claim] } })
+        };
+        let machines = [
+            Written { name: "small".into(), written: written(claim("reproduced", &[0.9]), 2) },
+            Written { name: "large".into(), written: written(claim("not-run", &[]), 64) },
+        ];
+        let table = side_by_side(&machines);
+        assert_eq!(table.rows().len(), claims::all().len());
+        let row = table.rows().iter().find(|row| row[3] != "–").expect("the claim");
+        assert_eq!(row[3..], ["0.900, reproduced", "not run"]);
+        assert!(origins(&machines)[1].contains("large: made up, 64 cores, Linux; commit abc, measured now"));
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
@@ -53,6 +54,8 @@ pub struct Claim {
     part: Option<String>,
     /// What is missing if there is nothing to decide from.
     needs: Option<String>,
+    /// Cores without which a run has nothing to say about it.
+    cores: Option<usize>,
     at: Option<String>,
     #[serde(default, rename = "where")]
     rows: BTreeMap<String, Value>,
@@ -74,6 +77,9 @@ pub struct Step {
     pub experiment: String,
     /// Its options.
     pub arguments: Vec<String>,
+    /// It makes network namespaces.
+    #[serde(default)]
+    pub root: bool,
 }
 
 /// A paper's numbers, by what they are of.
@@ -156,30 +162,28 @@ pub fn table(judged: &[Judged]) -> Option<Table> {
             claim.place.clone(),
             claim.statement.clone(),
             claim.said.clone(),
-            judged.found(),
+            range(&judged.here).unwrap_or_else(|| "–".to_owned()),
             judged.said(),
         ]);
     }
     Some(table)
 }
 
-impl Judged {
-    /// The values, as a range if there are several.
-    fn found(&self) -> String {
-        let range = |pick: fn(f64, f64) -> f64| self.here.iter().copied().reduce(pick);
-        match (range(f64::min), range(f64::max)) {
-            (Some(least), Some(most)) if self.here.len() > 1 => {
-                format!("{} to {}", Unit::Plain.format(least), Unit::Plain.format(most))
-            }
-            (Some(value), _) => Unit::Plain.format(value),
-            _ => "–".to_owned(),
-        }
-    }
+/// Values as text: a range if there are several.
+pub(crate) fn range(values: &[f64]) -> Option<String> {
+    let (least, most) = (values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?);
+    let text = |value| Unit::Plain.format(value);
+    Some(if values.len() > 1 { format!("{} to {}", text(least), text(most)) } else { text(least) })
+}
 
+impl Judged {
     /// The verdict, and what is missing for one.
     fn said(&self) -> String {
         match (&self.verdict, &self.claim.needs) {
             (Verdict::NotRun, Some(needs)) => format!("not run (needs {needs})"),
+            (Verdict::NotRun, None) if self.claim.cores.is_some_and(|cores| cores > cores_here()) => {
+                format!("not run (needs {} cores)", self.claim.cores.unwrap_or_default())
+            }
             (verdict, _) => verdict.to_string(),
         }
     }
@@ -205,7 +209,8 @@ impl Claim {
     /// What an experiment's results make of it.
     pub fn judge(&'static self, results: &Value) -> Judged {
         let rows = self.row_list(results);
-        let chosen = rows.iter().filter(|row| has_all(row, &self.rows));
+        let is_possible = self.cores.is_none_or(|cores| cores <= cores_here());
+        let chosen = rows.iter().filter(|row| is_possible && has_all(row, &self.rows));
         let here: Vec<f64> = chosen.filter_map(|row| self.value_of(row, rows)).collect();
         let is_within = |value: &f64| {
             self.above.is_none_or(|least| *value >= least) && self.below.is_none_or(|most| *value <= most)
@@ -231,6 +236,11 @@ impl Claim {
         let base = number(other, path)?;
         (base > 0.0).then(|| value / base)
     }
+}
+
+/// Cores that a run here can use.
+fn cores_here() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 /// What lies at a path with dots.
@@ -324,6 +334,20 @@ mod tests {
         let text = table(&bad).expect("claims").to_string();
         assert!(text.contains("over 5.5") && text.contains("differs") && text.contains("5.00"), "{text}");
         assert!(judge("bgp", &json!({})).is_empty() && table(&[]).is_none());
+    }
+
+    /// Threads that have no core of their own measure the machine, not the claim.
+    #[test]
+    fn a_claim_that_needs_more_cores_is_not_judged() {
+        let row = |shape: &str, speed_up: f64| json!({ "configuration": shape, "from": "memory", "part": "table", "subject": "thalweg", "speed_up": speed_up });
+        let results = json!({ "cells": [row("1R+1W", 1.7), row("2x(1R+1W)", 2.7)] });
+        let judged = judge("probe", &results);
+        let of = |id: &str| verdict(&judged, id).expect("judged").0;
+        let needs = |cores| if cores_here() >= cores { Verdict::Reproduced } else { Verdict::NotRun };
+        assert_eq!(of("001/table/1R+1W"), needs(2));
+        assert_eq!(of("001/table/2x(1R+1W)"), needs(4));
+        let text = table(&judged).expect("claims").to_string();
+        assert!(cores_here() >= 4 || text.contains("not run (needs 4 cores)"), "{text}");
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod markup;
 pub mod models;
 pub mod nat;
 pub mod network;
+pub mod noise;
 pub mod plot;
 pub mod predict;
 pub mod probe;

@@ -72,7 +72,7 @@ fn predictions_in_an_empty_folder_and_again_from_their_costs() {
     let few = ["lab", "predict", "--quick", "--runs", "1", "--cores", "1,2,5", "--work", "none,queens:4"];
     let json = results(&experiment(&few, folder.path()), folder.path());
     let points = json["results"]["points"].as_array().expect("points").clone();
-    assert_eq!(points.len(), 2 * 4 * 3, "work, models, cores");
+    assert_eq!(points.len(), 2 * 5 * 3, "work, models, cores");
     assert!(points.iter().all(|point| point["speed_up"].as_f64().is_some_and(|x| x > 0.0)), "{points:?}");
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let validated = json["results"]["validation"].as_array().expect("cells").len();
@@ -102,8 +102,8 @@ fn models_on_what_is_made() {
         let cells = json["results"]["cells"].as_array().expect("cells");
         assert_eq!(
             cells.len(),
-            2 * 2 * (1 + 4 * 2),
-            "work x chunk sizes x (serial and four models x workers)"
+            2 * 2 * (1 + 5 * 2),
+            "work x chunk sizes x (serial and five models x workers)"
         );
         for cell in cells {
             let expected = match (cell["cell"]["work"].as_str(), cell["cell"]["chunk_packets"].as_u64()) {
@@ -162,6 +162,22 @@ fn claims_of_a_paper() {
     assert!(text.contains("Of 4 statements") && text.contains("report.html"), "{text}");
     let refused = experiment(&["lab", "all", "--only", "9"], folder.path());
     assert_eq!(refused.status.code(), Some(2));
+    // What is there is not run again: the same numbers. Without it, it is.
+    let measured = |json: &serde_json::Value| json["origin"]["measured_at"].clone();
+    std::fs::remove_file(folder.path().join("lab-all/results.json")).expect("it was there");
+    let again = experiment(&["lab", "all", "--quick", "--only", "000", "--resume"], folder.path());
+    assert_eq!(again.status.code(), Some(0), "{}", String::from_utf8_lossy(&again.stderr));
+    assert_eq!(read("results.json")["results"]["claims"], all["results"]["claims"]);
+    assert_eq!(measured(&read("000-models/results.json")), measured(&models));
+    // Beside itself, every claim has the same on both sides.
+    let merge = ["lab", "all", "--merge", "lab-all", "lab-all", "--output", "both", "--format", "json"];
+    let merged = experiment(&merge, folder.path());
+    assert_eq!(merged.status.code(), Some(0), "{}", String::from_utf8_lossy(&merged.stderr));
+    let page = std::fs::read_to_string(folder.path().join("both/report.html")).expect("a page");
+    assert!(page.contains("reproduced") && page.contains("commit"), "{page}");
+    let refused = experiment(&["lab", "all", "--merge", "lab-all/000-models"], folder.path());
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && said.contains("is no report of `thalweg lab all`"), "{said}");
 }
 
 #[test]

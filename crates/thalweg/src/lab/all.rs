@@ -1,75 +1,139 @@
 //! `thalweg lab all`: the experiments that the papers' claims need, one after the other, and a verdict on each claim.
 //!
 //! Each experiment is this program again, in a process of its own, with a folder of its own below the report's. One
-//! that fails is told, and the others go on.
+//! that fails is told, and the others go on. `--resume` takes what lies in such a folder instead of running it again.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering::Relaxed;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use thalweg_lab::all;
+use serde_json::Value;
+use thalweg_lab::all::{self, Outcome, Results, Written};
 use thalweg_lab::claims::Step;
-use thalweg_lab::report::Origin;
+use thalweg_lab::forwarding::is_root;
+use thalweg_lab::noise::Noise;
+use thalweg_lab::report::{Origin, Report};
 
 use super::args::LabRunArgs;
 use super::{command_line, failed, forwarding, show};
 use crate::Failure;
 use crate::cli::Format;
 use crate::progress::Steps;
+use crate::signals::stop_on_signals;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  thalweg lab all --quick             minutes: every experiment a little
-  thalweg lab all --only 003          what the thesis on parallel BGP says
-Each experiment's own report lies in DIR/PAPER-EXPERIMENT. Rounds: those of each experiment.")]
+  thalweg lab all --quick                      minutes: every experiment a little
+  thalweg lab all --only 003                   what the thesis on parallel BGP says
+  thalweg lab all --resume                     go on after an interruption
+  thalweg lab all --merge here/lab-all there   reports of several machines side by side
+Each experiment's own report lies in DIR/PAPER-EXPERIMENT. Rounds: those of each experiment. Those that make network
+namespaces are left out without root.")]
 pub(crate) struct LabAllArgs {
     /// Papers, by number [default: all]
     #[arg(long, value_delimiter = ',', value_name = "PAPERS", value_parser = PossibleValuesParser::new(thalweg_lab::all::papers()))]
     pub(crate) only: Vec<String>,
+    /// Keep the results that lie in the folder, and run only what is missing
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Run nothing: compare the reports in these folders
+    #[arg(long, value_name = "DIR", num_args = 1.., conflicts_with_all = ["only", "resume"])]
+    pub(crate) merge: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) run: LabRunArgs,
 }
 
+/// What came of an experiment.
+enum Ended {
+    Results(Value),
+    Failed(String),
+    LeftOut(&'static str),
+}
+
 pub(super) fn run(args: &LabAllArgs, format: Format) -> Result<(), Failure> {
-    let steps = all::steps(&args.only);
     let folder = args.run.output("lab-all");
+    if !args.merge.is_empty() {
+        return merge(&args.merge, &folder, format);
+    }
+    let steps = all::steps(&args.only);
+    let stop = stop_on_signals()?;
+    let mut noise = vec![Noise::measure()];
     let progress = Steps::on_terminal(Some(steps.len()));
-    let mut results = BTreeMap::new();
-    let mut broken = Vec::new();
+    let (mut results, mut broken, mut left_out) = (Results::new(), Vec::new(), Vec::new());
     for (done, step) in steps.iter().enumerate() {
-        progress.at(done, &format!("paper {}: lab {}", step.paper, step.experiment));
-        match measure(step, args, &folder.join(format!("{}-{}", step.paper, step.experiment)))? {
-            Ok(found) => drop(results.insert((step.paper.clone(), step.experiment.clone()), found)),
-            Err(why) => broken.push(format!("lab {} for paper {}: {why}", step.experiment, step.paper)),
+        let name = format!("lab {} for paper {}", step.experiment, step.paper);
+        progress.at(done, &name);
+        let folder = folder.join(format!("{}-{}", step.paper, step.experiment));
+        let ended = match written(&folder) {
+            Ok(found) if args.resume => Ended::Results(found["results"].clone()),
+            _ if stop.load(Relaxed) => Ended::LeftOut("interrupted"),
+            _ if step.root && !is_root() => Ended::LeftOut("needs root"),
+            _ => measure(step, args, &folder)?,
+        };
+        match ended {
+            Ended::Results(found) => {
+                drop(results.insert((step.paper.clone(), step.experiment.clone()), found))
+            }
+            Ended::Failed(why) => broken.push(format!("{name}: {why}")),
+            Ended::LeftOut(why) => left_out.push(format!("{name}: {why}")),
         }
     }
     progress.finish();
-    let outcome = all::judge(&args.only, &results, broken);
+    noise.push(Noise::measure());
+    let outcome = Outcome { claims: all::judge(&args.only, &results), failed: broken, left_out, noise };
     let papers = if args.only.is_empty() { all::papers().join(", ") } else { args.only.join(", ") };
     let quick = if args.run.quick { ", as little as shows that it works" } else { "" };
     let origin = Origin::here(command_line(), format!("what the claims of papers {papers} need{quick}"));
     let report = all::report(&outcome, origin);
     show(&report, &outcome, &all::table(&outcome), &folder, format)?;
-    if outcome.failed.is_empty() { Ok(()) } else { Err(Failure::Incomplete(outcome.failed)) }
+    let mut incomplete = outcome.failed;
+    if stop.load(Relaxed) {
+        incomplete.push("interrupted: `--resume` runs the rest".to_owned());
+    }
+    if incomplete.is_empty() { Ok(()) } else { Err(Failure::Incomplete(incomplete)) }
 }
 
-/// Runs one experiment; its results, or what it said.
-fn measure(
-    step: &Step,
-    args: &LabAllArgs,
-    folder: &Path,
-) -> Result<Result<serde_json::Value, String>, Failure> {
+/// Runs one experiment.
+fn measure(step: &Step, args: &LabAllArgs, folder: &Path) -> Result<Ended, Failure> {
     let mut command = Command::new(forwarding::own_program()?);
     command.args(["lab", &step.experiment]).args(&step.arguments).arg("--output").arg(folder);
     command.args(args.run.passed_on());
     let output = command.stdin(Stdio::null()).stdout(Stdio::null()).output().map_err(failed)?;
     if !output.status.success() {
-        return Ok(Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+        return Ok(Ended::Failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
-    let text = std::fs::read_to_string(folder.join("results.json")).map_err(failed)?;
-    let mut written: serde_json::Value = serde_json::from_str(&text).map_err(failed)?;
-    Ok(Ok(written["results"].take()))
+    Ok(Ended::Results(written(folder)?["results"].take()))
+}
+
+/// The results that lie in a folder.
+fn written(folder: &Path) -> Result<Value, Failure> {
+    let path = folder.join("results.json");
+    let unreadable = |why: String| Failure::Run(format!("{}: {why}", path.display()));
+    let text = std::fs::read_to_string(&path).map_err(|error| unreadable(error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))
+}
+
+fn merge(folders: &[PathBuf], output: &Path, format: Format) -> Result<(), Failure> {
+    let machine = |folder: &PathBuf| {
+        let written = written(folder)?;
+        match written["results"]["claims"].is_array() {
+            true => Ok(Written { name: folder.display().to_string(), written }),
+            false => Err(Failure::Run(format!("{} is no report of `thalweg lab all`", folder.display()))),
+        }
+    };
+    let machines = folders.iter().map(machine).collect::<Result<Vec<_>, _>>()?;
+    let table = all::side_by_side(&machines);
+    let lead = format!("{} reports of `thalweg lab all` side by side.", machines.len());
+    let mut report = Report::new(
+        "What the papers say, on several machines",
+        lead,
+        Origin::here(command_line(), "reports"),
+    );
+    report.table(table.clone());
+    report.notes(all::origins(&machines));
+    let results: Vec<&Value> = machines.iter().map(|machine| &machine.written).collect();
+    show(&report, &results, &table, output, format)
 }
