@@ -43,7 +43,8 @@ pub(crate) fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<
     cargo_with(root, args, env, Urgency::Usual)
 }
 
-/// The same, with this urgency.
+/// The same, with this urgency. What cargo says when it is not urgent is printed when it has ended, in one piece: something else is
+/// printed meanwhile.
 pub(crate) fn cargo_with(
     root: &Path,
     args: &[&str],
@@ -53,7 +54,15 @@ pub(crate) fn cargo_with(
     println!("    cargo {}", args.join(" "));
     let mut command = cargo_command_with(urgency);
     command.current_dir(root).args(args).envs(env.iter().copied());
-    match command.status() {
+    let status = match urgency {
+        Urgency::Usual => command.status(),
+        Urgency::WhenIdle => command.output().map(|output| {
+            let said = [output.stdout, output.stderr].concat();
+            print!("{}", String::from_utf8_lossy(&said));
+            output.status
+        }),
+    };
+    match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(status.to_string()),
         Err(error) => Err(format!("cargo did not start: {error}")),

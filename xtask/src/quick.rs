@@ -1,6 +1,6 @@
 //! What a person runs after each change: format, house rules, clippy, and the tests of the crates that changed.
 //!
-//! Clippy follows a change into every crate above; the tests stay in the crates with changes. The two run side by side: the tests have a
+//! Clippy follows a change into every crate above; the tests stay in the crates with changes. They run beside all else: they have a
 //! profile, and with it a build folder, of their own. It keeps what rustc can use again, which makes the first build slow and later ones fast.
 
 use std::collections::BTreeSet;
@@ -22,17 +22,21 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
         changed = crates_of(git(root, &["diff", "--name-only", "HEAD~1"])?.lines());
     }
     println!("==> changed: {}", if changed.is_empty() { "no crate".to_owned() } else { names(&changed) });
-    cargo(root, &["fmt", "--all", "--check"], &[]).map_err(|why| format!("{why}: run `cargo fmt --all`"))?;
-    tidy::run(root)?;
     thread::scope(|scope| {
         let tests = scope.spawn(|| tests(root, changed));
-        let clippy = ["clippy", "--workspace", "--lib", "--bins", "--locked", "--", "-D", "warnings"];
-        let clippy = cargo(root, &clippy, &[]).map_err(|why| format!("clippy: {why}"));
+        let checks = checks(root);
         let tests = tests.join().map_err(|_| "the tests' thread panicked".to_owned())?;
-        clippy.and(tests.map_err(|why| format!("tests: {why}")))
+        checks.and(tests.map_err(|why| format!("tests: {why}")))
     })?;
     println!("==> good; `cargo xtask test` runs everything");
     Ok(())
+}
+
+fn checks(root: &Path) -> Result<(), String> {
+    cargo(root, &["fmt", "--all", "--check"], &[]).map_err(|why| format!("{why}: run `cargo fmt --all`"))?;
+    tidy::run(root)?;
+    let clippy = ["clippy", "--workspace", "--lib", "--bins", "--locked", "--", "-D", "warnings"];
+    cargo(root, &clippy, &[]).map_err(|why| format!("clippy: {why}"))
 }
 
 fn tests(root: &Path, mut changed: BTreeSet<String>) -> Result<(), String> {

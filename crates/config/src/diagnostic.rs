@@ -198,6 +198,32 @@ impl Diagnostic {
 pub(crate) struct SourceText {
     file: Arc<str>,
     text: Arc<str>,
+    lines: Arc<[Line]>,
+}
+
+/// A line. They are found once: a file of many routes may have as many findings, and each asks for its place.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    start: usize,
+    /// It begins within a string of several lines.
+    is_in_string: bool,
+}
+
+impl Line {
+    fn all(text: &str) -> Vec<Self> {
+        let (mut lines, mut start, mut is_open) = (Vec::new(), 0, [false; 2]);
+        for line in text.split_inclusive('\n') {
+            lines.push(Self { start, is_in_string: is_open.contains(&true) });
+            start += line.len();
+            for (is_open, quotes) in is_open.iter_mut().zip(["\"\"\"", "'''"]) {
+                *is_open ^= line.matches(quotes).count() % 2 == 1;
+            }
+        }
+        if start == 0 || text.ends_with('\n') {
+            lines.push(Self { start, is_in_string: is_open.contains(&true) });
+        }
+        lines
+    }
 }
 
 impl SourceText {
@@ -207,7 +233,7 @@ impl SourceText {
     }
 
     pub(crate) fn new(file: &str, text: &str) -> Self {
-        Self { file: file.into(), text: text.into() }
+        Self { file: file.into(), text: text.into(), lines: Line::all(text).into() }
     }
 
     /// An error at a range of bytes.
@@ -218,7 +244,7 @@ impl SourceText {
         message: impl Into<String>,
         expected: impl Into<String>,
     ) -> Diagnostic {
-        let (line, column, length, text) = locate(&self.text, span);
+        let (line, column, length, text) = self.locate(span);
         Diagnostic {
             severity: Severity::Error,
             kind,
@@ -227,7 +253,7 @@ impl SourceText {
             line,
             column,
             length,
-            text: without_secrets(&self.text, text),
+            text: without_secrets(text, self.lines[line - 1].is_in_string),
             expected: expected.into(),
             help: None,
         }
@@ -235,17 +261,26 @@ impl SourceText {
 
     /// The line a byte is on, from 1.
     pub(crate) fn line_of(&self, at: usize) -> usize {
-        locate(&self.text, at..at).0
+        self.locate(at..at).0
+    }
+
+    /// Line, column, characters to mark on that line, and the line without its end.
+    fn locate(&self, span: Range<usize>) -> (usize, usize, usize, &str) {
+        let text = &*self.text;
+        let start = text.floor_char_boundary(span.start);
+        let line = self.lines.partition_point(|line| line.start <= start);
+        let line_start = self.lines[line - 1].start;
+        let line_end = text[start..].find('\n').map_or(text.len(), |i| start + i);
+        let end = text.floor_char_boundary(span.end.clamp(start, line_end));
+        let column = text[line_start..start].chars().count() + 1;
+        (line, column, text[start..end].chars().count(), text[line_start..line_end].trim_end_matches('\r'))
     }
 }
 
-/// A line of `text` with passwords masked: values of keys that are, or seem to be meant as, a password, and all of a
-/// line within a string of several lines, whose key is not on it.
-fn without_secrets(text: &str, line: &str) -> String {
-    let start = (line.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
-    let before = text.get(..start).unwrap_or("");
-    let within = |quotes: &str| before.matches(quotes).count() % 2 == 1;
-    if within("\"\"\"") || within("'''") {
+/// A line with passwords masked: values of keys that are, or seem to be meant as, a password, and all of a line that begins
+/// within a string of several lines, whose key is not on it.
+fn without_secrets(line: &str, is_in_string: bool) -> String {
+    if is_in_string {
         return line.chars().map(|_| '*').collect();
     }
     let mut shown = String::with_capacity(line.len());
@@ -282,23 +317,6 @@ fn is_secret(key: &str) -> bool {
     let lower = key.to_lowercase();
     ["pass", "secret", "pwd", "md5"].iter().any(|part| lower.contains(part))
         || nearest(key, ["password"]).is_some()
-}
-
-/// Line, column, characters to mark on that line, and the line without its end.
-fn locate(text: &str, span: Range<usize>) -> (usize, usize, usize, &str) {
-    let mut start = span.start.min(text.len());
-    while !text.is_char_boundary(start) {
-        start -= 1;
-    }
-    let line_start = text[..start].rfind('\n').map_or(0, |i| i + 1);
-    let line_end = text[start..].find('\n').map_or(text.len(), |i| start + i);
-    let mut end = span.end.clamp(start, line_end);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    let line = text[..line_start].bytes().filter(|&b| b == b'\n').count() + 1;
-    let column = text[line_start..start].chars().count() + 1;
-    (line, column, text[start..end].chars().count(), text[line_start..line_end].trim_end_matches('\r'))
 }
 
 /// The known name closest to a misspelt one, if any is close enough to be meant.
@@ -392,12 +410,15 @@ mod tests {
     #[test]
     fn places_count_characters_and_survive_any_range() {
         let text = "a = 1\r\nbé = \"x\"\n";
-        assert_eq!(locate(text, 7..10), (2, 1, 2, "bé = \"x\""));
-        assert_eq!(locate(text, 13..16), (2, 6, 3, "bé = \"x\""));
+        let source = SourceText::new("f", text);
+        assert_eq!(source.locate(7..10), (2, 1, 2, "bé = \"x\""));
+        assert_eq!(source.locate(13..16), (2, 6, 3, "bé = \"x\""));
+        assert_eq!(source.locate(99..99), (3, 1, 0, ""));
         for start in 0..text.len() + 3 {
             for end in 0..text.len() + 3 {
-                let (line, column, length, shown) = locate(text, start..end);
-                assert!(line >= 1 && column >= 1 && column + length <= shown.chars().count() + 3);
+                let (line, column, length, shown) = source.locate(start..end);
+                assert_eq!(line, text[..text.floor_char_boundary(start)].matches('\n').count() + 1);
+                assert!(column >= 1 && column + length <= shown.chars().count() + 3);
             }
         }
     }

@@ -258,11 +258,14 @@ fn a_dataset_answers_with_what_is_in_the_cache() {
             options.meter.idle_timeout_ns = 20_000_000;
             let summary = metered(options, LiveDriver::AfPacket, &traffic, || {
                 let dataset = Dataset::open(&store).expect("the probe made it");
-                let mut before = 0;
+                let (mut before, mut told) = (0, None);
                 wait_until("packets are not in the answer", || {
                     let (view, writing) = dataset.live_view(Window::ALL).expect("a view");
                     let Writing::Answered(facts) = writing else { panic!("no answer: {writing:?}") };
                     let now = packets(&view);
+                    if told.replace((now, facts.on_the_way)) != Some((now, facts.on_the_way)) {
+                        println!("{now} of {} packets, {facts:?}", number * all);
+                    }
                     assert!(facts.has_cache && !facts.cache_left_out, "{facts:?}");
                     if facts.on_the_way > 0 {
                         return false;
