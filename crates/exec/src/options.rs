@@ -55,7 +55,7 @@ impl ModelKind {
         match self {
             Self::Serial => Row {
                 name: "serial",
-                help: "One thread runs every stage: the reference for all others",
+                help: "One thread runs every stage: the reference",
                 jobs: |_, _| 1,
                 groups: |_| 1,
             },

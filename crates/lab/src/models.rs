@@ -37,7 +37,7 @@ pub struct Cell {
     pub model: String,
     /// Workers of the model.
     pub workers: usize,
-    /// Packets of a chunk.
+    /// Packets per chunk.
     pub chunk_packets: usize,
     /// Synthetic work, as on the command line: `none`, `queens:8`.
     pub work: String,

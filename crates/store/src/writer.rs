@@ -335,7 +335,7 @@ fn owner(options: &WriterOptions) -> String {
 }
 
 impl Shared {
-    /// The dataset's folder.
+    /// Folder of the dataset.
     pub(crate) fn root(&self) -> &Path {
         &self.changes.root
     }

@@ -8,7 +8,7 @@ mod nat;
 mod packets;
 mod status;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
@@ -16,7 +16,8 @@ use serde_json::Value;
 use thalweg_node::control::Request;
 use thalweg_text::Table;
 
-use crate::client::{SOCKET_DEFAULT, ask};
+use crate::cli::SocketArgs;
+use crate::client::ask;
 use crate::tables::stream;
 use crate::{Failure, Format, print};
 
@@ -95,9 +96,8 @@ Examples:
   thalweg show routes --source configured
   thalweg show bgp neighbor transit-1")]
 pub(crate) struct ShowArgs {
-    /// The router's control socket
-    #[arg(long, global = true, value_name = "PATH", default_value = SOCKET_DEFAULT)]
-    socket: PathBuf,
+    #[command(flatten)]
+    router: SocketArgs,
     #[command(subcommand)]
     thing: Thing,
 }
@@ -149,19 +149,19 @@ impl Subcommand for Thing {
 
 pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
     let (request, form) = match &args.thing {
-        Thing::Command(run) => return run(&args.socket, format),
+        Thing::Command(run) => return run(&args.router.socket, format),
         Thing::Question(request, form) => (request, form),
     };
     match (format, form) {
-        (Format::Json, _) => ask(&args.socket, request, |item| print(&format!("{item}\n"))),
+        (Format::Json, _) => ask(&args.router.socket, request, |item| print(&format!("{item}\n"))),
         (Format::Human, Print::Rows(columns, row)) => {
             let mut rows = stream(columns());
-            ask(&args.socket, request, |item| print(&rows.push(row(item)?)))?;
+            ask(&args.router.socket, request, |item| print(&rows.push(row(item)?)))?;
             print(&rows.finish())
         }
         (Format::Human, Print::Page(page)) => {
             let mut items = Vec::new();
-            ask(&args.socket, request, |item| {
+            ask(&args.router.socket, request, |item| {
                 items.push(item);
                 Ok(())
             })?;

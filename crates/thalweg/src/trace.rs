@@ -15,14 +15,14 @@ use crate::tables::{remark, table};
 use crate::{Failure, load_config, print};
 
 pub(crate) fn run(args: &TraceArgs, format: Format) -> Result<(), Failure> {
-    let TraceThing::Packet { packet, socket, config } = &args.thing;
+    let TraceThing::Packet { packet, router, config } = &args.thing;
     // What is wrong with the packet needs no router to be said.
     let spec = PacketSpec::parse(packet).map_err(|error| Failure::Usage(error.to_string()))?;
     let mut views = Vec::new();
     match config {
         Some(file) => views.push(of_file(file, &spec)?),
         None => {
-            ask(socket, &Request::Packets(PacketRequest::TracePacket { packet: packet.clone() }), |item| {
+            ask(&router.socket, &Request::Packets(PacketRequest::TracePacket { packet: packet.clone() }), |item| {
                 views.push(parse(item)?);
                 Ok(())
             })?

@@ -38,10 +38,10 @@ const STOP_WAIT: Duration = Duration::from_secs(5);
 /// Whom the daemon announces to.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Advertise {
-    /// Nobody, as in the thesis, which times the way from the socket to the table; the daemon says when it has worked
-    /// UPDATEs off, and is asked for its table then
+    /// Nobody, as in the thesis, which times UPDATEs from the socket to the table: the daemon reports when it has
+    /// processed them all
     None,
-    /// The monitor, which is told every best route and knows when the last one is right
+    /// A monitor, which receives every best route and knows when the last one is correct
     Monitor,
 }
 

@@ -29,7 +29,7 @@ const READ: &str = "read";
 pub struct FunctionTime {
     /// Nanoseconds in all.
     pub ns: u64,
-    /// How often.
+    /// Calls measured.
     pub calls: u64,
 }
 

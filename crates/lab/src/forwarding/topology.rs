@@ -56,7 +56,7 @@ pub const SINK_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0x0b, 3]);
 pub struct Topology {
     /// Where frames come from.
     pub tester_a: Namespace,
-    /// Who is measured.
+    /// The router under test.
     pub router: Namespace,
     /// Where frames go.
     pub tester_b: Namespace,

@@ -44,7 +44,7 @@ pub enum Collect {
 pub struct Options {
     /// The graph.
     pub graph: GraphSource,
-    /// What routers do with routes.
+    /// Routing policy of the ASes.
     pub policy: Policy,
     /// The least time between advertisements, in seconds.
     pub mrai_s: u32,

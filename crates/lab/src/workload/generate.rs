@@ -79,11 +79,11 @@ const TRACE_CONFIG: &str = include_str!("../../../../examples/article/router.tom
 /// What to make.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generated {
-    /// The smallest packets to addresses all over the table.
+    /// Minimum-size packets to addresses across the table.
     Flood,
-    /// Sessions through a translator.
+    /// NAT sessions.
     Nat,
-    /// The article's text trace.
+    /// The text trace of the ANTS'13 article.
     Trace,
 }
 

@@ -34,12 +34,12 @@ pub(crate) const MODELS: &[Choice<ModelKind>] = &ModelKind::CHOICES;
 
 /// Schedulings of BGP.
 pub(crate) const SCHEDULINGS: &[Choice<SchedulingKind>] = &[
-    ("serial", "One thread does everything: the reference for all others", SchedulingKind::Serial),
-    ("per-peer", "A thread for each neighbor", SchedulingKind::PerPeer),
-    ("dynamic", "A pool of threads takes neighbors that are ready", SchedulingKind::Dynamic),
+    ("serial", "One thread does everything: the reference", SchedulingKind::Serial),
+    ("per-peer", "One thread per neighbor", SchedulingKind::PerPeer),
+    ("dynamic", "A pool of threads serves neighbors that are ready", SchedulingKind::Dynamic),
     (
         "sharded",
-        "Neighbors, shards of the routing table and update groups each have a thread that owns them",
+        "Each neighbor, shard of the routing table and update group has a thread that owns it",
         SchedulingKind::Sharded,
     ),
 ];

@@ -22,11 +22,11 @@ use crate::progress::Steps;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  thalweg lab all --quick             minutes: every experiment a little
-  thalweg lab all --only 003          what the thesis on parallel BGP says
-Each experiment's own report lies in DIR/PAPER-EXPERIMENT. Rounds: those of each experiment.")]
+  thalweg lab all --quick             minutes: a short version of every experiment
+  thalweg lab all --only 003          the claims of the thesis on parallel BGP
+The report of each experiment is in DIR/PAPER-EXPERIMENT. Each experiment has its own default of --runs.")]
 pub(crate) struct LabAllArgs {
-    /// Papers, by number [default: all]
+    /// Only these papers, by number [default: all]
     #[arg(long, value_delimiter = ',', value_name = "PAPERS", value_parser = PossibleValuesParser::new(thalweg_lab::all::papers()))]
     pub(crate) only: Vec<String>,
     #[command(flatten)]

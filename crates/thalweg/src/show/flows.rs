@@ -9,7 +9,7 @@ use crate::tables::table;
 
 pub(super) const SHOW: &[Show] = &[Show::asks(
     "flow-cache",
-    "The flow meter's counters: what was seen, reported, is in the cache, and belongs to no flow",
+    "Flow meter: packets seen, exported, cached and not metered",
     Request::Packets(PacketRequest::FlowCache),
     Print::Page(|items| Ok(parse_all(items)?.iter().map(cache).collect())),
 )];

@@ -16,12 +16,12 @@ pub(super) const SHOW: &[Show] = &[
     Show {
         name: "fib",
         aliases: &["routes", "route"],
-        help: "The forwarding table: the route of one destination, or all routes, a line for each",
+        help: "Forwarding table: the route of one destination, or all routes",
         does: Does::reads::<FibArgs>(),
     },
     Show::asks(
         "forwarding",
-        "Where BGP's best routes go (the forwarding table or the kernel), and how well that works",
+        "Installation of BGP's best routes in the forwarding table and the kernel",
         Request::Forwarding,
         Print::Page(|items| Ok(parse_all(items)?.iter().map(forwarding).collect())),
     ),
@@ -29,19 +29,19 @@ pub(super) const SHOW: &[Show] = &[
 
 #[derive(Debug, Args)]
 struct FibArgs {
-    /// A packet's destination, or a prefix: its route and where that leads
+    /// Show the route of this address or prefix
     #[arg(conflicts_with_all = ["inside", "family", "source", "limit"])]
     destination: Option<String>,
-    /// Only prefixes inside this one
+    /// Only this prefix and more specific ones
     #[arg(long, value_name = "PREFIX")]
     inside: Option<String>,
-    /// Only one family
+    /// Only this address family
     #[arg(long, value_name = "FAMILY", value_parser = ["ipv4", "ipv6"])]
     family: Option<String>,
-    /// Only routes from here
+    /// Only routes from this source
     #[arg(long, value_name = "SOURCE", value_parser = ["connected", "configured", "kernel", "bgp"])]
     source: Option<String>,
-    /// No more than this many
+    /// Print at most this many routes
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 }
