@@ -130,7 +130,7 @@ pub struct HandOver {
 
 /// Why a group cannot take another view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("families, path identifiers and encoding are agreed on when a session begins and cannot change")]
+#[error("families, path identifiers and encoding are negotiated when a session opens and cannot change later")]
 pub struct DifferentEncoding;
 
 impl UpdateGroup {

@@ -79,7 +79,7 @@ impl BgpLinks {
                 Err(error) => {
                     if !std::mem::replace(&mut failed, true) {
                         tracing::error!(
-                            "cannot read links, so sessions on a dead link end only by their hold timer: {error}"
+                            "cannot read links, so sessions on a dead link end only when their hold timer expires: {error}"
                         );
                     }
                     thread::sleep(WAIT);

@@ -126,7 +126,7 @@ impl ControlServer {
             Request::Fib { destination } => emit_all(self.look_up(&destination).map(|view| [view]), emit),
             Request::FibRoutes(filter) => self.fib_routes(&filter, emit),
             // `talk` serves captures, with the whole connection.
-            Request::Capture(_) => Ok(Err("a capture takes a connection of its own".to_owned())),
+            Request::Capture(_) => Ok(Err("a capture needs its own connection".to_owned())),
             Request::Packets(request) => match self.packets() {
                 Ok(packets) => packets.answer(&request, emit),
                 Err(none) => Ok(Err(none)),

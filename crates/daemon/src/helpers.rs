@@ -67,7 +67,7 @@ impl Helpers {
         // Without it sessions end by their hold timer, which is no reason not to run.
         let bgp_links = bgp.map(|_| BgpLinks::new(config)).transpose().unwrap_or_else(|error| {
             tracing::warn!(
-                "cannot watch links, so sessions on a dead link end only by their hold timer: {error}"
+                "cannot watch links, so sessions on a dead link end only when their hold timer expires: {error}"
             );
             None
         });

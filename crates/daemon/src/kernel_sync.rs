@@ -170,8 +170,8 @@ impl KernelSyncer {
         }
         if self.config.export {
             match self.kernel.remove_all() {
-                Ok(report) => tracing::info!(removed = report.deleted, "kernel: our routes were removed"),
-                Err(error) => tracing::error!("kernel: our routes could not be removed: {error}"),
+                Ok(report) => tracing::info!(removed = report.deleted, "kernel: removed our routes"),
+                Err(error) => tracing::error!("kernel: cannot remove our routes: {error}"),
             }
         }
     }
@@ -273,7 +273,7 @@ impl KernelSyncer {
         let drift = drift.count() as u64;
         if drift > 0 && self.config.import {
             self.view.import_drift += drift;
-            tracing::warn!(routes = drift, "kernel: imported routes had drifted and were corrected");
+            tracing::warn!(routes = drift, "kernel: corrected drift of imported routes");
         }
         self.migrate_state(&changed);
     }
@@ -403,13 +403,13 @@ impl KernelSyncer {
                 }
                 if drift > 0 {
                     self.view.export_drift += drift;
-                    tracing::warn!("kernel: routes had drifted and were corrected: {report}");
+                    tracing::warn!("kernel: corrected drift of routes: {report}");
                 }
                 for failure in &report.failures {
                     self.failed(&failure.to_string());
                 }
             }
-            Err(error) => return self.failed(&format!("routes for the kernel: {error}")),
+            Err(error) => return self.failed(&format!("cannot read routes for the kernel: {error}")),
         }
         self.export_not_before = Instant::now() + begun.elapsed() * SHARE;
     }

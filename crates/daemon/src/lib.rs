@@ -129,7 +129,7 @@ fn route(
     if restart.is_some() {
         tracing::info!(
             longest_s = bgp.selection_deferral_s,
-            "restart: routes are selected when neighbors have sent their tables"
+            "restart: waiting for the tables of neighbors before routes are selected"
         );
     }
     let network = TcpNetwork::listen(&bgp.listen).map_err(RunError::Listen)?;

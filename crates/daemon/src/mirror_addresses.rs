@@ -98,14 +98,14 @@ impl MirrorAddresses {
 
     fn log(&mut self, learned: Learned) {
         for LearnedAddress { port, address } in &learned.come {
-            tracing::info!(port, "{address} on its mirror is the port's now");
+            tracing::info!(port, "took over {address} from the mirror");
         }
         for LearnedAddress { port, address } in &learned.gone {
-            tracing::info!(port, "{address} is gone from its mirror, and is not the port's any more");
+            tracing::info!(port, "removed {address}, which is gone from the mirror");
         }
         for (LearnedAddress { port, address }, why) in &learned.refused {
             if !self.refused.iter().any(|each| each.port == *port && each.address == *address) {
-                tracing::warn!(port, "{address} on its mirror cannot be the port's: {why}");
+                tracing::warn!(port, "cannot take over {address} from the mirror: {why}");
             }
         }
         self.refused = learned.refused.into_iter().map(|(address, _)| address).collect();

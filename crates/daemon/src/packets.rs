@@ -305,7 +305,7 @@ impl PacketSide {
             .map(|port| format!("port {} is down: interface {} has no link", port.name, port.interface))
             .collect();
         if self.has_ended() {
-            problems.push("packets are not forwarded any more: see the log".to_owned());
+            problems.push("the router stopped forwarding packets: see the log".to_owned());
         }
         let sessions_max = self.nat_sessions_max();
         let nat =

@@ -87,7 +87,7 @@ fn read(path: &Path) -> Option<Vec<RestartNeighbor>> {
         Ok(note) => note,
         Err(error) => {
             tracing::warn!(
-                "{} is not readable and is ignored; this is a cold start: {error}",
+                "cannot read {}, so this is a cold start: {error}",
                 path.display()
             );
             return None;
@@ -95,7 +95,7 @@ fn read(path: &Path) -> Option<Vec<RestartNeighbor>> {
     };
     if !Place::here().is_ok_and(|here| here == note.place) {
         tracing::info!(
-            "the last router here ran before a reboot, or in another network namespace: a cold start"
+            "cold start: the previous router ran before a reboot or in another network namespace"
         );
         return None;
     }
@@ -189,7 +189,7 @@ impl State {
                 self.has_failed = false;
             }
             Err(error) if !std::mem::replace(&mut self.has_failed, true) => tracing::warn!(
-                "cannot write {}: {error}; if this process dies, the next start may be a cold one: make its folder \
+                "cannot write {}: {error}; if this process dies, the next start may be a cold start: make its folder \
                  writable, or choose another with --socket",
                 path.display()
             ),

@@ -63,13 +63,13 @@ pub enum ExecError {
     #[error("rings and the reorder buffer must hold at least one job")]
     NoCapacity,
     /// The list of cores to bind threads to is empty.
-    #[error("threads are to be bound to cores, but no core is named")]
+    #[error("no core to pin threads to: name at least one")]
     NoCores,
     /// The plan has no shard group.
     #[error("the plan has no shard group: expected at least 1")]
     NoShardGroups,
     /// A thread could not be bound to a core.
-    #[error("cannot bind a thread to core {core}: {reason}")]
+    #[error("cannot pin a thread to core {core}: {reason}")]
     Pin {
         /// The core.
         core: usize,
@@ -81,7 +81,7 @@ pub enum ExecError {
     #[error("cannot start a thread: {0}")]
     Spawn(#[source] io::Error),
     /// The source left out a job or gave one twice.
-    #[error("the source gave job {found} where job {expected} was due")]
+    #[error("the source gave job {found}, expected job {expected}")]
     OutOfSequence {
         /// The sequence number due.
         expected: u64,

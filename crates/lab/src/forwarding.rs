@@ -44,7 +44,7 @@ use std::path::PathBuf;
 pub enum ForwardingError {
     /// Namespaces and packet sockets are for root.
     #[error(
-        "this experiment makes network namespaces and sends raw frames, for which it must be root (it touches \
+        "this experiment creates network namespaces and sends raw frames: run it as root (it touches \
          nothing outside its namespaces)"
     )]
     NotRoot,
@@ -84,10 +84,10 @@ pub enum ForwardingError {
         said: String,
     },
     /// The generator sends nothing.
-    #[error("the generator cannot send over a link of its own")]
+    #[error("the generator cannot send over its own link")]
     NoGenerator,
     /// Nothing could be measured.
-    #[error("nothing could be measured: {}", .0.join("; "))]
+    #[error("nothing was measured: {}", .0.join("; "))]
     Nothing(Vec<String>),
     /// Somebody wants us to end.
     #[error("interrupted")]

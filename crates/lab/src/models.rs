@@ -176,7 +176,7 @@ pub struct Outcome {
 #[derive(Debug, thiserror::Error)]
 pub enum ModelsError<E> {
     /// There is no cell, or no run was asked for.
-    #[error("there is nothing to run: no cells or no runs")]
+    #[error("nothing to run: no cells or no runs")]
     Nothing,
     /// A run failed.
     #[error("{cell}: {source}")]

@@ -47,7 +47,7 @@ pub enum NetworkError {
     #[error("oscillating: {0}")]
     Oscillating(String),
     /// A network that did not come to rest in the time given.
-    #[error("the network did not come to rest; {0} sessions are down")]
+    #[error("the network did not converge; {0} sessions are down")]
     Restless(usize),
     /// An AS is asked for that is not there.
     #[error("AS {asn} is not in the graph: it has {of} ASes, among them {few}")]

@@ -276,7 +276,7 @@ pub enum ProbeLabError {
 fn nothing(why: &[String]) -> String {
     match why {
         [] => "there is nothing to measure in what was asked for".to_owned(),
-        why => format!("nothing could be measured: {}", why.join("; ")),
+        why => format!("nothing was measured: {}", why.join("; ")),
     }
 }
 

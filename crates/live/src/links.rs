@@ -93,7 +93,7 @@ impl LinkWatcher {
                 let links = links.into_iter().filter(|link| self.watches(&link.name));
                 self.carrier = links.map(|link| (link.name, link.carrier_changes)).collect();
             }
-            Err(error) => tracing::error!("how often links changed is not known: {error}"),
+            Err(error) => tracing::error!("cannot read how often links changed: {error}"),
         }
     }
 
@@ -118,7 +118,7 @@ impl LinkWatcher {
                 read_at = Instant::now() + READ_EVERY;
             }
             if let Err(error) = self.monitor.wait(LOOK_EVERY) {
-                tracing::error!("waiting for news of links: {error}");
+                tracing::error!("cannot wait for link changes: {error}");
                 std::thread::sleep(LOOK_EVERY);
             }
         }

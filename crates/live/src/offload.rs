@@ -181,7 +181,7 @@ impl FlowOffload {
         if let Err(error) = offload.install(&candidate.key, &action, candidate.generation)
             && self.refused.fetch_add(1, Ordering::Relaxed) == 0
         {
-            tracing::warn!("a flow is not offloaded, and maybe others: {error}");
+            tracing::warn!("cannot offload a flow, and perhaps others: {error}");
         }
     }
 
@@ -209,7 +209,7 @@ impl FlowOffload {
     /// Turns the clock of leases until `stop` says so, and ends all when the tables have changed.
     pub(crate) fn run(&self, tables: &ForwardingTables, stop: impl Fn() -> bool) {
         let links = Links::open()
-            .inspect_err(|error| tracing::warn!("interfaces that come back are not found: {error}"))
+            .inspect_err(|error| tracing::warn!("cannot watch for interfaces that return: {error}"))
             .ok();
         let mut features = self.features();
         let mut seen_routes = None;
@@ -223,7 +223,7 @@ impl FlowOffload {
             let is_new_second = turn.is_multiple_of(TURNS_PER_S);
             if let Some(features) = features.as_mut().filter(|_| is_new_second) {
                 has_moved |= self.look_at_features(features).unwrap_or_else(|error| {
-                    tracing::warn!("what drivers can do is not known: {error}");
+                    tracing::warn!("cannot ask what drivers support: {error}");
                     false
                 });
             }
@@ -302,7 +302,7 @@ impl FlowOffload {
     fn each(&self, act: impl Fn(&Offload) -> io::Result<()>) {
         for offload in self.ports.iter().flatten() {
             if let Err(error) = act(offload) {
-                tracing::error!("the kernel's flows cannot be told that something changed: {error}");
+                tracing::error!("cannot invalidate offloaded flows after a change: {error}");
             }
         }
     }

@@ -48,10 +48,10 @@ pub enum OpenError {
     #[error(transparent)]
     Build(thalweg_node::BuildError),
     /// A thread or a pair of sockets cannot be had.
-    #[error("the system has no more of something: {0}")]
+    #[error("the system is out of a resource: {0}")]
     System(std::io::Error),
     /// The kernel's news of interfaces cannot be had.
-    #[error("hearing of interfaces: {0}")]
+    #[error("cannot watch interfaces: {0}")]
     Kernel(thalweg_ports::kernel::KernelError),
 }
 

@@ -169,8 +169,8 @@ impl SocketWatcher {
             Err(error) => {
                 if !std::mem::replace(&mut self.is_blind, true) {
                     tracing::warn!(
-                        "NAT does not know the ports of the router's own programs: the system's sockets cannot be \
-                         read: {error}; keep them out of [nat] ports until that works"
+                        "NAT does not know the ports of the router's own programs: cannot read the system's \
+                         sockets: {error}; keep those ports out of [nat] ports until that works"
                     );
                 }
                 return;

@@ -78,7 +78,7 @@ impl Request {
         };
         let name = serde_json::from_str::<Value>(text).ok();
         match name.as_ref().and_then(|value| value.get("request")?.as_str()) {
-            Some(name) => Err(format!("there is no request `{name}` with these fields")),
+            Some(name) => Err(format!("no request `{name}` has these fields")),
             None => Err(format!("not a request: {error}")),
         }
     }

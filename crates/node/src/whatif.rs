@@ -71,11 +71,11 @@ pub enum WhatIfError {
         known: String,
     },
     /// The table has no routes.
-    #[error("the table has no routes: give a RIB dump (TABLE_DUMP or TABLE_DUMP_V2), not a file of updates")]
+    #[error("the table has no routes: expected a RIB dump (TABLE_DUMP or TABLE_DUMP_V2), not a file of updates")]
     NoRoutes,
     /// The table is somebody else's.
     #[error(
-        "none of the table's peers is a neighbor of either configuration: say whose routes are whose with --map \
+        "none of the table's peers is a neighbor of either configuration: map them with --map \
          ADDRESS=NEIGHBOR. The table has {peers}; neighbors are {known}"
     )]
     NothingMapped {

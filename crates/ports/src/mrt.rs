@@ -66,7 +66,7 @@ pub enum MrtProblem {
     #[error("{0}: {1}")]
     Record(RecordType, #[source] Fault),
     /// The record was torn; the next plausible one follows.
-    #[error("torn: its length leads to no record; {skipped} bytes passed over, to the next one")]
+    #[error("damaged record: its length leads to no other record; skipped {skipped} bytes")]
     Torn {
         /// Bytes passed over.
         skipped: u64,

@@ -42,7 +42,7 @@ pub enum StoreError {
     },
     /// Less is free on the file system than is to stay free.
     #[error(
-        "{path}: only {} is free on the file system, and {} stays free (keep_free): remove something, or set \
+        "{path}: only {} is free on the file system, and {} stays free (keep_free): free some space, or set \
          keep or keep_bytes so that the oldest records are removed",
         megabytes(*.free),
         megabytes(*.reserve)
@@ -70,7 +70,7 @@ pub enum StoreError {
     #[error("{0}")]
     Query(String),
     /// The writer has ended.
-    #[error("the dataset's writer has ended")]
+    #[error("the dataset's writer has stopped")]
     Closed,
 }
 

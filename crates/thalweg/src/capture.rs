@@ -55,7 +55,7 @@ pub(crate) fn run(args: &CaptureArgs, format: Format) -> Result<(), Failure> {
     }
     let summary = capture.item().map_err(|error| match error.kind() {
         ErrorKind::UnexpectedEof => {
-            Failure::Control("the router has ended the capture; what was written is whole".to_owned())
+            Failure::Control("the router ended the capture; the file is complete up to there".to_owned())
         }
         _ => lost(&args.router.socket, error),
     })?;

@@ -21,14 +21,14 @@ pub(crate) fn ask(
     let stream = connect(socket, request)?;
     for line in BufReader::new(stream).lines() {
         let line = serde_json::from_str(&line.map_err(|error| lost(socket, error))?)
-            .map_err(|error| Failure::Control(format!("the router's answer is not understood: {error}")))?;
+            .map_err(|error| Failure::Control(format!("cannot read the router's answer: {error}")))?;
         match line {
             Line::Item(value) => item(value)?,
             Line::Done { .. } => return Ok(()),
             Line::Error(error) => return Err(Failure::Control(error)),
         }
     }
-    Err(Failure::Control("the router closed the connection in the middle of its answer".to_owned()))
+    Err(Failure::Control("the router closed the connection before the end of its answer".to_owned()))
 }
 
 /// Connects to a router and asks it something.
@@ -46,14 +46,14 @@ pub(crate) fn lost(socket: &Path, error: std::io::Error) -> Failure {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
             format!("no router answers at {name}: is `thalweg run` running, with this --socket?")
         }
-        std::io::ErrorKind::PermissionDenied => format!("{name} may not be opened: try as root"),
+        std::io::ErrorKind::PermissionDenied => format!("no permission to open {name}: try as root"),
         _ => format!("{name}: {error}"),
     })
 }
 
 pub(crate) fn parse<T: serde::de::DeserializeOwned>(item: Value) -> Result<T, Failure> {
     serde_json::from_value(item)
-        .map_err(|error| Failure::Control(format!("the router's answer is not understood: {error}")))
+        .map_err(|error| Failure::Control(format!("cannot read the router's answer: {error}")))
 }
 
 pub(crate) fn parse_all<T: serde::de::DeserializeOwned>(items: Vec<Value>) -> Result<Vec<T>, Failure> {

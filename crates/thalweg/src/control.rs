@@ -51,7 +51,7 @@ pub(crate) fn stop(args: &StopArgs) -> Result<(), Failure> {
     while UnixStream::connect(&args.router.socket).is_ok() {
         if Instant::now() >= end {
             return Err(Failure::Control(format!(
-                "the router has not ended within {} s; its log says what it waits for",
+                "the router has not stopped within {} s; its log says what it waits for",
                 STOP_MAX.as_secs()
             )));
         }

@@ -500,7 +500,7 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
     let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(wall_ns) };
     let (writer, recovery) = Writer::open(&args.data, options).map_err(|error| match error {
         StoreError::Busy { .. } => Failure::Run(format!(
-            "{error}: it joins small files itself, nothing was done. What it keeps is told to it: keep and keep_bytes in [flows] \
+            "{error}: it merges small files itself, so nothing was done. Tell it what to keep: keep and keep_bytes in [flows] \
              of a router, --keep and --keep-bytes of `thalweg probe` and `thalweg flows import`"
         )),
         other => failed(other),

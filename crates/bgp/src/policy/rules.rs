@@ -268,13 +268,13 @@ pub const REJECT: &str = "reject";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// No rule set has this name.
-    #[error("there is no rule set `{name}`")]
+    #[error("no rule set is called `{name}`")]
     Unknown {
         /// The name.
         name: Arc<str>,
     },
     /// A rule set calls itself, directly or through others.
-    #[error("rule sets call each other in a circle: {}", .names.join(" -> "))]
+    #[error("rule sets call each other in a loop: {}", .names.join(" -> "))]
     Cycle {
         /// The names on the way, the first again at the end.
         names: Vec<Arc<str>>,

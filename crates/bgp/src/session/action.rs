@@ -117,7 +117,7 @@ pub enum Action {
     MarkStale(Family),
     /// Withdraw those routes of the neighbor in this family that are stale.
     WithdrawStale(Family),
-    /// The neighbor has sent its whole table of the family once.
+    /// The neighbor has sent all its routes of the family (End-of-RIB).
     EndOfRib(Family),
     /// Something to log.
     Event(Event),

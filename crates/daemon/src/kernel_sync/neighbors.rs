@@ -113,7 +113,7 @@ impl NeighborSync {
                 self.view.import_drift += others;
                 tracing::warn!(
                     neighbors = others,
-                    "kernel: imported neighbors had drifted and were corrected"
+                    "kernel: corrected drift of imported neighbors"
                 );
             }
             heard |= after || others + ours > 0;
@@ -172,7 +172,7 @@ impl NeighborSync {
         let neighbors: Vec<_> = wanted.iter().map(|((port, address), mac)| (*port, *address, *mac)).collect();
         let Some(counts) = self.packets.set_kernel_neighbors(neighbors) else {
             self.tell_not_before = Instant::now() + AFTER_FAILURE;
-            return Err("neighbors: the host thread does not answer".to_owned());
+            return Err("the host thread does not answer about neighbors".to_owned());
         };
         self.view.imported = counts.in_force;
         self.view.imported_behind = counts.behind;
@@ -208,7 +208,7 @@ impl NeighborSync {
             if drift > 0 {
                 tracing::warn!(
                     neighbors = drift,
-                    "kernel: exported neighbors had drifted and were corrected"
+                    "kernel: corrected drift of exported neighbors"
                 );
             }
         }

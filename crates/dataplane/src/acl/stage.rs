@@ -48,7 +48,7 @@ pub enum AclError {
         lists: usize,
     },
     /// A port is bound to a list that there is none of.
-    #[error("there is no access list {list}")]
+    #[error("no access list {list}")]
     NoSuchList {
         /// The place named.
         list: u16,

@@ -441,7 +441,7 @@ pub enum NatConfigError {
     #[error("a subscriber needs at least one port and one session")]
     SubscriberLimit,
     /// Some shards would own no block.
-    #[error("{blocks} blocks of ports leave some of {shards} shards without one")]
+    #[error("{blocks} port blocks leave some of {shards} shards without one")]
     Blocks {
         /// Blocks on each address.
         blocks: u32,
@@ -449,7 +449,7 @@ pub enum NatConfigError {
         shards: u16,
     },
     /// Deterministic blocks do not suffice, or there is nobody to have one.
-    #[error("{wanted} subscribers share {there} blocks of ports; each needs one of its own")]
+    #[error("{wanted} subscribers share {there} port blocks; each needs its own")]
     Subscribers {
         /// Addresses that want a block.
         wanted: u64,

@@ -98,8 +98,8 @@ pub enum MeterError {
     Shards(u16),
     /// Each shard must have room for 16 flows at least, and for 2^30 at most.
     #[error(
-        "{flows_max} flows in {shards} shards: each shard must have {SHARD_FLOWS_MIN} at least and \
-         {SHARD_FLOWS_MAX} at most"
+        "{flows_max} flows in {shards} shards: each shard must have {SHARD_FLOWS_MIN} to \
+         {SHARD_FLOWS_MAX} flows"
     )]
     FlowsMax {
         /// What was asked for.
@@ -111,10 +111,10 @@ pub enum MeterError {
     #[error("the {0} timeout must not be 0")]
     Timeout(&'static str),
     /// One in 0 packets cannot be sampled.
-    #[error("sampling one packet in 0: the interval must be 1 at least")]
+    #[error("sampling one packet in 0: the interval must be at least 1")]
     Sampling,
     /// Memory for the cache was refused.
-    #[error("no memory for the flow cache: {bytes} bytes were refused")]
+    #[error("no memory for the flow cache: the system refused {bytes} bytes")]
     OutOfMemory {
         /// Bytes that were asked for at once.
         bytes: usize,

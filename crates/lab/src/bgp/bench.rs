@@ -110,7 +110,7 @@ pub enum BenchError {
         state: (usize, usize, usize),
     },
     /// The daemon did not work off in time what it was sent.
-    #[error("{scenario}: {done} of {sent} UPDATEs worked off in time")]
+    #[error("{scenario}: only {done} of {sent} UPDATEs were processed in time")]
     NotWorkedOff {
         /// Of what.
         scenario: String,
@@ -120,7 +120,7 @@ pub enum BenchError {
         sent: u64,
     },
     /// There is nothing to send.
-    #[error("there is nothing to send")]
+    #[error("nothing to send")]
     Nothing,
 }
 

@@ -93,7 +93,7 @@ pub enum DaemonError {
         source: io::Error,
     },
     /// It ended, or does not listen.
-    #[error("the daemon does not listen; it said: {}", .said.trim())]
+    #[error("the daemon does not listen; its output: {}", .said.trim())]
     NotListening {
         /// The end of what it said.
         said: String,

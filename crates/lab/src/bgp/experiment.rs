@@ -252,7 +252,7 @@ impl Outcome {
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError<E> {
     /// No cell, or no run.
-    #[error("there is nothing to run: no cells or no runs")]
+    #[error("nothing to run: no cells or no runs")]
     Nothing,
     /// A run failed.
     #[error("{cell}: {source}")]

@@ -207,7 +207,7 @@ fn worked_off(
 ) -> Result<u64, String> {
     let mut done = 0;
     loop {
-        pause(end, || format!("{done} of {sent} UPDATEs worked off in time"))?;
+        pause(end, || format!("only {done} of {sent} UPDATEs were processed in time"))?;
         if world.feed.is_read() {
             let progress = functions(speaker)?.progress;
             done = progress.updates.saturating_sub(before);

@@ -33,7 +33,7 @@ pub enum BenchError {
         source: io::Error,
     },
     /// The file has no prefix in it.
-    #[error("{path} has no prefixes, and {bad_lines} lines that are none")]
+    #[error("{path} has no prefixes; {bad_lines} lines are not prefixes")]
     NoPrefixes {
         /// The file.
         path: PathBuf,

@@ -52,7 +52,7 @@ pub enum ChildError {
     #[error("interrupted")]
     Interrupted,
     /// It did not end in time.
-    #[error("did not end within {} s", .0.as_secs())]
+    #[error("did not exit within {} s", .0.as_secs())]
     TooSlow(Duration),
 }
 

@@ -57,7 +57,7 @@ pub enum RunError {
         said: String,
     },
     /// What it said is not what was expected.
-    #[error("cannot make sense of what {who} said: {said}")]
+    #[error("cannot read the output of {who}: {said}")]
     Answer {
         /// Who.
         who: &'static str,

@@ -83,7 +83,7 @@ impl CaptureStream {
         let (point, snaplen) = (selection.point.name().to_owned(), selection.snaplen as u32);
         let begun = counters.taps.begin(selection, ports.len(), clock);
         let begun = begun.ok_or(CaptureError::TooMany(CAPTURES_MAX))?;
-        tracing::info!(point, "a capture begins");
+        tracing::info!(point, "capture started");
         Ok(Self {
             point,
             begun,
@@ -239,7 +239,7 @@ impl Drop for CaptureStream {
     fn drop(&mut self) {
         self.counters.taps.end(self.begun.number);
         self.counters.taps.update_watched();
-        tracing::info!(point = self.point, packets = self.captured, "a capture has ended");
+        tracing::info!(point = self.point, packets = self.captured, "capture ended");
     }
 }
 

@@ -62,15 +62,15 @@ pub enum CollectorError {
         source: io::Error,
     },
     /// Another process uses the spool.
-    #[error("spool {path}: another process uses it; each collector needs a folder of its own")]
+    #[error("spool {path}: another process uses it; each collector needs its own folder")]
     SpoolTaken {
         /// The folder.
         path: PathBuf,
     },
     /// The address needs a part of the program that was not built in.
     #[error(
-        "collector `{collector}`: this program was built without it; `cargo build --release --features \
-         {feature}` builds it in"
+        "collector `{collector}`: this program was built without it: build it with `cargo build --release --features \
+         {feature}`"
     )]
     NotBuilt {
         /// The collector.
@@ -87,7 +87,7 @@ pub enum CollectorError {
         reason: String,
     },
     /// No thread.
-    #[error("no thread for a collector: {source}")]
+    #[error("cannot start a thread for a collector: {source}")]
     Thread {
         /// Why.
         source: io::Error,

@@ -20,13 +20,13 @@ pub enum KernelError {
     )]
     NotPermitted,
     /// Sending or receiving failed.
-    #[error("talking to the kernel (rtnetlink) failed: {source}")]
+    #[error("cannot talk to the kernel (rtnetlink): {source}")]
     Socket {
         /// Why.
         source: io::Error,
     },
     /// The kernel refused to list what was asked for.
-    #[error("the kernel does not list {what}: {refusal}")]
+    #[error("the kernel refuses to list {what}: {refusal}")]
     Refused {
         /// What was asked for.
         what: &'static str,
@@ -34,7 +34,7 @@ pub enum KernelError {
         refusal: Refusal,
     },
     /// The kernel's answers did not fit into the socket's buffer, although little was asked for.
-    #[error("the kernel's answers were lost: raise net.core.rmem_max, or run with CAP_NET_ADMIN")]
+    #[error("answers of the kernel were lost: raise net.core.rmem_max, or run with CAP_NET_ADMIN")]
     Overrun,
 }
 

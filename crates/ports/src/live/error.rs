@@ -13,7 +13,7 @@ pub enum LiveError {
         interface: String,
     },
     /// No interface can have this name.
-    #[error("{interface:?} is no interface name: expected 1 to 15 bytes without blanks and slashes")]
+    #[error("{interface:?} is not an interface name: expected 1 to 15 bytes without blanks and slashes")]
     BadName {
         /// The name.
         interface: String,
@@ -47,7 +47,7 @@ pub enum LiveError {
         why: String,
     },
     /// The driver is not part of this program.
-    #[error("{interface}: driver {driver} is not part of this program; {remedy}")]
+    #[error("{interface}: this program was built without driver {driver}; {remedy}")]
     NotBuiltIn {
         /// The interface's or device's name.
         interface: String,

@@ -69,7 +69,7 @@ impl Kept {
         }
         let live = writer.serve(cache);
         if let Err(error) = &live {
-            notify.warn(&format!("answers from {name} will lack what is not on disk: {error}"));
+            notify.warn(&format!("answers from {name} will lack records that are not on disk: {error}"));
         }
         let (taken, refused) = Default::default();
         Ok(Self { writer, live: live.ok(), name, taken, refused, waiting })

@@ -46,7 +46,7 @@ impl FlowsImportArgs {
         }
         if self.keep.are_given() && self.no_store {
             return Err(
-                "--keep, --keep-bytes and --keep-free say what of the dataset is kept: leave out --no-store"
+                "--keep, --keep-bytes and --keep-free need a dataset: leave out --no-store"
                     .to_owned(),
             );
         }

@@ -238,11 +238,11 @@ impl ProbeArgs {
     /// The options as the probe wants them, or what does not fit together.
     pub(crate) fn options(&self) -> Result<ProbeOptions, String> {
         if self.key.contains(&KeyArg::None) && self.key.len() > 1 {
-            return Err("--key none stands alone".to_owned());
+            return Err("--key none excludes other fields".to_owned());
         }
         if self.keep.are_given() && self.store.is_none() {
             return Err(
-                "--keep, --keep-bytes and --keep-free say what of a dataset is kept: add --store DIR"
+                "--keep, --keep-bytes and --keep-free need a dataset: add --store DIR"
                     .to_owned(),
             );
         }
@@ -328,7 +328,7 @@ impl ProbeArgs {
             None => ModelKind::RunToCompletion,
         };
         if self.readers.is_some() && model != ModelKind::Farm {
-            return Err(format!("--readers are those of the farm: leave out --model {model}"));
+            return Err(format!("--readers belongs to the farm model: leave out --model {model}"));
         }
         let workers = match (self.workers, model) {
             (Some(workers), ModelKind::Serial) if workers.get() > 1 => {

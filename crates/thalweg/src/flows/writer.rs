@@ -30,7 +30,7 @@ pub(super) fn open(args: &FlowsArgs) -> Result<Dataset, Failure> {
     match dataset.is_one().map_err(failed)? {
         true => Ok(dataset),
         false => Err(Failure::Run(format!(
-            "{} is no dataset of flow records: name its folder with --data; a router writes one with `store` in [flows], others \
+            "{} is not a dataset of flow records: name its folder with --data; a router writes one with `store` in [flows], others \
              are `thalweg probe --store` and `thalweg flows import`",
             args.data.display()
         ))),

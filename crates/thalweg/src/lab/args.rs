@@ -116,7 +116,7 @@ impl LabRouterArgs {
             if !drivers.contains(&driver) {
                 let expected = drivers.join(", ");
                 return Err(Failure::Usage(format!(
-                    "--drivers: {driver} is not measured here, only {expected}"
+                    "--drivers: this experiment does not measure {driver}; expected {expected}"
                 )));
             }
             shapes.extend(models.iter().map(|model| (driver, *model)));

@@ -110,7 +110,7 @@ fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
     let core_counts = if args.cores.is_empty() { cores.steps() } else { numbers(&args.cores) };
     if let Some(many) = core_counts.iter().find(|count| **count > cores.count()) {
         let have = cores.count();
-        return Err(Failure::Usage(format!("--cores {many}: this process may use {have} cores")));
+        return Err(Failure::Usage(format!("--cores {many}: this process may use only {have} cores")));
     }
     let replay = match &args.trace {
         None => None,

@@ -152,7 +152,7 @@ fn setting(args: &LabModelsArgs) -> Result<Setting, Failure> {
         return Err(Failure::Usage(format!("--chunks {chunk} is more than 65535 packets")));
     }
     if args.inputs.iter().any(|input| input.as_os_str() == "-") {
-        return Err(Failure::Usage("standard input cannot be read more than once: name a file".to_owned()));
+        return Err(Failure::Usage("standard input can be read only once: name a file".to_owned()));
     }
     let models: Vec<ModelKind> = match args.models.as_slice() {
         [] => ModelKind::ALL.to_vec(),
@@ -201,7 +201,7 @@ fn input(args: &LabModelsArgs, packets: u64) -> Result<Input, Failure> {
             Ok(Input { config, files: vec![made.input], description })
         }
         (Some(_), kind) => Err(Failure::Usage(format!(
-            "-c without an input: the {} workload brings its own configuration; name an input or --generate flood",
+            "the {} workload has its own configuration: leave out -c, name an input, or choose --generate flood",
             kind.name()
         ))),
         (None, kind) => {

@@ -37,7 +37,7 @@ fn status(view: &StatusView) -> String {
         ("version", format!("thalweg {}", view.version)),
         ("process", format!("{}, {} threads", view.pid, count(view.threads))),
         ("up for", age(view.uptime_s)),
-        ("configuration", format!("{}, taken over {} ago", view.config.display(), age(view.config_age_s))),
+        ("configuration", format!("{}, loaded {} ago", view.config.display(), age(view.config_age_s))),
     ];
     rows.extend(view.ports.map(|ports| ("ports", up_down(ports))));
     rows.extend(view.bgp_neighbors.map(|neighbors| ("BGP neighbors", up_down(neighbors))));

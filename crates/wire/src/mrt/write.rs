@@ -11,7 +11,7 @@ use thalweg_base::IpPrefix;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// More than a field can say.
-    #[error("{found} {what}, of which there may be {max}")]
+    #[error("{found} {what}, more than {max}")]
     TooMany {
         /// Of what.
         what: &'static str,
