@@ -9,6 +9,7 @@ use std::str::FromStr;
 use ipnet::{Ipv4Net, Ipv6Net};
 
 mod sealed {
+    /// Keeps the traits of addresses to these two numbers.
     pub trait Sealed {}
     impl Sealed for u32 {}
     impl Sealed for u128 {}

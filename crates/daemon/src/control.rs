@@ -220,7 +220,7 @@ impl ControlServer {
         let mut view = self.forwarding()?.lookup(prefix)?;
         let neighbors = self.packets.as_ref().and_then(|packets| packets.neighbors().ok());
         for neighbor in neighbors.into_iter().flatten() {
-            for way in view.ways.iter_mut().filter(|way| way.port == neighbor.port) {
+            for way in view.next_hops.iter_mut().filter(|way| way.port == neighbor.port) {
                 if way.neighbor.is_some_and(|address| address.to_string() == neighbor.address) {
                     way.state = Some(neighbor.state.clone());
                 }

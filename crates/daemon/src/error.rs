@@ -23,12 +23,7 @@ pub enum RunError {
     SocketInUse(PathBuf),
     /// The control socket cannot be opened.
     #[error("cannot listen on the control socket {path}: {error}; choose another with --socket")]
-    Socket {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
+    Socket { path: PathBuf, error: io::Error },
     /// The forwarding tables cannot be made.
     #[error(transparent)]
     Tables(#[from] BuildError),
@@ -61,7 +56,6 @@ pub enum RunError {
     System {
         /// What failed.
         what: &'static str,
-        /// Why.
         error: io::Error,
     },
 }

@@ -105,7 +105,9 @@ impl KernelThread {
             restart.get_or_insert_default();
         }
         match restart {
-            Some(_) => tracing::info!(found, "kernel: keeping a predecessor's routes until ours are selected"),
+            Some(_) => {
+                tracing::info!(found, "kernel: keeping a predecessor's routes until ours are selected")
+            }
             None if found > 0 => {
                 let removed = installer.remove_stale()?.deleted;
                 tracing::info!(removed, "kernel: removed a predecessor's routes");

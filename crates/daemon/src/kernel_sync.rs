@@ -246,7 +246,7 @@ impl KernelSyncer {
                 return Heard::default();
             }
         };
-        self.view.news += heard.routes;
+        self.view.notifications += heard.routes;
         if heard.overrun {
             self.view.overruns += 1;
             self.read_at.get_or_insert(Instant::now().max(self.read_not_before));

@@ -48,7 +48,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_bgp::export::ExportLimits;
 use thalweg_config::{BgpConfig, ConfigSource, Install, OnStop, RouterConfig};
-use thalweg_exec::control::{SchedulingOptions, schedule};
+use thalweg_exec::control_plane::{SchedulingOptions, schedule};
 use thalweg_node::forwarding::{ForwardingTables, Inbox};
 use thalweg_node::speaker::{Speaker, SpeakerOptions};
 

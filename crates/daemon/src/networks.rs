@@ -1,4 +1,4 @@
-//! What the kernel says of networks and others' routes: read again when something has changed.
+//! The kernel's networks and other programs' routes, read again when they change.
 //!
 //! Changes come in groups (an interface, its addresses, its routes), so reading waits [`SETTLE`] after the first of
 //! them, and takes no more than one [`READ_SHARE`]th of the time: with a million of our own routes in the same table,

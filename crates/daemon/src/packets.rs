@@ -90,7 +90,7 @@ impl PacketSide {
     pub(crate) fn connect_flows(self: &Arc<Self>, speaker: Option<&Arc<Speaker>>) {
         let Some(flows) = &self.flows else { return };
         let weak = Arc::downgrade(self);
-        flows.set_books(move || weak.upgrade()?.flow_totals());
+        flows.set_totals(move || weak.upgrade()?.flow_totals());
         let weak = Arc::downgrade(self);
         flows.set_meter(move || {
             let packets = weak.upgrade()?;

@@ -1,4 +1,4 @@
-//! Which model to run and with how much of what.
+//! Which model to run, and its sizes.
 
 use crate::rank::Priority;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What a run tells afterwards, and what can go wrong in one.
+//! The report of a run, and its errors.
 
 use crate::options::{ModelKind, THREADS_MAX, TOKENS_MAX};
 use std::io;
@@ -71,7 +71,6 @@ pub enum ExecError {
     /// A thread could not be bound to a core.
     #[error("cannot pin a thread to core {core}: {reason}")]
     Pin {
-        /// The core.
         core: usize,
         /// What the kernel says.
         #[source]

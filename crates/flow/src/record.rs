@@ -249,7 +249,7 @@ pub struct FlowRecord {
     pub src_as: u32,
     /// Origin AS of the destination address, or [`NO_AS`].
     pub dst_as: u32,
-    /// BGP's next hop towards the destination.
+    /// BGP's next hop toward the destination.
     pub bgp_next_hop: Option<IpAddr>,
     /// What NAT made of it.
     pub translation: Option<Translation>,

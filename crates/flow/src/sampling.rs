@@ -7,7 +7,6 @@ use thalweg_base::XorShift64Star;
 /// Which packets are looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sampling {
-    /// All.
     #[default]
     All,
     /// Every so-many-th.

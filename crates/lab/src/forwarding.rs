@@ -50,18 +50,12 @@ pub enum ForwardingError {
     NotRoot,
     /// The system refused something.
     #[error("{what}: {source}")]
-    System {
-        /// What.
-        what: String,
-        /// How.
-        source: io::Error,
-    },
+    System { what: String, source: io::Error },
     /// A program did not succeed.
     #[error("`{command}` failed: {said}")]
     Command {
         /// How it was called.
         command: String,
-        /// What it said.
         said: String,
     },
     /// The file has no prefix that frames can be routed by.

@@ -135,7 +135,6 @@ pub struct Progress<'a> {
 /// What a cell came to.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellResult {
-    /// The cell.
     pub cell: Cell,
     /// Packets that every run took.
     pub packets: u64,
@@ -180,21 +179,14 @@ pub enum ModelsError<E> {
     Nothing,
     /// A run failed.
     #[error("{cell}: {source}")]
-    Run {
-        /// Which.
-        cell: Cell,
-        /// Why.
-        source: E,
-    },
+    Run { cell: Cell, source: E },
     /// A run took another number of packets than those before.
     #[error(
         "{cell}: took {packets} packets where runs before took {expected}: not the same work, so there is \
          nothing to compare"
     )]
     PacketTotals {
-        /// Which.
         cell: Cell,
-        /// Its packets.
         packets: u64,
         /// Those of the runs before with the same chunk size and work.
         expected: u64,
@@ -202,7 +194,6 @@ pub enum ModelsError<E> {
     /// A run took no time or no packets, or measured what is no number.
     #[error("{cell}: cannot be a measurement: {run:?}")]
     Measurement {
-        /// Which.
         cell: Cell,
         /// What it measured.
         run: Box<CellRun>,

@@ -127,7 +127,6 @@ pub(crate) struct Parts {
 /// What the host counts.
 #[derive(Clone, Debug)]
 pub struct HostNumbers {
-    /// Of neighbors.
     pub neighbors: NeighborCounters,
     /// Of errors and answers.
     pub icmp: IcmpCounters,
@@ -402,7 +401,7 @@ impl Host {
     /// Sends an ICMP error to a packet's sender.
     fn send_error(&mut self, punt: &Punt, what: IcmpError, now_ns: u64) {
         let packet = punt.ip_packet();
-        let Some(from) = self.source_towards(punt) else { return };
+        let Some(from) = self.source_toward(punt) else { return };
         let translated = punt.flags.has(PacketFlags::TRANSLATED);
         let port_in = self.outside.filter(|_| translated).unwrap_or(punt.port_in);
         // Why none is written is counted there.
@@ -412,7 +411,7 @@ impl Host {
     }
 
     /// The router's address on the port that a packet came by, which traceroute shows.
-    fn source_towards(&self, punt: &Punt) -> Option<IpAddr> {
+    fn source_toward(&self, punt: &Punt) -> Option<IpAddr> {
         let sender = IpPacket::parse(punt.ip_packet())?.source;
         let of = |port: u16| self.neighbors.port(port).and_then(|identity| identity.source_for(sender));
         let usable = |address: &IpAddr| match address {

@@ -1,4 +1,4 @@
-//! What the router's own programs have of the public ports, for NAT: their sockets, and what they send.
+//! Public ports that the router's own programs use, for NAT: their sockets, and the packets that they send.
 //!
 //! ```text
 //!   thread "sockets": every second ── the system's sockets ──> ports that anybody may send to: reserved

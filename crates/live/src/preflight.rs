@@ -1,4 +1,4 @@
-//! What a router would get of its interfaces: asked without starting anything.
+//! How the router would drive its interfaces, found out without starting it.
 //!
 //! Each way of driving an interface is tried as opening the port would try it, and let go of again. Frames go on to the
 //! system meanwhile. What is wrong is a finding that says what to do about it, never a failure: the machine that a

@@ -103,7 +103,6 @@ struct Exchanged {
 pub struct Reloaded {
     /// In words, a line each; empty if nothing is different.
     pub changes: Vec<String>,
-    /// Routes.
     pub routes: RouteCounts,
     /// How long routes took to change.
     pub routes_took: Duration,
@@ -311,9 +310,7 @@ impl LiveRouter {
         self.tells_refusals.store(host.refusal.is_some(), Ordering::Relaxed);
         let nat = self.nat();
         if self.order(|host_thread| host_thread.change(host, nat)).is_none() {
-            tracing::error!(
-                "the host thread is busy: addresses and static_neighbors change when it is free"
-            );
+            tracing::error!("the host thread is busy: addresses and static_neighbors change when it is free");
         }
     }
 }

@@ -184,7 +184,7 @@ impl LiveRouter {
             packets: None,
             counters,
             received: Arc::new(Received::new(lanes)),
-            worker_books: Arc::new(Workers::new(is_one_workers.then_some(lanes))),
+            worker_counters: Arc::new(Workers::new(is_one_workers.then_some(lanes))),
             outboxes: opened.outboxes,
             states: Mutex::new(opened.states),
             lanes: (0..lanes).map(|_| HalvesSlot::default()).collect(),
@@ -282,7 +282,7 @@ impl LiveRouter {
             clock: self.clock,
             tells_refusals: self.tells_refusals.clone(),
             offload: self.offload.clone(),
-            workers: self.worker_books.clone(),
+            workers: self.worker_counters.clone(),
         }
     }
 
@@ -359,7 +359,7 @@ impl LiveRouter {
     ) -> Result<(), OpenError> {
         let (plan, exchange) = (self.plan.clone(), self.exchange.clone());
         let (counters, stop) = (self.counters.clone(), self.stop.clone());
-        let (model, workers) = (options.model.clone(), self.worker_books.clone());
+        let (model, workers) = (options.model.clone(), self.worker_counters.clone());
         let packets = Packets { plan, lanes, model, exchange, workers, counters, stop };
         let ended = self.ended.clone();
         let work = move || {

@@ -48,7 +48,6 @@ pub struct MrtError {
     pub record: u64,
     /// Where the record begins in the uncompressed stream.
     pub offset: u64,
-    /// What.
     #[source]
     pub problem: MrtProblem,
 }
@@ -85,7 +84,6 @@ pub enum MrtProblem {
     /// Reading failed, or a compressed stream is damaged or ends early.
     #[error("expected a record, but reading failed after {left} bytes of it: {error}")]
     Read {
-        /// Why.
         #[source]
         error: io::Error,
         /// Bytes of a record that had been read.

@@ -9,7 +9,7 @@ use crate::Meter;
 use thalweg_store::live::Cache;
 
 use crate::deliver::Completing;
-use crate::outbox::Passage;
+use crate::record_queue::Passage;
 use thalweg_flow::FlowRecord;
 
 /// How often it is looked whether records have come through, or whether a shard is free.

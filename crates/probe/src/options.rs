@@ -1,4 +1,4 @@
-//! What a probe may be asked, and what can go wrong.
+//! Options of a probe, and its errors.
 
 use std::io;
 use std::path::PathBuf;
@@ -287,7 +287,6 @@ pub enum OptionsError {
         interface: String,
         /// What it has.
         queues: usize,
-        /// What is wanted of it.
         wanted: usize,
     },
 }

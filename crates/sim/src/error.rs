@@ -10,7 +10,6 @@ pub enum SimError {
     NoRest {
         /// Its number.
         router: usize,
-        /// When.
         at_us: u64,
     },
     /// A router does not start or take its connections.
@@ -18,7 +17,6 @@ pub enum SimError {
     Router {
         /// Its number.
         router: usize,
-        /// Why.
         source: io::Error,
     },
     /// Something is asked of a router that does not run.

@@ -58,7 +58,6 @@ pub enum StoreError {
     /// Records could not be written before the writer ended.
     #[error("{} flow records ({} packets) are lost: {why}", .amount.records, .amount.packets)]
     Lost {
-        /// How much.
         amount: Amount,
         /// Why they could not be written.
         why: String,

@@ -16,10 +16,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use thalweg_exec::control::SchedulingKind;
+use thalweg_exec::control_plane::SchedulingKind;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
-use crate::client::SOCKET_DEFAULT;
+use crate::client::SocketArgs;
 use crate::show::ShowArgs;
 
 pub(crate) use crate::Format;
@@ -27,22 +27,14 @@ pub(crate) use choices::{Choice, MODELS, SCHEDULINGS, one_of};
 
 pub(crate) use bgp_command::{BgpArgs, BgpCommand, SessionEndArgs};
 pub(crate) use capture::CaptureArgs;
-pub(crate) use clear::{ClearArgs, ClearNatArgs, ClearThing, endpoint};
-pub(crate) use config::{ConfigKeysArgs, ConfigThing};
+pub(crate) use clear::{ClearArgs, ClearCommand, ClearNatArgs, endpoint};
+pub(crate) use config::{ConfigCommand, ConfigKeysArgs};
 pub(crate) use flows::{FlowsAction, FlowsArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs};
 pub(crate) use flows_import::FlowsImportArgs;
 pub(crate) use keep::KeepArgs;
 pub(crate) use probe::ProbeArgs;
-pub(crate) use trace::{TraceArgs, TraceThing};
+pub(crate) use trace::{TraceArgs, TraceCommand};
 pub(crate) use whatif::WhatIfArgs;
-
-/// Which running router a command asks.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct SocketArgs {
-    /// Control socket of the router
-    #[arg(long, global = true, value_name = "PATH", default_value = SOCKET_DEFAULT)]
-    pub(crate) socket: PathBuf,
-}
 
 /// A software router, flow probe and BGP daemon, with a laboratory that compares execution models.
 #[derive(Debug, Parser)]
@@ -76,7 +68,7 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// List the keys of a configuration file
     #[command(subcommand)]
-    Config(ConfigThing),
+    Config(ConfigCommand),
     /// Send captures and text traces through the router, as fast as possible
     ///
     /// Reads pcap, pcapng and text traces (plain or .gz, .zst, .bz2), runs every packet through the configured stages

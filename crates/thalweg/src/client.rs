@@ -2,15 +2,24 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use serde_json::Value;
 use thalweg_node::control::{Line, Request};
 
 use crate::Failure;
 
 /// Where a running router listens for `show` and its like, unless it is told otherwise.
-pub(crate) const SOCKET_DEFAULT: &str = "/run/thalweg.sock";
+const SOCKET_DEFAULT: &str = "/run/thalweg.sock";
+
+/// Which running router a command asks.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SocketArgs {
+    /// Control socket of the router
+    #[arg(long, global = true, value_name = "PATH", default_value = SOCKET_DEFAULT)]
+    pub(crate) socket: PathBuf,
+}
 
 /// Sends a request and hands out the items of the answer.
 pub(crate) fn ask(

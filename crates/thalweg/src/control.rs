@@ -1,4 +1,4 @@
-//! `thalweg reload`, `clear`, `stop` and `bgp`: what a running router is to do.
+//! `thalweg reload`, `clear`, `stop` and `bgp`: commands to a running router.
 
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
@@ -10,7 +10,7 @@ use thalweg_node::control::{BgpRequest, NatClear, NatCleared, PacketRequest, Req
 use thalweg_text::units::count;
 
 use crate::cli::{
-    BgpArgs, BgpCommand, ClearArgs, ClearNatArgs, ClearThing, Format, ReloadArgs, SessionEndArgs, StopArgs,
+    BgpArgs, BgpCommand, ClearArgs, ClearCommand, ClearNatArgs, Format, ReloadArgs, SessionEndArgs, StopArgs,
 };
 use crate::client::{ask, parse};
 use crate::{Failure, print};
@@ -33,7 +33,7 @@ pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
 }
 
 pub(crate) fn clear(args: &ClearArgs, format: Format) -> Result<(), Failure> {
-    let ClearThing::Nat(which) = &args.thing;
+    let ClearCommand::Nat(which) = &args.command;
     ask(&args.router.socket, &clear_request(which), |item| match format {
         Format::Json => print(&format!("{item}\n")),
         Format::Human => print(&cleared(parse(item)?)),

@@ -1,4 +1,4 @@
-//! `thalweg flows import`: records that others exported, and what became of what they sent.
+//! `thalweg flows import`: imports the records of other exporters, and accounts for them.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

@@ -118,7 +118,11 @@ fn what_is_wrong_is_said() {
         (&[&other, &other, "--table", TABLE], 1, "--map ADDRESS=NEIGHBOR"),
         (&[without, NEW, "--table", TABLE], 2, "has no [bgp] section"),
         (&[OLD, NEW, "--table", &empty], 1, "no routes"),
-        (&[OLD, NEW, "--table", TABLE, "--flows", folder.path().to_str().expect("a path")], 1, "not a dataset"),
+        (
+            &[OLD, NEW, "--table", TABLE, "--flows", folder.path().to_str().expect("a path")],
+            1,
+            "not a dataset",
+        ),
     ];
     for (arguments, code, says) in cases {
         let output = what_if(arguments);

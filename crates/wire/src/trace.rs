@@ -91,7 +91,6 @@ impl fmt::Debug for PortName<'_> {
 
 /// Both addresses of a packet, as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the names say it
 pub enum Addresses {
     /// IPv4.
     V4 { source: u32, destination: u32 },
@@ -118,7 +117,6 @@ pub struct TraceLine<'a> {
 
 /// One end of a flow, for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the names say it
 pub enum End {
     Source,
     Destination,

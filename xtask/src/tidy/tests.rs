@@ -1,4 +1,4 @@
-//! Each rule on a small made-up tree: one that is in order, then the same with one thing wrong.
+//! Each rule on a small generated tree: one that is in order, then the same with one thing wrong.
 
 use super::*;
 use tempfile::TempDir;
@@ -262,5 +262,31 @@ fn a_word_that_has_another_name_fails_in_code_and_in_documents() {
             "error: crates/bgp/src/peer.rs:2: `octets`: say `bytes`",
             "error: docs/bgp.md:1: `station`: say `neighbor`",
         ],
+    );
+}
+
+#[test]
+fn what_is_public_is_documented_and_fields_are_not_repeated() {
+    let root = tree();
+    let text = "/// A path.\n#[derive(\n    Clone,\n)]\npub struct Path {\n    pub address: u32,\n    /// How long it waits.\n    pub wait_s: \
+                u32,\n}\n\n/// Makes one.\npub const fn path() -> Path {}\npub(crate) fn inside() {}\nfn f(pub_: u8) {}\n";
+    write(&root, "crates/base/src/path.rs", text);
+    write(&root, "crates/base/src/tests/more.rs", "pub fn open() {}\n");
+    finds(&root, &[]);
+    write(
+        &root,
+        "crates/base/src/path.rs",
+        &text.replace("/// Makes one.\n", "").replace("/// A path.\n", ""),
+    );
+    finds(&root, &["path.rs:4: `Path` is public", "path.rs:10: `path` is public"]);
+    let text =
+        text.replace("    pub address", "    /// Its addresses.\n    #[serde(default)]\n    pub address");
+    write(&root, "crates/base/src/path.rs", &text);
+    finds(&root, &["path.rs:6: `Its addresses.` only repeats `address`"]);
+    let variants = "/// A reason.\npub enum Reason {\n    /// No route.\n    NoRoute,\n    /// Why.\n    Other(u8),\n    /// Ends.\n    NoTtl,\n}\n";
+    write(&root, "crates/base/src/path.rs", variants);
+    finds(
+        &root,
+        &["path.rs:3: `No route.` only repeats `NoRoute`", "path.rs:5: `Why.` only repeats `Other`"],
     );
 }

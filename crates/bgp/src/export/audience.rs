@@ -1,4 +1,4 @@
-//! Whom a piece of the log is for.
+//! Which members a segment of the log is for.
 //!
 //! Nearly every announcement is for all members but the one that sent the route, so an audience is a number
 //! with room for one exception; sets are for route servers, kept once each and only as long as the queue that

@@ -139,7 +139,6 @@ struct After {
 /// How a new path compares with the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// The best stays the best.
     BestStays,
     /// The new one is the best.
     NewWins,
@@ -154,7 +153,6 @@ pub struct Decision<'a> {
     pub config: DecisionConfig,
     /// Neighbors.
     pub peers: &'a PeerTable,
-    /// Next hops.
     pub next_hops: &'a NextHopView,
     /// Nothing is selected yet (RFC 4724 section 4.1).
     pub deferred: bool,

@@ -1,5 +1,5 @@
-//! What one neighbor is configured to be: every setting of `[[bgp.neighbor]]` with its group's and the daemon's
-//! defaults already applied.
+//! The configuration of one neighbor: every setting of `[[bgp.neighbor]]` with its group's and the daemon's defaults
+//! already applied.
 //!
 //! The settings are grouped by who reads them: the session ([`NeighborConfig::timers`],
 //! [`NeighborConfig::capabilities`]), the import path ([`ImportConfig`]), the export side ([`ExportConfig`]) and
@@ -35,7 +35,6 @@ pub struct NeighborConfig {
     pub group: Option<Arc<str>>,
     /// Whether the session is to be up. `false`: administratively down from the beginning.
     pub enabled: bool,
-    /// Its address.
     pub address: IpAddr,
     /// The AS numbers it may have.
     pub remote_as: RemoteAs,
@@ -69,7 +68,6 @@ pub struct NeighborConfig {
 /// The AS numbers a neighbor may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteAs {
-    /// This one.
     One(u32),
     /// One of these ranges, both ends included (a dynamic neighbor).
     AnyOf(Vec<(u32, u32)>),
@@ -310,7 +308,7 @@ pub struct ImportConfig {
     pub allow_own_as: u8,
     /// Reject paths with AS_SET or AS_CONFED_SET (RFC 9774).
     pub reject_as_set: bool,
-    /// Reject routes of an external neighbor whose AS_PATH does not begin with its AS. Off towards route servers.
+    /// Reject routes of an external neighbor whose AS_PATH does not begin with its AS. Off toward route servers.
     pub first_as_check: bool,
     /// Reject prefixes that no network has (RFC 4271 6.3): see [`is_martian`](super::import::is_martian).
     pub martian_check: bool,
@@ -381,9 +379,9 @@ pub struct ExportConfig {
     pub next_hop_self: bool,
     /// Keep the next hop, to an external neighbor too.
     pub next_hop_unchanged: bool,
-    /// The next hop of IPv4 routes, if it is not our address towards the neighbor.
+    /// The next hop of IPv4 routes, if it is not our address toward the neighbor.
     pub next_hop_ipv4: Option<Ipv4Addr>,
-    /// The next hop of IPv6 routes, if it is not our address towards the neighbor.
+    /// The next hop of IPv6 routes, if it is not our address toward the neighbor.
     pub next_hop_ipv6: Option<std::net::Ipv6Addr>,
     /// What becomes of private AS numbers.
     pub private_as: PrivateAs,

@@ -1,4 +1,4 @@
-//! What a log hears of a neighbor's routes and messages: at most one event of a kind in [`REPEAT_MS`], with a count.
+//! Log events about a neighbor's routes and messages: at most one event of a kind in [`REPEAT_MS`], with a count.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! `[kernel] neighbors`: neighbors that somebody set for good in the kernel become the router's, and what the router has
-//! resolved becomes the kernel's, on mirrors.
+//! `[kernel] neighbors`: permanent neighbors of the kernel become the router's, and neighbors that the router resolved
+//! become the kernel's, on mirrors.
 //!
 //! ```text
 //! kernel's news ──> KernelNeighbors ── others' on mirrors and ports' interfaces ──> host thread: neighbors   (import)
@@ -111,10 +111,7 @@ impl NeighborSync {
             let after = self.hear().map_err(neighbors)?;
             if !heard && !after && self.config.import_neighbors && others > 0 {
                 self.view.import_drift += others;
-                tracing::warn!(
-                    neighbors = others,
-                    "kernel: corrected drift of imported neighbors"
-                );
+                tracing::warn!(neighbors = others, "kernel: corrected drift of imported neighbors");
             }
             heard |= after || others + ours > 0;
         } else if self.read_is_due && Instant::now() >= self.read_not_before {
@@ -141,7 +138,7 @@ impl NeighborSync {
     /// Whether there was news.
     fn hear(&mut self) -> Result<bool, KernelError> {
         let heard = self.neighbors.hear()?;
-        self.view.news += heard.others + heard.ours;
+        self.view.notifications += heard.others + heard.ours;
         self.view.overruns += u64::from(heard.overrun);
         self.read_is_due |= heard.overrun;
         Ok(heard.others + heard.ours > 0 || heard.overrun)
@@ -206,10 +203,7 @@ impl NeighborSync {
             let drift = mended.saturating_sub(self.refused);
             self.view.export_drift += drift;
             if drift > 0 {
-                tracing::warn!(
-                    neighbors = drift,
-                    "kernel: corrected drift of exported neighbors"
-                );
+                tracing::warn!(neighbors = drift, "kernel: corrected drift of exported neighbors");
             }
         }
         self.exported_changes = Some(changes);

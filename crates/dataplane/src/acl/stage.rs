@@ -32,7 +32,6 @@ pub enum AclError {
     TooManyRules {
         /// The list's place.
         list: usize,
-        /// Its rules.
         rules: usize,
     },
     /// The rules of a list differ in so many ways that their table would be too large.
@@ -347,7 +346,6 @@ impl AclSet {
 /// What met a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleCount {
-    /// Packets.
     pub packets: u64,
     /// Bytes of them, from the IP header on.
     pub bytes: u64,

@@ -23,7 +23,6 @@ pub enum IcmpError {
     TimeExceeded,
     /// Fragments did not all come in time, where the router puts together.
     ReassemblyTimeExceeded,
-    /// No route.
     NoRoute,
     /// The route says that nobody is there.
     Rejected,

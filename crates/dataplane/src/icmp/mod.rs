@@ -66,7 +66,6 @@ impl Default for IcmpConfig {
 /// What was written, what was not, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IcmpCounters {
-    /// Errors written.
     pub errors_written: u64,
     /// Answers to echo requests written.
     pub echo_replies_written: u64,

@@ -378,7 +378,6 @@ pub enum NatConfigError {
     /// A public address given twice.
     #[error("public address {0} is given twice")]
     PublicAddressTwice(Ipv4Addr),
-    /// No inside port.
     #[error("NAT needs at least one inside port")]
     NoInsidePort,
     /// A port that is both inside and outside.
@@ -403,7 +402,6 @@ pub enum NatConfigError {
     /// A lifetime of zero or more than [`NatConfig::TIMEOUT_MAX_S`].
     #[error("timeout {name} = {seconds} s; expected 1 to {}", NatConfig::TIMEOUT_MAX_S)]
     Timeout {
-        /// Which one.
         name: &'static str,
         /// Its value.
         seconds: u32,

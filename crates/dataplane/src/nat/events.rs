@@ -36,9 +36,7 @@ pub enum NatLogging {
 /// Something that happened, at `time_ns` (nanoseconds since the epoch).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NatEvent {
-    /// When.
     pub time_ns: u64,
-    /// What.
     pub what: Happening,
 }
 
@@ -49,7 +47,6 @@ pub enum Happening {
     Session {
         /// Whether it began.
         created: bool,
-        /// Its protocol.
         protocol: NatProtocol,
         /// The inside endpoint; the port is the identifier for ICMP echo.
         inside: SocketAddrV4,
@@ -64,7 +61,6 @@ pub enum Happening {
         allocated: bool,
         /// Whose it is.
         subscriber: Ipv4Addr,
-        /// Where it is.
         public: Ipv4Addr,
         /// First and last port.
         ports: (u16, u16),
@@ -85,7 +81,6 @@ pub enum Happening {
     },
     /// A subscriber had all ports or sessions it may have.
     SubscriberLimit {
-        /// Who.
         subscriber: Ipv4Addr,
         /// How many it may have.
         limit: u32,

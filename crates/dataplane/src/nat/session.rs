@@ -1,4 +1,4 @@
-//! One session: the mapping of an inside endpoint to a public one, and what is known of its life.
+//! One session: the mapping of an inside endpoint to a public one, and its state.
 //!
 //! Mapping is endpoint-independent (RFC 4787 REQ-1), so one session stands for everything its inside
 //! endpoint does, and for TCP it may carry several connections at once. Its state follows the states of

@@ -136,7 +136,6 @@ pub enum EndedBy {
 /// A session as shown to people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
-    /// Its protocol.
     pub protocol: NatProtocol,
     /// The inside endpoint; the port is the identifier for ICMP echo.
     pub inside: SocketAddrV4,
@@ -161,7 +160,6 @@ pub struct SessionInfo {
 pub(crate) struct Sought {
     /// The endpoint.
     key: u64,
-    /// Its hash.
     hash: u64,
     /// The session the index named when it was asked ahead, plus one; 0 if it was not or had none.
     session: u32,

@@ -1,4 +1,4 @@
-//! What an exporter may be told, and what of it contradicts itself.
+//! Options of an exporter, and which contradict each other.
 
 /// Nanoseconds in a second.
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
@@ -223,7 +223,6 @@ pub enum ExportOptionsError {
     /// Too short an interval.
     #[error("{option} of {interval_ns} ns: expected at least a second")]
     Interval {
-        /// Which.
         option: &'static str,
         /// What was asked for.
         interval_ns: u64,

@@ -1,4 +1,4 @@
-//! What a meter is told, and what it refuses.
+//! Options of a meter, and which it refuses.
 
 use crate::application::Labeling;
 use crate::sampling::Sampling;

@@ -248,7 +248,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn agrees_with_its_twin(
+    fn agrees_with_its_reference(
         seed: u64,
         biflow: bool,
         key_bits in 0u8..64,

@@ -16,9 +16,7 @@ const ATTRIBUTES_MAX: usize = 32;
 /// What the network layer is, by what the link layer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// IPv4.
     Ipv4,
-    /// IPv6.
     Ipv6,
     /// Not IP.
     Other,
@@ -49,7 +47,6 @@ pub struct LinkFacts {
 pub struct Network {
     /// Where it begins.
     pub at: usize,
-    /// What it is.
     pub protocol: Protocol,
     /// What stood in front.
     pub facts: LinkFacts,

@@ -1,4 +1,4 @@
-//! What is inside of tunnels. An inner packet counts if it can be read to its addresses; if not, the tunnel's own does.
+//! Packets inside tunnels. An inner packet counts if its addresses can be read; if not, the tunnel's packet counts.
 //!
 //! | tunnel | known by | source |
 //! |---|---|---|

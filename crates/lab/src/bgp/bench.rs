@@ -50,7 +50,6 @@ pub enum Feed {
 /// How to measure.
 #[derive(Clone, Debug)]
 pub struct RunSpec {
-    /// The daemon.
     pub daemon: DaemonSpec,
     /// How the load gets there.
     pub feed: Feed,
@@ -90,7 +89,6 @@ pub struct Run {
 /// Why there is no measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// The daemon.
     #[error(transparent)]
     Daemon(DaemonError),
     /// The neighbors; with what the daemon said last.
@@ -104,7 +102,6 @@ pub enum BenchError {
         .state.2
     )]
     NotConverged {
-        /// Of what.
         scenario: String,
         /// Prefixes expected, right, and there.
         state: (usize, usize, usize),
@@ -112,7 +109,6 @@ pub enum BenchError {
     /// The daemon did not work off in time what it was sent.
     #[error("{scenario}: only {done} of {sent} UPDATEs were processed in time")]
     NotWorkedOff {
-        /// Of what.
         scenario: String,
         /// UPDATEs.
         done: u64,

@@ -28,7 +28,7 @@ use thalweg_base::IpPrefix;
 use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::session::NeighborConfig;
 use thalweg_config::RouterConfig;
-use thalweg_exec::control::{SchedulingKind, SchedulingOptions, schedule};
+use thalweg_exec::control_plane::{SchedulingKind, SchedulingOptions, schedule};
 use thalweg_exec::monotonic_time;
 use thalweg_node::control::{BgpRequest, RouteFilter};
 use thalweg_node::speaker::{ByteStream, Incoming, Network, Speaker, SpeakerOptions};

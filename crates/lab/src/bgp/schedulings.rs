@@ -86,7 +86,7 @@ pub struct Setting {
     pub wu_prefixes: usize,
     /// How often, and in which order.
     pub runs: RunOptions,
-    /// A trace in place of made-up prefixes, and its name.
+    /// A trace in place of generated prefixes, and its name.
     pub replay: Option<(String, Replay)>,
     /// Our own program, whose `run` is the daemon.
     pub program: PathBuf,
@@ -316,7 +316,7 @@ pub fn describe(setting: &Setting) -> String {
     let mut text = match &setting.replay {
         Some((name, _)) => format!("the {neighbors} largest peers of {name}"),
         None => format!(
-            "{neighbors} neighbors announce the same {} made-up prefixes each, one of them the best path",
+            "{neighbors} neighbors announce the same {} generated prefixes each, one of them the best path",
             count(setting.prefixes as u64)
         ),
     };

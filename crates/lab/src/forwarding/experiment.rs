@@ -1,4 +1,4 @@
-//! Who is measured when: rounds, set-ups, cells.
+//! The order of measurements: rounds, set-ups, cells.
 //!
 //! A *cell* is one router with one driver and model, one scenario and one frame size. Cells whose router is set up
 //! alike share a *set-up*: a topology of its own and one start of the router. Each round goes through all set-ups in

@@ -1,4 +1,4 @@
-//! What a capture wants: a request with its names found.
+//! The packets that a capture wants: a request with its names resolved.
 
 use thalweg_base::DropReason;
 use thalweg_config::RouterConfig;

@@ -1,4 +1,4 @@
-//! What a router on live interfaces shows of its address translation.
+//! Answers about NAT.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -84,7 +84,6 @@ pub struct NatBlockView {
     pub last: u16,
     /// Sessions of TCP in it.
     pub tcp: u16,
-    /// Of UDP.
     pub udp: u16,
     /// Of ICMP echo.
     pub icmp: u16,

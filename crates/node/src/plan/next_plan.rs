@@ -1,4 +1,4 @@
-//! One plan after another: what a router remembers of packets when its configuration changes.
+//! The next plan: what it takes over when the configuration changes.
 //!
 //! The plan of a new configuration is made while packets still pass through the old one; everything that can fail or
 //! takes long happens then. When no chunk is on its way any more, the new plan takes over: sessions, public ports,

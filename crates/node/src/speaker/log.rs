@@ -1,5 +1,5 @@
-//! What the log says. Each event once, with the neighbor and the reason in words; what others can make happen as often
-//! as they like, once in an interval, with a count.
+//! Log lines. Each event once, with the neighbor and the reason in words; what others can make happen as often as they
+//! like, once in an interval, with a count.
 
 use parking_lot::Mutex;
 use std::io;
@@ -142,7 +142,10 @@ impl Signatures {
 }
 
 pub(super) fn password_stays(neighbor: &str, error: &io::Error) {
-    tracing::warn!(neighbor, "cannot change the password of the listening sockets, so the old one still holds: {error}");
+    tracing::warn!(
+        neighbor,
+        "cannot change the password of the listening sockets, so the old one still holds: {error}"
+    );
 }
 
 pub(super) fn end_of_rib(neighbor: &str, family: Family) {
@@ -166,7 +169,10 @@ pub(super) fn restart_is_over() {
 }
 
 pub(super) fn lagging(neighbor: &str) {
-    tracing::debug!(neighbor, "the neighbor reads more slowly than routes change; it gets the difference later");
+    tracing::debug!(
+        neighbor,
+        "the neighbor reads more slowly than routes change; it gets the difference later"
+    );
 }
 
 pub(super) fn panicked(neighbor: &str, what: &str) {

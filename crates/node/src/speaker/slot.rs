@@ -14,7 +14,7 @@ use thalweg_bgp::peer::{Millis, PeerId};
 use thalweg_bgp::session::{Connection, Importer, Negotiated, NeighborConfig, Session};
 use thalweg_wire::bgp::Family;
 
-use super::lanes::GroupSlot;
+use super::export_queue::GroupSlot;
 use super::network::ByteStream;
 use super::{lock, log};
 

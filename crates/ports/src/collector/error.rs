@@ -33,32 +33,22 @@ pub enum CollectorError {
     },
     /// No socket.
     #[error("{collector}: {source}")]
-    Socket {
-        /// The collector.
-        collector: String,
-        /// Why.
-        source: io::Error,
-    },
+    Socket { collector: String, source: io::Error },
     /// A file of TLS cannot be used.
     #[error("{path}: {reason}")]
     TlsFile {
-        /// Which.
         path: PathBuf,
         /// What was expected of it, and what is wrong.
         reason: String,
     },
     /// TLS cannot be set up.
     #[error("TLS: {reason}")]
-    Tls {
-        /// Why.
-        reason: String,
-    },
+    Tls { reason: String },
     /// The spool cannot be used.
     #[error("spool {path}: {source}")]
     Spool {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// Another process uses the spool.
@@ -73,7 +63,6 @@ pub enum CollectorError {
          {feature}`"
     )]
     NotBuilt {
-        /// The collector.
         collector: String,
         /// The cargo feature that builds it in.
         feature: &'static str,
@@ -88,8 +77,5 @@ pub enum CollectorError {
     },
     /// No thread.
     #[error("cannot start a thread for a collector: {source}")]
-    Thread {
-        /// Why.
-        source: io::Error,
-    },
+    Thread { source: io::Error },
 }

@@ -1,4 +1,4 @@
-//! Whom TLS trusts, and who we say we are.
+//! TLS: trusted authorities, and our certificate.
 
 use super::{CollectorAddress, CollectorError};
 use rustls::pki_types::pem::PemObject;

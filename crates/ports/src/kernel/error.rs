@@ -10,10 +10,7 @@ use thalweg_base::IpPrefix;
 pub enum KernelError {
     /// There is no netlink socket to be had.
     #[error("cannot talk to the kernel (rtnetlink): {source}")]
-    Open {
-        /// Why.
-        source: io::Error,
-    },
+    Open { source: io::Error },
     /// This process may not change routes.
     #[error(
         "changing the kernel's routes needs root or CAP_NET_ADMIN; or configure another place for routes"
@@ -21,16 +18,12 @@ pub enum KernelError {
     NotPermitted,
     /// Sending or receiving failed.
     #[error("cannot talk to the kernel (rtnetlink): {source}")]
-    Socket {
-        /// Why.
-        source: io::Error,
-    },
+    Socket { source: io::Error },
     /// The kernel refused to list what was asked for.
     #[error("the kernel refuses to list {what}: {refusal}")]
     Refused {
         /// What was asked for.
         what: &'static str,
-        /// Why.
         refusal: Refusal,
     },
     /// The kernel's answers did not fit into the socket's buffer, although little was asked for.

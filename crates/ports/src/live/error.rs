@@ -1,4 +1,4 @@
-//! Why a port cannot be had, and what to do about it.
+//! Why a port cannot be opened, and what to do about it.
 
 use std::io;
 
@@ -51,7 +51,6 @@ pub enum LiveError {
     NotBuiltIn {
         /// The interface's or device's name.
         interface: String,
-        /// The driver.
         driver: &'static str,
         /// What to do about it.
         remedy: &'static str,

@@ -105,7 +105,7 @@ impl Outlet for Kept {
         Ok(())
     }
 
-    fn look(&mut self) -> Vec<OutletStatus> {
+    fn status(&mut self) -> Vec<OutletStatus> {
         let status = self.writer.status();
         let lost = [(STORE_QUEUE.to_owned(), self.refused.records)];
         let error = status.last_error.filter(|_| self.writer.is_in_trouble());

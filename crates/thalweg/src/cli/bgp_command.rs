@@ -1,9 +1,8 @@
 //! Arguments of `thalweg bgp`.
 
-
 use clap::{Args, Subcommand};
 
-use super::SocketArgs;
+use crate::client::SocketArgs;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::SocketArgs;
+use crate::client::SocketArgs;
 
 #[derive(Debug, Args)]
 #[command(after_help = CAPTURE_HELP)]

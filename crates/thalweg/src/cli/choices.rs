@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use thalweg_exec::ModelKind;
-use thalweg_exec::control::SchedulingKind;
+use thalweg_exec::control_plane::SchedulingKind;
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::SocketArgs;
+use crate::client::SocketArgs;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -15,11 +15,11 @@ pub(crate) struct ClearArgs {
     #[command(flatten)]
     pub(crate) router: SocketArgs,
     #[command(subcommand)]
-    pub(crate) thing: ClearThing,
+    pub(crate) command: ClearCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum ClearThing {
+pub(crate) enum ClearCommand {
     /// Clear NAT sessions; their public ports are free at once
     ///
     /// Clears the sessions that match all given options, and prints how many they were (0 is not an error). The next

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 /// What is said of configurations in general.
 #[derive(Debug, Subcommand)]
-pub(crate) enum ConfigThing {
+pub(crate) enum ConfigCommand {
     /// List configuration keys: type, range, default, and whether a reload can change it
     Keys(ConfigKeysArgs),
 }

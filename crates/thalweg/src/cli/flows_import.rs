@@ -46,8 +46,7 @@ impl FlowsImportArgs {
         }
         if self.keep.are_given() && self.no_store {
             return Err(
-                "--keep, --keep-bytes and --keep-free need a dataset: leave out --no-store"
-                    .to_owned(),
+                "--keep, --keep-bytes and --keep-free need a dataset: leave out --no-store".to_owned()
             );
         }
         Ok(ImportOptions {

@@ -1,4 +1,4 @@
-//! What of a dataset is kept: arguments of all commands that write one.
+//! Retention: arguments of all commands that write a dataset.
 
 use clap::Args;
 use thalweg_config::quantity;

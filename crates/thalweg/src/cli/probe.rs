@@ -201,11 +201,7 @@ const DEALS: &[Choice<Deal>] = &[
 
 const DRIVERS: &[Choice<LiveDriver>] = &[
     ("af-packet", "AF_PACKET: copies; the host keeps receiving its packets", LiveDriver::AfPacket),
-    (
-        "af-xdp",
-        "AF_XDP: takes all packets from the host; for a mirror (SPAN) port",
-        LiveDriver::AfXdp,
-    ),
+    ("af-xdp", "AF_XDP: takes all packets from the host; for a mirror (SPAN) port", LiveDriver::AfXdp),
 ];
 
 /// A time that was given in seconds.
@@ -241,10 +237,7 @@ impl ProbeArgs {
             return Err("--key none excludes other fields".to_owned());
         }
         if self.keep.are_given() && self.store.is_none() {
-            return Err(
-                "--keep, --keep-bytes and --keep-free need a dataset: add --store DIR"
-                    .to_owned(),
-            );
+            return Err("--keep, --keep-bytes and --keep-free need a dataset: add --store DIR".to_owned());
         }
         let has = |field| self.key.contains(&field);
         let meter = MeterOptions {

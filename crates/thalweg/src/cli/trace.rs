@@ -4,16 +4,16 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::SocketArgs;
+use crate::client::SocketArgs;
 
 #[derive(Debug, Args)]
 pub(crate) struct TraceArgs {
     #[command(subcommand)]
-    pub(crate) thing: TraceThing,
+    pub(crate) command: TraceCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum TraceThing {
+pub(crate) enum TraceCommand {
     /// Trace a packet that arrives on a port
     ///
     /// The packet passes the real stages, with the router's sessions, neighbors and queues as they are now, and leaves

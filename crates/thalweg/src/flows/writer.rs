@@ -1,4 +1,4 @@
-//! What the writer of the dataset adds to answers.
+//! Records of the dataset's writer that are not on disk yet.
 
 use std::io::Write;
 use std::sync::Arc;

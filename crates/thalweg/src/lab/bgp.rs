@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
-use thalweg_exec::control::SchedulingKind;
+use thalweg_exec::control_plane::SchedulingKind;
 use thalweg_lab::bgp::daemon::Advertise;
 use thalweg_lab::bgp::experiment::{self, Part, RunOptions};
 use thalweg_lab::bgp::replay::Replay;

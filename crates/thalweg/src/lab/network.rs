@@ -127,7 +127,9 @@ fn run_interior(args: &LabNetworkArgs, zoo: &Path, format: Format) -> Result<(),
         (args.origin.is_some() || args.hijack.is_some() || args.leak.is_some(), "an origin or attack"),
     ];
     if let Some((_, option)) = others.iter().find(|(is_given, _)| *is_given) {
-        return Err(Failure::Usage(format!("{option} does not go with --zoo, which has the routers of one AS")));
+        return Err(Failure::Usage(format!(
+            "{option} does not go with --zoo, which has the routers of one AS"
+        )));
     }
     let PrefixPlan::Each(prefixes) = args.prefixes else {
         return Err(Failure::Usage("with --zoo, --prefixes must be a number".to_owned()));

@@ -35,9 +35,9 @@ pub(super) fn run(args: &LabSeedsArgs, format: Format) -> Result<(), Failure> {
         }
         (None, Some(seed)) => match sides(args.side.unwrap_or(SeedSide::Bgp))[..] {
             [side] => one(&Case::draw(side, seed), &seed.to_string(), args, format),
-            _ => {
-                Err(Failure::Usage("one seed runs on one side: choose --side bgp or --side packets".to_owned()))
-            }
+            _ => Err(Failure::Usage(
+                "one seed runs on one side: choose --side bgp or --side packets".to_owned(),
+            )),
         },
         (None, None) => many(args, format),
     }

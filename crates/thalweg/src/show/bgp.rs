@@ -315,7 +315,7 @@ fn rib(view: &RibView) -> String {
     let families = [("IPv4", prefixes.ipv4, paths.ipv4), ("IPv6", prefixes.ipv6, paths.ipv6)];
     let rows = families.map(|(name, prefixes, paths)| vec![name.to_owned(), count(prefixes), count(paths)]);
     let attributes = count(view.attribute_sets);
-    let strangers = match view.strangers_refused {
+    let strangers = match view.unknown_refused {
         0 => String::new(),
         refused => format!("{} connections from unknown addresses refused\n", count(refused)),
     };
@@ -329,12 +329,12 @@ fn rib(view: &RibView) -> String {
 }
 
 fn restart(view: &RestartView) -> String {
-    let RestartView { deferred, selecting, awaited, left_s } = view;
+    let RestartView { deferred, selecting, awaited, remaining_s } = view;
     let mut text = String::new();
     if !deferred.is_empty() {
         let awaited: Vec<String> = awaited.iter().map(ToString::to_string).collect();
         text = format!(
-            "restart: no {} routes are selected before End-of-RIB from {}, {left_s} s at most\n",
+            "restart: no {} routes are selected before End-of-RIB from {}, {remaining_s} s at most\n",
             deferred.join(" and "),
             awaited.join(", ")
         );

@@ -1,4 +1,4 @@
-//! What a router's flow meter tells of itself, as tables.
+//! The flow meter's counters, as tables.
 
 use thalweg_node::control::{AmountView, FlowCacheView, PacketRequest, Request};
 use thalweg_text::units::{bytes, count};

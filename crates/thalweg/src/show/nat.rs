@@ -14,8 +14,7 @@ use crate::cli::endpoint;
 use crate::client::{parse, parse_all};
 use crate::tables::table;
 
-pub(super) const SHOW: &[Show] =
-    &[Show::reads::<NatArgs>("nat", "NAT sessions, port blocks or counters")];
+pub(super) const SHOW: &[Show] = &[Show::reads::<NatArgs>("nat", "NAT sessions, port blocks or counters")];
 
 #[derive(Debug, Args)]
 struct NatArgs {

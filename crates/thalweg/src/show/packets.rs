@@ -1,4 +1,4 @@
-//! What a router on live interfaces tells of itself, as tables.
+//! The state of the packet path, as tables.
 
 use std::collections::BTreeMap;
 

@@ -82,7 +82,6 @@ impl fmt::Display for MessageKind {
 /// A whole message at the beginning of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// What it is.
     pub kind: MessageKind,
     /// What follows the header.
     pub body: &'a [u8],

@@ -13,9 +13,7 @@ pub enum WriteError {
     /// More than a field can say.
     #[error("{found} {what}, more than {max}")]
     TooMany {
-        /// Of what.
         what: &'static str,
-        /// How many.
         found: usize,
         /// And how many there may be.
         max: usize,

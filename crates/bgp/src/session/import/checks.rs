@@ -26,7 +26,6 @@ pub enum Rejection {
     RouteLeak,
     /// The neighbor is external and no policy is configured (RFC 8212).
     NoPolicy,
-    /// Policy.
     Policy,
     /// No network has the prefix (RFC 4271 6.3).
     Martian,

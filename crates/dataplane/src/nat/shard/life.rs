@@ -1,4 +1,4 @@
-//! When sessions end: the wheel of seconds they are filed in, and who leaves early.
+//! When sessions end: the wheel of seconds they are filed in, and which end early.
 //!
 //! A bucket is a doubly linked list, so that a session can leave it before its second comes: refused connections do within
 //! seconds, others when somebody ends them, or when the table is full.

@@ -238,7 +238,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn limits_and_blocks_are_those_of_the_twin(
+    fn limits_and_blocks_are_those_of_the_reference(
         is_deterministic: bool,
         addresses in 1u8..3,
         ports_max in 1u32..50,

@@ -1,4 +1,4 @@
-//! What is known of a device that is a port: its address, its MTU, its link.
+//! A device that is a port: its address, its MTU, its link.
 
 use std::io;
 use std::sync::Arc;

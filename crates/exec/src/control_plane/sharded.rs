@@ -1,6 +1,6 @@
-//! `sharded`: every session, shard and lane has one worker that owns it. A worker decodes what arrives on its
+//! `sharded`: every session, shard and export queue has one worker that owns it. A worker decodes what arrives on its
 //! sessions into batches and puts each before the workers whose shards it touches; a shard's owner applies it
-//! and puts what changed before the lanes; a lane's owner encodes it and wakes the workers, who write it to
+//! and puts what changed before the export queues; an export queue's owner encodes it and wakes the workers, who write it to
 //! their sessions. Everything moves in batches, so a lock or a wake-up is paid once for hundreds of routes.
 //!
 //! Order: a shard's batches are applied in the order they were put before its owner; those of one session come
@@ -17,7 +17,7 @@ use std::thread;
 use mio::{Registry, Token};
 
 use super::thread::{Clock, LISTENERS, Poller, ThreadWaker, Wakers, stopped};
-use super::{BATCHES_IN_FLIGHT_MAX, Control, Notice, Share};
+use super::{BATCHES_IN_FLIGHT_MAX, ControlPlane, Notice, Share};
 
 /// Sessions read by a worker before it looks at its inbox again.
 const READS_PER_ROUND: usize = 8;
@@ -31,14 +31,14 @@ struct InFlight<B> {
 /// What others put before a worker. Bounded by [`BATCHES_IN_FLIGHT_MAX`].
 struct WorkerQueue<B> {
     inbox: Mutex<VecDeque<Arc<InFlight<B>>>>,
-    /// The worker's lane has changes, or its sessions something to write.
+    /// The worker's export queue has changes, or its sessions something to write.
     export: AtomicBool,
     write: AtomicBool,
     waker: ThreadWaker,
     registry: Registry,
 }
 
-struct Pool<'c, C: Control> {
+struct Pool<'c, C: ControlPlane> {
     control: &'c C,
     stop: &'c AtomicBool,
     clock: Clock,
@@ -47,7 +47,7 @@ struct Pool<'c, C: Control> {
     in_flight: AtomicUsize,
 }
 
-pub(super) fn run<C: Control>(control: &C, threads: usize, stop: &AtomicBool) -> io::Result<()> {
+pub(super) fn run<C: ControlPlane>(control: &C, threads: usize, stop: &AtomicBool) -> io::Result<()> {
     let wakers = Wakers::default();
     let (mut all_eyes, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..threads {
@@ -96,7 +96,7 @@ pub(super) fn run<C: Control>(control: &C, threads: usize, stop: &AtomicBool) ->
     })
 }
 
-impl<C: Control> Pool<'_, C> {
+impl<C: ControlPlane> Pool<'_, C> {
     /// A worker's life; whatever ends it ends all.
     fn work(&self, index: usize, mut poller: Poller) -> io::Result<()> {
         let result = self.rounds(index, &mut poller);
@@ -192,7 +192,7 @@ impl<C: Control> Pool<'_, C> {
         any
     }
 
-    /// Exports the worker's lane; whether it is to be called again soon. Changes are held back while other
+    /// Exports the worker's export queue; whether it is to be called again soon. Changes are held back while other
     /// parts of their batches are still being applied: they go out together.
     fn export(&self, worker: &mut C::Worker, share: Share, now: u64) -> bool {
         let asked = self.queues[share.index].export.swap(false, Ordering::SeqCst);
