@@ -349,7 +349,7 @@ fn read_sessions_max(
     sessions
 }
 
-/// What one inside host may take.
+/// Limits of one inside host.
 fn read_hosts(reader: &mut Reader, section: &mut Section<'_>, sessions_max: u32) -> HostLimits {
     let mut limits = HostLimits::fair(sessions_max);
     for (key, limit) in [

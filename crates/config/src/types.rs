@@ -137,7 +137,7 @@ pub struct PortConfig {
     pub name: String,
     /// Its name in text traces and as a pcapng interface; the port's own name unless said otherwise.
     pub trace_name: String,
-    /// Source MAC address of what leaves here.
+    /// MAC address of the port.
     pub mac: MacAddr,
     /// The router's own addresses, each with the prefix that is connected here.
     pub addresses: Vec<IpNet>,
@@ -155,7 +155,7 @@ pub struct PortConfig {
     pub acl_in: Option<u16>,
     /// The same for what leaves here.
     pub acl_out: Option<u16>,
-    /// What is asked of the sources of what comes in here.
+    /// The source check of packets that enter here.
     pub urpf: ReversePathMode,
 }
 

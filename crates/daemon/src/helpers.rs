@@ -119,7 +119,7 @@ impl Helpers {
         }
         if let Some(kernel) = self.kernel.take() {
             let speaker = speaker.clone();
-            kernel.tell_next_hops(&speaker);
+            kernel.update_next_hops(&speaker);
             self.spawn("kernel", move || kernel.run(&speaker))?;
         }
         if let Some(next_hops) = self.next_hops.take() {

@@ -145,7 +145,7 @@ impl KernelThread {
     }
 
     /// Says which next hops can be reached, if that is wanted: for the first time before any session brings routes.
-    pub(crate) fn tell_next_hops(&self, speaker: &Speaker) {
+    pub(crate) fn update_next_hops(&self, speaker: &Speaker) {
         if self.checks_next_hops {
             speaker.set_next_hops(self.networks.underlay().next_hop_view());
         }
@@ -182,7 +182,7 @@ impl KernelThread {
         let outlet = &self.outlet;
         match self.networks.follow(|address| outlet.is_next_hop(address)) {
             Ok(true) => {
-                self.tell_next_hops(speaker);
+                self.update_next_hops(speaker);
                 self.outlet.set_underlay(self.networks.underlay().clone(), &mut self.installer);
             }
             Ok(false) => {}

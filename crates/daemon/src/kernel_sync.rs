@@ -41,7 +41,7 @@ use crate::failures::Failures;
 use crate::packets::PacketSide;
 use neighbors::{Interfaces, NeighborSync};
 
-/// How often news are looked at.
+/// How often the kernel's notifications are read.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// From a change of links to reading all routes.
@@ -179,7 +179,7 @@ impl KernelSyncer {
     /// Hears what is new and takes it over. Whether there is more.
     fn import(&mut self) -> bool {
         let mut changed = Vec::new();
-        let heard = self.hear(&mut changed);
+        let heard = self.read_changes(&mut changed);
         if self.read_at.is_some_and(|at| at <= Instant::now()) {
             self.read_at = None;
             // Routes to interfaces that are others now lead to other ports.
@@ -217,7 +217,7 @@ impl KernelSyncer {
         if self.underlay_is_old && resolves && Instant::now() >= self.underlay_not_before {
             let begun = Instant::now();
             self.underlay_is_old = false;
-            self.tell_underlay();
+            self.update_underlay();
             self.underlay_not_before = Instant::now() + begun.elapsed() * SHARE;
         }
         heard.more
@@ -238,7 +238,7 @@ impl KernelSyncer {
     }
 
     /// Notes what is new, and what has to be read again for it.
-    fn hear(&mut self, changed: &mut Vec<IpPrefix>) -> Heard {
+    fn read_changes(&mut self, changed: &mut Vec<IpPrefix>) -> Heard {
         let heard = match self.followed.hear(changed) {
             Ok(heard) => heard,
             Err(error) => {
@@ -263,7 +263,7 @@ impl KernelSyncer {
         let mut changed = Vec::new();
         self.read_all(&mut changed);
         let mut news = Vec::new();
-        let heard = self.hear(&mut news);
+        let heard = self.read_changes(&mut news);
         if heard != Heard::default() || self.read_at.is_some() {
             changed.extend(news);
             return self.migrate_state(&changed);
@@ -353,7 +353,7 @@ impl KernelSyncer {
     }
 
     /// BGP's next hops resolve by others' routes too.
-    fn tell_underlay(&self) {
+    fn update_underlay(&self) {
         let target = |way: &OtherWay| match *way {
             OtherWay::Gateway { port, address } => {
                 UnderlayTarget::Gateway { address, link: Some(port.into()) }

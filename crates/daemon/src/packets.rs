@@ -472,7 +472,7 @@ impl PacketSide {
     }
 }
 
-/// The priority that threads get of what the configuration wants; what is missing is said.
+/// The priority that threads get, of the configured one; logs what is missing.
 fn priority_of(config: &RouterConfig) -> Priority {
     let (allowed, remark) = crate::priority::here(config.workers.priority);
     if let Some(remark) = remark {

@@ -1,11 +1,11 @@
-//! Scheduling of work that does not come as a stream of jobs: a control plane with sessions.
+//! Scheduling of a control plane: work of sessions, not a stream of jobs.
 //!
-//! A [`ControlPlane`] has *sessions* that bytes arrive on, *shards* of state that what arrived is applied to, and
-//! *export queues* of outlets that carry what changed back out to the sessions. A scheduling decides which thread does
-//! what and when, and knows nothing else: no protocol, no socket beyond its readiness.
+//! A [`ControlPlane`] has *sessions* on which bytes arrive, *shards* of state to which routes are applied, and *export
+//! queues* that carry changes back to the sessions. A scheduling decides which thread does what and when, and knows
+//! nothing else: no protocol, no socket beyond its readiness.
 //!
 //! ```text
-//! read(session) ──batch──> apply(shard) ──changes──> export(export queue) ──> write(session)
+//! read(session) ──batch──> apply(shard) ──changes──> export(queue) ──> write(session)
 //! ```
 //!
 //! | scheduling | threads | who reads | who applies | who exports | after |
@@ -130,7 +130,7 @@ pub struct Exported {
     pub held: bool,
 }
 
-/// What the scheduling must know of what happened inside.
+/// What a scheduling must know about connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The session has a new connection, which must be [attached](ControlPlane::attach).
@@ -153,8 +153,8 @@ pub trait ControlPlane: Send + Sync {
     /// How many shards there are.
     fn shards(&self) -> usize;
 
-    /// Called once before anything else: how many export queues the outlets shall be dealt to, and how to wake the
-    /// threads when something changed from outside.
+    /// Called once before anything else: how many export queues share the update groups and route readers, and
+    /// how to wake the threads when something changed from outside.
     fn begin(&self, export_queues: usize, wakers: Wakers);
 
     /// Registers the listening sockets.
@@ -175,10 +175,10 @@ pub trait ControlPlane: Send + Sync {
     /// Whether the shard has anything to do for the batch.
     fn touches(&self, batch: &Self::Batch, shard: usize) -> bool;
 
-    /// Applies a batch to a shard; what changes is put before every export queue.
+    /// Applies a batch to a shard; its changes are appended to every export queue.
     fn apply(&self, worker: &mut Self::Worker, shard: usize, batch: &Self::Batch, now_ms: u64);
 
-    /// Hands an export queue's outlets what changed. Holding back for a moment, so that changes go out together, is
+    /// Hands the changes to an export queue's update groups and route readers. Holding back for a moment, so that changes go out together, is
     /// allowed unless `now` is said.
     fn export(&self, worker: &mut Self::Worker, queue: usize, now: bool, now_ms: u64) -> Exported;
 
@@ -208,8 +208,8 @@ pub struct SchedulingOptions {
     pub threads: usize,
 }
 
-/// Runs a control plane until `stop` is set (and the threads are woken). Errors if a thread or a poller cannot
-/// be had.
+/// Runs a control plane until `stop` is set (and the threads are woken). Errors if a thread or a poller cannot be
+/// created.
 pub fn schedule<C: ControlPlane>(
     control: &C,
     options: SchedulingOptions,

@@ -50,7 +50,7 @@ pub struct StageSpec {
 pub trait Plan: Sync {
     /// What passes through the stages.
     type Job: Send;
-    /// What one worker keeps to itself: counters, buffers, histograms.
+    /// A worker's own state: counters, buffers, histograms.
     type Scratch: Send;
 
     /// The stages, in order. The same for the whole run.

@@ -147,7 +147,7 @@ impl<T> Receiver<T> {
     }
 
     /// Waits until there is something (true), or the other end is gone and nothing left (false).
-    pub(crate) fn wait_for_thing(&self, control: &RunControl, parks: &mut u64) -> Result<bool, Stopped> {
+    pub(crate) fn wait_for_item(&self, control: &RunControl, parks: &mut u64) -> Result<bool, Stopped> {
         let Some(ring) = &self.ring else { return Ok(false) };
         let mut backoff = control.backoff();
         loop {
@@ -208,7 +208,7 @@ mod tests {
                     }
                 });
                 let mut expected = 0;
-                while receiver.wait_for_thing(control, &mut 0).unwrap() {
+                while receiver.wait_for_item(control, &mut 0).unwrap() {
                     while let Some(n) = receiver.try_receive() {
                         assert_eq!(n, expected);
                         expected += 1;
@@ -228,7 +228,7 @@ mod tests {
         let (sender, receiver) = ring::<u8>(1);
         thread::scope(|scope| {
             let wakeups = Arc::clone(&receiver.wakeups);
-            let waiter = scope.spawn(move || receiver.wait_for_thing(control, &mut 0));
+            let waiter = scope.spawn(move || receiver.wait_for_item(control, &mut 0));
             while !wakeups.consumer.asleep.load(SeqCst) {
                 thread::yield_now();
             }
@@ -256,7 +256,7 @@ mod tests {
             let wakeups = Arc::clone(&receiver.wakeups);
             let waiter = scope.spawn(move || {
                 control.register();
-                receiver.wait_for_thing(control, &mut 0)
+                receiver.wait_for_item(control, &mut 0)
             });
             while !wakeups.consumer.asleep.load(SeqCst) {
                 thread::yield_now();

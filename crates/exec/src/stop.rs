@@ -21,7 +21,7 @@ pub(crate) struct Stopped;
 /// done: it must not be used again, and the run ends. No other lock of this crate is held while foreign code runs.
 pub(crate) use std::sync::Mutex as Fragile;
 
-/// Whether the run goes on, and whom to wake when it does not.
+/// Whether the run continues, and the threads to wake when it stops.
 #[derive(Default)]
 pub(crate) struct RunControl {
     aborted: AtomicBool,

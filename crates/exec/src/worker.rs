@@ -317,7 +317,7 @@ impl<P: Plan> Worker<'_, P> {
             return Ok(Some(thing));
         }
         let (control, since) = (&self.shared.control, self.shared.now_ns());
-        let more = ring.wait_for_thing(control, &mut self.parks)?;
+        let more = ring.wait_for_item(control, &mut self.parks)?;
         self.wait_was(since);
         Ok(if more { ring.try_receive() } else { None })
     }

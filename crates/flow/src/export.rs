@@ -85,11 +85,11 @@ macro_rules! unexportable {
 }
 
 unexportable! {
-    Ipv6 "ipv6" "NetFlow 5 knows IPv4 only.";
-    Counter "counter" "More packets or bytes than NetFlow 5 can say in 256 records.";
-    Duration "duration" "The record's first and last packet are more than 49 days apart: NetFlow 5 cannot say that.";
-    Sampling "sampling" "NetFlow 5 says sampling intervals up to 16,383.";
-    NatEvent "nat-event" "NetFlow 5 and topics of flows know no NAT events.";
+    Ipv6 "ipv6" "NetFlow 5 carries IPv4 only.";
+    Counter "counter" "More packets or bytes than NetFlow 5 can carry in 256 records.";
+    Duration "duration" "The first and last packet are more than 49 days apart, more than NetFlow 5 can carry.";
+    Sampling "sampling" "The sampling interval is above 16,383, the limit of NetFlow 5.";
+    NatEvent "nat-event" "NetFlow 5 and flow topics carry no NAT events.";
 }
 
 /// What an exporter did so far. `handled + split = exported + withdrawn + unexportable`, in records, packets and bytes.
@@ -163,7 +163,7 @@ impl std::ops::SubAssign for Amount {
 /// Counters of the metering process and of the transport; goes out as options data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// What was looked at.
+    /// Sampling.
     pub seen: Amount,
     /// What left the cache as records, to whatever end.
     pub exported: Amount,

@@ -255,7 +255,7 @@ pub struct FlowRecord {
     pub translation: Option<Translation>,
     /// Packets among the counted ones that the router dropped.
     pub drops: Drops,
-    /// One packet in so many was looked at; 1 is all, [`SAMPLING_UNKNOWN`] unknown. Counters are as counted, not multiplied
+    /// One packet in N was sampled; 1 is all, [`SAMPLING_UNKNOWN`] unknown. Counters are as counted, not multiplied
     /// by it: see [`Self::scale`].
     pub sampling_interval: u32,
 }

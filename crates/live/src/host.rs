@@ -60,10 +60,10 @@ const TURN: usize = 256;
 /// How long the thread sleeps where no timer is due.
 const SLEEP: Duration = Duration::from_millis(100);
 
-/// How often gateways of routes are looked at: they are resolved before a packet wants them.
+/// How often to check gateways of routes: they are resolved before a packet wants them.
 const GATEWAYS_EVERY_NS: u64 = 1_000_000_000;
 
-/// How often NAT sessions that are over are looked for: as often as one can be.
+/// How often to expire NAT sessions.
 const SESSIONS_EVERY_NS: u64 = 1_000_000_000;
 
 /// A packet that waits for its neighbor.
@@ -120,7 +120,7 @@ pub(crate) struct Parts {
     pub(crate) counters: Arc<Counters>,
     /// The time.
     pub(crate) clock: LiveClock,
-    /// The class of what the router sends itself.
+    /// The class of the router's own packets.
     pub(crate) class: u8,
 }
 
@@ -340,7 +340,7 @@ impl Host {
                 self.offer_own(punt, now_ns)
             }
             DropReason::NatNoMapping if self.is_own(punt) => self.offer_own(punt, now_ns),
-            DropReason::MartianSource if self.hears_neighbor(punt, now_ns) => Delivery::Taken,
+            DropReason::MartianSource if self.handle_neighbor(punt, now_ns) => Delivery::Taken,
             _ => Delivery::NoMirror,
         }
     }
@@ -359,7 +359,7 @@ impl Host {
     }
 
     /// Whether it was a message of Neighbor Discovery, which the table has taken or refused then.
-    fn hears_neighbor(&mut self, punt: &Punt, now_ns: u64) -> bool {
+    fn handle_neighbor(&mut self, punt: &Punt, now_ns: u64) -> bool {
         let Kind::NeighborDiscovery { is_answer } = kind_of(punt) else { return false };
         let _ = self.neighbors.handle_nd(punt.port_in, &punt.frame, now_ns);
         if is_answer {
@@ -370,7 +370,7 @@ impl Host {
 
     /// A packet for the router itself, or for all on the link.
     fn offer_own(&mut self, punt: &Punt, now_ns: u64) -> Delivery {
-        if self.hears_neighbor(punt, now_ns) {
+        if self.handle_neighbor(punt, now_ns) {
             return Delivery::Taken;
         }
         let delivery = self.mirrors.deliver(punt.port_in, &punt.frame);

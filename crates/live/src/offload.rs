@@ -29,7 +29,7 @@ use thalweg_ports::live::PortFacts;
 use thalweg_ports::live::link::Links;
 use thalweg_ports::live::xdp::offload::{Egress, FlowAction, FlowKey, Offload, OffloadOptions};
 
-/// Packets of a chunk that are looked at at most.
+/// Limit of packets to examine in a chunk.
 const LOOKS: usize = 128;
 /// Flows that are remembered as seen once; a power of two.
 const SEEN: usize = 1 << 20;
@@ -37,7 +37,7 @@ const SEEN: usize = 1 << 20;
 const WAITING: usize = 64;
 /// How often the clock of leases turns.
 pub(crate) const TURN: Duration = Duration::from_millis(100);
-/// How often is looked whether the forwarding tables have changed: packets of leases go by a dead link until then.
+/// How often to check whether the forwarding tables have changed: packets of leases go by a dead link until then.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Rounds per second: how often drivers are checked for still taking what is redirected, and the upper limit for changes of
 /// BGP's routes end leases, or a full table would leave none.

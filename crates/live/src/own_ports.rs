@@ -25,7 +25,7 @@ use thalweg_ports::live::LiveClock;
 
 use crate::offload::FlowOffload;
 
-/// How often the system's sockets are looked at.
+/// How often to read the system's sockets.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long the thread sleeps before it looks whether it is still wanted.
 const NAP: Duration = Duration::from_millis(100);

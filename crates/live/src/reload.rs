@@ -49,7 +49,7 @@ const BETWEEN_SLICES: Duration = Duration::from_micros(50);
 /// How long new gateways have to answer before routes lead to them.
 const GATEWAYS_WAIT: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether they have.
+/// How often to check whether they have.
 const GATEWAYS_LOOK: Duration = Duration::from_millis(5);
 
 /// How long the packet thread may take to finish what is on its way.

@@ -95,7 +95,7 @@ pub struct LiveRouter {
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) clock: LiveClock,
     pub(crate) workers: usize,
-    /// The class of what the router itself sends.
+    /// The class of the router's own packets.
     pub(crate) class: Arc<AtomicU8>,
     /// Whether hosts are told that get no NAT session.
     pub(crate) tells_refusals: Arc<AtomicBool>,

@@ -50,7 +50,7 @@ use crate::sink::{LiveSink, SinkParts};
 use crate::vlan;
 use crate::workers::Workers;
 
-/// How often flows without packets are looked for.
+/// How often to look for flows without packets.
 const FLOWS_TURN: Duration = Duration::from_millis(250);
 
 /// Packets for the host thread that may wait in each of its queues: some milliseconds of its work.
@@ -344,7 +344,7 @@ impl LiveRouter {
             while !stop.load(Ordering::Acquire) {
                 thread::sleep(FLOWS_TURN);
                 let plan = plan.load();
-                plan.tell_nat_events();
+                plan.send_nat_events();
                 if let Some(flows) = plan.flows() {
                     flows.advance(clock.now_ns());
                 }

@@ -1,8 +1,8 @@
 //! The BGP speaker: sessions, shards of the RIB and update groups put together.
 //!
-//! Each part is the pure core of `thalweg-bgp` behind a lock of its own, and the speaker is nothing but the
-//! order in which they are asked. It has no thread: a [scheduling](thalweg_exec::control_plane) calls the functions
-//! of [`ControlPlane`], and because all four call the same ones, all four give the same answer.
+//! Each part is the pure core of `thalweg-bgp` behind its own lock; the speaker only decides the order in which they are
+//! called. It has no thread: a [scheduling](thalweg_exec::control_plane) calls the functions of [`ControlPlane`]. All four
+//! schedulings call the same ones, so all four give the same answer.
 //!
 //! ```text
 //! PeerSlot: Session, Importer, links ── Work ──> ShardSlot x16: RibShard ── Changes ──> ExportQueue: UpdateGroups, readers
@@ -10,12 +10,12 @@
 //!     └─────────────────────────── Member: place in the group's log <──────────────────────┘
 //! ```
 //!
-//! Locks are taken in the order slot, list of groups, export queue, group, shard; the table of neighbors, what waits before
-//! an export queue or a shard and the list of notices are leaves, held for a copy or a change. What is known of next hops comes
-//! before them all: a thread that brings news holds it while it puts work before the shards.
+//! Locks are taken in the order slot, list of groups, export queue, group, shard. The table of neighbors, the inboxes of
+//! export queues and shards and the list of notices are leaves, held for a copy or a change. The view of next hops comes
+//! before all of them: a thread that replaces it holds it while it queues work at the shards.
 //!
-//! A mistake in this program that panics while a session's bytes are worked on costs that session only: it is
-//! taken down like one that lost its connection, and the log says so.
+//! If a bug panics while a session's bytes are processed, only that session ends: it closes like one that lost its
+//! connection, and the log says so.
 
 mod best_path;
 mod direct;
@@ -268,7 +268,7 @@ impl Speaker {
         }
     }
 
-    /// Puts what a shard changed before every export queue.
+    /// Appends the changes of a shard to every export queue.
     fn deliver(&self, changes: Changes) {
         let changes = Arc::new(changes);
         for queue in self.export_queues() {

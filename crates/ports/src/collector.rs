@@ -82,7 +82,7 @@ pub struct CollectorOptions {
     pub queue_batches: usize,
     /// Where records wait while a stream is down. Of no use to datagrams.
     pub spool: Option<SpoolOptions>,
-    /// Whom TLS trusts.
+    /// Authorities that TLS trusts.
     pub tls: TlsOptions,
     /// Datagrams a second at most; collectors have receive buffers of a size, and a capture is read faster than that.
     pub datagrams_per_s_max: Option<u32>,

@@ -121,7 +121,7 @@ pub struct ImportSummary {
     pub packets: u64,
     /// Bytes in them, likewise.
     pub bytes: u64,
-    /// Flow records of which not every packet was looked at.
+    /// Flow records of sampled packets.
     pub records_sampled: u64,
     /// Flow records that name a sampler which their exporter has not described: counted as they are, as if it took all.
     pub samplers_unknown: u64,
@@ -162,10 +162,10 @@ pub fn import(
     stop: &Arc<AtomicBool>,
     progress: &dyn ProbeProgress,
 ) -> Result<ImportSummary, ProbeError> {
-    passing_on(progress, |notify| import_telling(options, stop, progress, notify))
+    passing_on(progress, |notify| import_with_notices(options, stop, progress, notify))
 }
 
-fn import_telling(
+fn import_with_notices(
     options: &ImportOptions,
     stop: &Arc<AtomicBool>,
     progress: &dyn ProbeProgress,

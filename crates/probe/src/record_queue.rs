@@ -76,7 +76,7 @@ impl RecordQueue {
         &self.passage
     }
 
-    /// Hands a batch over, or gives it back if there is no room or nobody any more.
+    /// Hands a batch over, or gives it back if there is no room or no receiver any more.
     pub(crate) fn try_send(&self, batch: Packed) -> Result<(), Packed> {
         self.full.try_send(batch).map_err(TrySendError::into_inner)
     }

@@ -49,10 +49,10 @@ pub fn probe(
     progress: &dyn ProbeProgress,
 ) -> Result<ProbeSummary, ProbeError> {
     check(options)?;
-    passing_on(progress, |notify| probe_telling(options, stop, progress, notify))
+    passing_on(progress, |notify| probe_with_notices(options, stop, progress, notify))
 }
 
-fn probe_telling(
+fn probe_with_notices(
     options: &ProbeOptions,
     stop: &Arc<AtomicBool>,
     progress: &dyn ProbeProgress,

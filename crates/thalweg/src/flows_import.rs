@@ -67,7 +67,7 @@ fn render(s: &ImportSummary) -> String {
     if s.records_sampled > 0 {
         let _ = writeln!(
             text,
-            "{} records are sampled: counts are of packets that were looked at",
+            "{} records are sampled: counters hold the sampled packets only",
             count(s.records_sampled)
         );
     }

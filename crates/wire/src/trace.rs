@@ -103,7 +103,7 @@ pub enum Addresses {
 pub struct TraceLine<'a> {
     /// Where the packet arrives.
     pub port: PortName<'a>,
-    /// From whom to whom.
+    /// Source and destination.
     pub addresses: Addresses,
     /// Source port, or identifier of an echo.
     pub source_port: u16,

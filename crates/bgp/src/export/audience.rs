@@ -99,7 +99,7 @@ impl FromIterator<PeerId> for PeerSet {
     }
 }
 
-/// Whom a segment of the log is for. Means members of the group only.
+/// The members of the group that a segment of the log is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Audience {
     /// Every member.

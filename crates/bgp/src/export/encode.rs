@@ -64,10 +64,10 @@ impl NlriAddress for u128 {
 /// A prefix to announce or withdraw, with its path identifier.
 pub(super) type Nlri<A> = (Prefix<A>, u32);
 
-/// Messages and whom they are for.
+/// Messages and their audiences.
 pub(super) type Written = (Box<[u8]>, Box<[Segment]>);
 
-/// Writes messages, one after the other, and remembers whom they are for.
+/// Writes messages, one after the other, with their audiences.
 pub(super) struct Encoder {
     /// Grows with what is written and becomes the block, so that an idle encoder holds none: there may be
     /// hundreds of groups.

@@ -54,7 +54,7 @@ pub struct Segment {
     pub updates: u32,
     /// Where it ends; it begins where the one before ends.
     pub end: u32,
-    /// Whom it is for.
+    /// Its audience.
     pub audience: Audience,
 }
 
@@ -73,7 +73,7 @@ impl Block {
         &self.bytes
     }
 
-    /// Whom they are for.
+    /// The segments, each with its audience.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }

@@ -28,7 +28,7 @@ pub(super) struct Offer {
     pub(super) origins: Origins,
     /// Who may have it.
     pub(super) audience: AudienceCode,
-    /// For whom among them it is prepended how often (route server).
+    /// The members for which the AS path is prepended, and how often (route server).
     pub(super) prepended: Vec<(u8, AudienceCode)>,
 }
 
@@ -367,7 +367,7 @@ impl Rules {
         block.message_length_min(family) <= limit
     }
 
-    /// For whom control communities prepend, and how often.
+    /// Clients for which control communities prepend, and how often.
     fn prepended(&mut self, attrs: &Attrs) -> Vec<(u8, AudienceCode)> {
         let Some(RouteServerRules { control_as: Some(asn), .. }) = self.view.route_server else {
             return Vec::new();

@@ -38,7 +38,7 @@ const DEPTH: usize = 4;
 /// What a receiver holds.
 type Table = BTreeMap<(IpPrefix, u32), Held>;
 
-/// What is looked at of a route: the origin AS tells attribute sets apart.
+/// The compared part of a route: the origin AS distinguishes attribute sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     origin: u32,

@@ -337,7 +337,7 @@ impl<'a> Decision<'a> {
         best.map_or(0, |(place, _)| place)
     }
 
-    /// Why `loser` is not chosen before `best` is, among `all` eligible paths: the step, and whom it lost to.
+    /// Why `loser` loses among `all` eligible paths: the step, and the path that won it.
     pub(super) fn why<'c>(
         &self,
         best: Candidate<'c>,

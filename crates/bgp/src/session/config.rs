@@ -127,8 +127,8 @@ pub struct TransportConfig {
     pub password: Option<Password>,
     /// Generalized TTL security (RFC 5082): how many hops away the neighbor is at most.
     pub ttl_security_hops: Option<u8>,
-    /// TTL of what we send to an external neighbor that is not on a link of ours. Without it an external
-    /// neighbor must be one hop away.
+    /// TTL of packets to an external neighbor that is not directly connected. Without it an external neighbor must be
+    /// one hop away.
     pub multihop_ttl: Option<u8>,
 }
 
@@ -442,7 +442,7 @@ pub enum ConfigDifference {
     None,
     /// The session stays and takes the new values as they are.
     Quiet,
-    /// The session stays; what it sends or receives has to be looked at again (refresh, export anew).
+    /// The session stays up; its routes are filtered again (route refresh, new export).
     Routes,
     /// The session has to begin anew: what was said in OPEN, or the socket, is another.
     Session,

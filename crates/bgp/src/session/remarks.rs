@@ -25,7 +25,7 @@ pub(super) struct Remarks {
 impl Session {
     /// Tells what became of routes. What is too early to be told waits for the next bytes, which come with the next
     /// KEEPALIVE at the latest.
-    pub(super) fn tell_remarks(&mut self, import: &Importer, now: Millis) {
+    pub(super) fn emit_remarks(&mut self, import: &Importer, now: Millis) {
         for remark in Remark::all() {
             let (index, count) = (remark.index(), import.counters().remarks(remark));
             let before = std::mem::replace(&mut self.remarks.counted[index], count);

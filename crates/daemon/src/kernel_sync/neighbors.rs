@@ -104,11 +104,11 @@ impl NeighborSync {
     /// counted. What went wrong is returned.
     pub(super) fn turn(&mut self, interfaces: &Interfaces<'_>, scan: bool) -> Result<(), String> {
         let neighbors = |error: KernelError| format!("neighbors: {error}");
-        let mut heard = self.hear().map_err(neighbors)?;
+        let mut heard = self.read_changes().map_err(neighbors)?;
         if scan && !self.read_is_due {
             let [others, ours] = self.read().map_err(neighbors)?;
             // What the news explain is no drift.
-            let after = self.hear().map_err(neighbors)?;
+            let after = self.read_changes().map_err(neighbors)?;
             if !heard && !after && self.config.import_neighbors && others > 0 {
                 self.view.import_drift += others;
                 tracing::warn!(neighbors = others, "kernel: corrected drift of imported neighbors");
@@ -136,7 +136,7 @@ impl NeighborSync {
     }
 
     /// Whether there was news.
-    fn hear(&mut self) -> Result<bool, KernelError> {
+    fn read_changes(&mut self) -> Result<bool, KernelError> {
         let heard = self.neighbors.hear()?;
         self.view.notifications += heard.others + heard.ours;
         self.view.overruns += u64::from(heard.overrun);

@@ -171,7 +171,7 @@ impl IcmpError {
     }
 }
 
-/// An error about `packet` from `source`, and to whom it goes. No limit is applied.
+/// An error about `packet` from `source`, and its destination. No limit is applied.
 pub fn write_error(
     error: IcmpError,
     packet: &[u8],

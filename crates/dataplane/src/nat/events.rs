@@ -25,9 +25,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Which events are wanted. Exhaustion and limits are told in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NatLogging {
-    /// Of sessions, with whom their first packet went to.
+    /// Sessions, with the destination of their first packet.
     Sessions,
-    /// Of sessions, without whom they spoke to (RFC 6888 REQ-12).
+    /// Sessions, without a destination (RFC 6888 REQ-12).
     Bindings,
     /// Of the blocks of ports that subscribers get and give back.
     Blocks,
@@ -52,7 +52,7 @@ pub enum Happening {
         inside: SocketAddrV4,
         /// The public endpoint.
         public: SocketAddrV4,
-        /// Whom its first packet went to, if that is wanted and kept.
+        /// Destination of its first packet, if wanted and kept.
         remote: Option<SocketAddrV4>,
     },
     /// A subscriber got a block of ports, or gave it back.
@@ -87,7 +87,7 @@ pub enum Happening {
     },
 }
 
-/// A limit of the shard, that is told of once in a while.
+/// A limit of the shard, reported once in a while.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     Ports(NatProtocol),

@@ -29,7 +29,7 @@ pub struct OwnPort {
 }
 
 impl OwnPort {
-    /// The key that packets for it are looked up by.
+    /// The look-up key of its packets.
     pub(crate) fn key(&self) -> u64 {
         endpoint_key(End::Destination, self.protocol.number(), self.address.into(), self.port)
     }

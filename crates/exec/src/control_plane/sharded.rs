@@ -1,11 +1,11 @@
-//! `sharded`: every session, shard and export queue has one worker that owns it. A worker decodes what arrives on its
-//! sessions into batches and puts each before the workers whose shards it touches; a shard's owner applies it
-//! and puts what changed before the export queues; an export queue's owner encodes it and wakes the workers, who write it to
-//! their sessions. Everything moves in batches, so a lock or a wake-up is paid once for hundreds of routes.
+//! `sharded`: each session, shard and export queue has one worker that owns it. A worker decodes the bytes of its
+//! sessions into batches and queues each batch at the workers whose shards it touches. The owner of a shard applies it
+//! and appends the changes to the export queues. The owner of an export queue encodes them and wakes the workers, who
+//! write them to their sessions. Everything moves in batches, so a lock or a wake-up is paid once for hundreds of routes.
 //!
-//! Order: a shard's batches are applied in the order they were put before its owner; those of one session come
-//! from one worker, in the order they were read. Deadlock is not possible because nobody waits for a queue:
-//! a session that may not put another batch is read later.
+//! Order: a shard's batches are applied in the order in which its owner received them; those of one session come from
+//! one worker, in the order in which they were read. Deadlock is impossible because no thread waits for a queue: a
+//! session that may not queue another batch is read later.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ struct InFlight<B> {
     workers_left: AtomicUsize,
 }
 
-/// What others put before a worker. Bounded by [`BATCHES_IN_FLIGHT_MAX`].
+/// The inbox of a worker. Bounded by [`BATCHES_IN_FLIGHT_MAX`].
 struct WorkerQueue<B> {
     inbox: Mutex<VecDeque<Arc<InFlight<B>>>>,
     /// The worker's export queue has changes, or its sessions something to write.
@@ -171,7 +171,7 @@ impl<C: ControlPlane> Pool<'_, C> {
         owners
     }
 
-    /// Applies what others put before the worker; whether there was anything.
+    /// Applies the batches in the worker's inbox; whether there were any.
     fn apply_inbox(&self, worker: &mut C::Worker, share: Share, now: u64) -> bool {
         let inbox = &self.queues[share.index].inbox;
         let mut any = false;

@@ -113,7 +113,7 @@ impl NatEvent {
         *time_ns = time_ns.saturating_add_signed(shift_ns);
     }
 
-    /// Whom it is about, if it is about one.
+    /// The subscriber, if the event is about one.
     pub fn subscriber(&self) -> Option<IpAddr> {
         match self {
             Self::Session { session, .. } => Some(session.src),

@@ -108,7 +108,7 @@ pub struct ExportOptions {
     pub delay_max_ns: u64,
     /// How packets were chosen, should records say that not all were looked at.
     pub sampling: SamplingMethod,
-    /// One packet in so many is looked at, as far as known before the first record: collectors are told at once.
+    /// One packet in N is sampled, as far as known before the first record: collectors are told at once.
     pub sampling_interval: u32,
     /// Names of interfaces.
     pub interfaces: Vec<Interface>,

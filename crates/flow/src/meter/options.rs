@@ -56,7 +56,7 @@ pub struct MeterOptions {
     pub biflow: bool,
     /// Which bytes are counted.
     pub count: Bytes,
-    /// Which packets are looked at.
+    /// Which packets are sampled.
     pub sampling: Sampling,
     /// Whether packets have been through a router: what became of them (egress port, drops) is kept, at 44 bytes a flow.
     pub fates: bool,

@@ -6,11 +6,11 @@
 use thalweg_base::{DropReason, LinkType};
 use thalweg_wire::EtherType;
 
-/// VLAN tags that are looked behind.
+/// Limit of VLAN tags to parse.
 pub const TAGS_MAX: usize = 8;
-/// MPLS labels that are looked behind.
+/// Limit of MPLS labels to parse.
 pub const LABELS_MAX: usize = 16;
-/// Attributes of a netfilter log message that are looked at.
+/// Limit of attributes of a netfilter log message to parse.
 const ATTRIBUTES_MAX: usize = 32;
 
 /// What the network layer is, by what the link layer says.

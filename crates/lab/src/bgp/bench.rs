@@ -209,7 +209,7 @@ fn run_phase(
     })
 }
 
-/// Waits until the daemon has worked off `sent` UPDATEs besides those `before`; when it had, by the monotonic clock.
+/// Waits until the daemon has processed `sent` UPDATEs besides those `before`; when it had, by the monotonic clock.
 fn worked_off(
     spec: &RunSpec,
     daemon: &Daemon,

@@ -35,7 +35,7 @@ const SERVING: [&str; 3] = ["peer-", "pool-", "shard-"];
 /// A daemon that was asked to end has this long.
 const STOP_WAIT: Duration = Duration::from_secs(5);
 
-/// Whom the daemon announces to.
+/// Who receives the daemon's routes.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Advertise {
     /// Nobody, as in the thesis, which times UPDATEs from the socket to the table: the daemon reports when it has
@@ -66,7 +66,7 @@ pub struct DaemonSpec {
     pub threads: usize,
     /// Cores that it may use, if not all.
     pub cores: Option<Cores>,
-    /// Whom it announces to.
+    /// Who receives its routes.
     pub advertise: Advertise,
     /// Count time by function, which costs some. Without advertisement it must: that says when it is done.
     pub profile: bool,
@@ -75,7 +75,7 @@ pub struct DaemonSpec {
 }
 
 impl DaemonSpec {
-    /// Whether the daemon counts times, and says what it has worked off.
+    /// Whether the daemon counts times, and says what it has processed.
     pub fn counts(&self) -> bool {
         self.profile || self.advertise == Advertise::None
     }

@@ -74,7 +74,7 @@ pub struct Setting {
     pub core_counts: Vec<usize>,
     /// Threads for each, of schedulings that can have more than one.
     pub threads_per_core: Vec<usize>,
-    /// Whom the daemon announces to; each part has its own answer if none is given.
+    /// Who receives the daemon's routes; each part has its own answer if none is given.
     pub advertise: Option<Advertise>,
     /// Messages of a turn in the way that goes round.
     pub turn: usize,
@@ -170,7 +170,7 @@ fn ways(setting: &Setting) -> [(String, Way); 3] {
     ]
 }
 
-/// Whom the daemon announces to in a part: nobody where the thesis had nobody.
+/// Who receives the daemon's routes in a part: nobody where the thesis had nobody.
 fn advertise(setting: &Setting, part: Part) -> Advertise {
     setting.advertise.unwrap_or(match part {
         Part::SpeedUp | Part::Functions | Part::OneCore | Part::Mixes | Part::Blocks => Advertise::None,

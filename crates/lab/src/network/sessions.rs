@@ -30,7 +30,7 @@ const QUIET_US: u64 = 5_000_000;
 /// A network that is not quiet after so long never will be.
 const LIMIT_US: u64 = 4 * 3_600_000_000;
 
-/// Whom to record.
+/// ASes to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collect {
     /// An AS that has about so many neighbors.
@@ -52,7 +52,7 @@ pub struct Options {
     pub prefixes: PrefixPlan,
     /// What happens after the cold start, and how often.
     pub load: Option<(Load, usize)>,
-    /// Whom to record.
+    /// ASes to record.
     pub collect: Vec<Collect>,
     /// A folder with configurations that ASes have instead of the policy's: `ASN-router.toml`.
     pub configurations: Option<PathBuf>,

@@ -57,7 +57,7 @@ pub struct NatSessionView {
     pub inside: SocketAddrV4,
     /// The public endpoint.
     pub public: SocketAddrV4,
-    /// Whom the first packet went to; not kept with address-dependent filtering, nor for port forwards.
+    /// Destination of the first packet; not kept with address-dependent filtering, nor for port forwards.
     pub remote: Option<SocketAddrV4>,
     /// `established`, `syn-sent`, and so on; `open` for UDP and ICMP.
     pub state: String,

@@ -190,7 +190,7 @@ impl ForwardingTables {
     }
 
     /// Tells decisions which next hops are dead.
-    fn tell_next_hops(&self, speaker: &Speaker) {
+    fn update_next_hops(&self, speaker: &Speaker) {
         let view = {
             let State { outlet, tables, .. } = &*self.state.lock();
             let silent = tables.silent().into_iter().map(|(port, address)| (port.into(), address));
@@ -222,7 +222,7 @@ impl ForwardingTables {
         speaker.report_ranks(RANKS);
         loop {
             match inbox.next(WAIT) {
-                Task::Ground if self.tells_next_hops => self.tell_next_hops(speaker),
+                Task::Ground if self.tells_next_hops => self.update_next_hops(speaker),
                 Task::Ground => {}
                 Task::Changes(changes) => {
                     let State { outlet, tables, .. } = &mut *self.state.lock();

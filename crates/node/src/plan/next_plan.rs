@@ -93,7 +93,7 @@ impl NextPlan {
         match (&plan.nat, &before.nat, behavior) {
             (Some(nat), _, Some(settings)) => nat.stage.set_behavior(&settings),
             (Some(nat), Some(old), None) => taken.sessions = Some(nat.stage.migrate_from(&old.stage)),
-            (None, Some(_), _) => before.tell_end_of_nat(),
+            (None, Some(_), _) => before.send_end_of_nat(),
             _ => {}
         }
         plan.check_sources_of_sessions();

@@ -1,8 +1,8 @@
-//! Export queues: where changes of the shards become UPDATEs of groups, and what other readers need.
+//! Export queues: changes of the shards become UPDATEs of groups, and go to the other readers of routes.
 //!
-//! A shard puts what changed before every export queue while its lock is held, so that an export queue sees the changes of one
-//! shard in their order. The first thread that finds the export queue free works it off: it hands the changes to every group of the
-//! export queue and, when enough has gathered or nothing more is coming, has the groups encode.
+//! A shard appends its changes to every export queue while its lock is held, so that each queue sees the changes of a
+//! shard in order. The first thread that finds a queue free empties it: it hands the changes to every group of the queue
+//! and, when enough have gathered or no more are coming, lets the groups encode.
 //!
 //! Gathering matters: prefixes that share attributes come from several shards, and a prefix that changes
 //! several times in a moment needs to be sent once. It is bounded by [`PENDING_MAX`] changes and
@@ -38,7 +38,7 @@ pub trait RouteReader: Send {
     fn flush(&mut self);
 }
 
-/// An export queue and what waits before it.
+/// An export queue and its inbox.
 #[derive(Default)]
 pub(super) struct ExportQueue {
     inbox: Mutex<VecDeque<SharedChanges>>,
@@ -105,7 +105,7 @@ pub(super) struct RunningDump {
 }
 
 impl ExportQueue {
-    /// Puts changes before the export queue.
+    /// Appends changes.
     pub(super) fn push(&self, changes: SharedChanges) {
         lock(&self.inbox).push_back(changes);
     }

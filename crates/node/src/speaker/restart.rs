@@ -44,7 +44,7 @@ impl Speaker {
     /// Whether readers and groups have all that shards have changed so far.
     fn export_queues_are_empty(&self) -> bool {
         let is_empty = self.export_queues().iter().all(|queue| queue.waiting() == 0);
-        // What an export queue took out before is with its readers when nobody works it off.
+        // What an export queue took out before is with its readers when nobody processes it.
         is_empty
             && self.export_queues().iter().map(|queue| drop(queue.work())).count()
                 == self.export_queues().len()

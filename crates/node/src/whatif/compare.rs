@@ -94,7 +94,7 @@ struct Sent {
     leak: bool,
 }
 
-/// Who is told of each prefix that differs: its best paths before and after.
+/// Receives each prefix that differs: its best paths before and after.
 pub(super) type Tell<'a> = &'a mut dyn FnMut(Kind, IpPrefix, [Option<PeerId>; 2]);
 
 /// Counts differences.

@@ -1,10 +1,10 @@
-//! Why a collector cannot be had.
+//! Why a collector is not available.
 
 use std::io;
 use std::path::PathBuf;
 use thalweg_flow::export::ExportOptionsError;
 
-/// Why a collector cannot be had. Displays as a sentence that says what was expected.
+/// Why a collector is not available. Displays as a sentence that says what was expected.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
     /// The address is none.
@@ -67,7 +67,7 @@ pub enum CollectorError {
         /// The cargo feature that builds it in.
         feature: &'static str,
     },
-    /// The client of Kafka cannot be had.
+    /// The client of Kafka is not available.
     #[error("{collector}: {reason}")]
     Kafka {
         /// The address.

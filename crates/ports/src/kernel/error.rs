@@ -8,7 +8,7 @@ use thalweg_base::IpPrefix;
 /// Why the kernel's tables cannot be read or written at all. A single route that is refused is a [`RouteFailure`].
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// There is no netlink socket to be had.
+    /// No netlink socket is available.
     #[error("cannot talk to the kernel (rtnetlink): {source}")]
     Open { source: io::Error },
     /// This process may not change routes.

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 /// The longest key the kernel takes.
 pub const KEY_LENGTH_MAX: usize = libc::TCP_MD5SIG_MAXKEYLEN;
 
-/// Why a socket cannot be had or used. Displays as a sentence that says what to do where something can be done.
+/// Why a socket cannot be opened or used. Displays as a sentence that says what to do where something can be done.
 #[derive(Debug, thiserror::Error)]
 pub enum TcpError {
     /// Listening on an address failed.

@@ -23,7 +23,7 @@ use crate::summary::{OutletStatus, OutletSummary};
 const STORE_QUEUE: &str = "store-queue";
 /// The name under which records count that could not be written before the end.
 const NOT_WRITTEN: &str = "not-written";
-/// How often it is looked whether to wait any longer.
+/// How often to check whether to wait any longer.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// See the module.

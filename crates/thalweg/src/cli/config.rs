@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-/// What is said of configurations in general.
+/// Commands about configurations in general.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// List configuration keys: type, range, default, and whether a reload can change it

@@ -38,7 +38,7 @@ pub(super) fn open(args: &FlowsArgs) -> Result<Dataset, Failure> {
 }
 
 /// Says on standard error what times there are records of, because none was found.
-pub(super) fn tell_empty(args: &FlowsArgs) -> Result<(), Failure> {
+pub(super) fn report_empty(args: &FlowsArgs) -> Result<(), Failure> {
     let (everything, _) = view(args, Window::ALL)?;
     let text = match everything.summary().span_ns {
         None => "note: no flows match: the dataset is empty".to_owned(),
@@ -55,7 +55,7 @@ pub(super) fn tell_empty(args: &FlowsArgs) -> Result<(), Failure> {
 }
 
 /// Says on standard error what is missing of what is not on disk yet.
-pub(super) fn tell_writing(writing: &Writing) {
+pub(super) fn report_writing(writing: &Writing) {
     let mut err = std::io::stderr();
     match writing {
         Writing::Nobody => {}

@@ -13,7 +13,7 @@ use serde_json::Value;
 /// How long anything may take on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// How often is looked.
+/// How often to check.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Asks until the answer is there.

@@ -70,7 +70,7 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// What is looked at, made ready for one neighbor.
+/// The checks, prepared for one neighbor.
 #[derive(Clone, Debug)]
 pub(super) struct Checks {
     /// Our AS, and the confederation's or ours again.

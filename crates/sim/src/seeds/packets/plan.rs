@@ -187,7 +187,7 @@ pub struct FlowSetup {
     /// Both directions in one record.
     #[serde(skip_serializing_if = "is_default")]
     pub biflow: bool,
-    /// One packet in so many is looked at.
+    /// One packet in N is sampled.
     pub sample: u32,
     /// Ports do not tell flows apart.
     #[serde(skip_serializing_if = "is_default")]
@@ -236,7 +236,7 @@ impl Act {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Item {
-    /// From whom to whom.
+    /// Source and destination.
     pub kind: Kind,
     /// How many; each is from the next port of the inside host.
     #[serde(skip_serializing_if = "is_one")]
@@ -291,7 +291,7 @@ impl Default for Item {
     }
 }
 
-/// From whom to whom.
+/// Source and destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
