@@ -54,7 +54,6 @@ pub struct Segment {
     pub updates: u32,
     /// Where it ends; it begins where the one before ends.
     pub end: u32,
-    /// Its audience.
     pub audience: Audience,
 }
 
