@@ -16,8 +16,8 @@ pub(crate) struct TraceArgs {
 pub(crate) enum TraceCommand {
     /// Trace a packet that arrives on a port
     ///
-    /// The packet passes the real stages, with the router's sessions, neighbors and queues as they are now, and leaves
-    /// no trace: no session opens, no counter changes, no neighbor is resolved. With --config, it passes a router that
+    /// The packet passes the real stages, with the router's sessions, neighbors and queues as they are now, and changes
+    /// nothing: no session opens, no counter changes, no neighbor is resolved. With --config, it passes a router that
     /// has just started with that file.
     #[command(after_help = TRACE_HELP)]
     Packet {
