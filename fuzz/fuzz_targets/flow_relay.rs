@@ -43,8 +43,8 @@ fuzz_target!(|input: &[u8]| {
     }
     let totals = exporter.totals();
     assert_eq!(totals.exported.records, again.len() as u64);
-    let out = totals.unsayable.iter().fold(totals.exported, |mut sum, unsayable| {
-        sum += *unsayable;
+    let out = totals.unexportable.iter().fold(totals.exported, |mut sum, unexportable| {
+        sum += *unexportable;
         sum
     });
     let mut handled = totals.handled;

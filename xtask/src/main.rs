@@ -1,4 +1,4 @@
-//! The house's own chores: `cargo xtask test`, `quick`, `ci`, `tidy`, `fuzz`, `planted`, `soak`.
+//! Development tasks: `cargo xtask test`, `quick`, `ci`, `tidy`, `fuzz`, `planted`, `soak`.
 //!
 //! One definition of "good" for the person at the keyboard and for the machine that checks a push:
 //! `.ci/run` calls the same steps. Every chore says what it does before it does it, stops at the first

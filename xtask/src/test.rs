@@ -43,6 +43,8 @@ struct Program {
     path: PathBuf,
     /// Where it runs: its package's folder, as with `cargo test`.
     folder: PathBuf,
+    /// Its tests run the binary of their package.
+    runs_binary: bool,
     lane: Lane,
 }
 
@@ -294,13 +296,14 @@ fn build(root: &Path, arguments: &[String], queue: &Queue) -> Result<usize, Stri
         .map_err(|error| format!("cargo did not start: {error}"))?;
     let messages = BufReader::new(cargo.stdout.take().expect("it is piped"));
     let mut count = 0;
+    let mut held = Held::default();
     for message in messages.lines() {
         let message = message.map_err(|error| format!("cargo's messages cannot be read: {error}"))?;
-        if let Some(program) = program(&message) {
-            queue.add(program);
-            count += 1;
-        }
+        let message: Value = serde_json::from_str(&message).unwrap_or(Value::Null);
+        count += usize::from(program(&message).is_some());
+        held.runnable(&message).into_iter().for_each(|program| queue.add(program));
     }
+    held.waiting.into_iter().for_each(|program| queue.add(program));
     match cargo.wait() {
         Ok(status) if status.success() => Ok(count),
         Ok(_) => Err("the tests do not compile".to_owned()),
@@ -308,14 +311,46 @@ fn build(root: &Path, arguments: &[String], queue: &Queue) -> Result<usize, Stri
     }
 }
 
+/// Programs that run a binary of their package which is not built yet. To compile them cargo does not wait for it: the binary may
+/// be missing, or an old one.
+#[derive(Default)]
+struct Held {
+    waiting: Vec<Program>,
+    /// Folders of packages whose binary is built.
+    with_binary: Vec<PathBuf>,
+}
+
+impl Held {
+    /// The programs that can be run after a message of cargo's.
+    fn runnable(&mut self, message: &Value) -> Vec<Program> {
+        let built = folder(message).filter(|_| is_binary(message));
+        self.waiting.extend(program(message));
+        self.with_binary.extend(built);
+        let needs = |program: &Program| program.runs_binary && !self.with_binary.contains(&program.folder);
+        let (waiting, runnable) = self.waiting.drain(..).partition(needs);
+        self.waiting = waiting;
+        runnable
+    }
+}
+
+/// Whether the message is about a program that is no test.
+fn is_binary(message: &Value) -> bool {
+    message["executable"].is_string()
+        && message["profile"]["test"] == false
+        && message["target"]["kind"][0] == "bin"
+}
+
+fn folder(message: &Value) -> Option<PathBuf> {
+    Path::new(message["manifest_path"].as_str()?).parent().map(Path::to_path_buf)
+}
+
 /// The test program that cargo says it built, if it says so.
-fn program(message: &str) -> Option<Program> {
-    let message: Value = serde_json::from_str(message).ok()?;
+fn program(message: &Value) -> Option<Program> {
     let path = PathBuf::from(message["executable"].as_str()?);
     if message["profile"]["test"] != true {
         return None;
     }
-    let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_path_buf();
+    let folder = folder(message)?;
     let package = folder.file_name()?.to_string_lossy().into_owned();
     let is_integration = message["target"]["kind"][0] == "test";
     let target = message["target"]["name"].as_str()?;
@@ -323,6 +358,7 @@ fn program(message: &str) -> Option<Program> {
     Some(Program {
         name: format!("{package} {part}"),
         path,
+        runs_binary: is_integration && folder.join("src/main.rs").is_file(),
         folder,
         lane: match (package.as_str(), target) {
             (_, "dpdk" | "kafka") => Lane::WaitsAlone,
@@ -346,7 +382,9 @@ mod tests {
 {"reason":"compiler-artifact","manifest_path":"/x/crates/ports/Cargo.toml","target":{"kind":["test"],"name":"dpdk"},"profile":{"test":true},"executable":"/t/dpdk-3"}
 {"reason":"compiler-artifact","manifest_path":"/x/crates/thalweg/Cargo.toml","target":{"kind":["bin"],"name":"thalweg"},"profile":{"test":false},"executable":"/t/thalweg"}
 {"reason":"build-finished","success":true}"#;
-        let found: Vec<_> = messages.lines().filter_map(program).map(|each| (each.name, each.lane)).collect();
+        let messages = messages.lines().filter_map(|line| serde_json::from_str(line).ok());
+        let found: Vec<_> =
+            messages.filter_map(|each| program(&each)).map(|each| (each.name, each.lane)).collect();
         let expected = [
             ("base unit tests", Lane::Computes),
             ("thalweg tests/live", Lane::Waits),
@@ -356,11 +394,30 @@ mod tests {
     }
 
     #[test]
+    fn tests_wait_for_the_binary_that_they_run() {
+        let package = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(package.path().join("src")).expect("a folder");
+        std::fs::write(package.path().join("src/main.rs"), "").expect("a file");
+        let of = |kind: &str, test: bool| {
+            serde_json::json!({ "manifest_path": package.path().join("Cargo.toml"), "target": { "kind": [kind], "name": "x" },
+                "profile": { "test": test }, "executable": "/t/x" })
+        };
+        let mut held = Held::default();
+        assert_eq!(held.runnable(&of("test", true)), []);
+        assert_eq!(held.runnable(&of("bin", true)).len(), 1, "its unit tests run nothing else");
+        let runnable = held.runnable(&of("bin", false));
+        assert_eq!(runnable.iter().map(|program| program.runs_binary).collect::<Vec<_>>(), [true]);
+        assert_eq!(held.runnable(&of("test", true)).len(), 1, "it is there");
+        assert!(held.waiting.is_empty());
+    }
+
+    #[test]
     fn programs_are_begun_as_they_are_built() {
         let named = |name: &str, lane| Program {
             name: name.to_owned(),
             path: PathBuf::new(),
             folder: PathBuf::new(),
+            runs_binary: false,
             lane,
         };
         let queue = Queue::default();
@@ -387,6 +444,7 @@ mod tests {
             name: "any".to_owned(),
             path: PathBuf::new(),
             folder: PathBuf::new(),
+            runs_binary: false,
             lane: Lane::Computes,
         };
         queue.add(program);

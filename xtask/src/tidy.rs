@@ -11,6 +11,7 @@
 //! | casts to narrow types only become fewer | [`casts`], `[package.metadata.thalweg] casts-max` |
 //! | `unsafe` stands only in the files listed, and every listed file has some | `[workspace.metadata.thalweg] unsafe-files` |
 //! | each thing has one name, in one spelling; documents too | [`words`], `docs/glossary.md` |
+//! | what is public is documented; a field's or variant's comment does not repeat its name | [`docs`] |
 //! | ARCHITECTURE.md mentions every crate | here |
 //! | every file of `tests/` belongs to a test program | here |
 //!
@@ -21,6 +22,7 @@ mod arrows;
 mod casts;
 mod circles;
 mod code;
+mod docs;
 mod purity;
 mod source;
 mod words;
@@ -110,6 +112,7 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
         let code = code::blank(&text);
         findings.extend(source::forbidden_words(&file, &code));
         findings.extend(source::wall_clock(&file, &code));
+        findings.extend(docs::check(&file, &text, &code));
         findings.extend(purity::check(&file, &code));
         casts.count(&file, &code);
         findings.extend(source::long_functions(&file, &code, FUNCTION_LINES_WARN));

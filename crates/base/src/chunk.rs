@@ -1,4 +1,4 @@
-//! Chunks (what a source delivers and a model spreads) and batches (what a stage sees).
+//! Chunks, which a source delivers and a model schedules, and batches, which a stage sees.
 //!
 //! A chunk is also the unit of meaning: priorities are served within one chunk, and the packet clock
 //! advances from chunk to chunk. The chunk size is therefore part of the configuration of a run, the

@@ -1,4 +1,4 @@
-//! Exclusive access to the state of stages. How it is had is chosen where the stages are spread over threads.
+//! Exclusive access to the state of stages. The code that spreads stages over threads chooses the lock.
 //!
 //! A stage keeps its shards in cells. It enters one, or several in ascending order, works, and leaves. On one thread a [`RefCell`]
 //! does; among several threads it is a lock, which belongs to the crate that has the threads. Stages need not know.

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use ipnet::{Ipv4Net, Ipv6Net};
 
 mod sealed {
+    /// Keeps the traits of addresses to these two numbers.
     pub trait Sealed {}
     impl Sealed for u32 {}
     impl Sealed for u128 {}
@@ -221,13 +222,13 @@ impl Display for IpPrefix {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixTextError {
     /// No `/`, or what stands before it is no address, or what follows is no length.
-    #[error("not a prefix such as 192.0.2.0/24 or 2001:db8::/32")]
+    #[error("expected a prefix, such as 192.0.2.0/24 or 2001:db8::/32")]
     Shape,
     /// The length is longer than the address.
     #[error(transparent)]
     Length(LengthOutOfRange),
     /// Bits behind the length are set; the prefix it lies in.
-    #[error("bits behind the prefix length are set; the prefix is {0}")]
+    #[error("bits beyond the prefix length are set; the prefix is {0}")]
     HostBits(IpPrefix),
 }
 

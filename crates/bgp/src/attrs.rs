@@ -86,7 +86,6 @@ pub struct Head {
     pub path_length: u16,
     /// Bits of [`flag`].
     pub flags: u16,
-    /// ORIGIN.
     pub origin: Origin,
     /// How many of the bytes are the next hop: 4, 16 or 32.
     pub(crate) next_hop_length: u8,

@@ -29,7 +29,7 @@
 //! # What is missing
 //! Aggregation. The driver decides when to flush, and so keeps MRAI (`Mrai` in the speaker of `thalweg-node`).
 //!
-//! A route that changed only in what is not sent (MULTI_EXIT_DISC or LOCAL_PREF towards another AS) is not sent again
+//! A route that changed only in what is not sent (MULTI_EXIT_DISC or LOCAL_PREF toward another AS) is not sent again
 //! (RFC 4271 9.2): where origin and path stay, the attributes are put together for both and compared.
 //!
 //! RFC 4271 (5, 9.1.3, 9.2), 4456, 4724, 4760, 5065, 6793, 7313, 7911, 7947, 8654, 8950, 9234.
@@ -58,7 +58,7 @@ use thalweg_wire::bgp::Family;
 
 pub use audience::{Audience, PeerSet};
 pub use dump::{Dump, DumpKind, DumpProgress, Earlier};
-pub use log::{Chunk, GroupLog, LogCounters, Segment, Versions, earliest, is_later};
+pub use log::{Block, GroupLog, LogCounters, Segment, Versions, earliest, is_later};
 pub use member::{GATHER_BYTES_MAX, Member, MemberState, SLICES_MAX};
 pub use preview::{Outgoing, Preview};
 pub use view::{ExportLimits, ExportView, NextHopRule, RouteServerRules};
@@ -130,7 +130,9 @@ pub struct HandOver {
 
 /// Why a group cannot take another view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("families, path identifiers and encoding are agreed on when a session begins and cannot change")]
+#[error(
+    "families, path identifiers and encoding are negotiated when a session opens and cannot change later"
+)]
 pub struct DifferentEncoding;
 
 impl UpdateGroup {
@@ -428,7 +430,7 @@ impl UpdateGroup {
             done = taken.encode(&mut self.rules, &mut self.encoder);
             if let Some((bytes, segments)) = self.encoder.take() {
                 self.grew = true;
-                self.log.push(Chunk { bytes, segments, versions: self.flushed.clone() });
+                self.log.push(Block { bytes, segments, versions: self.flushed.clone() });
             }
         }
         self.take_grew()
@@ -450,7 +452,7 @@ impl UpdateGroup {
             match self.encoder.take() {
                 Some((bytes, segments)) => {
                     self.grew = true;
-                    self.log.push(Chunk { bytes, segments, versions: self.flushed.clone() });
+                    self.log.push(Block { bytes, segments, versions: self.flushed.clone() });
                 }
                 None => self.log.pass(self.flushed.clone()),
             }

@@ -106,13 +106,11 @@ pub struct PeerInfo {
     pub id: PeerId,
     /// What the configuration calls it.
     pub name: Arc<str>,
-    /// Its address.
     pub address: IpAddr,
-    /// Our address towards it.
+    /// Our address toward it.
     pub local_address: IpAddr,
-    /// Its AS.
     pub remote_as: u32,
-    /// Our AS towards it.
+    /// Our AS toward it.
     pub local_as: u32,
     /// What it is to us.
     pub kind: PeerKind,

@@ -87,7 +87,7 @@ pub enum NextHopChoice {
     Usual,
     /// The builder's next hop is to be used: `unchanged`, or an address that policy gave.
     Keep,
-    /// Our own address towards the neighbor. The builder has it already where its family is the session's.
+    /// Our own address toward the neighbor. The builder has it already where its family is the session's.
     Own,
 }
 

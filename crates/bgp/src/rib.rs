@@ -73,7 +73,6 @@ const TIMER_BUDGET: usize = 1024;
 /// What a shard is told when it is made.
 #[derive(Clone, Debug)]
 pub struct ShardConfig {
-    /// Which one it is.
     pub shard: usize,
     /// Keeps strangers from choosing prefixes that collide in the table.
     pub seed: u64,

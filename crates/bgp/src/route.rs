@@ -217,7 +217,6 @@ pub struct Further {
 /// What became of a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change<A> {
-    /// The prefix.
     pub prefix: Prefix<A>,
     /// The best path before; `None` if there was none.
     pub old: Option<Chosen>,
@@ -230,7 +229,6 @@ pub struct Change<A> {
 /// What a shard changed.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    /// Which shard.
     pub shard: usize,
     /// The version of its first change of each family; the following ones count up.
     pub first_version: [u32; 2],

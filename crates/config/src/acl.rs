@@ -17,17 +17,16 @@ use crate::reader::{At, Item, Reader, integer_of};
 use crate::section::Section;
 use crate::types::AclConfig;
 
-pub(crate) static ACL: Key<Sub> = Key::sections("acl", &TABLE)
-    .help("access lists, which ports name; how they behave is on [their own page](acl.md)");
+pub(crate) static ACL: Key<Sub> =
+    Key::sections("acl", &TABLE).help("access lists for ports: see [acl.md](acl.md)");
 static TABLE: Table = Table::new("acl", "[[acl]]", &[&NAME, &DEFAULT, &RULES]);
 
-static NAME: Key<String> = Key::text("name", "a name", parse_name)
-    .required("\"from-internet\"")
-    .help("what ports and reports call it");
+static NAME: Key<String> =
+    Key::text("name", "a name", parse_name).required("\"from-internet\"").help("name, for ports and reports");
 static DEFAULT: Key<Action> = Key::word("default", &ACTIONS)
     .default(Action::Deny)
-    .help("for packets that meet no rule: `\"permit\"`, `\"deny\"` or `\"reject\"`");
-static RULES: Key<Sub> = Key::sections("rules", &RULE_TABLE).help("the first rule that is met decides");
+    .help("action for packets that match no rule: `\"permit\"`, `\"deny\"` or `\"reject\"`");
+static RULES: Key<Sub> = Key::sections("rules", &RULE_TABLE).help("rules in order; the first match decides");
 
 static RULE_TABLE: Table = Table::new(
     "acl.rules",

@@ -14,7 +14,7 @@ use thalweg_bgp::session::config::{
 };
 use thalweg_bgp::session::import::is_martian;
 use thalweg_exec::THREADS_MAX;
-use thalweg_exec::control::SchedulingKind;
+use thalweg_exec::control_plane::SchedulingKind;
 use toml::de::DeValue;
 
 use crate::bgp_neighbors::{GROUP, NEIGHBOR, RawBgpNeighbor, RawGroup, read_groups, read_neighbors};
@@ -71,11 +71,11 @@ static ROUTER_ID: Key<Ipv4Addr> = Key::text("router_id", "an IPv4 address", valu
 static LISTEN: Key<Vec<SocketAddr>> = Key::by("listen", "an address or a list", listen)
     .otherwise("all addresses")
     .restart(Differs::Bgp(|old, new| old.listen != new.listen))
-    .help("where neighbors may connect to, with a port where it is not 179; `[]`: nowhere");
+    .help("addresses to listen on, with a port if it is not 179; `[]`: accept no connections");
 static SCHEDULING: Key<SchedulingKind> = Key::word("scheduling", &SchedulingKind::NAMES)
     .default(SchedulingKind::Sharded)
     .restart(Differs::Bgp(|old, new| old.scheduling != new.scheduling))
-    .help("how work is spread over threads: [bgp.md](bgp.md)");
+    .help("scheduling of BGP over threads: see [bgp.md](bgp.md)");
 static THREADS: Key<usize> = Key::number("threads", 1..=THREADS_MAX as u64)
     .unit("threads")
     .otherwise("one for each core")
@@ -84,12 +84,12 @@ static THREADS: Key<usize> = Key::number("threads", 1..=THREADS_MAX as u64)
 static INSTALL: Key<Install> = Key::word("install", &Install::NAMES)
     .otherwise("`\"fib\"`; `\"none\"` without ports")
     .restart(Differs::Bgp(|old, new| old.install != new.install))
-    .help("where best routes go");
+    .help("where best routes are installed");
 /// Enough for a full table from a slow neighbor, and less than neighbors keep stale routes (six minutes).
-static SELECTION_DEFERRAL_S: Key<u32> =
-    Key::number("selection_deferral_s", 1..=TIME_MAX_S).unit("seconds").default(240).help(
-        "after a graceful restart of this router: time to wait for neighbors' tables before routes are selected",
-    );
+static SELECTION_DEFERRAL_S: Key<u32> = Key::number("selection_deferral_s", 1..=TIME_MAX_S)
+    .unit("seconds")
+    .default(240)
+    .help("after a graceful restart of this router: time to wait for End-of-RIB before routes are selected");
 static ON_STOP: Key<OnStop> = Key::word("on_stop", &OnStop::NAMES).default(OnStop::RemoveRoutes).help(
     "what SIGTERM and `thalweg stop` do with routes: `\"remove-routes\"`, or `\"keep-routes\"`, which begins a graceful \
      restart",
@@ -105,30 +105,31 @@ static NEXT_HOP_CHECK: Key<Option<NextHopCheck>> = Key::word(
      `\"auto\"`: `\"kernel\"` with `install = \"kernel\"`, else `\"off\"`; see [below](#which-next-hops-can-be-reached)",
 );
 static NETWORKS: Key<Vec<IpPrefix>> =
-    Key::by("networks", "a prefix or a list", networks).help("prefixes that originate here");
+    Key::by("networks", "a prefix or a list", networks).help("prefixes to originate");
 static CLUSTER_ID: Key<Ipv4Addr> = Key::text("cluster_id", "an IPv4 address", values::address_v4)
     .otherwise("`router_id`")
-    .help("our cluster as a route reflector (RFC 4456)");
+    .help("cluster ID as a route reflector (RFC 4456)");
 static ALWAYS_COMPARE_MED: Key<bool> = Key::flag("always_compare_med")
     .default(false)
     .restart(Differs::Bgp(|old, new| old.decision.always_compare_med != new.decision.always_compare_med))
-    .help("MED is compared whatever the neighboring AS");
+    .help("compare MED between different neighboring ASes too");
 static MED_MISSING_AS_WORST: Key<bool> = Key::flag("med_missing_as_worst")
     .default(false)
     .restart(Differs::Bgp(|old, new| old.decision.med_missing_as_worst != new.decision.med_missing_as_worst))
-    .help("a path without MED is worse than any with one");
+    .help("treat a path without MED as worst");
 static COMPARE_MED_IN_CONFEDERATION: Key<bool> = Key::flag("compare_med_in_confederation")
     .default(false)
     .restart(Differs::Bgp(|old, new| {
         old.decision.compare_med_in_confederation != new.decision.compare_med_in_confederation
     }))
-    .help("MED is compared among members' paths too");
+    .help("compare MED between confederation members too");
 
 static CONFEDERATION: Key<Sub> = Key::section("confederation", &CONFEDERATION_TABLE)
     .restart(Differs::Bgp(|old, new| old.confederation != new.confederation))
     .help("`{ id = 64500, members = [65001, 65002] }` (RFC 5065)");
 static CONFEDERATION_TABLE: Table = Table::new("bgp.confederation", "`confederation`", &[&ID, &MEMBERS]);
-static ID: Key<u32> = Key::number("id", 1..=U32).required("64500").help("the AS that others see");
+static ID: Key<u32> =
+    Key::number("id", 1..=U32).required("64500").help("confederation identifier, the AS that others see");
 static MEMBERS: Key<Vec<u32>> =
     Key::by("members", "a list of AS numbers", |reader, item| reader.all(item, as_number))
         .required("[65001, 65002]")
@@ -153,32 +154,31 @@ static DAMPING_TABLE: Table = Table::new(
     ],
 );
 static WITHDRAWAL_PENALTY: Key<f32> =
-    Key::number("withdrawal_penalty", PENALTY).default(1000.0).help("what a withdrawal costs");
+    Key::number("withdrawal_penalty", PENALTY).default(1000.0).help("penalty of a withdrawal");
 static ATTRIBUTE_CHANGE_PENALTY: Key<f32> =
-    Key::number("attribute_change_penalty", PENALTY).default(500.0).help("what a change of attributes costs");
-static SUPPRESS_THRESHOLD: Key<f32> =
-    Key::number("suppress_threshold", PENALTY).default(6000.0).help("a route above it is not used");
-static REUSE_THRESHOLD: Key<f32> =
-    Key::number("reuse_threshold", PENALTY).default(750.0).help("a route below it is used again");
-static PENALTY_MAX: Key<f32> =
-    Key::number("penalty_max", PENALTY).default(50_000.0).help("the most that counts");
-static HALF_LIFE_S: Key<u32> = Key::number("half_life_s", 1..=TIME_MAX_S)
-    .unit("seconds")
-    .default(900)
-    .help("time in which a penalty halves");
+    Key::number("attribute_change_penalty", PENALTY).default(500.0).help("penalty of an attribute change");
+static SUPPRESS_THRESHOLD: Key<f32> = Key::number("suppress_threshold", PENALTY)
+    .default(6000.0)
+    .help("suppress threshold: a route above it is not used");
+static REUSE_THRESHOLD: Key<f32> = Key::number("reuse_threshold", PENALTY)
+    .default(750.0)
+    .help("reuse threshold: a route below it is used again");
+static PENALTY_MAX: Key<f32> = Key::number("penalty_max", PENALTY).default(50_000.0).help("maximum penalty");
+static HALF_LIFE_S: Key<u32> =
+    Key::number("half_life_s", 1..=TIME_MAX_S).unit("seconds").default(900).help("half-life of a penalty");
 static MAX_SUPPRESS_S: Key<u32> = Key::number("max_suppress_s", 1..=TIME_MAX_S)
     .unit("seconds")
     .default(3600)
-    .help("time after which a route is used again in any case");
+    .help("maximum time that a route is suppressed");
 
 static KERNEL: Key<Sub> =
-    Key::section("kernel", &KERNEL_TABLE).help("how routes go into the kernel, where they do");
+    Key::section("kernel", &KERNEL_TABLE).help("how routes are installed in the kernel");
 static KERNEL_TABLE: Table =
     Table::new("bgp.kernel", "[bgp.kernel]", &[&KERNEL_TABLE_NUMBER, &METRIC, &REPAIR_S]);
 static KERNEL_TABLE_NUMBER: Key<u32> = Key::number("table", 1..=U32)
     .default(254)
     .restart(Differs::Bgp(|old, new| old.kernel.table != new.kernel.table))
-    .help("the kernel's table; 254 is the main one");
+    .help("kernel table; 254 is the main table");
 static METRIC: Key<u32> = Key::number("metric", 1..=U32)
     .default(116)
     .restart(Differs::Bgp(|old, new| old.kernel.metric != new.kernel.metric))
@@ -187,7 +187,7 @@ static REPAIR_S: Key<u32> = Key::number("repair_s", 1..=TIME_MAX_S)
     .unit("seconds")
     .default(60)
     .restart(Differs::Bgp(|old, new| old.kernel.repair_s != new.kernel.repair_s))
-    .help("time between scans for routes that others removed or changed");
+    .help("time between scans for drift: routes that others removed or changed");
 
 static MRT: Key<Sub> = Key::section("mrt", &MRT_TABLE)
     .help("MRT files to write: [mrt.md](formats.md#mrt-routing-tables-and-bgp-messages)");
@@ -200,26 +200,26 @@ static INTERVAL_S: Key<u32> = Key::number("interval_s", 1..=TIME_MAX_S)
     .unit("seconds")
     .default(7200)
     .restart(Differs::Bgp(|old, new| old.mrt.dump_interval_s != new.mrt.dump_interval_s))
-    .help("time between dumps, which begin when the time since the epoch is a multiple of it");
+    .help("time between dumps, aligned to multiples of it since the epoch");
 static UPDATES: Key<PathBuf> = Key::by("updates", "a path", Reader::path)
     .restart(Differs::Bgp(|old, new| old.mrt.updates != new.mrt.updates))
-    .help("path of the stream of UPDATEs received and of sessions that came up and went down");
+    .help("path of the stream of received UPDATEs and session state changes");
 static ROTATE_S: Key<u32> = Key::number("rotate_s", 1..=TIME_MAX_S)
     .unit("seconds")
     .default(900)
     .restart(Differs::Bgp(|old, new| old.mrt.rotate_s != new.mrt.rotate_s))
-    .help("time after which that begins a new file");
+    .help("time after which a new file of UPDATEs begins");
 static COMPRESS: Key<bool> = Key::flag("compress")
     .default(true)
     .restart(Differs::Bgp(|old, new| old.mrt.compress != new.mrt.compress))
-    .help("files are packed by gzip");
+    .help("compress files with gzip");
 
-static SEED: Key<Sub> = Key::section("seed", &SEED_TABLE).help("a table that the RIB has from the beginning");
+static SEED: Key<Sub> = Key::section("seed", &SEED_TABLE).help("a table to load into the RIB at the start");
 static SEED_TABLE: Table = Table::new("bgp.seed", "[bgp.seed]", &[&SEED_MRT]);
 static SEED_MRT: Key<PathBuf> = Key::by("mrt", "a path", Reader::path)
     .required("\"rib.mrt.gz\"")
     .restart(Differs::Bgp(|old, new| old.seed_mrt != new.seed_mrt))
-    .help("an MRT file, packed or not");
+    .help("an MRT file, plain or compressed");
 
 const TIME_MAX_S: u64 = 7 * 86_400;
 const PENALTY: std::ops::RangeInclusive<u64> = 1..=1_000_000;

@@ -17,8 +17,8 @@ use crate::reader::{At, Item, Reader};
 use crate::section::Section;
 use crate::values::bgp_prefix;
 
-pub(crate) static GROUP: Key<Sub> = Key::sections("group", &GROUP_TABLE)
-    .help("settings for several neighbors, and neighbors that are not named one by one");
+pub(crate) static GROUP: Key<Sub> =
+    Key::sections("group", &GROUP_TABLE).help("settings for several neighbors, and dynamic neighbors");
 static GROUP_TABLE: Table = Table {
     name: "bgp.group",
     title: "[[bgp.group]]",
@@ -34,14 +34,14 @@ static AS: Key<RemoteAs> = Key::by("as", "a number, a list of numbers and ranges
 static DYNAMIC: Key<Vec<At<IpPrefix>>> = Key::by("dynamic", "a prefix or a list", |reader, item| {
     reader.all(item, |reader, entry| reader.parse(entry, bgp_prefix))
 })
-.help("a router that connects from an address in these is a neighbor of the group");
+.help("accept dynamic neighbors that connect from these prefixes");
 static DYNAMIC_MAX: Key<usize> = Key::number("dynamic_max", 1..=NEIGHBORS_MAX as u64)
     .unit("neighbors")
     .default(1000)
-    .help("how many of those at a time");
+    .help("limit of dynamic neighbors at a time");
 
 pub(crate) static NEIGHBOR: Key<Sub> =
-    Key::sections("neighbor", &NEIGHBOR_TABLE).help("neighbors that are named one by one");
+    Key::sections("neighbor", &NEIGHBOR_TABLE).help("configured neighbors");
 static NEIGHBOR_TABLE: Table = Table {
     name: "bgp.neighbor",
     title: "[[bgp.neighbor]]",
@@ -51,10 +51,10 @@ static NEIGHBOR_TABLE: Table = Table {
 
 static ADDRESS: Key<IpAddr> = Key::text("address", "an address", unicast_address)
     .required("\"198.18.1.1\"")
-    .help("its address; one with another is another neighbor");
+    .help("the neighbor's address, which identifies it");
 static NAME: Key<Arc<str>> =
-    Key::by("name", "a name", name).otherwise("its address").help("what logs and commands call it");
-static NEIGHBOR_GROUP: Key<()> = Key::raw("group", "a name").help("the group it belongs to");
+    Key::by("name", "a name", name).otherwise("its address").help("name, for logs and commands");
+static NEIGHBOR_GROUP: Key<()> = Key::raw("group", "a name").help("the neighbor's group");
 
 /// A neighbor's number has 16 bits and the last is our own.
 const NEIGHBORS_MAX: usize = 60_000;

@@ -79,27 +79,27 @@ pub(crate) static SHARED: Table = Table::new(
 
 static IMPORT: Key<Chain> = Key::by("import", "a name or a list", chain)
     .otherwise("everything inside our AS, nothing outside (RFC 8212)")
-    .help("rule sets in order, or `\"accept\"` or `\"reject\"`, for what it sends; see [policy](policy.md)");
+    .help("import policy: rule sets in order, or `\"accept\"` or `\"reject\"`, for what it sends; see [policy](policy.md)");
 static EXPORT: Key<Chain> = Key::by("export", "a name or a list", chain)
     .otherwise("everything inside our AS, nothing outside (RFC 8212)")
-    .help("the same for what it is sent");
+    .help("export policy, likewise");
 static FAMILIES_KEY: Key<[bool; 2]> = Key::by("families", "a list of `\"ipv4\"`, `\"ipv6\"`", families)
     .otherwise("the family of the address")
     .session()
-    .help("whose routes are exchanged: `[\"ipv4\", \"ipv6\"]`")
+    .help("address families to exchange: `[\"ipv4\", \"ipv6\"]`")
     .sets(|config, value| config.capabilities.families = *value);
 static DESCRIPTION: Key<String> =
     Key::by("description", "text", |reader, item| reader.string(item, "text").map(str::to_owned))
-        .help("for people")
+        .help("description, not interpreted")
         .sets(|config, value| config.description = Some(value.clone()));
 static ENABLED: Key<bool> = Key::flag("enabled")
     .default(true)
     .session()
-    .help("whether the session is to be up")
+    .help("`false`: keep the session down")
     .sets(|config, value| config.enabled = *value);
 static PASSIVE: Key<bool> = Key::flag("passive")
     .default(false)
-    .help("accept connections, open none")
+    .help("accept connections, but open none")
     .sets(|config, value| config.passive = *value);
 static PORT: Key<u16> = Key::number("port", 1..=U16)
     .default(179)
@@ -109,7 +109,7 @@ static PORT: Key<u16> = Key::number("port", 1..=U16)
 static LOCAL_ADDRESS: Key<IpAddr> = Key::text("local_address", "an address", values::address)
     .otherwise("the route's")
     .session()
-    .help("our address towards it")
+    .help("our address for the session")
     .sets(|config, value| config.transport.local_address = Some(*value));
 static PASSWORD: Key<Password> = Key::by("password", "text of up to 80 bytes", password)
     .session()
@@ -119,13 +119,13 @@ static TTL_SECURITY: Key<u8> = Key::number("ttl_security", 1..=254)
     .unit("hops")
     .otherwise("off")
     .session()
-    .help("how many hops away it is at most (RFC 5082)")
+    .help("maximum distance in hops (GTSM, RFC 5082)")
     .sets(|config, value| config.transport.ttl_security_hops = Some(*value));
 static MULTIHOP_TTL: Key<u8> = Key::number("multihop_ttl", 2..=255)
     .unit("hops")
     .otherwise("1")
     .session()
-    .help("TTL towards an external neighbor that is not on a link of ours")
+    .help("TTL to an external neighbor that is not directly connected")
     .sets(|config, value| config.transport.multihop_ttl = Some(*value));
 static HOLD_TIME_S: Key<u16> = Key::by("hold_time_s", "0 or 3 to 65535 seconds", hold_time)
     .default_toml("90")
@@ -136,57 +136,57 @@ static HOLD_TIME_MIN_S: Key<u16> = Key::number("hold_time_min_s", 0..=U16)
     .unit("seconds")
     .default(0)
     .session()
-    .help("refuse a neighbor that offers less")
+    .help("refuse a neighbor that offers a shorter hold time")
     .sets(|config, value| config.timers.hold_time_min_s = *value);
 static KEEPALIVE_S: Key<u16> = Key::number("keepalive_s", 1..=21_845)
     .unit("seconds")
     .otherwise("a third of the hold time")
     .session()
-    .help("longest time between KEEPALIVEs")
+    .help("keepalive interval, at most")
     .sets(|config, value| config.timers.keepalive_s = Some(*value));
 static CONNECT_RETRY_S: Key<u16> = Key::number("connect_retry_s", 1..=U16)
     .unit("seconds")
     .default(30)
-    .help("longest time between two attempts to connect")
+    .help("connect retry time, at most")
     .sets(|config, value| config.timers.connect_retry_s = *value);
 static IDLE_HOLD_S: Key<u16> = Key::number("idle_hold_s", 0..=U16)
     .unit("seconds")
     .default(1)
-    .help("rest after a [protocol error](bgp.md#when-a-session-ends), the first time")
+    .help("idle time after the first [protocol error](bgp.md#when-a-session-ends)")
     .sets(|config, value| config.timers.idle_hold_s = *value);
 static IDLE_HOLD_MAX_S: Key<u16> = Key::number("idle_hold_max_s", 1..=U16)
     .unit("seconds")
     .default(120)
-    .help("the same, at most")
+    .help("idle time after repeated errors, at most")
     .sets(|config, value| config.timers.idle_hold_max_s = *value);
 static SEND_HOLD_S: Key<u32> = Key::number("send_hold_s", 1..=TIME_MAX_S)
     .unit("seconds")
     .otherwise("the larger of 480 and twice the hold time")
-    .help("how long it may read nothing (RFC 9687)")
+    .help("send hold time (RFC 9687)")
     .sets(|config, value| config.timers.send_hold_s = Some(*value));
 static MRAI_MS: Key<u32> = Key::number("mrai_ms", 0..=600_000)
     .unit("milliseconds")
     .default(0)
-    .help("least time between two announcements of a prefix")
+    .help("minimum route advertisement interval of a prefix (MRAI)")
     .sets(|config, value| config.timers.mrai_ms = *value);
 static MRAI_WITHDRAWALS: Key<bool> = Key::flag("mrai_withdrawals")
     .default(true)
-    .help("whether withdrawals wait for `mrai_ms` too, as RFC 4271 9.2.1.1 wants; see [bgp.md](bgp.md#least-time-between-announcements)")
+    .help("apply `mrai_ms` to withdrawals too (RFC 4271 9.2.1.1): see [bgp.md](bgp.md#least-time-between-announcements)")
     .sets(|config, value| config.timers.mrai_withdrawals = *value);
 static ROLE: Key<Role> = Key::word("role", &ROLES)
     .session()
-    .help("what it is to us (RFC 9234)")
+    .help("the neighbor's role to us (RFC 9234)")
     .sets(|config, value| config.role = Some(*value));
 static ROLE_STRICT: Key<bool> = Key::flag("role_strict")
     .default(false)
     .session()
-    .help("refuse it if it announces no role")
+    .help("refuse a neighbor that announces no role")
     .sets(|config, value| config.role_strict = *value);
 static MAX_PREFIXES: Key<[Option<MaxPrefixes>; 2]> = Key::by("max_prefixes", "a table", max_prefixes).keys(&MAX_PREFIXES_TABLE).otherwise("no limit").help("`{ ipv4 = 1000, ipv6 = 200, warn_percent = 75, action = \"stop\", restart_s = 300 }`; actions `\"warn\"`, `\"restart\"`, `\"stop\"`").sets(|config, value| config.max_prefixes = *value);
 static ALLOW_OWN_AS: Key<u8> = Key::number("allow_own_as", 0..=10)
     .unit("times")
     .default(0)
-    .help("how often our AS may be in a path")
+    .help("how often our AS may appear in a path")
     .sets(|config, value| config.import.allow_own_as = *value);
 static AS_SET: Key<bool> = Key::word("as_set", &[("reject", true), ("accept", false)])
     .default(true)
@@ -197,35 +197,35 @@ static FIRST_AS_CHECK: Key<bool> = Key::flag("first_as_check")
     .help("an external path must begin with the neighbor's AS")
     .sets(|config, value| config.import.first_as_check = *value);
 static MARTIAN_CHECK: Key<bool> = Key::flag("martian_check").default(true).help("ignore prefixes that no network has (RFC 4271 6.3): within 0/8, 127/8, 224/3, ::/96, ::ffff:0:0/96, fe80::/10, ff00::/8").sets(|config, value| config.import.martian_check = *value);
-static HONOR_BLACKHOLE: Key<HonorBlackhole> = Key::by("honor_blackhole", "true, false, or a prefix or a list", honor_blackhole).default_toml("false").help("discard what routes with the community BLACKHOLE attract (RFC 7999), if `import` accepts them: `true` for single addresses (/32, /128), or the prefixes the neighbor is authorized to announce, `[\"203.0.113.0/24\"]`, for all within them").sets(|config, value| config.import.honor_blackhole.clone_from(value));
+static HONOR_BLACKHOLE: Key<HonorBlackhole> = Key::by("honor_blackhole", "true, false, or a prefix or a list", honor_blackhole).default_toml("false").help("discard packets to routes with the community BLACKHOLE (RFC 7999), if `import` accepts them: `true` for single addresses (/32, /128), or the prefixes the neighbor is authorized to announce, `[\"203.0.113.0/24\"]`, for all within them").sets(|config, value| config.import.honor_blackhole.clone_from(value));
 static ROUTE_REFLECTOR_CLIENT: Key<bool> = Key::flag("route_reflector_client")
     .default(false)
     .session()
-    .help("we reflect routes for it")
+    .help("the neighbor is a route reflector client")
     .sets(|config, value| config.export.route_reflector_client = *value);
 static ROUTE_SERVER_CLIENT: Key<bool> = Key::flag("route_server_client")
     .default(false)
     .session()
-    .help("it is a client of the route server we are (RFC 7947)")
+    .help("the neighbor is a route server client (RFC 7947)")
     .sets(|config, value| config.export.route_server_client = *value);
 static NEXT_HOP_SELF: Key<bool> = Key::flag("next_hop_self")
     .default(false)
-    .help("our address as next hop, whatever the usual rule ([bgp.md](bgp.md#next-hops))")
+    .help("always announce our address as next hop ([bgp.md](bgp.md#next-hops))")
     .sets(|config, value| config.export.next_hop_self = *value);
 static NEXT_HOP_UNCHANGED: Key<bool> = Key::flag("next_hop_unchanged")
     .default(false)
-    .help("the next hop that the route has, whatever the usual rule")
+    .help("always announce the route's own next hop")
     .sets(|config, value| config.export.next_hop_unchanged = *value);
 static NEXT_HOP: Key<Vec<IpAddr>> = Key::by("next_hop", "an address or a list", next_hops)
-    .otherwise("our address towards it")
-    .help("addresses to announce as ours, one for each family")
+    .otherwise("our address for the session")
+    .help("our next hop to announce, one address for each family")
     .sets(|config, value| set_next_hops(config, value));
 static PRIVATE_AS: Key<PrivateAs> = Key::word(
     "private_as",
     &[("keep", PrivateAs::Keep), ("remove", PrivateAs::Remove), ("replace", PrivateAs::Replace)],
 )
 .default(PrivateAs::Keep)
-.help("what becomes of private AS numbers in what it is sent")
+.help("what to do with private AS numbers in announced paths")
 .sets(|config, value| config.export.private_as = *value);
 static SEND_COMMUNITIES: Key<SendCommunities> = Key::by(
     "send_communities",
@@ -233,7 +233,7 @@ static SEND_COMMUNITIES: Key<SendCommunities> = Key::by(
     send_communities,
 )
 .default_toml("true")
-.help("which communities it is sent")
+.help("communities to announce")
 .sets(|config, value| config.export.send_communities = *value);
 static ADD_PATH: Key<[AddPathConfig; 2]> = Key::by("add_path", "a table", add_path)
     .keys(&ADD_PATH_TABLE)
@@ -245,22 +245,22 @@ static GRACEFUL_RESTART: Key<GracefulRestart> = Key::by("graceful_restart", "tru
 static FOUR_OCTET_AS: Key<bool> = Key::flag("four_octet_as")
     .default(true)
     .session()
-    .help("offer the capability of AS numbers of four bytes")
+    .help("offer four-octet AS numbers (RFC 6793)")
     .sets(|config, value| config.capabilities.four_octet_as = *value);
 static ROUTE_REFRESH: Key<bool> = Key::flag("route_refresh")
     .default(true)
     .session()
-    .help("offer the capability route refresh")
+    .help("offer route refresh (RFC 2918)")
     .sets(|config, value| config.capabilities.route_refresh = *value);
 static ENHANCED_REFRESH: Key<bool> = Key::flag("enhanced_refresh")
     .default(true)
     .session()
-    .help("offer the capability enhanced route refresh")
+    .help("offer enhanced route refresh (RFC 7313)")
     .sets(|config, value| config.capabilities.enhanced_refresh = *value);
 static EXTENDED_MESSAGES: Key<bool> = Key::flag("extended_messages")
     .default(true)
     .session()
-    .help("offer the capability extended messages")
+    .help("offer extended messages (RFC 8654)")
     .sets(|config, value| config.capabilities.extended_messages = *value);
 static EXTENDED_NEXT_HOP: Key<bool> = Key::flag("extended_next_hop")
     .default(false)
@@ -508,11 +508,13 @@ static MAX_PREFIXES_TABLE: Table = Table::new(
 );
 
 static MAX_IPV4: Key<u32> =
-    Key::number("ipv4", 1..=U32).unit("prefixes").otherwise("no limit").help("IPv4 prefixes at most");
+    Key::number("ipv4", 1..=U32).unit("prefixes").otherwise("no limit").help("limit of IPv4 prefixes");
 static MAX_IPV6: Key<u32> =
-    Key::number("ipv6", 1..=U32).unit("prefixes").otherwise("no limit").help("IPv6 prefixes at most");
-static WARN_PERCENT: Key<u8> =
-    Key::number("warn_percent", 1..=100).unit("percent").default(75).help("part of a limit that is logged");
+    Key::number("ipv6", 1..=U32).unit("prefixes").otherwise("no limit").help("limit of IPv6 prefixes");
+static WARN_PERCENT: Key<u8> = Key::number("warn_percent", 1..=100)
+    .unit("percent")
+    .default(75)
+    .help("share of a limit at which a warning is logged");
 static MAX_ACTION: Key<MaxPrefixesAction> = Key::word(
     "action",
     &[
@@ -522,11 +524,11 @@ static MAX_ACTION: Key<MaxPrefixesAction> = Key::word(
     ],
 )
 .otherwise("`\"stop\"`; with `restart_s` `\"restart\"`")
-.help("what a neighbor that sends more meets");
+.help("action when a limit is exceeded");
 static RESTART_S: Key<u32> = Key::number("restart_s", 1..=TIME_MAX_S)
     .unit("seconds")
     .otherwise("300")
-    .help("time after which its session begins anew");
+    .help("time until the session opens again");
 
 fn max_prefixes(reader: &mut Reader, item: &Item<'_>) -> Option<[Option<MaxPrefixes>; 2]> {
     let mut section = reader.section(item, &MAX_PREFIXES_TABLE)?;
@@ -563,7 +565,7 @@ static PATHS: Key<u8> = Key::number("paths", 2..=64)
     .unit("paths")
     .default(2)
     .session()
-    .help("paths of a prefix that are sent at most");
+    .help("limit of paths per prefix to announce");
 
 /// Whether several paths are sent, and whether they are received.
 const ADD_PATH_WAYS: [(&str, (bool, bool)); 3] =
@@ -591,18 +593,18 @@ static TIME_S: Key<u16> = Key::number("time_s", 0..=4095)
     .unit("seconds")
     .default(120)
     .session()
-    .help("time that a restart of ours takes at most, as neighbors are told");
+    .help("restart time to announce to neighbors");
 static STALE_PATH_S: Key<u32> = Key::number("stale_path_s", 1..=TIME_MAX_S)
     .unit("seconds")
     .default(360)
     .session()
-    .help("how long routes of a neighbor that restarts are kept");
+    .help("how long to keep routes of a restarting neighbor");
 static NOTIFICATION: Key<bool> =
-    Key::flag("notification").default(true).session().help("the same after a NOTIFICATION (RFC 8538)");
+    Key::flag("notification").default(true).session().help("keep routes after a NOTIFICATION too (RFC 8538)");
 static FORWARDING_PRESERVED: Key<bool> = Key::flag("forwarding_preserved")
     .otherwise("true unless this router forwards packets itself")
     .session()
-    .help("forwarding goes on while this router restarts");
+    .help("this router keeps forwarding while it restarts");
 
 /// `true`, `false` or a table.
 fn graceful_restart(reader: &mut Reader, item: &Item<'_>) -> Option<GracefulRestart> {

@@ -10,7 +10,7 @@ use thalweg_bgp::peer::PeerKind;
 use thalweg_bgp::policy::{Policy, RuleLibrary};
 use thalweg_bgp::rib::{DampingConfig, DecisionConfig};
 use thalweg_bgp::session::config::{Confederation, DynamicRange, NeighborConfig};
-use thalweg_exec::control::SchedulingKind;
+use thalweg_exec::control_plane::SchedulingKind;
 
 /// Everything about BGP, checked, with defaults and groups applied.
 #[derive(Clone, Debug)]
@@ -142,7 +142,6 @@ impl NextHopCheck {
 /// A group of neighbors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
-    /// Its name.
     pub name: Arc<str>,
     /// Neighbors that are not named one by one, where the group has such.
     pub dynamic: Option<Arc<DynamicRange>>,

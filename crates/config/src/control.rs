@@ -7,13 +7,13 @@ use crate::reader::Reader;
 use crate::section::Section;
 
 pub(crate) static CONTROL: Key<Sub> =
-    Key::section("control", &TABLE).help("where the router listens for `show` and its like");
+    Key::section("control", &TABLE).help("control socket of `show`, `reload` and the like");
 static TABLE: Table = Table::new("control", "[control]", &[&SOCKET]);
 
 static SOCKET: Key<PathBuf> = Key::by("socket", "a path", Reader::path)
     .default_toml("\"/run/thalweg.sock\"")
     .restart(Differs::Process)
-    .help("the control socket, with BGP and without; relative paths begin at the configuration, `--socket` overrides it");
+    .help("path of the control socket, relative to this file; `--socket` overrides it");
 
 /// Reads the section: the path of the socket.
 pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>) -> PathBuf {

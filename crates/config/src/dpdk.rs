@@ -16,12 +16,12 @@ static TABLE: Table = Table::new("dpdk", "[dpdk]", &[&EAL, &MBUFS]);
 static EAL: Key<Vec<String>> = Key::by("eal", "a list of arguments", arguments)
     .otherwise("made up: without hugepages and the PCI bus, unless a port names a card")
     .restart(Differs::Router(|old, new| old.dpdk.eal != new.dpdk.eal))
-    .help("all arguments of DPDK's environment");
+    .help("arguments of DPDK's EAL, all of them");
 static MBUFS: Key<u32> = Key::number("mbufs", MBUFS_RANGE)
     .unit("frames")
     .default(4096)
     .restart(Differs::Router(|old, new| old.dpdk.mbufs != new.dpdk.mbufs))
-    .help("frames that there is memory for, of each port, each way");
+    .help("frames to have memory for, per port and direction");
 
 /// Fewer would be all in rings.
 const MBUFS_RANGE: RangeInclusive<u64> = 2048..=4_194_304;

@@ -20,7 +20,7 @@ use crate::types::{
 
 pub(crate) static QUEUE: Key<Sub> = Key::section("queue", &QUEUE_TABLE)
     .otherwise("by the class's service")
-    .help("its queue at every live port");
+    .help("the class's queue at every live port");
 static QUEUE_TABLE: Table = Table::new(
     "qos.classes.queue",
     "[qos.classes.queue]",
@@ -28,34 +28,33 @@ static QUEUE_TABLE: Table = Table::new(
 );
 
 static QUEUE_RATE: Key<u64> = Key::by("rate", RATE, read_rate)
-    .help("the most the class sends at each port, also when the port is idle: `\"30 Mbit/s\"`");
+    .help("rate limit of the class at each port, even if the port is idle: `\"30 Mbit/s\"`");
 static QUEUE_BURST: Key<u32> = Key::by("burst", SIZE, read_burst)
     .otherwise("what it sends in 1 ms, at least two full frames")
-    .help("bytes it may send at once after a pause");
+    .help("burst after a pause, in bytes");
 static LIMIT: Key<u32> = Key::by("limit", SIZE, read_limit)
     .otherwise("what leaves in 250 ms, at most 4 MiB; for strict classes 20 ms, 1 MiB")
-    .help("bytes that wait at most: `\"256 KiB\"`");
+    .help("queue limit in bytes: `\"256 KiB\"`");
 static LIMIT_PACKETS: Key<u32> = Key::number("limit_packets", 1..=LIMIT_PACKETS_MAX)
     .unit("packets")
     .default(LIMIT_PACKETS_DEFAULT)
-    .help("packets that wait at most");
+    .help("queue limit in packets");
 static AQM: Key<bool> = Key::word("aqm", &[("codel", true), ("none", false)])
     .otherwise("`\"codel\"`; for strict classes `\"none\"`")
     .help("`\"codel\"` (RFC 8289) or `\"none\"`");
 static TARGET_US: Key<u32> = Key::number("target_us", 1..=1_000_000)
     .unit("microseconds")
     .otherwise("`5000`, more where two full frames take longer")
-    .help("the wait that CoDel tolerates for long, below `interval_ms`");
+    .help("CoDel's target delay, below `interval_ms`");
 static INTERVAL_MS: Key<u32> = Key::number("interval_ms", 1..=INTERVAL_MS_MAX)
     .unit("milliseconds")
     .default(INTERVAL_MS_DEFAULT)
-    .help("for how long it must have been longer");
-static ECN: Key<bool> = Key::flag("ecn")
-    .default(true)
-    .help("packets that can carry a mark are marked instead of dropped (RFC 3168)");
+    .help("CoDel's interval");
+static ECN: Key<bool> =
+    Key::flag("ecn").default(true).help("mark ECN-capable packets instead of dropping them (RFC 3168)");
 
-pub(crate) static EGRESS: Key<Sub> = Key::sections("egress", &EGRESS_TABLE)
-    .help("one for each live port that is to be shaped or treated specially");
+pub(crate) static EGRESS: Key<Sub> =
+    Key::sections("egress", &EGRESS_TABLE).help("shaping and queues of a live port");
 static EGRESS_TABLE: Table = Table::new(
     "qos.egress",
     "[[qos.egress]]",
@@ -65,20 +64,21 @@ static EGRESS_TABLE: Table = Table::new(
 static PORT: Key<()> = Key::raw("port", "a port").required("\"wan\"").help("the port");
 static RATE_OF_PORT: Key<u64> = Key::by("rate", RATE, read_rate)
     .otherwise("as much as the port takes")
-    .help("the most that leaves there: `\"100 Mbit/s\"`");
+    .help("shaping rate of the port: `\"100 Mbit/s\"`");
 static BURST_OF_PORT: Key<u32> = Key::by("burst", SIZE, read_burst)
     .otherwise("what leaves in 1 ms, at least two full frames")
-    .help("bytes that leave at once after a pause; needs `rate`");
+    .help("burst after a pause, in bytes; needs `rate`");
 static OVERHEAD: Key<u16> = Key::number("overhead", 0..=OVERHEAD_MAX)
     .unit("bytes for each frame")
     .default(OVERHEAD_ETHERNET)
-    .help("bytes a frame takes on the line besides its own");
+    .help("overhead of a frame on the line, in bytes");
 static STRICT_SHARE_PERCENT: Key<u8> = Key::number("strict_share_percent", 1..=100)
     .unit("percent")
     .default(STRICT_SHARE_PERCENT_DEFAULT)
-    .help("while weighted classes wait, strict ones together get at most this");
-static CLASS_RATES: Key<()> = Key::raw("class_rates", "a table of rates by class")
-    .help("a class's own bound at this port, in place of its queue's `rate`: `{ voice = \"30 Mbit/s\" }`");
+    .help("rate limit of all strict classes together while weighted classes wait");
+static CLASS_RATES: Key<()> = Key::raw("class_rates", "a table of rates by class").help(
+    "rate limits of classes at this port, in place of their queues' `rate`: `{ voice = \"30 Mbit/s\" }`",
+);
 
 /// What a line adds beyond this (ATM cells, tunnels) is a share of the packet, which no constant is.
 const OVERHEAD_MAX: u64 = 256;

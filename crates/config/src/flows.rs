@@ -1,4 +1,4 @@
-//! `[flows]`: what passes is metered, and who gets the records.
+//! `[flows]`: which packets are metered, and where the records go.
 
 use std::path::PathBuf;
 
@@ -17,9 +17,7 @@ use crate::types::{FlowsConfig, PortConfig, RouterConfig};
 
 pub(crate) static FLOWS: Key<Sub> = Key::section("flows", &TABLE)
     .restart(Differs::Router(|old, new| old.flows.is_some() != new.flows.is_some()))
-    .help(
-        "[flow metering](flows.md): what passes is counted by flow, and records go to collectors and a store",
-    );
+    .help("[flow metering](flows.md): flow records go to collectors and a store");
 static TABLE: Table = Table::new(
     "flows",
     "[flows]",
@@ -53,11 +51,11 @@ static COLLECTORS: Key<Vec<String>> = Key::by("collectors", "one or a list of at
 static BALANCE: Key<bool> = Key::flag("balance")
     .default(false)
     .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.balance)))
-    .help("each record goes to one of the collectors, chosen by its flow, else to all");
+    .help("send each record to one collector, chosen by its flow, instead of to all");
 static OBSERVATION_DOMAIN: Key<u32> = Key::number("observation_domain", 1..=4_294_900_000)
     .default(1)
     .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.observation_domain)))
-    .help("of the first collector's session; the others have the next numbers");
+    .help("observation domain ID of the first collector's session; each further session adds one");
 static GSO: Key<bool> = Key::flag("gso")
     .default(true)
     .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.gso)))
@@ -67,7 +65,7 @@ static GSO: Key<bool> = Key::flag("gso")
     );
 static STORE: Key<PathBuf> = Key::by("store", "a path", Reader::path)
     .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.store.clone())))
-    .help("the folder of a [dataset](flow-store.md) where records are kept; a relative path begins at the configuration");
+    .help("folder of the [dataset](flow-store.md) for records, relative to this file");
 static KEEP: Key<u64> = Key::text("keep", "a time", quantity::seconds)
     .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.age_s)))
     .help(
@@ -77,29 +75,29 @@ static KEEP: Key<u64> = Key::text("keep", "a time", quantity::seconds)
 static KEEP_BYTES: Key<u64> = Key::text("keep_bytes", "a size", quantity::bytes)
     .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.bytes)))
     .help(
-        "the oldest records are removed until the store has at most so many bytes: `\"20GB\"`; units `kB`, `MB`, `GB`, \
+        "limit of the dataset's size; the oldest records are removed: `\"20GB\"`; units `kB`, `MB`, `GB`, \
          `TB`",
     );
 static KEEP_FREE: Key<u64> = Key::text("keep_free", "a size", quantity::bytes)
     .otherwise("5 % of it, at most 1 GB")
     .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.free)))
-    .help("the oldest records are removed, and none are written, while less is free on the file system: `\"1GB\"`");
+    .help("keep this much of the file system free: the oldest records are removed, and none are written, below it: `\"1GB\"`");
 static IDLE_TIMEOUT_S: Key<u64> = Key::number("idle_timeout_s", 1..=TIMEOUT_MAX_S)
     .unit("seconds")
     .default(15)
-    .help("a flow without packets for so long ends");
+    .help("idle timeout: a flow without packets ends after it");
 static ACTIVE_TIMEOUT_S: Key<u64> = Key::number("active_timeout_s", 1..=TIMEOUT_MAX_S)
     .unit("seconds")
     .default(60)
-    .help("a flow that goes on is reported so often");
+    .help("active timeout: a flow that continues is reported each time");
 static FLOWS_MAX: Key<u32> = Key::number("flows_max", 65_536..=268_435_456)
     .unit("flows")
     .default(1_048_576)
-    .help("flows in the cache at most");
+    .help("limit of flows in the cache");
 static SAMPLE: Key<u32> = Key::number("sample", 1..=1_000_000)
     .unit("packets")
     .default(1)
-    .help("one packet in so many is looked at");
+    .help("sampling interval: one packet in N is metered");
 static SAMPLING: Key<bool> = Key::word("sampling", &[("count", false), ("random", true)])
     .default(false)
     .help("`\"count\"`: every so-many-th; `\"random\"`: each with the same chance");
@@ -114,14 +112,14 @@ static NAT_EVENTS: Key<Option<NatLogging>> = Key::word(
 )
 .default(None)
 .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.nat_events)))
-.help("what collectors are told of [NAT](flows.md#nat-events)");
+.help("[NAT events](flows.md#nat-events) to send to collectors");
 static KEY: Key<KeyFields> = Key::by(
     "key",
     "any of `\"ports\"`, `\"traffic-class\"`, `\"ingress\"`, `\"vlan\"`, `\"mpls\"`",
     key_fields,
 )
 .default_toml("[\"ports\", \"traffic-class\", \"ingress\", \"vlan\", \"mpls\"]")
-.help("what tells flows apart besides addresses and protocol");
+.help("fields of the flow key besides addresses and protocol");
 static BIFLOW: Key<bool> =
     Key::flag("biflow").default(false).help("both directions in one record (RFC 5103)");
 static APPLICATIONS: Key<Labeling> = Key::word("applications", &Labeling::ALL).default(Labeling::Ports).help(

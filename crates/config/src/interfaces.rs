@@ -1,4 +1,4 @@
-//! What a port says of its interface, and the names of interfaces: each belongs to one port, as its own interface's or as
+//! The interface keys of a port, and the names of interfaces: each belongs to one port, as its own interface's or as
 //! its mirror's.
 
 use std::ops::Range;
@@ -23,9 +23,8 @@ pub(crate) static MIRROR: Key<()> = Key::raw("mirror", "a name, or true or false
     "an interface of the system that [stands for the port](live.md#mirrors): its name, or `true` for `tw-` and the port's \
      name; at most 15 bytes, as all names of interfaces, and no other port's",
 );
-pub(crate) static ROUTER_ADVERTISEMENTS: Key<bool> = Key::flag("router_advertisements")
-    .default(false)
-    .help("tell IPv6 hosts on the link that a router is here");
+pub(crate) static ROUTER_ADVERTISEMENTS: Key<bool> =
+    Key::flag("router_advertisements").default(false).help("send router advertisements on the link");
 pub(crate) static OFFLOAD: Key<bool> = Key::flag("offload")
     .default(false)
     .restart(Differs::Port(|old, new| differ(old, new, |interface| interface.offload)))

@@ -9,7 +9,7 @@ use crate::section::Section;
 use crate::types::KernelSync;
 
 pub(crate) static KERNEL: Key<Sub> =
-    Key::section("kernel", &TABLE).help("live: [in step with the kernel](kernel-routes.md#kernel-sync)");
+    Key::section("kernel", &TABLE).help("live: [kernel sync](kernel-routes.md#kernel-sync)");
 static TABLE: Table = Table::new("kernel", "[kernel]", &[&ROUTES, &NEIGHBORS, &METRIC, &REPAIR_S]);
 
 /// Whether the kernel's are taken over, and whether ours are put there.
@@ -44,7 +44,7 @@ static REPAIR_S: Key<u32> = Key::number("repair_s", 1..=86_400)
     .unit("seconds")
     .default(60)
     .restart(Differs::Router(|old, new| old.kernel.repair_s != new.kernel.repair_s))
-    .help("time between two looks for drift");
+    .help("time between scans for drift");
 
 /// Reads the section. `install` is where BGP's routes go, if there is BGP.
 pub(crate) fn read(

@@ -55,7 +55,6 @@ struct Facts {
 /// What holds where the key is missing.
 #[derive(Clone, Copy)]
 enum Absent {
-    /// Nothing.
     Nothing,
     /// The row's own value.
     Value,

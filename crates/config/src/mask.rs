@@ -1,4 +1,4 @@
-//! A configuration for others to see: what is secret in it is masked, the rest stays as it was written.
+//! A configuration that can be shown: secrets are masked, the rest stays as written.
 
 use std::ops::Range;
 

@@ -18,9 +18,8 @@ use crate::section::Section;
 use crate::types::{PortIndex, RouteTarget, RoutingConfig};
 use crate::values::{self, ports_text};
 
-pub(crate) static NAT: Key<Sub> = Key::section("nat", &TABLE).help(
-    "translation between inside and outside IPv4 networks; how it behaves is on [its own page](nat.md)",
-);
+pub(crate) static NAT: Key<Sub> =
+    Key::section("nat", &TABLE).help("IPv4 network address translation: see [nat.md](nat.md)");
 static TABLE: Table = Table::new(
     "nat",
     "[nat]",
@@ -46,7 +45,7 @@ static TABLE: Table = Table::new(
 );
 
 static OUTSIDE: Key<()> =
-    Key::raw("outside", "a port").required("\"wan\"").help("the port towards the public network");
+    Key::raw("outside", "a port").required("\"wan\"").help("the port toward the public network");
 static INSIDE: Key<()> = Key::raw("inside", "a port or a list")
     .required("[\"lan\"]")
     .help("the ports whose sources are translated: `[\"office\", \"voice\"]`");
@@ -76,7 +75,7 @@ static HAIRPIN: Key<bool> =
     Key::flag("hairpin").default(true).help("inside hosts reach each other through public addresses");
 static INBOUND_REFRESH: Key<bool> = Key::flag("inbound_refresh")
     .default(false)
-    .help("packets from outside keep a UDP or ICMP session alive too (RFC 4787 REQ-6)");
+    .help("let packets from outside refresh UDP and ICMP sessions too (RFC 4787 REQ-6)");
 static HOST_SESSIONS_MAX: Key<u32> = Key::number("host_sessions_max", 0..=SESSIONS_MOST)
     .otherwise("a sixteenth of `sessions_max`, at least 64, at most 4096")
     .help(
@@ -85,18 +84,17 @@ static HOST_SESSIONS_MAX: Key<u32> = Key::number("host_sessions_max", 0..=SESSIO
     );
 static HOST_SESSIONS_PER_SECOND: Key<u32> = Key::number("host_sessions_per_second", 0..=1_000_000)
     .otherwise("a sixty-fourth of `sessions_max`, at least 100, at most 1000")
-    .help("new sessions that one inside host may make in a second, about; `0`: no limit");
+    .help("limit of new sessions per second of an inside host, approximate; `0`: no limit");
 static DROP_HALF_OPEN: Key<bool> = Key::flag("drop_half_open")
     .default(true)
-    .help("when the table fills up, half-open TCP sessions live for 30 s at most and make room for others");
+    .help("when the table fills up, shorten half-open TCP sessions to 30 s and evict them first");
 static REFUSAL: Key<NatRefusal> =
     Key::word("refusal", &NatRefusal::NAMES).default(NatRefusal::HostUnreachable).help(
         "what a host is told, on live interfaces, whose packet needs a session and gets none: `\"host-unreachable\"` \
          (ICMP 3/1, RFC 6888 REQ-11b), `\"prohibited\"` (3/13, RFC 5508 REQ-8), `\"silent\"`",
     );
 
-static TIMEOUTS: Key<Sub> =
-    Key::section("timeouts", &TIMEOUTS_TABLE).help("seconds of idleness after which sessions end");
+static TIMEOUTS: Key<Sub> = Key::section("timeouts", &TIMEOUTS_TABLE).help("idle timeouts of sessions");
 static TIMEOUTS_TABLE: Table = Table::new(
     "nat.timeouts",
     "[nat.timeouts]",
@@ -112,7 +110,7 @@ static TCP_ESTABLISHED_S: Key<u32> = Key::number("tcp_established_s", TIMEOUT_S)
 static TCP_TRANSITORY_S: Key<u32> = Key::number("tcp_transitory_s", TIMEOUT_S)
     .unit("seconds")
     .default(240)
-    .help("TCP being opened or closed (RFC 5382 section 5)");
+    .help("TCP that opens or closes (RFC 5382 section 5)");
 static TCP_ABORTED_S: Key<u32> = Key::number("tcp_aborted_s", TIMEOUT_S).unit("seconds").default(10).help(
     "TCP that was refused or reset, [beyond doubt](nat.md#what-one-host-may-take); at most `tcp_transitory_s`",
 );
@@ -124,7 +122,7 @@ static OTHER_S: Key<u32> = Key::number("other_s", TIMEOUT_S)
     .help("protocols without ports: GRE, ESP, SCTP and all others");
 
 static FORWARDS: Key<Sub> =
-    Key::sections("forwards", &FORWARDS_TABLE).help("public ports that lead to inside hosts for good");
+    Key::sections("forwards", &FORWARDS_TABLE).help("static port forwards to inside hosts");
 static FORWARDS_TABLE: Table = Table::new(
     "nat.forwards",
     "[[nat.forwards]]",
@@ -143,7 +141,7 @@ static FORWARD_ADDRESS: Key<Ipv4Addr> = Key::text("address", "an IPv4 address", 
     .help("public address");
 static FORWARD_TO: Key<SocketAddrV4> = Key::text("to", "an IPv4 address and port", values::socket_v4)
     .required("\"192.168.1.10:80\"")
-    .help("inside host and its port, the first of a range: `\"192.168.1.10:80\"`");
+    .help("inside host and its port, or the first port of a range: `\"192.168.1.10:80\"`");
 
 const SHARDS_DEFAULT: u16 = 64;
 const ADDRESSES_MAX: usize = 256;
@@ -351,7 +349,7 @@ fn read_sessions_max(
     sessions
 }
 
-/// What one inside host may take.
+/// Limits of one inside host.
 fn read_hosts(reader: &mut Reader, section: &mut Section<'_>, sessions_max: u32) -> HostLimits {
     let mut limits = HostLimits::fair(sessions_max);
     for (key, limit) in [

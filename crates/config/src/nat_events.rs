@@ -21,8 +21,7 @@ pub(crate) fn check(
     };
     match (logging, nat.filtering, nat.subscribers.as_ref().map(|subscribers| &subscribers.allocation)) {
         (NatLogging::Sessions, Filtering::AddressDependent, _) => {
-            let message =
-                "with address-dependent filtering NAT does not keep whom a session's first packet went to";
+            let message = "with address-dependent filtering NAT does not keep the destination of a session's first packet";
             reader.error(ErrorKind::Conflict, &span, message, "\"bindings\" or \"blocks\"");
         }
         (NatLogging::Blocks, _, None) => {

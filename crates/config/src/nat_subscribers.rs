@@ -11,8 +11,8 @@ use crate::reader::{At, Item, Reader};
 use crate::section::Section;
 use crate::values::{self, ports_text};
 
-pub(crate) static SUBSCRIBERS: Key<Sub> = Key::section("subscribers", &TABLE)
-    .help("each inside address has blocks of public ports of its own, and limits");
+pub(crate) static SUBSCRIBERS: Key<Sub> =
+    Key::section("subscribers", &TABLE).help("port blocks and limits of each inside address");
 static TABLE: Table = Table::new(
     "nat.subscribers",
     "[nat.subscribers]",
@@ -27,17 +27,15 @@ static BLOCKS: Key<bool> =
 static INSIDE: Key<()> = Key::raw("inside", "a prefix or a list")
     .otherwise("required with deterministic blocks")
     .example("[\"100.64.0.0/22\"]")
-    .help("whose blocks are deterministic: prefixes, in order; other addresses get none");
-static BLOCK_SIZE: Key<u16> = Key::number("block_size", BLOCK_SIZES)
-    .unit("ports")
-    .default(512)
-    .help("ports of a block: a power of two");
+    .help("deterministic blocks for these prefixes, in order; other addresses get none");
+static BLOCK_SIZE: Key<u16> =
+    Key::number("block_size", BLOCK_SIZES).unit("ports").default(512).help("ports per block: a power of two");
 static PORTS_MAX: Key<u32> = Key::number("ports_max", 1..=u16::MAX as u64)
     .otherwise("four blocks; deterministic: one")
-    .help("public ports of each protocol that an address may have; dynamic blocks: as many as that takes");
+    .help("limit of public ports of an address, per protocol; dynamic blocks are allocated up to it");
 static SESSIONS_MAX: Key<u32> = Key::number("sessions_max", 1..=3 * u16::MAX as u64)
     .otherwise("three times `ports_max`")
-    .help("sessions of all protocols that an address may have");
+    .help("limit of sessions of an address, all protocols together");
 static HOLD_S: Key<u32> = Key::number("hold_s", 0..=24 * 3600)
     .unit("seconds")
     .default(120)

@@ -35,9 +35,9 @@ static PREFIX_SET_TABLE: Table =
     Table::new("policy.prefix_sets.NAME", "[policy.prefix_sets.NAME]", &[&ENTRIES, &FILES]);
 static SET_TABLE: Table =
     Table::new("policy.as_sets.NAME", "[policy.as_sets.NAME], as_path_sets and community_sets", &[&ENTRIES]);
-static ENTRIES: Key<()> = Key::raw("entries", "an entry or a list").help("what is in the set");
+static ENTRIES: Key<()> = Key::raw("entries", "an entry or a list").help("entries of the set");
 static FILES: Key<()> =
-    Key::raw("files", "a path or a list").help("more entries, one a line; relative to this file");
+    Key::raw("files", "a path or a list").help("file with more entries, one per line, relative to this file");
 
 /// Entries of one set at most: several times the Internet's table.
 const ENTRIES_MAX: usize = 4 << 20;

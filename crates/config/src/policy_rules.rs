@@ -35,15 +35,16 @@ static MATCH: Key<Sub> = Key::section("match", &CONDITION_TABLE)
     .help("all of these conditions: see [policy](policy.md#conditions)");
 static UNLESS: Key<Sub> = Key::section("unless", &CONDITION_TABLE).help("and not all of these");
 static SET: Key<Sub> = Key::section("set", &CHANGE_TABLE).help("changes: see [policy](policy.md#changes)");
-static CALL: Key<()> = Key::raw("call", "a name").help("another rule set; if it decides, that is it");
+static CALL: Key<()> =
+    Key::raw("call", "a name").help("another rule set to evaluate; if it decides, its decision holds");
 static ACTION: Key<Option<Verdict>> =
     Key::word("action", &[(ACCEPT, Some(Verdict::Accept)), (REJECT, Some(Verdict::Reject)), ("next", None)])
         .otherwise("required without `call`")
         .example("\"accept\"")
-        .help("what becomes of routes that meet the conditions; `\"next\"`: the next rule is asked");
+        .help("action for routes that match; `\"next\"`: the next rule is asked");
 static DEFAULT: Key<Verdict> = Key::word("default", &[(ACCEPT, Verdict::Accept), (REJECT, Verdict::Reject)])
     .otherwise("the caller goes on")
-    .help("alone in the last entry: what becomes of routes that no rule decided");
+    .help("only in the last entry: action for routes that no rule decided");
 
 static CONDITION_TABLE: Table = Table::new(
     "policy.rules.NAME.match",
@@ -94,8 +95,8 @@ static WEIGHT: Key<Between> =
 static COMMUNITY_COUNT: Key<Between> =
     Key::by("community_count", RANGE, |reader, item| between(reader, item, 65_535))
         .help("number of communities");
-static NEIGHBOR: Key<()> = Key::raw("neighbor", "a pattern or a list").help("whose rules are asked");
-static SOURCE: Key<()> = Key::raw("source", "a pattern or a list").help("who sent the route");
+static NEIGHBOR: Key<()> = Key::raw("neighbor", "a pattern or a list").help("neighbor whose policy applies");
+static SOURCE: Key<()> = Key::raw("source", "a pattern or a list").help("neighbor that sent the route");
 static ORIGIN_AS: Key<()> = Key::raw("origin_as", NUMBERS).help("the last AS of the path");
 static NEIGHBOR_AS: Key<()> = Key::raw("neighbor_as", NUMBERS).help("the first AS of the path");
 static ANY_AS: Key<()> = Key::raw("any_as", NUMBERS).help("any AS of the path");
@@ -103,7 +104,7 @@ static OTC: Key<()> = Key::raw("otc", "true, false, or an AS set, a number, a ra
     .help("ONLY_TO_CUSTOMER (RFC 9234): whether it is there, or which AS it names");
 static PREFIX: Key<()> = Key::raw("prefix", "a prefix set, an entry or a list").help("the prefix");
 static NEXT_HOP: Key<()> = Key::raw("next_hop", "a prefix set, an entry or a list").help("the next hop");
-static COMMUNITY_ANY: Key<()> = Key::raw("community", COMMUNITIES).help("one of these at least");
+static COMMUNITY_ANY: Key<()> = Key::raw("community", COMMUNITIES).help("at least one of these");
 static COMMUNITY_ALL: Key<()> = Key::raw("community_all", COMMUNITIES).help("all of these");
 static COMMUNITY_NONE: Key<()> = Key::raw("community_none", COMMUNITIES).help("none of these");
 static AS_PATH: Key<()> = Key::raw("as_path", "an AS-path set, a pattern or a list").help("the AS path");
@@ -128,22 +129,23 @@ static CHANGE_TABLE: Table = Table::new(
 );
 
 static REMOVE_PRIVATE_AS: Key<()> = Key::raw("remove_private_as", "true, or `\"replace\"`")
-    .help("take private AS numbers out of the path, or put ours in their place");
+    .help("remove private AS numbers from the path, or replace them with ours");
 static PREPEND: Key<()> =
-    Key::raw("prepend", "a number, or a table").keys(&PREPEND_TABLE).help("put AS numbers before the path");
+    Key::raw("prepend", "a number, or a table").keys(&PREPEND_TABLE).help("prepend AS numbers to the path");
 static COMMUNITIES_SET: Key<Arc<CommunityList>> =
-    Key::by("communities_set", "a list", communities).help("these communities in place of all");
-static COMMUNITIES_REMOVE: Key<()> = Key::raw("communities_remove", COMMUNITIES).help("without these");
-static COMMUNITIES_REPLACE: Key<()> = Key::raw("communities_replace", "a table of lists by pattern")
-    .help("others in place of those that match");
+    Key::by("communities_set", "a list", communities).help("replace all communities with these");
+static COMMUNITIES_REMOVE: Key<()> =
+    Key::raw("communities_remove", COMMUNITIES).help("remove these communities");
+static COMMUNITIES_REPLACE: Key<()> =
+    Key::raw("communities_replace", "a table of lists by pattern").help("replace communities that match");
 static COMMUNITIES_ADD: Key<Arc<CommunityList>> =
-    Key::by("communities_add", "a list", communities).help("these too");
+    Key::by("communities_add", "a list", communities).help("add these communities");
 static SET_LOCAL_PREF: Key<Amount> =
     Key::by("local_pref", "a number, or a change such as `\"+10\"`", amount).help("LOCAL_PREF");
 static SET_MED: Key<()> =
     Key::raw("med", "a number, a change such as `\"+10\"`, or `\"remove\"`").help("MULTI_EXIT_DISC");
 static SET_WEIGHT: Key<u32> = Key::number("weight", 0..=U32).help("the local weight");
-static DISCARD: Key<bool> = Key::flag("discard").help("discard what the route attracts");
+static DISCARD: Key<bool> = Key::flag("discard").help("discard packets to the route");
 static SET_ORIGIN: Key<Origin> = Key::word("origin", &ORIGINS).help("ORIGIN");
 static SET_NEXT_HOP: Key<Action> =
     Key::by("next_hop", "`\"self\"`, `\"unchanged\"`, `\"peer\"`, or an address or a list", next_hop)

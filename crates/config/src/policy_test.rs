@@ -22,7 +22,7 @@ use crate::section::Section;
 use crate::values;
 
 pub(crate) static TEST: Key<Sub> = Key::sections("test", &TABLE)
-    .help("routes, and what rules must do with them, asked whenever the file is read");
+    .help("tests: routes and the expected result of the rules, checked whenever the file is read");
 static TABLE: Table =
     Table::new("policy.test", "[[policy.test]]", &[&NAME, &RULES, &NEIGHBOR, &SOURCE, &ROUTE, &EXPECT]);
 
@@ -31,15 +31,14 @@ static RULES: Key<()> =
     Key::raw("rules", "a name or a list").required("\"customers-in\"").help("rule sets in order");
 static NEIGHBOR: Key<()> = Key::raw("neighbor", "an address or a name")
     .otherwise("some external neighbor")
-    .help("whose policy it is");
-static SOURCE: Key<()> =
-    Key::raw("source", "an address or a name").otherwise("nobody").help("at export: who sent the route");
-static ROUTE: Key<Sub> = Key::section("route", &ROUTE_TABLE)
-    .required("{ prefix = \"192.0.2.0/24\" }")
-    .help("the route that rules are asked about");
-static EXPECT: Key<Sub> = Key::section("expect", &EXPECT_TABLE)
-    .required("{ action = \"accept\" }")
-    .help("what they must do with it");
+    .help("neighbor whose policy is tested");
+static SOURCE: Key<()> = Key::raw("source", "an address or a name")
+    .otherwise("nobody")
+    .help("for export: neighbor that sent the route");
+static ROUTE: Key<Sub> =
+    Key::section("route", &ROUTE_TABLE).required("{ prefix = \"192.0.2.0/24\" }").help("the route to test");
+static EXPECT: Key<Sub> =
+    Key::section("expect", &EXPECT_TABLE).required("{ action = \"accept\" }").help("the expected result");
 
 static ROUTE_TABLE: Table = Table::new(
     "policy.test.route",
@@ -89,12 +88,13 @@ static EXPECT_TABLE: Table = Table::new(
 
 static ACTION: Key<Verdict> = Key::word("action", &[(ACCEPT, Verdict::Accept), (REJECT, Verdict::Reject)])
     .required("\"accept\"")
-    .help("what becomes of the route");
-static LOCAL_PREF: Key<u32> = Key::number("local_pref", 0..=U32).help("of an accepted route LOCAL_PREF");
+    .help("expected action");
+static LOCAL_PREF: Key<u32> =
+    Key::number("local_pref", 0..=U32).help("expected LOCAL_PREF of an accepted route");
 static MED: Key<()> = Key::raw("med", "0 to 4294967295, or `\"none\"`").help("MULTI_EXIT_DISC");
 static WEIGHT: Key<u32> = Key::number("weight", 0..=U32).help("the local weight");
 static PATH_LENGTH: Key<u32> = Key::number("path_length", 0..=U32).help("length of the AS path");
-static DISCARD: Key<bool> = Key::flag("discard").help("whether what it attracts is discarded");
+static DISCARD: Key<bool> = Key::flag("discard").help("whether packets to the route are discarded");
 static ORIGIN: Key<Origin> = Key::word("origin", &ORIGINS).help("ORIGIN");
 static NEXT_HOP: Key<IpAddr> = Key::text("next_hop", "an address", values::address).help("the next hop");
 static AS_PATH: Key<Vec<u8>> = Key::by("as_path", "AS numbers", as_path).help("the AS path");

@@ -54,7 +54,7 @@ static MAC: Key<MacAddr> = Key::text("mac", "a MAC address", values::mac)
     .restart(Differs::Port(|old, new| {
         old.mac != new.mac || interfaces::differ(old, new, |interface| interface.own_mac)
     }))
-    .help("source MAC address of what leaves here: `\"02:00:00:00:00:01\"`");
+    .help("MAC address of the port: `\"02:00:00:00:00:01\"`");
 static ADDRESSES: Key<()> = Key::raw("addresses", "an address with prefix length, or a list")
     .otherwise("none, and [those that programs give the mirror](live.md#mirrors)")
     .help(
@@ -64,17 +64,17 @@ static ADDRESSES: Key<()> = Key::raw("addresses", "an address with prefix length
     );
 static MTU: Key<()> = Key::raw("mtu", "68 to 65535 bytes, with IPv6 from 1280")
     .otherwise("1500; the parent's")
-    .help("largest IP packet that may leave");
+    .help("MTU: the largest IP packet that may leave");
 static TRACE_NAME: Key<String> = Key::text("trace_name", "a name", parse_trace_name)
     .otherwise("the port's name")
     .help("its name in text traces and as a pcapng interface");
 static DEFAULT_MAC: Key<MacAddr> = Key::text("default_mac", "a MAC address", values::mac)
     .otherwise("live they are asked for, in replays dropped as `neighbor-unresolved`")
-    .help("where frames to neighbors that are not listed go");
+    .help("destination MAC address for neighbors that are not listed");
 static ACL_IN: Key<String> =
-    Key::by("acl_in", "a name", acl_name).help("the [access list](#acl) for what comes in");
+    Key::by("acl_in", "a name", acl_name).help("[access list](#acl) for packets that enter here");
 static ACL_OUT: Key<String> =
-    Key::by("acl_out", "a name", acl_name).help("the [access list](#acl) for what leaves");
+    Key::by("acl_out", "a name", acl_name).help("[access list](#acl) for packets that leave here");
 static URPF: Key<ReversePathMode> = Key::word("urpf", &MODES)
     .otherwise(
         "`\"new-sessions\"` on `[nat] inside` ports that have an IPv4 network and no default route, else `\"off\"`",
@@ -88,7 +88,7 @@ static PARENT: Key<String> = Key::by("parent", "a port", |reader, item| {
     "with `vlan`, the port is a [VLAN sub-interface](acl.md#vlan-sub-interfaces) of this one: `mac` and `mtu` default to \
      the parent's; `interface` and `driver` are the parent's, `mirror` and `router_advertisements` its own",
 );
-static VLAN: Key<u16> = Key::number("vlan", 1..=4094).example("100").help("the VLAN on the parent's wire");
+static VLAN: Key<u16> = Key::number("vlan", 1..=4094).example("100").help("VLAN ID on the parent");
 
 const MODES: [(&str, ReversePathMode); 5] = [
     ("new-sessions", ReversePathMode::NewSessions),
@@ -98,9 +98,8 @@ const MODES: [(&str, ReversePathMode); 5] = [
     ("off", ReversePathMode::Off),
 ];
 
-pub(crate) static NEIGHBORS: Key<Sub> = Key::sections("neighbors", &NEIGHBOR_TABLE)
-    .former("neighbours")
-    .help("MAC addresses of directly connected neighbors");
+pub(crate) static NEIGHBORS: Key<Sub> =
+    Key::sections("neighbors", &NEIGHBOR_TABLE).former("neighbours").help("static neighbors (ARP, ND)");
 static NEIGHBOR_TABLE: Table =
     Table::new("neighbors", "[[neighbors]]", &[&NEIGHBOR_PORT, &NEIGHBOR_ADDRESS, &NEIGHBOR_MAC]);
 

@@ -37,15 +37,15 @@ static CLASS_TABLE: Table = Table::new(
 static NAME: Key<String> =
     Key::text("name", "a name", parse_name).required("\"voice\"").help("its name in reports");
 static STRICT: Key<u8> = Key::number("strict", 0..=LEVEL_MAX)
-    .help("served before everything of a higher level and before all weights; 0 is first");
+    .help("strict priority level, served before higher levels and before all weights; 0 is first");
 static WEIGHT: Key<u16> = Key::number("weight", 1..=WEIGHT_MAX)
     .otherwise("1")
-    .help("instead of `strict`: a share of what strict classes leave");
+    .help("instead of `strict`: share of the rate that strict classes leave");
 static MATCH: Key<Sub> = Key::sections("match", &MATCH_TABLE)
     .otherwise("required but for `default`")
     .example("[{ dscp = \"ef\" }]")
-    .help("a list of entries: any entry, and of an entry all keys");
-static POLICER: Key<Sub> = Key::section("policer", &POLICER_TABLE).help("what the class may send");
+    .help("entries: a packet matches any entry, and of that entry all keys");
+static POLICER: Key<Sub> = Key::section("policer", &POLICER_TABLE).help("policer of the class");
 
 static MATCH_TABLE: Table = Table::new(
     "qos.classes.match",
@@ -71,7 +71,7 @@ static SOURCE: Key<Vec<IpNet>> =
     Key::by("source", PREFIX_LIST, |reader, item| reader.all(item, read_prefix)).help("prefixes");
 static DESTINATION: Key<Vec<IpNet>> =
     Key::by("destination", PREFIX_LIST, |reader, item| reader.all(item, read_prefix)).help("prefixes");
-static PORT_IN: Key<()> = Key::raw("port_in", "a port or a list").help("ports of arrival");
+static PORT_IN: Key<()> = Key::raw("port_in", "a port or a list").help("ingress ports");
 
 static POLICER_TABLE: Table = Table::new(
     "qos.classes.policer",
@@ -101,7 +101,7 @@ static EBS: Key<u64> = Key::by("ebs", SIZE, read_size)
 static COLOR_AWARE: Key<bool> = Key::flag("color_aware")
     .former("colour_aware")
     .default(false)
-    .help("the packet's own color, by its DSCP, counts");
+    .help("color-aware: start from the color that the DSCP shows");
 static YELLOW_DSCP: Key<u8> = Key::by("yellow_dscp", "a DSCP", read_dscp)
     .otherwise("unchanged")
     .help("new DSCP of yellow packets: `\"af12\"`");
@@ -111,7 +111,7 @@ static RED: Key<bool> = Key::word("red", &[("drop", false), ("remark", true)])
 static RED_DSCP: Key<u8> = Key::by("red_dscp", "a DSCP", read_dscp).help("new DSCP of red packets");
 
 pub(crate) static VALIDATE: Key<Sub> =
-    Key::section("validate", &VALIDATE_TABLE).help("which checks packets have to pass");
+    Key::section("validate", &VALIDATE_TABLE).help("checks of received packets");
 static VALIDATE_TABLE: Table = Table::new("validate", "[validate]", &[&MARTIANS]);
 
 static MARTIANS: Key<bool> = Key::flag("martians").default(true).help(

@@ -1,4 +1,4 @@
-//! Reading values of a parsed TOML document without losing places: what is wrong is reported where it stands.
+//! Reads values of a parsed TOML document and keeps their places, so that an error names its line and column.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! All tables of keys: what the reference and `thalweg config keys` show.
+//! All tables of keys, as the reference and `thalweg config keys` show them.
 
 use crate::key::{SectionInfo, Table};
 use crate::{acl, bgp, control, dpdk, flows, kernel, nat, policy, ports, qos, routing, workers};

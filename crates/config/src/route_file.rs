@@ -93,7 +93,7 @@ fn read(mut input: impl BufRead, context: &RouteFileContext<'_>, table: &mut Rou
             Err(error) => {
                 let what = match error.kind() {
                     io::ErrorKind::UnexpectedEof => "the file ends in the middle of its compressed data",
-                    _ => "the file cannot be read further",
+                    _ => "the rest of the file cannot be read",
                 };
                 loader.fail(ErrorKind::File, &[], (0, 1), format!("{what}: {error}"), "");
                 break;

@@ -18,7 +18,7 @@ use crate::types::{NextHop, PortIndex, RouteSources, RouteTarget, RoutingConfig}
 use crate::values;
 
 pub(crate) static ROUTING: Key<Sub> =
-    Key::section("routing", &ROUTING_TABLE).help("route files, for tables that are too large for this one");
+    Key::section("routing", &ROUTING_TABLE).help("route files, for tables too large for this file");
 static ROUTING_TABLE: Table = Table::new("routing", "[routing]", &[&FILES, &DEFAULT_NEXT_HOPS]);
 
 static FILES: Key<()> = Key::raw("files", "a path or a list").help("route files, relative to this one");
@@ -38,7 +38,7 @@ static VIA: Key<()> = Key::raw("via", "an address or a list of at most 64")
     .help("next hop, or several for ECMP by flow hash: `[\"203.0.113.1\", \"203.0.113.5\"]`");
 static PORT: Key<()> = Key::raw("port", "a port")
     .otherwise("where the next hop is connected")
-    .help("alone: on-link; with `via`: the port the next hop is on");
+    .help("port of the next hop; without `via`: an on-link route");
 static ONLINK: Key<bool> = Key::flag("onlink").default(false).help(
     "with `via` and `port`: the next hop is on the port's link though none of its networks holds it. For hosts of providers \
      that give an address as a /32: the router asks for the gateway by ARP all the same, and answers questions for its \
@@ -47,8 +47,7 @@ static ONLINK: Key<bool> = Key::flag("onlink").default(false).help(
 static ACTION: Key<bool> = Key::word("action", &[("blackhole", true), ("unreachable", false)])
     .help("instead of `via` and `port`: discard packets silently, or as unreachable");
 static METRIC: Key<u32> = Key::number("metric", 0..=U32).default(0).help(
-    "a prefix may have several routes with different metrics: the lowest whose link is up and whose next hop answers counts, \
-     and takes back what it had when it works again",
+    "of several routes to a prefix, the one with the lowest metric is used whose link is up and whose next hop answers",
 );
 
 /// Next hops of one ECMP route at most.

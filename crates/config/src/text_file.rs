@@ -15,7 +15,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, String> {
         .read_to_end(&mut bytes)
         .map_err(|error| format!("cannot read {name}: {error}"))?;
     if bytes.len() as u64 > FILE_MAX_BYTES {
-        return Err(format!("{name} is larger than 16 MiB: no configuration"));
+        return Err(format!("{name} is larger than 16 MiB, too large for a configuration"));
     }
     String::from_utf8(bytes).map_err(|error| {
         format!("{name} is not text: byte {} is not UTF-8", error.utf8_error().valid_up_to())

@@ -1,4 +1,4 @@
-//! What a configuration says once it has been checked: plain data, names resolved to indices.
+//! A configuration after it has been checked: plain data, names resolved to indices.
 //!
 //! Ports and classes are numbered in the order of the file; `PortIndex` is what a packet carries in
 //! `port_in` and `port_out`, and the place of a class is what it carries in `class`. Nothing here can be
@@ -137,7 +137,7 @@ pub struct PortConfig {
     pub name: String,
     /// Its name in text traces and as a pcapng interface; the port's own name unless said otherwise.
     pub trace_name: String,
-    /// Source MAC address of what leaves here.
+    /// MAC address of the port.
     pub mac: MacAddr,
     /// The router's own addresses, each with the prefix that is connected here.
     pub addresses: Vec<IpNet>,
@@ -155,7 +155,7 @@ pub struct PortConfig {
     pub acl_in: Option<u16>,
     /// The same for what leaves here.
     pub acl_out: Option<u16>,
-    /// What is asked of the sources of what comes in here.
+    /// The source check of packets that enter here.
     pub urpf: ReversePathMode,
 }
 
@@ -470,7 +470,6 @@ pub struct Class {
     pub service: Service,
     /// A packet belongs to the class if it meets any of these; empty only for `default`.
     pub matches: Vec<Match>,
-    /// Its policer.
     pub policer: Option<PolicerConfig>,
     /// Its queue at every live port.
     pub queue: ClassQueue,
@@ -489,7 +488,6 @@ const TARGET_US_DEFAULT: u32 = 5_000;
 /// What `[[qos.egress]]` says of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortEgress {
-    /// The port.
     pub port: PortIndex,
     /// Bits per second that leave at most; `None`: unshaped.
     pub rate_bps: Option<u64>,
@@ -585,7 +583,6 @@ impl CodelConfig {
 /// One access list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AclConfig {
-    /// Its name.
     pub name: String,
     /// What it says.
     pub list: AccessList,

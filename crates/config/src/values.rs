@@ -43,13 +43,13 @@ pub(crate) fn interface_address(text: &str) -> Result<IpNet, Expected> {
         return Err("a unicast address, not loopback, multicast, unspecified or reserved");
     }
     if net.prefix_len() == 0 {
-        return Err("the prefix length of the network that is connected here, from 1");
+        return Err("the prefix length of the connected network, from 1");
     }
     if let IpNet::V4(v4) = net
         && v4.prefix_len() < 31
         && (v4.addr() == v4.network() || v4.addr() == v4.broadcast())
     {
-        return Err("a host's address, not the network's own or its broadcast address");
+        return Err("a host's address, not the network or broadcast address");
     }
     Ok(net)
 }
@@ -80,7 +80,7 @@ pub(crate) fn port_range(text: &str) -> Result<RangeInclusive<u16>, Expected> {
     if range.start() <= range.end() {
         Ok(range)
     } else {
-        Err("a range whose first port is not after its last")
+        Err("a range whose first port is not above its last")
     }
 }
 

@@ -9,7 +9,7 @@ use crate::section::Section;
 use crate::types::WorkersConfig;
 
 pub(crate) static WORKERS: Key<Sub> = Key::section("workers", &TABLE)
-    .help("live: the threads that work on packets, in force from the start to the end of `thalweg run`");
+    .help("live: the threads that forward packets; read only when `thalweg run` starts");
 static TABLE: Table = Table::new("workers", "[workers]", &[&PRIORITY, &CORES]);
 
 static PRIORITY: Key<Priority> = Key::word("priority", &Priority::NAMES)
@@ -22,7 +22,7 @@ static PRIORITY: Key<Priority> = Key::word("priority", &Priority::NAMES)
 static CORES: Key<Vec<usize>> = Key::by("cores", "a list of cores, each 0 to 1023", cores)
     .otherwise("not bound")
     .restart(Differs::Process)
-    .help("cores that they are bound to: `[2, 3]`, worker i to the i-th, beginning again after the last");
+    .help("cores to pin workers to: `[2, 3]`, worker i to the i-th, starting again after the last");
 
 /// What the kernel's sets of cores hold.
 const CORES_MAX: u64 = 1024;

@@ -67,7 +67,7 @@ impl BgpLinks {
         let mut failed = false;
         self.notify(speaker, &speaker.direct_neighbors());
         while !stop.load(Ordering::Acquire) {
-            match self.hear() {
+            match self.read_changes() {
                 Ok(any) => {
                     failed = false;
                     // Without news too: a reload may have brought neighbors, and the next news may be that their way is gone.
@@ -79,7 +79,7 @@ impl BgpLinks {
                 Err(error) => {
                     if !std::mem::replace(&mut failed, true) {
                         tracing::error!(
-                            "cannot read links, so sessions on a dead link end only by their hold timer: {error}"
+                            "cannot read links, so sessions on a dead link end only when their hold timer expires: {error}"
                         );
                     }
                     thread::sleep(WAIT);
@@ -89,7 +89,7 @@ impl BgpLinks {
     }
 
     /// Waits for news and notes them; whether there were any.
-    fn hear(&mut self) -> Result<bool, KernelError> {
+    fn read_changes(&mut self) -> Result<bool, KernelError> {
         self.monitor.wait(WAIT).map_err(|source| KernelError::Socket { source })?;
         let mut any = false;
         while let Some(event) = self.monitor.poll_event()? {

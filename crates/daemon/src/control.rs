@@ -126,7 +126,7 @@ impl ControlServer {
             Request::Fib { destination } => emit_all(self.look_up(&destination).map(|view| [view]), emit),
             Request::FibRoutes(filter) => self.fib_routes(&filter, emit),
             // `talk` serves captures, with the whole connection.
-            Request::Capture(_) => Ok(Err("a capture takes a connection of its own".to_owned())),
+            Request::Capture(_) => Ok(Err("a capture needs its own connection".to_owned())),
             Request::Packets(request) => match self.packets() {
                 Ok(packets) => packets.answer(&request, emit),
                 Err(none) => Ok(Err(none)),
@@ -220,7 +220,7 @@ impl ControlServer {
         let mut view = self.forwarding()?.lookup(prefix)?;
         let neighbors = self.packets.as_ref().and_then(|packets| packets.neighbors().ok());
         for neighbor in neighbors.into_iter().flatten() {
-            for way in view.ways.iter_mut().filter(|way| way.port == neighbor.port) {
+            for way in view.next_hops.iter_mut().filter(|way| way.port == neighbor.port) {
                 if way.neighbor.is_some_and(|address| address.to_string() == neighbor.address) {
                     way.state = Some(neighbor.state.clone());
                 }

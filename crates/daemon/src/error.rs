@@ -19,16 +19,11 @@ pub enum RunError {
     )]
     NothingToRun(PathBuf),
     /// Another router answers at the control socket.
-    #[error("a router answers at {0} already: end it, or choose another --socket")]
+    #[error("a router already answers at {0}: stop it, or choose another --socket")]
     SocketInUse(PathBuf),
     /// The control socket cannot be opened.
     #[error("cannot listen on the control socket {path}: {error}; choose another with --socket")]
-    Socket {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
+    Socket { path: PathBuf, error: io::Error },
     /// The forwarding tables cannot be made.
     #[error(transparent)]
     Tables(#[from] BuildError),
@@ -42,7 +37,7 @@ pub enum RunError {
     #[error(transparent)]
     Listen(TcpError),
     /// Addresses that programs give mirrors cannot be followed.
-    #[error("addresses of mirrors cannot be followed: {0}")]
+    #[error("cannot follow the addresses of mirrors: {0}")]
     MirrorAddresses(#[from] MirrorError),
     /// The delivery of flow records cannot start.
     #[error("[flows]: {0}")]
@@ -54,14 +49,13 @@ pub enum RunError {
     #[error("{}", .0.join("\n"))]
     FlowRecordsLost(Vec<String>),
     /// The packet threads ended by themselves.
-    #[error("packets are not forwarded any more: see the log")]
+    #[error("the router stopped forwarding packets: see the log")]
     ForwardingEnded,
     /// The system refused something.
     #[error("{what}: {error}")]
     System {
         /// What failed.
         what: &'static str,
-        /// Why.
         error: io::Error,
     },
 }

@@ -122,7 +122,7 @@ impl FlowSide {
     }
 
     /// From now on collectors are told these totals.
-    pub(crate) fn set_books(&self, totals: impl Fn() -> Option<MeterTotals> + Send + Sync + 'static) {
+    pub(crate) fn set_totals(&self, totals: impl Fn() -> Option<MeterTotals> + Send + Sync + 'static) {
         // They are set once, when the router is started.
         let _ = self.totals.set(Box::new(totals));
     }
@@ -269,10 +269,10 @@ impl Known {
         }
         let source = record.translation.map_or(record.key.src, |after| after.src);
         let destination = record.translation.map_or(record.key.dst, |after| after.dst);
-        let towards = self.about(destination);
-        record.next_hop = towards.next_hop;
-        record.bgp_next_hop = towards.bgp.map(|bgp| bgp.next_hop);
-        record.dst_as = towards.bgp.map_or(NO_AS, |bgp| bgp.origin_as);
+        let toward = self.about(destination);
+        record.next_hop = toward.next_hop;
+        record.bgp_next_hop = toward.bgp.map(|bgp| bgp.next_hop);
+        record.dst_as = toward.bgp.map_or(NO_AS, |bgp| bgp.origin_as);
         record.src_as = self.about(source).bgp.map_or(NO_AS, |bgp| bgp.origin_as);
     }
 

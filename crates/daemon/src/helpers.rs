@@ -67,7 +67,7 @@ impl Helpers {
         // Without it sessions end by their hold timer, which is no reason not to run.
         let bgp_links = bgp.map(|_| BgpLinks::new(config)).transpose().unwrap_or_else(|error| {
             tracing::warn!(
-                "cannot watch links, so sessions on a dead link end only by their hold timer: {error}"
+                "cannot watch links, so sessions on a dead link end only when their hold timer expires: {error}"
             );
             None
         });
@@ -119,7 +119,7 @@ impl Helpers {
         }
         if let Some(kernel) = self.kernel.take() {
             let speaker = speaker.clone();
-            kernel.tell_next_hops(&speaker);
+            kernel.update_next_hops(&speaker);
             self.spawn("kernel", move || kernel.run(&speaker))?;
         }
         if let Some(next_hops) = self.next_hops.take() {

@@ -22,7 +22,7 @@ pub(crate) struct Identity {
 struct InForce {
     text: Arc<str>,
     since: Instant,
-    /// Why the file was not taken over when it was last read.
+    /// Why the last reload failed.
     refused: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl Identity {
         let in_force = self.config.lock();
         let refused = in_force.refused.as_ref().map(|why| {
             let first = why.lines().next().unwrap_or_default();
-            format!("the configuration file was not taken over when it was last read: {first}")
+            format!("the last reload of the configuration file failed: {first}")
         });
         StatusView {
             version: self.version.to_owned(),

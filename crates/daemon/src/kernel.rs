@@ -47,12 +47,12 @@ impl Forwarding for KernelForwarding {
 
     fn lookup(&self, destination: IpPrefix) -> Result<FibView, String> {
         let address = destination.address();
-        Err(format!("best routes are in the kernel: ask it, with `ip route get {address}`"))
+        Err(format!("best routes are in the kernel: use `ip route get {address}`"))
     }
 
     fn routes(&self, _after: Option<IpPrefix>, _most: usize) -> Result<Vec<FibRouteView>, String> {
         let table = self.lock().kernel.as_ref().map_or(254, |kernel| kernel.table);
-        Err(format!("best routes are in the kernel: ask it, with `ip route show table {table}`"))
+        Err(format!("best routes are in the kernel: use `ip route show table {table}`"))
     }
 }
 
@@ -105,10 +105,12 @@ impl KernelThread {
             restart.get_or_insert_default();
         }
         match restart {
-            Some(_) => tracing::info!(found, "kernel: routes of a predecessor stay until ours are selected"),
+            Some(_) => {
+                tracing::info!(found, "kernel: keeping a predecessor's routes until ours are selected")
+            }
             None if found > 0 => {
                 let removed = installer.remove_stale()?.deleted;
-                tracing::info!(removed, "kernel: routes of a predecessor were removed");
+                tracing::info!(removed, "kernel: removed a predecessor's routes");
             }
             None => {}
         }
@@ -143,7 +145,7 @@ impl KernelThread {
     }
 
     /// Says which next hops can be reached, if that is wanted: for the first time before any session brings routes.
-    pub(crate) fn tell_next_hops(&self, speaker: &Speaker) {
+    pub(crate) fn update_next_hops(&self, speaker: &Speaker) {
         if self.checks_next_hops {
             speaker.set_next_hops(self.networks.underlay().next_hop_view());
         }
@@ -180,7 +182,7 @@ impl KernelThread {
         let outlet = &self.outlet;
         match self.networks.follow(|address| outlet.is_next_hop(address)) {
             Ok(true) => {
-                self.tell_next_hops(speaker);
+                self.update_next_hops(speaker);
                 self.outlet.set_underlay(self.networks.underlay().clone(), &mut self.installer);
             }
             Ok(false) => {}
@@ -201,17 +203,17 @@ impl KernelThread {
                 if std::mem::take(&mut self.sweeps) {
                     tracing::info!(
                         removed = report.extra,
-                        "restart: the predecessor's routes that have no successor are removed"
+                        "restart: removed the predecessor's routes that are not announced any more"
                     );
                 } else if !report.is_clean() {
-                    tracing::warn!("kernel: routes had drifted and were corrected: {report}");
+                    tracing::warn!("kernel: corrected drift of routes: {report}");
                 }
                 for failure in &report.failures {
                     self.failed(&failure.to_string());
                 }
                 self.totals.last_repair = Some(report.to_string());
             }
-            Err(error) => self.failed(&format!("looking for drift: {error}")),
+            Err(error) => self.failed(&format!("cannot look for drift: {error}")),
         }
         self.repair_at = now + self.repair_every.max(now.elapsed() * REPAIR_SHARE);
     }
@@ -251,11 +253,11 @@ impl KernelThread {
 
     fn finish(mut self) {
         if self.keeps_routes.load(Ordering::Acquire) {
-            return tracing::info!("kernel: routes stay for the next process");
+            return tracing::info!("kernel: leaving our routes for the next process");
         }
         match self.installer.remove_stale() {
-            Ok(report) => tracing::info!(removed = report.deleted, "kernel: our routes were removed"),
-            Err(error) => tracing::error!("kernel: our routes could not be removed: {error}"),
+            Ok(report) => tracing::info!(removed = report.deleted, "kernel: removed our routes"),
+            Err(error) => tracing::error!("kernel: cannot remove our routes: {error}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Best routes into the kernel: what the node wants installed, in the words of the kernel's port.
+//! Installs best routes in the kernel: translates the node's routes for the kernel's tables.
 //!
 //! A next hop that moves has its prefixes installed again. With next-hop objects the kernel would move them by
 //! itself, and take routes twice as fast (docs/kernel-routes.md); that is not wired yet.

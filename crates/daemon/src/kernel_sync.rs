@@ -41,7 +41,7 @@ use crate::failures::Failures;
 use crate::packets::PacketSide;
 use neighbors::{Interfaces, NeighborSync};
 
-/// How often news are looked at.
+/// How often the kernel's notifications are read.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// From a change of links to reading all routes.
@@ -170,8 +170,8 @@ impl KernelSyncer {
         }
         if self.config.export {
             match self.kernel.remove_all() {
-                Ok(report) => tracing::info!(removed = report.deleted, "kernel: our routes were removed"),
-                Err(error) => tracing::error!("kernel: our routes could not be removed: {error}"),
+                Ok(report) => tracing::info!(removed = report.deleted, "kernel: removed our routes"),
+                Err(error) => tracing::error!("kernel: cannot remove our routes: {error}"),
             }
         }
     }
@@ -179,7 +179,7 @@ impl KernelSyncer {
     /// Hears what is new and takes it over. Whether there is more.
     fn import(&mut self) -> bool {
         let mut changed = Vec::new();
-        let heard = self.hear(&mut changed);
+        let heard = self.read_changes(&mut changed);
         if self.read_at.is_some_and(|at| at <= Instant::now()) {
             self.read_at = None;
             // Routes to interfaces that are others now lead to other ports.
@@ -217,7 +217,7 @@ impl KernelSyncer {
         if self.underlay_is_old && resolves && Instant::now() >= self.underlay_not_before {
             let begun = Instant::now();
             self.underlay_is_old = false;
-            self.tell_underlay();
+            self.update_underlay();
             self.underlay_not_before = Instant::now() + begun.elapsed() * SHARE;
         }
         heard.more
@@ -238,7 +238,7 @@ impl KernelSyncer {
     }
 
     /// Notes what is new, and what has to be read again for it.
-    fn hear(&mut self, changed: &mut Vec<IpPrefix>) -> Heard {
+    fn read_changes(&mut self, changed: &mut Vec<IpPrefix>) -> Heard {
         let heard = match self.followed.hear(changed) {
             Ok(heard) => heard,
             Err(error) => {
@@ -246,7 +246,7 @@ impl KernelSyncer {
                 return Heard::default();
             }
         };
-        self.view.news += heard.routes;
+        self.view.notifications += heard.routes;
         if heard.overrun {
             self.view.overruns += 1;
             self.read_at.get_or_insert(Instant::now().max(self.read_not_before));
@@ -263,7 +263,7 @@ impl KernelSyncer {
         let mut changed = Vec::new();
         self.read_all(&mut changed);
         let mut news = Vec::new();
-        let heard = self.hear(&mut news);
+        let heard = self.read_changes(&mut news);
         if heard != Heard::default() || self.read_at.is_some() {
             changed.extend(news);
             return self.migrate_state(&changed);
@@ -273,7 +273,7 @@ impl KernelSyncer {
         let drift = drift.count() as u64;
         if drift > 0 && self.config.import {
             self.view.import_drift += drift;
-            tracing::warn!(routes = drift, "kernel: imported routes had drifted and were corrected");
+            tracing::warn!(routes = drift, "kernel: corrected drift of imported routes");
         }
         self.migrate_state(&changed);
     }
@@ -353,7 +353,7 @@ impl KernelSyncer {
     }
 
     /// BGP's next hops resolve by others' routes too.
-    fn tell_underlay(&self) {
+    fn update_underlay(&self) {
         let target = |way: &OtherWay| match *way {
             OtherWay::Gateway { port, address } => {
                 UnderlayTarget::Gateway { address, link: Some(port.into()) }
@@ -403,13 +403,13 @@ impl KernelSyncer {
                 }
                 if drift > 0 {
                     self.view.export_drift += drift;
-                    tracing::warn!("kernel: routes had drifted and were corrected: {report}");
+                    tracing::warn!("kernel: corrected drift of routes: {report}");
                 }
                 for failure in &report.failures {
                     self.failed(&failure.to_string());
                 }
             }
-            Err(error) => return self.failed(&format!("routes for the kernel: {error}")),
+            Err(error) => return self.failed(&format!("cannot read routes for the kernel: {error}")),
         }
         self.export_not_before = Instant::now() + begun.elapsed() * SHARE;
     }

@@ -48,7 +48,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_bgp::export::ExportLimits;
 use thalweg_config::{BgpConfig, ConfigSource, Install, OnStop, RouterConfig};
-use thalweg_exec::control::{SchedulingOptions, schedule};
+use thalweg_exec::control_plane::{SchedulingOptions, schedule};
 use thalweg_node::forwarding::{ForwardingTables, Inbox};
 use thalweg_node::speaker::{Speaker, SpeakerOptions};
 
@@ -129,7 +129,7 @@ fn route(
     if restart.is_some() {
         tracing::info!(
             longest_s = bgp.selection_deferral_s,
-            "restart: routes are selected when neighbors have sent their tables"
+            "restart: waiting for the tables of neighbors before routes are selected"
         );
     }
     let network = TcpNetwork::listen(&bgp.listen).map_err(RunError::Listen)?;

@@ -19,10 +19,10 @@ use thalweg_ports::live::link::Links;
 use crate::error::MirrorError;
 use crate::reload::{Configurations, Learned};
 
-/// How often news are looked at.
+/// How often the kernel's notifications are read.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How often mirrors are looked at without any: news may have been lost.
+/// How often mirrors are read without a notification: some may have been lost.
 const READ_EVERY: Duration = Duration::from_secs(10);
 
 /// See the module.
@@ -56,7 +56,7 @@ impl MirrorAddresses {
     fn run(mut self, stop: &AtomicBool) {
         let mut read_at = Instant::now();
         while !stop.load(Ordering::Acquire) {
-            if self.hears_something() || Instant::now() >= read_at {
+            if self.read_changes() || Instant::now() >= read_at {
                 read_at = Instant::now() + READ_EVERY;
                 self.look();
             }
@@ -64,7 +64,7 @@ impl MirrorAddresses {
         }
     }
 
-    fn hears_something(&mut self) -> bool {
+    fn read_changes(&mut self) -> bool {
         let mut any = false;
         loop {
             match self.monitor.poll_event() {
@@ -98,14 +98,14 @@ impl MirrorAddresses {
 
     fn log(&mut self, learned: Learned) {
         for LearnedAddress { port, address } in &learned.come {
-            tracing::info!(port, "{address} on its mirror is the port's now");
+            tracing::info!(port, "took over {address} from the mirror");
         }
         for LearnedAddress { port, address } in &learned.gone {
-            tracing::info!(port, "{address} is gone from its mirror, and is not the port's any more");
+            tracing::info!(port, "removed {address}, which is gone from the mirror");
         }
         for (LearnedAddress { port, address }, why) in &learned.refused {
             if !self.refused.iter().any(|each| each.port == *port && each.address == *address) {
-                tracing::warn!(port, "{address} on its mirror cannot be the port's: {why}");
+                tracing::warn!(port, "cannot take over {address} from the mirror: {why}");
             }
         }
         self.refused = learned.refused.into_iter().map(|(address, _)| address).collect();

@@ -45,12 +45,12 @@ enum What {
 /// Where what sessions read waits for the thread that writes it.
 #[derive(Default)]
 pub(crate) struct UpdateRecorder {
-    state: Mutex<TapState>,
+    state: Mutex<RecorderState>,
     ready: Condvar,
 }
 
 #[derive(Default)]
-struct TapState {
+struct RecorderState {
     queue: VecDeque<Seen>,
     bytes: usize,
     /// Reads that were dropped since somebody asked.
@@ -101,7 +101,7 @@ impl UpdateRecorder {
         self.ready.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, TapState> {
+    fn lock(&self) -> MutexGuard<'_, RecorderState> {
         self.state.lock()
     }
 }
@@ -125,7 +125,10 @@ pub(crate) fn write(config: &MrtConfig, recorder: &UpdateRecorder, speaker: &Spe
         let timeout = if files.dump.is_some() { Duration::ZERO } else { WAIT };
         let (seen, dropped, is_closed) = recorder.take(timeout);
         if dropped > 0 {
-            tracing::warn!(dropped, "MRT: received messages were not recorded: the disk is too slow");
+            tracing::warn!(
+                dropped,
+                "MRT: messages are missing from the recording, because the disk is too slow"
+            );
         }
         files.write_updates(seen);
         files.step(speaker);
@@ -180,7 +183,7 @@ impl Files {
             self.dumped = now_s / self.interval_s;
             match RibDump::begin(speaker, now_s, &mut self.buffer) {
                 Ok(dump) => self.dump = Some(dump),
-                Err(error) => return tracing::error!("MRT: no dump: {error}"),
+                Err(error) => return tracing::error!("MRT: cannot dump the routing table: {error}"),
             }
         }
         let (Some(dump), Some(writer)) = (&mut self.dump, &mut self.dumps) else { return };
@@ -198,7 +201,7 @@ impl Files {
                     prefixes = counters.prefixes,
                     routes = counters.routes,
                     left_out = counters.unknown_peer + counters.refused,
-                    "MRT: the routing table was dumped"
+                    "MRT: dumped the routing table"
                 );
             }
         }

@@ -97,7 +97,9 @@ impl Network for TcpNetwork {
             return None;
         }
         let own = NetworkView::read_addresses().inspect_err(|error| {
-            tracing::warn!("cannot read the networks of interfaces: {error}; next hops on them are not kept");
+            tracing::warn!(
+                "cannot read the networks of interfaces, so next hops on them do not resolve: {error}"
+            );
         });
         let own = own.ok()?.into_iter().filter(|own| own.address == local);
         own.map(|own| own.network).find(|network| has(*network, remote))

@@ -1,4 +1,4 @@
-//! What the kernel says of networks and others' routes: read again when something has changed.
+//! The kernel's networks and other programs' routes, read again when they change.
 //!
 //! Changes come in groups (an interface, its addresses, its routes), so reading waits [`SETTLE`] after the first of
 //! them, and takes no more than one [`READ_SHARE`]th of the time: with a million of our own routes in the same table,
@@ -136,7 +136,7 @@ impl Networks {
     /// Listens, and reads them if it is time; whether they are others than before. `is_next_hop` says of whom else but
     /// gateways it matters whether they are silent.
     pub(crate) fn follow(&mut self, is_next_hop: impl Fn(IpAddr) -> bool) -> Result<bool, String> {
-        self.hear(&is_next_hop).map_err(|error| format!("listening: {error}"))?;
+        self.read_changes(&is_next_hop).map_err(|error| format!("listening: {error}"))?;
         self.ask().map_err(|error| format!("asking for silent gateways: {error}"))?;
         if self.read_at.is_none_or(|at| at > Instant::now()) {
             return Ok(false);
@@ -157,7 +157,7 @@ impl Networks {
         }
     }
 
-    fn hear(&mut self, is_next_hop: impl Fn(IpAddr) -> bool) -> Result<(), KernelError> {
+    fn read_changes(&mut self, is_next_hop: impl Fn(IpAddr) -> bool) -> Result<(), KernelError> {
         for _ in 0..EVENTS_PER_TURN {
             match self.monitor.poll_event()? {
                 None => return Ok(()),

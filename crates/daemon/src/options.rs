@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use thalweg_exec::ModelKind;
-use thalweg_exec::control::SchedulingKind;
+use thalweg_exec::control_plane::SchedulingKind;
 
 /// What the command line says about a run.
 #[derive(Clone, Debug)]

@@ -90,7 +90,7 @@ impl PacketSide {
     pub(crate) fn connect_flows(self: &Arc<Self>, speaker: Option<&Arc<Speaker>>) {
         let Some(flows) = &self.flows else { return };
         let weak = Arc::downgrade(self);
-        flows.set_books(move || weak.upgrade()?.flow_totals());
+        flows.set_totals(move || weak.upgrade()?.flow_totals());
         let weak = Arc::downgrade(self);
         flows.set_meter(move || {
             let packets = weak.upgrade()?;
@@ -305,7 +305,7 @@ impl PacketSide {
             .map(|port| format!("port {} is down: interface {} has no link", port.name, port.interface))
             .collect();
         if self.has_ended() {
-            problems.push("packets are not forwarded any more: see the log".to_owned());
+            problems.push("the router stopped forwarding packets: see the log".to_owned());
         }
         let sessions_max = self.nat_sessions_max();
         let nat =
@@ -472,7 +472,7 @@ impl PacketSide {
     }
 }
 
-/// The priority that threads get of what the configuration wants; what is missing is said.
+/// The priority that threads get, of the configured one; logs what is missing.
 fn priority_of(config: &RouterConfig) -> Priority {
     let (allowed, remark) = crate::priority::here(config.workers.priority);
     if let Some(remark) = remark {

@@ -1,5 +1,5 @@
-//! Which priority forwarding threads get on this machine, and what is missing if it is less than the configuration wants:
-//! what `run` warns of and `check` says before.
+//! The priority that forwarding threads get on this machine, and what is missing if it is lower than configured:
+//! `check` reports it, `run` warns.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What a router has as a process: its control socket, and what the configuration was made of.
+//! The router's process: its control socket, and what the configuration was made of.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};

@@ -78,7 +78,7 @@ impl Configurations {
     fn reload(&self) -> Result<Vec<String>, String> {
         let mut in_force = self.lock();
         let refused = |what: &str, why: String| {
-            tracing::error!("{} {what} and was not taken over: {why}", self.path.display());
+            tracing::error!("cannot reload {}, which {what}: {why}", self.path.display());
             self.identity.reloaded(Err(&why));
             why
         };
@@ -174,7 +174,7 @@ fn migrate_state(
     match packets {
         Some(packets) => packets.reload(config, speak),
         None if has_interfaces => {
-            Err("ports have interfaces now: that needs a restart; nothing was changed".to_owned())
+            Err("ports have interfaces now, which needs a restart; nothing was changed".to_owned())
         }
         None => speak(),
     }
@@ -187,7 +187,7 @@ fn bgp_of<'s>(
 ) -> Result<Option<(&'s Speaker, Arc<BgpConfig>)>, String> {
     match (speaker, &config.bgp) {
         (Some(_), None) => Err("the configuration has no [bgp] section any more".to_owned()),
-        (None, Some(_)) => Err("[bgp] is new: that needs a restart; nothing was changed".to_owned()),
+        (None, Some(_)) => Err("[bgp] is new, which needs a restart; nothing was changed".to_owned()),
         (Some(speaker), Some(bgp)) => Ok(Some((speaker, Arc::new(bgp.clone())))),
         (None, None) => Ok(None),
     }

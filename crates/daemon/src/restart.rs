@@ -1,5 +1,5 @@
-//! Graceful restart of this router (RFC 4724): what a process leaves for the one that comes after it, and what that one
-//! makes of it.
+//! Graceful restart of this router (RFC 4724): the note that a process leaves for its successor, and how the successor
+//! reads it.
 //!
 //! While sessions with graceful restart are up, a note lies beside the control socket (`/run/thalweg.sock.restart`): which
 //! neighbors keep our routes if this process ends without a word. It names the boot and the network namespace in which
@@ -86,17 +86,12 @@ fn read(path: &Path) -> Option<Vec<RestartNeighbor>> {
     let note = match note {
         Ok(note) => note,
         Err(error) => {
-            tracing::warn!(
-                "{} is not readable and is ignored; this is a cold start: {error}",
-                path.display()
-            );
+            tracing::warn!("cannot read {}, so this is a cold start: {error}", path.display());
             return None;
         }
     };
     if !Place::here().is_ok_and(|here| here == note.place) {
-        tracing::info!(
-            "the last router here ran before a reboot, or in another network namespace: a cold start"
-        );
+        tracing::info!("cold start: the previous router ran before a reboot or in another network namespace");
         return None;
     }
     let each = |each: Neighbor| RestartNeighbor { address: each.address, families: each.families };
@@ -189,7 +184,7 @@ impl State {
                 self.has_failed = false;
             }
             Err(error) if !std::mem::replace(&mut self.has_failed, true) => tracing::warn!(
-                "cannot write {}: {error}; if this process dies, the next start may be a cold one: make its folder \
+                "cannot write {}: {error}; if this process dies, the next start may be a cold start: make its folder \
                  writable, or choose another with --socket",
                 path.display()
             ),

@@ -1,4 +1,4 @@
-//! How a router is stopped: by a signal or over its control socket, and what becomes of its routes then.
+//! How a router is stopped: by a signal or over its control socket, and what happens to its routes.
 
 use parking_lot::Mutex;
 use std::io;

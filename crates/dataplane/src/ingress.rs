@@ -37,7 +37,7 @@ use thalweg_wire::ipv6::Extensions;
 use thalweg_wire::{EtherType, ip_protocol};
 
 /// Guesses the port a packet came in by when its source does not say: the port whose network holds the
-/// source address, else the port towards the rest of the world.
+/// source address, else the port toward the rest of the world.
 #[derive(Clone, Debug, Default)]
 pub struct PortGuess {
     v4: Vec<(u32, u32, u16)>,

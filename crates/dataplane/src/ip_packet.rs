@@ -1,5 +1,5 @@
-//! One look at an IP packet from its first byte, for what the router writes itself: errors, answers,
-//! fragments. The fast path loads what it needs itself ([`crate::ingress`]); here packets come one at a time.
+//! A view of an IP packet, for packets that the router writes itself: errors, answers, fragments. The fast path has its
+//! own loads ([`crate::ingress`]); here packets come one at a time.
 
 use std::net::IpAddr;
 use thalweg_wire::checksum::{fold, pseudo_sum, sum};

@@ -1,4 +1,4 @@
-//! How often something may happen: so many times a second, and so many at once after a pause.
+//! A rate limit: N times a second, with a burst after a pause.
 //!
 //! A token bucket kept as one time, the "theoretical arrival time" of ITU-T I.371's generic cell rate
 //! algorithm: when the next event would come if all came evenly. Eight bytes of state, no refill to run.

@@ -19,7 +19,7 @@ const QUANTUM_BYTES: u64 = 1514;
 pub enum Service {
     /// Before all weighted classes; lower levels first.
     Strict(u8),
-    /// A share of what the strict classes leave, in proportion to the others' weights; 0 counts as 1.
+    /// Weight in the rate that strict classes leave; 0 counts as 1.
     Weight(u16),
 }
 

@@ -44,7 +44,6 @@ pub struct JobCost {
     pub split_ns: u64,
     /// Being merged again.
     pub merge_ns: u64,
-    /// It crosses.
     pub crosses: bool,
 }
 

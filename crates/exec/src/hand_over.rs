@@ -5,7 +5,7 @@
 
 use crate::costs::MachineCosts;
 use crate::os;
-use crate::stop::Control;
+use crate::stop::RunControl;
 use crate::turn::Turn;
 use crate::virtual_cores::HandOver;
 use parking_lot::Mutex;
@@ -37,7 +37,7 @@ pub fn measure_machine() -> MachineCosts {
     let switch_ns = os::current_core().map_or(0, |core| sleeping(Some(core)).saturating_sub(wake_ns));
     let hand_over = HandOver {
         hop_ns,
-        spin_ns: median(patience),
+        spin_ns: median(spin_time),
         wake_ns,
         wake_latency_ns: woken_ns.saturating_sub(wake_ns),
         switch_ns,
@@ -61,10 +61,10 @@ fn ns(time: Duration) -> u64 {
 fn ping_pong(
     turns: u64,
     core: Option<usize>,
-    wait: &(dyn Fn(u64, &Control) + Sync),
+    wait: &(dyn Fn(u64, &RunControl) + Sync),
     set: &(dyn Fn(u64) + Sync),
 ) -> u64 {
-    let control = Control::default();
+    let control = RunControl::default();
     let took = Mutex::new(0);
     thread::scope(|scope| {
         for side in 0..2 {
@@ -88,7 +88,7 @@ fn ping_pong(
 fn parked(core: Option<usize>) -> u64 {
     let value = std::sync::atomic::AtomicU64::new(0);
     let sides: [Mutex<Option<thread::Thread>>; 2] = Default::default();
-    let wait = |target: u64, _: &Control| {
+    let wait = |target: u64, _: &RunControl| {
         *sides[side_of(target)].lock() = Some(thread::current());
         while value.load(std::sync::atomic::Ordering::SeqCst) < target {
             thread::park();
@@ -107,7 +107,7 @@ fn side_of(turn: u64) -> usize {
 
 /// What waking a sleeping thread costs the one that wakes it.
 fn unpark_cost() -> u64 {
-    let (turn, control) = (Turn::default(), Control::default());
+    let (turn, control) = (Turn::default(), RunControl::default());
     let sleeps = std::sync::atomic::AtomicU64::new(0);
     thread::scope(|scope| {
         let (turn, control, sleeps) = (&turn, &control, &sleeps);
@@ -134,9 +134,9 @@ fn unpark_cost() -> u64 {
 }
 
 /// How long a thread tries before it sleeps, when nobody wants its core.
-fn patience() -> u64 {
+fn spin_time() -> u64 {
     let start = Instant::now();
-    let mut backoff = Control::default().backoff();
+    let mut backoff = RunControl::default().backoff();
     while backoff.try_again() {}
     ns(start.elapsed())
 }
@@ -155,7 +155,7 @@ fn move_ps() -> u64 {
     let own = touch();
     let turn = Turn::default();
     let moved = Mutex::new(Vec::new());
-    let wait = |target: u64, control: &Control| {
+    let wait = |target: u64, control: &RunControl| {
         drop(turn.wait(target, control));
         if target > 1 {
             moved.lock().push(touch());

@@ -8,7 +8,7 @@
 //! - `virtual_cores`, `costs` ([`imitate`]), `hand_over`: models on time that is added up instead of passing.
 //! - `worker`, `threads`: a thread of any model; a panic ends the run. `turn`, `ring`, `backoff`: waiting. `intake`,
 //!   `completion`: source and sink. `rank`, `os`: priority, pinning, processor time.
-//! - [`control`]: the schedulings of a control plane, for sessions instead of jobs.
+//! - [`control_plane`]: the schedulings of a control plane, for sessions instead of jobs.
 //!
 //! [`Locks`]: the cells of state that stages share.
 //!
@@ -18,7 +18,7 @@
 mod backoff;
 mod chain;
 mod completion;
-pub mod control;
+pub mod control_plane;
 mod costs;
 mod farm;
 mod hand_over;

@@ -1,4 +1,4 @@
-//! Which model to run and with how much of what.
+//! Which model to run, and its sizes.
 
 use crate::rank::Priority;
 use std::fmt;
@@ -58,7 +58,7 @@ impl ModelKind {
         match self {
             Self::Serial => Row {
                 name: "serial",
-                help: "One thread runs every stage: the reference for all others",
+                help: "One thread runs every stage: the reference",
                 jobs: |_, _| 1,
                 groups: |_| 1,
             },

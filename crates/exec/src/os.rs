@@ -1,6 +1,5 @@
-//! What the models ask of the operating system and the standard library does not offer: binding the calling thread to
-//! a core, its priority, the processor time it has used, a clock that other processes read alike, and taking back memory
-//! that is free.
+//! Operating system calls that the standard library does not offer: binding the calling thread to a core, its priority,
+//! the processor time it has used, a clock that other processes read alike, and taking back memory that is free.
 //!
 //! Unsafe because all are C calls; each is one call, with a pointer to a local or none.
 #![allow(unsafe_code)]

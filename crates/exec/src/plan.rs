@@ -1,4 +1,4 @@
-//! What a model needs to know of the work it spreads, and nothing more.
+//! All that a model knows of the work that it spreads.
 //!
 //! A [`Plan`] is a list of stages that every *job* (a chunk of packets) passes in order. Each stage
 //! declares the scope of the state it touches, and that alone decides how a model may place it:
@@ -50,7 +50,7 @@ pub struct StageSpec {
 pub trait Plan: Sync {
     /// What passes through the stages.
     type Job: Send;
-    /// What one worker keeps to itself: counters, buffers, histograms.
+    /// A worker's own state: counters, buffers, histograms.
     type Scratch: Send;
 
     /// The stages, in order. The same for the whole run.

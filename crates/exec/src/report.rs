@@ -1,4 +1,4 @@
-//! What a run tells afterwards, and what can go wrong in one.
+//! The report of a run, and its errors.
 
 use crate::options::{ModelKind, THREADS_MAX, TOKENS_MAX};
 use std::io;
@@ -63,15 +63,14 @@ pub enum ExecError {
     #[error("rings and the reorder buffer must hold at least one job")]
     NoCapacity,
     /// The list of cores to bind threads to is empty.
-    #[error("threads are to be bound to cores, but no core is named")]
+    #[error("no core to pin threads to: name at least one")]
     NoCores,
     /// The plan has no shard group.
     #[error("the plan has no shard group: expected at least 1")]
     NoShardGroups,
     /// A thread could not be bound to a core.
-    #[error("cannot bind a thread to core {core}: {reason}")]
+    #[error("cannot pin a thread to core {core}: {reason}")]
     Pin {
-        /// The core.
         core: usize,
         /// What the kernel says.
         #[source]
@@ -81,7 +80,7 @@ pub enum ExecError {
     #[error("cannot start a thread: {0}")]
     Spawn(#[source] io::Error),
     /// The source left out a job or gave one twice.
-    #[error("the source gave job {found} where job {expected} was due")]
+    #[error("the source gave job {found}, expected job {expected}")]
     OutOfSequence {
         /// The sequence number due.
         expected: u64,

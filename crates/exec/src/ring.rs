@@ -13,7 +13,7 @@
 //! looks at the ring; who changes the ring passes such a fence and looks at the flag. One of them sees the
 //! other.
 
-use crate::stop::{Control, Stopped};
+use crate::stop::{RunControl, Stopped};
 use crate::virtual_cores::{Awaited, Sleeper};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -33,7 +33,7 @@ impl Wakeup {
     /// Sleeps until `ready`; the ringing thread changes the condition before it rings. Counts sleeps in `parks`.
     fn sleep(
         &self,
-        control: &Control,
+        control: &RunControl,
         awaited: Awaited,
         parks: &mut u64,
         ready: impl Fn() -> bool,
@@ -123,7 +123,7 @@ impl<T> Sender<T> {
     }
 
     /// Waits until there is room. Errors when the other end is gone, or the run given up.
-    pub(crate) fn wait_for_room(&self, control: &Control, parks: &mut u64) -> Result<(), Stopped> {
+    pub(crate) fn wait_for_room(&self, control: &RunControl, parks: &mut u64) -> Result<(), Stopped> {
         let Some(ring) = &self.ring else { return Err(Stopped) };
         let mut backoff = control.backoff();
         while ring.is_full() && !ring.is_abandoned() {
@@ -147,7 +147,7 @@ impl<T> Receiver<T> {
     }
 
     /// Waits until there is something (true), or the other end is gone and nothing left (false).
-    pub(crate) fn wait_for_thing(&self, control: &Control, parks: &mut u64) -> Result<bool, Stopped> {
+    pub(crate) fn wait_for_item(&self, control: &RunControl, parks: &mut u64) -> Result<bool, Stopped> {
         let Some(ring) = &self.ring else { return Ok(false) };
         let mut backoff = control.backoff();
         loop {
@@ -192,7 +192,7 @@ mod tests {
     fn everything_comes_in_order_at_any_capacity() {
         for capacity in [1, 2, 3, 8] {
             let (mut sender, mut receiver) = ring(capacity);
-            let control = Control::default();
+            let control = RunControl::default();
             let control = &control;
             thread::scope(|scope| {
                 scope.spawn(move || {
@@ -208,7 +208,7 @@ mod tests {
                     }
                 });
                 let mut expected = 0;
-                while receiver.wait_for_thing(control, &mut 0).unwrap() {
+                while receiver.wait_for_item(control, &mut 0).unwrap() {
                     while let Some(n) = receiver.try_receive() {
                         assert_eq!(n, expected);
                         expected += 1;
@@ -224,11 +224,11 @@ mod tests {
 
     #[test]
     fn a_sleeping_end_wakes_when_the_other_goes() {
-        let control = &Control::default();
+        let control = &RunControl::default();
         let (sender, receiver) = ring::<u8>(1);
         thread::scope(|scope| {
             let wakeups = Arc::clone(&receiver.wakeups);
-            let waiter = scope.spawn(move || receiver.wait_for_thing(control, &mut 0));
+            let waiter = scope.spawn(move || receiver.wait_for_item(control, &mut 0));
             while !wakeups.consumer.asleep.load(SeqCst) {
                 thread::yield_now();
             }
@@ -250,13 +250,13 @@ mod tests {
 
     #[test]
     fn a_sleeping_end_wakes_when_the_run_is_given_up() {
-        let control = &Control::default();
+        let control = &RunControl::default();
         let (sender, receiver) = ring::<u8>(1);
         thread::scope(|scope| {
             let wakeups = Arc::clone(&receiver.wakeups);
             let waiter = scope.spawn(move || {
                 control.register();
-                receiver.wait_for_thing(control, &mut 0)
+                receiver.wait_for_item(control, &mut 0)
             });
             while !wakeups.consumer.asleep.load(SeqCst) {
                 thread::yield_now();

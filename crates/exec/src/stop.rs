@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 
-/// The run has been given up; the reason is with [`Control`].
+/// The run has been given up; the reason is with [`RunControl`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stopped;
 
@@ -21,9 +21,9 @@ pub(crate) struct Stopped;
 /// done: it must not be used again, and the run ends. No other lock of this crate is held while foreign code runs.
 pub(crate) use std::sync::Mutex as Fragile;
 
-/// Whether the run goes on, and whom to wake when it does not.
+/// Whether the run continues, and the threads to wake when it stops.
 #[derive(Default)]
-pub(crate) struct Control {
+pub(crate) struct RunControl {
     aborted: AtomicBool,
     error: Mutex<Option<ExecError>>,
     threads: Mutex<Vec<Sleeper>>,
@@ -31,7 +31,7 @@ pub(crate) struct Control {
     pub(crate) cores: Option<Arc<VirtualCores>>,
 }
 
-impl Control {
+impl RunControl {
     /// The control of a run on virtual cores, or on the machine's.
     pub(crate) fn on(cores: Option<Arc<VirtualCores>>) -> Self {
         Self { cores, ..Self::default() }

@@ -8,7 +8,7 @@ use crate::virtual_cores::VirtualCores;
 use crate::worker::{Done, Shared, Worker, supervise};
 use std::thread;
 
-/// What one thread is to do.
+/// The task of a thread.
 type Body<'s, P> = Box<dyn for<'w> FnOnce(&mut Worker<'w, P>) -> Result<(), Stopped> + Send + 's>;
 
 /// One thread to be.

@@ -23,7 +23,7 @@
 use crate::intake::Intake;
 use crate::options::ModelOptions;
 use crate::plan::{Plan, Sink};
-use crate::stop::{Control, Fragile, Stopped};
+use crate::stop::{Fragile, RunControl, Stopped};
 use crate::threads::{self, Member};
 use crate::virtual_cores::{Awaited, Sleeper};
 use crate::worker::{Done, Place, Shared, Step, Worker};
@@ -168,7 +168,7 @@ impl<J: Send> Schedule<J> {
         worker: &mut Worker<'_, P>,
         intake: &Intake<'_, J>,
     ) -> Result<Option<Token<J>>, Stopped> {
-        let control: &Control = &worker.shared.control;
+        let control: &RunControl = &worker.shared.control;
         let mut backoff = control.backoff();
         let mut idle_since = None;
         loop {

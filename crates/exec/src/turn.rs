@@ -12,7 +12,7 @@
 //! sequentially consistent, so either the waiter sees the new value or the other sees the waiter. A wake-up
 //! that comes before the park is kept by the thread's token.
 
-use crate::stop::{Control, Stopped};
+use crate::stop::{RunControl, Stopped};
 use crate::virtual_cores::{Awaited, Sleeper};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -33,7 +33,7 @@ impl Turn {
     }
 
     /// Waits until it has. Returns how often the thread slept; errors if the run is given up.
-    pub(crate) fn wait(&self, target: u64, control: &Control) -> Result<u64, Stopped> {
+    pub(crate) fn wait(&self, target: u64, control: &RunControl) -> Result<u64, Stopped> {
         let mut backoff = control.backoff();
         while !self.reached(target) {
             control.check()?;
@@ -61,7 +61,7 @@ impl Turn {
         self.wake(value);
     }
 
-    fn sleep(&self, target: u64, control: &Control) -> Result<u64, Stopped> {
+    fn sleep(&self, target: u64, control: &RunControl) -> Result<u64, Stopped> {
         let me = control.me();
         self.sleepers.lock().push((target, me.clone()));
         self.waiting.fetch_add(1, SeqCst);
@@ -105,7 +105,7 @@ mod tests {
     fn turns_are_taken_in_order_by_any_number_of_threads() {
         const THREADS: u64 = 8;
         const ROUNDS: u64 = 2000;
-        let (turn, control, order) = (Turn::default(), Control::default(), Mutex::new(Vec::new()));
+        let (turn, control, order) = (Turn::default(), RunControl::default(), Mutex::new(Vec::new()));
         thread::scope(|scope| {
             for t in 0..THREADS {
                 let (turn, control, order) = (&turn, &control, &order);
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_sleeper_wakes_when_the_run_is_given_up() {
-        let (turn, control, gave_up) = (Turn::default(), Control::default(), AtomicBool::new(false));
+        let (turn, control, gave_up) = (Turn::default(), RunControl::default(), AtomicBool::new(false));
         thread::scope(|scope| {
             scope.spawn(|| {
                 control.register();
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn arrivals_of_many_threads_are_counted() {
-        let (turn, control) = (Turn::default(), Control::default());
+        let (turn, control) = (Turn::default(), RunControl::default());
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| (0..500).for_each(|_| turn.increment()));

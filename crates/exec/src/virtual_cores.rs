@@ -435,15 +435,15 @@ impl Sleeper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stop::Control;
+    use crate::stop::RunControl;
     use crate::turn::Turn;
 
     /// Runs the bodies as threads of two virtual cores that share a control.
     fn together(
         cores: &Arc<VirtualCores>,
-        bodies: &[&(dyn Fn(&Control) + Sync)],
+        bodies: &[&(dyn Fn(&RunControl) + Sync)],
     ) -> Option<crate::ExecError> {
-        let control = Control::on(Some(Arc::clone(cores)));
+        let control = RunControl::on(Some(Arc::clone(cores)));
         let first = cores.announce((0..bodies.len()).map(|number| format!("worker {number}")));
         thread::scope(|scope| {
             for (number, body) in bodies.iter().enumerate() {
@@ -500,7 +500,7 @@ mod tests {
         for (work, end) in [(999, 999 + 7), (1000, 1000 + 100 + 3000)] {
             let turn = Turn::default();
             let cores = VirtualCores::new(2, hand_over.clone());
-            let wake = |_: &Control| {
+            let wake = |_: &RunControl| {
                 cores.spend(work);
                 turn.set(1);
             };

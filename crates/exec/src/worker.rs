@@ -7,7 +7,7 @@ use crate::plan::{Plan, Scope, StageSpec};
 use crate::rank::{Priority, Rank};
 use crate::report::{ExecError, ThreadReport};
 use crate::ring::{Receiver, Sender};
-use crate::stop::{Control, Fragile, Stopped};
+use crate::stop::{Fragile, RunControl, Stopped};
 use crate::turn::Turn;
 use crate::virtual_cores::{Awaited, VirtualCores};
 use std::cell::Cell;
@@ -76,7 +76,7 @@ impl Place {
 pub(crate) struct Shared<'a, P: Plan> {
     pub(crate) plan: &'a P,
     pub(crate) groups: usize,
-    pub(crate) control: Control,
+    pub(crate) control: RunControl,
     started: Instant,
     pin_cores: Option<&'a [usize]>,
     priority: Priority,
@@ -91,7 +91,7 @@ impl<'a, P: Plan> Shared<'a, P> {
         Self {
             plan,
             groups: plan.shard_groups(),
-            control: Control::on(cores),
+            control: RunControl::on(cores),
             started: Instant::now(),
             pin_cores,
             priority,
@@ -317,7 +317,7 @@ impl<P: Plan> Worker<'_, P> {
             return Ok(Some(thing));
         }
         let (control, since) = (&self.shared.control, self.shared.now_ns());
-        let more = ring.wait_for_thing(control, &mut self.parks)?;
+        let more = ring.wait_for_item(control, &mut self.parks)?;
         self.wait_was(since);
         Ok(if more { ring.try_receive() } else { None })
     }

@@ -52,7 +52,7 @@ impl Labeling {
         [("ports", Self::Ports), ("payload", Self::Payload), ("none", Self::None)];
 }
 
-/// Notes the application that a parsed packet's payload shows, in place of what was noted before.
+/// Replaces the noted application by the one that a parsed packet's payload shows.
 #[inline]
 pub fn look(packet: &mut Packet, frame: &[u8]) {
     let payload = payload_of(frame, packet);

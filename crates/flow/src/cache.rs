@@ -55,7 +55,7 @@ use thalweg_base::Refused;
 use thalweg_wire::ip_protocol::TCP;
 use thalweg_wire::tcp::{ACK, FIN, RST, SYN};
 
-/// Flows that are looked at for the one that has to go.
+/// Flows among which one is chosen for eviction.
 const CHANCES: usize = 32;
 /// Flows that are taken from the wheel at a time, so that what they need from memory comes while others are dealt with.
 const VISITS: usize = 16;
@@ -178,7 +178,7 @@ impl Shard {
         }
     }
 
-    /// Counts a packet as seen and says whether it is looked at.
+    /// Counts a packet as seen; whether it is sampled.
     #[inline(always)]
     pub(crate) fn sees(&mut self, bytes: u32) -> bool {
         self.totals.seen += Amount::one(bytes);
@@ -463,7 +463,7 @@ impl Shard {
         Some(self.told(&entry.key, (&entry.half, reverse), arena.fate(at), reason))
     }
 
-    /// A record of what was counted of a flow.
+    /// A record of a flow's counters.
     #[inline(always)]
     fn told<const WORDS: usize>(
         &self,

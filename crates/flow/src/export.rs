@@ -3,7 +3,7 @@
 //! ```text
 //! handle_connected ─┐
 //! handle_records ───┤    ┌───────────┐ shape   ┌──────────┐ closed  ┌────────┐
-//! handle_nat_events ┼──> │ Templated │ ──────> │ open     │ ──────> │ Outbox │ ──> poll_message
+//! handle_nat_events ┼──> │ Templated │ ──────> │ open     │ ──────> │ MessageBuffer │ ──> poll_message
 //! handle_statistics ┤    │ or V5     │ sets    │ message  │         └────────┘
 //! handle_time ──────┘    └───────────┘         └──────────┘
 //! ```
@@ -28,7 +28,7 @@
 //!   with them, so times stay exact and no record is later than its message. A record outside of that window (an old
 //!   capture, exported today) goes in absolute milliseconds in NetFlow 9. NetFlow 5 cannot: its message then tells the
 //!   record's time as its own. A clock that is set back is followed: what is repeated goes out at once.
-//! - **What cannot be said** is counted by reason ([`Unsayable`]): IPv6 in NetFlow 5, for instance. Every record handled
+//! - **What cannot be said** is counted by reason ([`Unexportable`]): IPv6 in NetFlow 5, for instance. Every record handled
 //!   is in exactly one message or counted there; a biflow outside IPFIX is two records, one each way.
 //! - **Speed.** Groups have fixed layouts that are written with constant offsets; between records of one shape there is
 //!   neither a look at a template nor an allocation. Figures: `benches/export.rs`, docs/export.md.
@@ -39,60 +39,60 @@
 mod context;
 mod fan;
 mod image;
+mod message_buffer;
 mod nat;
 mod options;
-mod outbox;
 mod shape;
 mod templated;
 mod v5;
 
 pub use fan::{Fan, Spread, flow_hash};
 pub use image::{IMAGE_BYTES_MAX, ImageError, read_image, write_image};
+pub use message_buffer::Train;
 pub use nat::{NatEvent, NatSession, Quota};
 pub use options::{
     ExportOptions, ExportOptionsError, Interface, MESSAGE_BYTES_MIN, SamplingMethod, Times, Transport,
     Version,
 };
-pub use outbox::Train;
 
 use crate::record::FlowRecord;
-use outbox::Outbox;
+use message_buffer::MessageBuffer;
 use templated::Templated;
 
-macro_rules! unsayable {
+macro_rules! unexportable {
     ($($variant:ident $name:literal $meaning:literal;)*) => {
         /// Why a record could not be put into a message.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Unsayable {
+        pub enum Unexportable {
             $(#[doc = $meaning] $variant,)*
         }
 
-        impl Unsayable {
+        impl Unexportable {
             /// Every reason.
-            pub const ALL: &'static [Unsayable] = &[$(Unsayable::$variant,)*];
+            pub const ALL: &'static [Unexportable] = &[$(Unexportable::$variant,)*];
 
             /// The name in tables and JSON.
             pub fn name(self) -> &'static str {
-                match self { $(Unsayable::$variant => $name,)* }
+                match self { $(Unexportable::$variant => $name,)* }
             }
 
             /// One sentence for a person who sees the name for the first time.
             pub fn meaning(self) -> &'static str {
-                match self { $(Unsayable::$variant => $meaning,)* }
+                match self { $(Unexportable::$variant => $meaning,)* }
             }
         }
     };
 }
 
-unsayable! {
-    Ipv6 "ipv6" "NetFlow 5 knows IPv4 only.";
-    Counter "counter" "More packets or bytes than NetFlow 5 can say in 256 records.";
-    Duration "duration" "The record's first and last packet are more than 49 days apart: NetFlow 5 cannot say that.";
-    Sampling "sampling" "NetFlow 5 says sampling intervals up to 16,383.";
-    NatEvent "nat-event" "NetFlow 5 and topics of flows know no NAT events.";
+unexportable! {
+    Ipv6 "ipv6" "NetFlow 5 carries IPv4 only.";
+    Counter "counter" "More packets or bytes than NetFlow 5 can carry in 256 records.";
+    Duration "duration" "The first and last packet are more than 49 days apart, more than NetFlow 5 can carry.";
+    Sampling "sampling" "The sampling interval is above 16,383, the limit of NetFlow 5.";
+    NatEvent "nat-event" "NetFlow 5 and flow topics carry no NAT events.";
 }
 
-/// What an exporter did so far. `handled + split = exported + withdrawn + unsayable`, in records, packets and bytes.
+/// What an exporter did so far. `handled + split = exported + withdrawn + unexportable`, in records, packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExportTotals {
     /// Flow records and NAT events given to the exporter.
@@ -107,13 +107,13 @@ pub struct ExportTotals {
     pub messages: u64,
     /// Bytes of those.
     pub message_bytes: u64,
-    /// Records that could not be said, by reason (in the order of [`Unsayable::ALL`]).
-    pub unsayable: [Amount; Unsayable::ALL.len()],
+    /// Records that could not be said, by reason (in the order of [`Unexportable::ALL`]).
+    pub unexportable: [Amount; Unexportable::ALL.len()],
 }
 
 impl ExportTotals {
-    fn count_unsayable(&mut self, why: Unsayable, record: &FlowRecord) {
-        self.unsayable[why as usize] += Amount::of(record);
+    fn count_unexportable(&mut self, why: Unexportable, record: &FlowRecord) {
+        self.unexportable[why as usize] += Amount::of(record);
     }
 }
 
@@ -163,7 +163,7 @@ impl std::ops::SubAssign for Amount {
 /// Counters of the metering process and of the transport; goes out as options data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// What was looked at.
+    /// Sampling.
     pub seen: Amount,
     /// What left the cache as records, to whatever end.
     pub exported: Amount,
@@ -191,7 +191,7 @@ enum Encoder {
 /// One session with one collector. See the head of this file.
 pub struct Exporter {
     encoder: Encoder,
-    outbox: Outbox,
+    messages: MessageBuffer,
     totals: ExportTotals,
     /// Close the open message when it has been open for this many nanoseconds.
     delay_max_ns: u64,
@@ -207,7 +207,7 @@ impl Exporter {
         };
         Ok(Self {
             encoder,
-            outbox: Outbox::new(options.message_bytes_max),
+            messages: MessageBuffer::new(options.message_bytes_max),
             totals: ExportTotals::default(),
             delay_max_ns: options.delay_max_ns,
         })
@@ -216,7 +216,7 @@ impl Exporter {
     /// A new session begins: sequence numbers start again, everything is to be announced again. Messages not polled yet
     /// are of the old session and are dropped; their counts are returned, so that the caller knows what to send again.
     pub fn handle_connected(&mut self, now_ns: u64) -> Amount {
-        let unsent = self.outbox.clear();
+        let unsent = self.messages.clear();
         self.totals.exported.records -= unsent.records;
         self.totals.exported.packets -= unsent.packets;
         self.totals.exported.bytes -= unsent.bytes;
@@ -231,9 +231,9 @@ impl Exporter {
     /// Encodes records, in their order. Full messages can be polled afterwards; the last one stays open.
     pub fn handle_records(&mut self, records: &[FlowRecord], now_ns: u64) {
         match &mut self.encoder {
-            Encoder::V5(v5) => v5.add(records, &mut self.outbox, &mut self.totals, now_ns),
+            Encoder::V5(v5) => v5.add(records, &mut self.messages, &mut self.totals, now_ns),
             Encoder::Templated(templated) => {
-                templated.add(records, &mut self.outbox, &mut self.totals, now_ns)
+                templated.add(records, &mut self.messages, &mut self.totals, now_ns)
             }
         }
     }
@@ -243,11 +243,11 @@ impl Exporter {
         self.totals.handled.records += events.len() as u64;
         match &mut self.encoder {
             Encoder::V5(_) => {
-                self.totals.unsayable[Unsayable::NatEvent as usize].records += events.len() as u64
+                self.totals.unexportable[Unexportable::NatEvent as usize].records += events.len() as u64
             }
             Encoder::Templated(templated) => {
                 for event in events {
-                    templated.add_nat_event(event, &mut self.outbox, &mut self.totals, now_ns);
+                    templated.add_nat_event(event, &mut self.messages, &mut self.totals, now_ns);
                 }
             }
         }
@@ -263,16 +263,17 @@ impl Exporter {
     /// Interfaces have other numbers or names: collectors are told at once.
     pub fn handle_interfaces(&mut self, interfaces: Vec<Interface>, now_ns: u64) {
         if let Encoder::Templated(templated) = &mut self.encoder {
-            templated.set_interfaces(interfaces, &mut self.outbox, &mut self.totals, now_ns);
+            templated.set_interfaces(interfaces, &mut self.messages, &mut self.totals, now_ns);
         }
     }
 
     /// Closes a message that was open long enough, repeats templates and sends statistics that are due.
     pub fn handle_time(&mut self, now_ns: u64) {
         if let Encoder::Templated(templated) = &mut self.encoder {
-            templated.handle_time(&mut self.outbox, &mut self.totals, now_ns);
+            templated.handle_time(&mut self.messages, &mut self.totals, now_ns);
         }
-        if self.outbox.opened_ns().is_some_and(|opened| now_ns.saturating_sub(opened) >= self.delay_max_ns) {
+        if self.messages.opened_ns().is_some_and(|opened| now_ns.saturating_sub(opened) >= self.delay_max_ns)
+        {
             self.close(now_ns);
         }
     }
@@ -285,14 +286,14 @@ impl Exporter {
     /// The end: the last statistics, and the open message closed.
     pub fn handle_end(&mut self, now_ns: u64) {
         if let Encoder::Templated(templated) = &mut self.encoder {
-            templated.send_statistics(&mut self.outbox, &mut self.totals, now_ns);
+            templated.send_statistics(&mut self.messages, &mut self.totals, now_ns);
         }
         self.close(now_ns);
     }
 
     /// When [`handle_time`](Self::handle_time) has something to do next, nanoseconds since the epoch.
     pub fn poll_timeout(&self) -> Option<u64> {
-        let close = self.outbox.opened_ns().map(|opened| opened.saturating_add(self.delay_max_ns));
+        let close = self.messages.opened_ns().map(|opened| opened.saturating_add(self.delay_max_ns));
         let due = match &self.encoder {
             Encoder::V5(_) => None,
             Encoder::Templated(templated) => templated.next_due(),
@@ -303,13 +304,13 @@ impl Exporter {
     /// Puts the next whole message into `message`, in place of what was there; says what is in it, or `None` if there
     /// is no message.
     pub fn poll_message(&mut self, message: &mut Vec<u8>) -> Option<Amount> {
-        self.outbox.poll(message)
+        self.messages.poll(message)
     }
 
     /// Puts as many whole messages into `train` as belong together, at least one; `false` if there is none. For systems that
     /// send several datagrams of one length by one call.
     pub fn poll_train(&mut self, train: &mut Train, bytes_max: usize, messages_max: usize) -> bool {
-        self.outbox.poll_train(train, bytes_max, messages_max)
+        self.messages.poll_train(train, bytes_max, messages_max)
     }
 
     /// What was done so far, over all sessions.
@@ -319,9 +320,9 @@ impl Exporter {
 
     fn close(&mut self, now_ns: u64) {
         match &mut self.encoder {
-            Encoder::V5(v5) => v5.close(&mut self.outbox, &mut self.totals),
+            Encoder::V5(v5) => v5.close(&mut self.messages, &mut self.totals),
             Encoder::Templated(templated) => {
-                templated.close_message(&mut self.outbox, &mut self.totals, now_ns)
+                templated.close_message(&mut self.messages, &mut self.totals, now_ns)
             }
         }
     }

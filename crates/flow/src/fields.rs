@@ -139,7 +139,6 @@ pub enum Value<'a> {
     Number(u64),
     /// A word, or a name.
     Text(Cow<'a, str>),
-    /// An address.
     Address(IpAddr),
 }
 

@@ -1,4 +1,4 @@
-//! Flow keys as the cache keeps them, and what of a packet is counted.
+//! Flow keys as the cache keeps them, and the counted lengths of a packet.
 //!
 //! A key is 3 words (IPv4) or 6 (IPv6), so that comparing and hashing are a handful of instructions:
 //!

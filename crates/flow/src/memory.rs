@@ -1,6 +1,6 @@
-//! What the flow cache asks of the machine: memory that shards have in common, eight tags compared at
-//! once. What it buys: `cargo bench -p thalweg-flow --bench meter`, a million flows at random, where each packet touches
-//! two lines and two pages at random.
+//! The machine-dependent part of the flow cache: memory that shards share, eight tags compared at once. What it buys:
+//! `cargo bench -p thalweg-flow --bench meter`, a million flows at random, where each packet touches two lines and two
+//! pages at random.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;

@@ -249,13 +249,13 @@ pub struct FlowRecord {
     pub src_as: u32,
     /// Origin AS of the destination address, or [`NO_AS`].
     pub dst_as: u32,
-    /// BGP's next hop towards the destination.
+    /// BGP's next hop toward the destination.
     pub bgp_next_hop: Option<IpAddr>,
     /// What NAT made of it.
     pub translation: Option<Translation>,
     /// Packets among the counted ones that the router dropped.
     pub drops: Drops,
-    /// One packet in so many was looked at; 1 is all, [`SAMPLING_UNKNOWN`] unknown. Counters are as counted, not multiplied
+    /// One packet in N was sampled; 1 is all, [`SAMPLING_UNKNOWN`] unknown. Counters are as counted, not multiplied
     /// by it: see [`Self::scale`].
     pub sampling_interval: u32,
 }

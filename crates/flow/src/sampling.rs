@@ -4,10 +4,9 @@
 
 use thalweg_base::XorShift64Star;
 
-/// Which packets are looked at.
+/// Which packets are sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sampling {
-    /// All.
     #[default]
     All,
     /// Every so-many-th.
@@ -34,7 +33,7 @@ impl Sampling {
     }
 }
 
-/// Says of one packet after another whether it is looked at.
+/// Decides for each packet whether it is sampled.
 #[derive(Clone, Debug)]
 pub(crate) enum Sampler {
     All,
@@ -66,7 +65,7 @@ impl Sampler {
         }
     }
 
-    /// Whether the next packet is looked at.
+    /// Whether the next packet is sampled.
     #[inline(always)]
     pub(crate) fn takes(&mut self) -> bool {
         match self {

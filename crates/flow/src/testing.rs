@@ -24,7 +24,6 @@ pub struct Sample {
     pub traffic_class: u8,
     /// TTL or hop limit.
     pub ttl: u8,
-    /// Flags of TCP.
     pub tcp_flags: u8,
     /// Bytes behind the transport header.
     pub payload: u16,
@@ -34,7 +33,6 @@ pub struct Sample {
     pub label: Option<u32>,
     /// Port it came in by.
     pub ingress: u16,
-    /// Arrival.
     pub arrival_ns: u64,
     /// Why a router dropped it.
     pub drop: Option<DropReason>,

@@ -1,4 +1,4 @@
-//! A report with made-up numbers, to look at when a plot or the page is changed:
+//! A report with generated numbers, to look at when a plot or the page is changed:
 //! `cargo run -p thalweg-lab --example gallery FOLDER`.
 
 use std::convert::Infallible;
@@ -23,8 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let measure = |cell: &Cell| Ok::<_, Infallible>(made_up(cell, &mut rng));
     let outcome = models::run(&grid.cells(), &RunOptions::default(), measure, |_| ())?;
     println!("{}", models::table(&outcome));
-    let origin = Origin::here("cargo run --example gallery", "made-up numbers, nothing was measured");
-    let report = models::report(&outcome, "Made-up numbers, to look at the page.", origin.clone());
+    let origin = Origin::here("cargo run --example gallery", "generated numbers, nothing was measured");
+    let report = models::report(&outcome, "Generated numbers, to look at the page.", origin.clone());
     let page = report.write(&folder.join("models"), &outcome)?;
     println!("{}", page.display());
     for (number, (svg, _)) in models::plots(&outcome).iter().enumerate() {
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let rows = look_ups(&mut rng);
     println!("{}", lpm::table(&rows));
-    let page = lpm::report(&rows, "Made-up numbers, to look at the page.", origin)
+    let page = lpm::report(&rows, "Generated numbers, to look at the page.", origin)
         .write(&folder.join("lpm"), &rows)?;
     println!("{}", page.display());
     Ok(())

@@ -14,7 +14,7 @@
 //! [`message`] is an encoder and decoder of its own: what checks a daemon must not share the daemon's mistakes. The
 //! tests of interoperation use [`client`], [`table`] and [`replay`] too, as neighbors that can misbehave.
 //!
-//! Missing: IPv6 in made-up tables (files bring it), passive neighbors, add-path and extended messages in what the
+//! Missing: IPv6 in generated tables (files bring it), passive neighbors, add-path and extended messages in what the
 //! neighbors send.
 
 pub mod bench;

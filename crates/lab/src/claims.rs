@@ -50,7 +50,6 @@ pub struct Claim {
     pub run: Option<String>,
     /// The experiment whose results decide.
     pub experiment: Option<String>,
-    /// The part of it.
     part: Option<String>,
     /// What is missing if there is nothing to decide from.
     needs: Option<String>,

@@ -34,19 +34,19 @@ pub use render::{report, tables};
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
-    /// A withdrawal in cliques, by size and least time between advertisements
+    /// A withdrawal in cliques, by size and MRAI
     Cliques,
-    /// A prefix that comes, gets a shorter path, a longer one, goes
+    /// A prefix that is announced, gets a shorter path, a longer one, and is withdrawn
     Events,
     /// SHORTEST, GOOD, NAUGHTY, DISAGREE, BAD: policies with one stable state, two or none
     Gadgets,
-    /// One flap under old parameters of damping and those of RFC 7196
+    /// One flap under the old damping parameters and those of RFC 7196
     Damping,
-    /// The best least time between advertisements
+    /// The best MRAI
     Mrai,
-    /// Prefixes that come and go every two hours
+    /// Prefixes that are announced and withdrawn every two hours
     Beacons,
-    /// The usual load, 24 times and up to 1000 times as much
+    /// The usual load, and 24 to 1000 times as much
     Surges,
     /// Churn by size of the network
     Growth,

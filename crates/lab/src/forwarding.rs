@@ -44,24 +44,18 @@ use std::path::PathBuf;
 pub enum ForwardingError {
     /// Namespaces and packet sockets are for root.
     #[error(
-        "this experiment makes network namespaces and sends raw frames, for which it must be root (it touches \
+        "this experiment creates network namespaces and sends raw frames: run it as root (it touches \
          nothing outside its namespaces)"
     )]
     NotRoot,
     /// The system refused something.
     #[error("{what}: {source}")]
-    System {
-        /// What.
-        what: String,
-        /// How.
-        source: io::Error,
-    },
+    System { what: String, source: io::Error },
     /// A program did not succeed.
     #[error("`{command}` failed: {said}")]
     Command {
         /// How it was called.
         command: String,
-        /// What it said.
         said: String,
     },
     /// The file has no prefix that frames can be routed by.
@@ -84,10 +78,10 @@ pub enum ForwardingError {
         said: String,
     },
     /// The generator sends nothing.
-    #[error("the generator cannot send over a link of its own")]
+    #[error("the generator cannot send over its own link")]
     NoGenerator,
     /// Nothing could be measured.
-    #[error("nothing could be measured: {}", .0.join("; "))]
+    #[error("nothing was measured: {}", .0.join("; "))]
     Nothing(Vec<String>),
     /// Somebody wants us to end.
     #[error("interrupted")]

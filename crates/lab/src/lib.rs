@@ -11,7 +11,7 @@
 //! - [`network`], [`convergence`], [`seeds`]: routers on virtual time; the graph of the Internet.
 //! - [`forwarding`], [`nat`], [`qos`]: routers between two testers in network namespaces.
 //!
-//! Tables and reports take measured rows, so tests can use made-up numbers. A number never appears without its spread
+//! Tables and reports take measured rows, so tests can use generated numbers. A number never appears without its spread
 //! if there is one; a report needs no other file; text from outside is escaped. The laboratory does not use
 //! `thalweg-live`, `thalweg-store`, `thalweg-probe` or `thalweg-daemon`: it measures the program from outside.
 

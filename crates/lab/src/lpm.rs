@@ -39,7 +39,6 @@ pub struct LpmRow {
 /// Median and range of a few passes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
-    /// The median.
     pub median: f64,
     /// The smallest.
     pub min: f64,

@@ -37,7 +37,7 @@ pub struct Cell {
     pub model: String,
     /// Workers of the model.
     pub workers: usize,
-    /// Packets of a chunk.
+    /// Packets per chunk.
     pub chunk_packets: usize,
     /// Synthetic work, as on the command line: `none`, `queens:8`.
     pub work: String,
@@ -135,7 +135,6 @@ pub struct Progress<'a> {
 /// What a cell came to.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellResult {
-    /// The cell.
     pub cell: Cell,
     /// Packets that every run took.
     pub packets: u64,
@@ -176,25 +175,18 @@ pub struct Outcome {
 #[derive(Debug, thiserror::Error)]
 pub enum ModelsError<E> {
     /// There is no cell, or no run was asked for.
-    #[error("there is nothing to run: no cells or no runs")]
+    #[error("nothing to run: no cells or no runs")]
     Nothing,
     /// A run failed.
     #[error("{cell}: {source}")]
-    Run {
-        /// Which.
-        cell: Cell,
-        /// Why.
-        source: E,
-    },
+    Run { cell: Cell, source: E },
     /// A run took another number of packets than those before.
     #[error(
         "{cell}: took {packets} packets where runs before took {expected}: not the same work, so there is \
          nothing to compare"
     )]
     PacketTotals {
-        /// Which.
         cell: Cell,
-        /// Its packets.
         packets: u64,
         /// Those of the runs before with the same chunk size and work.
         expected: u64,
@@ -202,7 +194,6 @@ pub enum ModelsError<E> {
     /// A run took no time or no packets, or measured what is no number.
     #[error("{cell}: cannot be a measurement: {run:?}")]
     Measurement {
-        /// Which.
         cell: Cell,
         /// What it measured.
         run: Box<CellRun>,

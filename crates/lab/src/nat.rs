@@ -31,15 +31,15 @@ use thalweg_base::XorShift64Star;
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
-    /// Everything without interfaces: set-up, established, tear-down, memory by number of sessions.
+    /// Set-up, established, tear-down and memory without interfaces, by number of sessions.
     Memory,
-    /// The fastest rate at which new sessions are made and valid.
+    /// The highest rate of valid new sessions.
     SetUp,
     /// Throughput over established sessions.
     Established,
-    /// How fast sessions are forgotten at one command.
+    /// How fast one command clears all sessions.
     TearDown,
-    /// How many sessions there can be at once.
+    /// The number of concurrent sessions.
     Capacity,
 }
 

@@ -28,26 +28,20 @@ use thalweg_sim::topology::{
 pub enum NetworkError {
     /// A file or folder.
     #[error("{path}: {source}", path = path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// A file of a graph.
     #[error(transparent)]
     Topology(#[from] TopologyError),
     /// A graph that makes no sense.
     #[error("the graph: {0}")]
     Graph(#[from] GraphError),
-    /// The simulation.
     #[error(transparent)]
     Simulation(#[from] SimError),
     /// A network that cannot come to rest.
     #[error("oscillating: {0}")]
     Oscillating(String),
     /// A network that did not come to rest in the time given.
-    #[error("the network did not come to rest; {0} sessions are down")]
+    #[error("the network did not converge; {0} sessions are down")]
     Restless(usize),
     /// An AS is asked for that is not there.
     #[error("AS {asn} is not in the graph: it has {of} ASes, among them {few}")]
@@ -66,7 +60,6 @@ pub enum NetworkError {
 pub enum GraphSource {
     /// Made like the Internet.
     Internet(usize),
-    /// Grown.
     Grown(usize, Growth),
     /// CAIDA's AS relationships.
     Caida(PathBuf),
@@ -116,9 +109,7 @@ impl GraphSource {
 pub struct GraphFacts {
     /// Where it comes from.
     pub source: String,
-    /// ASes.
     pub ases: usize,
-    /// Links.
     pub links: usize,
     /// Links that are peerings; the rest is transit.
     pub peerings: usize,

@@ -84,21 +84,13 @@ pub enum PredictError {
     /// The file of costs.
     #[error("{path}: {reason}")]
     File {
-        /// Which.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
     },
     /// A model failed on virtual cores.
     #[error("{model} on {cores} virtual cores: {source}")]
-    Model {
-        /// The model.
-        model: &'static str,
-        /// Its cores.
-        cores: usize,
-        /// Why.
-        source: ExecError,
-    },
+    Model { model: &'static str, cores: usize, source: ExecError },
     /// A measurement failed.
     #[error(transparent)]
     Measure(Box<ModelsError<RunError>>),
@@ -137,7 +129,6 @@ pub struct Predicted {
     pub model: String,
     /// Virtual cores; of the farm's, one has the reader.
     pub cores: usize,
-    /// Packets per second.
     pub packets_per_second: f64,
     /// Times the serial model.
     pub speed_up: f64,
@@ -169,7 +160,6 @@ pub struct Validation {
     pub workers: usize,
     /// Predicted times the serial model.
     pub predicted: f64,
-    /// Measured.
     pub measured: Summary,
     /// Predicted over the measured median, less one.
     pub error: f64,

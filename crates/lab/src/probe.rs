@@ -75,16 +75,16 @@ impl Part {
     }
 }
 
-/// Who is measured.
+/// A probe to measure.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// This program.
     Thalweg,
-    /// NetFlow 9 to a collector.
+    /// softflowd, NetFlow 9 to a collector.
     Softflowd,
-    /// Of nfdump: files of its own.
+    /// nfdump's probe, to files of its own.
     Nfpcapd,
-    /// Of pmacct: a text file.
+    /// pmacct's probe, to a text file.
     Pmacctd,
 }
 
@@ -276,7 +276,7 @@ pub enum ProbeLabError {
 fn nothing(why: &[String]) -> String {
     match why {
         [] => "there is nothing to measure in what was asked for".to_owned(),
-        why => format!("nothing could be measured: {}", why.join("; ")),
+        why => format!("nothing was measured: {}", why.join("; ")),
     }
 }
 

@@ -109,10 +109,8 @@ pub struct Run {
 /// A class behind a router.
 #[derive(Clone, Debug, Serialize)]
 pub struct QosResult {
-    /// Who.
     #[serde(flatten)]
     pub label: Label,
-    /// Which class.
     pub class: String,
     /// Packets per second sent.
     pub offered_pps: f64,

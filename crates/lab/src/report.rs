@@ -31,7 +31,7 @@ pub enum ReportError {
         source: std::io::Error,
     },
     /// The results have no JSON form.
-    #[error("results have no JSON form: {0}")]
+    #[error("cannot write the results as JSON: {0}")]
     Results(#[source] serde_json::Error),
 }
 

@@ -22,7 +22,6 @@ const TIMES: usize = 100_000;
 /// Which seeds, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The first.
     pub first: u64,
     /// How many, at most.
     pub count: u64,
@@ -41,9 +40,7 @@ pub struct Options {
 /// A seed that broke an invariant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Failure {
-    /// The seed.
     pub seed: u64,
-    /// Its side.
     pub side: &'static str,
     /// The invariant and how it was broken.
     pub invariant: String,
@@ -73,7 +70,6 @@ pub struct Outcome {
     pub seeds: u64,
     /// Of these, those that were played again with two threads.
     pub again: u64,
-    /// Threads.
     pub threads: usize,
     /// Seconds by the clock, and of processors.
     pub elapsed_s: f64,
@@ -89,7 +85,6 @@ pub struct Outcome {
     pub seed_ms: Option<Summary>,
     /// How many seeds each invariant's failures are.
     pub broken: BTreeMap<String, u64>,
-    /// The failures.
     pub failures: Vec<Failure>,
     /// What was met, and by how many seeds.
     pub coverage: BTreeMap<String, u64>,

@@ -84,7 +84,7 @@ pub struct Options {
     pub runs: usize,
     /// Chunks of a round and workload.
     pub chunks: usize,
-    /// Packets of a chunk.
+    /// Packets per chunk.
     pub chunk_packets: usize,
     /// Seed of addresses, sessions and orders.
     pub seed: u64,
@@ -133,7 +133,7 @@ pub struct StageResult {
 pub struct Outcome {
     /// Rounds.
     pub runs: usize,
-    /// Packets of a chunk.
+    /// Packets per chunk.
     pub chunk_packets: usize,
     /// What a tick is worth.
     pub clock: Calibration,

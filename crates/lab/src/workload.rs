@@ -6,7 +6,7 @@
 //! - [`nat`]: sessions behind a translator, opened, then used both ways.
 //! - [`frames`]: what these have in common, and how frames become chunks in memory.
 //! - [`capture`]: frames into a capture file of any size, in constant memory.
-//! - [`prefixes`]: a made-up table of routes, where no real one is at hand.
+//! - [`prefixes`]: a generated table of routes, where no real one is at hand.
 //! - [`generate`]: input file and configuration of a whole experiment, from its name.
 //!
 //! Missing: IPv6 frames, mixed frame sizes, bursts. Real captures bring those.

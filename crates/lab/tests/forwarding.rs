@@ -42,7 +42,7 @@ impl Subject for Absent {
     fn tear_down(&mut self) {}
 }
 
-/// Why not, if namespaces are not to be had.
+/// Why not, if namespaces are not available.
 fn possible() -> Result<(), String> {
     if !is_root() {
         return Err("not root".to_owned());

@@ -1,4 +1,4 @@
-//! Packets as they pass, for somebody who asks to see them.
+//! Captures of packets as they pass.
 //!
 //! ```text
 //!            admit       a stage has left them                   chunk done

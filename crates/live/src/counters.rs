@@ -22,7 +22,6 @@ use crate::capture::{Seen, Taps};
 /// Packets and bytes.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    /// How many.
     pub packets: AtomicU64,
     /// Bytes of their frames.
     pub bytes: AtomicU64,

@@ -60,10 +60,10 @@ const TURN: usize = 256;
 /// How long the thread sleeps where no timer is due.
 const SLEEP: Duration = Duration::from_millis(100);
 
-/// How often gateways of routes are looked at: they are resolved before a packet wants them.
+/// How often to check gateways of routes: they are resolved before a packet wants them.
 const GATEWAYS_EVERY_NS: u64 = 1_000_000_000;
 
-/// How often NAT sessions that are over are looked for: as often as one can be.
+/// How often to expire NAT sessions.
 const SESSIONS_EVERY_NS: u64 = 1_000_000_000;
 
 /// A packet that waits for its neighbor.
@@ -120,14 +120,13 @@ pub(crate) struct Parts {
     pub(crate) counters: Arc<Counters>,
     /// The time.
     pub(crate) clock: LiveClock,
-    /// The class of what the router sends itself.
+    /// The class of the router's own packets.
     pub(crate) class: u8,
 }
 
 /// What the host counts.
 #[derive(Clone, Debug)]
 pub struct HostNumbers {
-    /// Of neighbors.
     pub neighbors: NeighborCounters,
     /// Of errors and answers.
     pub icmp: IcmpCounters,
@@ -341,7 +340,7 @@ impl Host {
                 self.offer_own(punt, now_ns)
             }
             DropReason::NatNoMapping if self.is_own(punt) => self.offer_own(punt, now_ns),
-            DropReason::MartianSource if self.hears_neighbor(punt, now_ns) => Delivery::Taken,
+            DropReason::MartianSource if self.handle_neighbor(punt, now_ns) => Delivery::Taken,
             _ => Delivery::NoMirror,
         }
     }
@@ -360,7 +359,7 @@ impl Host {
     }
 
     /// Whether it was a message of Neighbor Discovery, which the table has taken or refused then.
-    fn hears_neighbor(&mut self, punt: &Punt, now_ns: u64) -> bool {
+    fn handle_neighbor(&mut self, punt: &Punt, now_ns: u64) -> bool {
         let Kind::NeighborDiscovery { is_answer } = kind_of(punt) else { return false };
         let _ = self.neighbors.handle_nd(punt.port_in, &punt.frame, now_ns);
         if is_answer {
@@ -371,7 +370,7 @@ impl Host {
 
     /// A packet for the router itself, or for all on the link.
     fn offer_own(&mut self, punt: &Punt, now_ns: u64) -> Delivery {
-        if self.hears_neighbor(punt, now_ns) {
+        if self.handle_neighbor(punt, now_ns) {
             return Delivery::Taken;
         }
         let delivery = self.mirrors.deliver(punt.port_in, &punt.frame);
@@ -402,7 +401,7 @@ impl Host {
     /// Sends an ICMP error to a packet's sender.
     fn send_error(&mut self, punt: &Punt, what: IcmpError, now_ns: u64) {
         let packet = punt.ip_packet();
-        let Some(from) = self.source_towards(punt) else { return };
+        let Some(from) = self.source_toward(punt) else { return };
         let translated = punt.flags.has(PacketFlags::TRANSLATED);
         let port_in = self.outside.filter(|_| translated).unwrap_or(punt.port_in);
         // Why none is written is counted there.
@@ -412,7 +411,7 @@ impl Host {
     }
 
     /// The router's address on the port that a packet came by, which traceroute shows.
-    fn source_towards(&self, punt: &Punt) -> Option<IpAddr> {
+    fn source_toward(&self, punt: &Punt) -> Option<IpAddr> {
         let sender = IpPacket::parse(punt.ip_packet())?.source;
         let of = |port: u16| self.neighbors.port(port).and_then(|identity| identity.source_for(sender));
         let usable = |address: &IpAddr| match address {

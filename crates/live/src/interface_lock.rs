@@ -14,7 +14,7 @@ use rustix::net::sockopt::socket_peercred;
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
     /// The system refuses.
-    #[error("{interface}: it cannot be claimed for this router: {source}")]
+    #[error("{interface}: cannot lock this interface for the router: {source}")]
     Refused {
         /// Its name.
         interface: String,
@@ -22,13 +22,13 @@ pub enum ClaimError {
         source: io::Error,
     },
     /// Another port of this router has it.
-    #[error("{interface}: another port has this interface; each port needs one of its own")]
+    #[error("{interface}: another port uses this interface; each port needs its own")]
     OwnPort {
         /// Its name.
         interface: String,
     },
     /// Another router has it.
-    #[error("{interface}: {holder} has this interface; stop it, or give this one another interface")]
+    #[error("{interface}: {holder} uses this interface; stop it, or choose another interface")]
     Router {
         /// Its name.
         interface: String,
@@ -85,7 +85,7 @@ mod tests {
         let name = format!("test{}", std::process::id());
         let first = InterfaceLock::take(&name).expect("nobody has it");
         let said = InterfaceLock::take(&name).expect_err("it is taken").to_string();
-        assert!(said.contains("another port has this interface"), "{said}");
+        assert!(said.contains("another port uses this interface"), "{said}");
         assert!(InterfaceLock::look(&format!("{name}x")).is_ok());
         drop(first);
         assert!(InterfaceLock::look(&name).is_ok() && InterfaceLock::take(&name).is_ok());

@@ -18,7 +18,7 @@ use thalweg_wire::MacAddr;
 use crate::port_mac::PortMac;
 use crate::punt::LinkChange;
 
-/// How often is looked whether the configuration allows packets of another size. The kernel's news are heard at once.
+/// How often to check whether the configuration allows packets of another size. The kernel's notifications count at once.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How often interfaces are read without any.
@@ -93,7 +93,7 @@ impl LinkWatcher {
                 let links = links.into_iter().filter(|link| self.watches(&link.name));
                 self.carrier = links.map(|link| (link.name, link.carrier_changes)).collect();
             }
-            Err(error) => tracing::error!("how often links changed is not known: {error}"),
+            Err(error) => tracing::error!("cannot read how often links changed: {error}"),
         }
     }
 
@@ -106,7 +106,7 @@ impl LinkWatcher {
         let mut read_at = Instant::now();
         while !stop.load(Ordering::Acquire) {
             let mut down = Vec::new();
-            let heard = self.hears_something(&mut down);
+            let heard = self.read_changes(&mut down);
             self.pass_on_flaps(&down);
             let mut has_others = false;
             while let Ok(change) = self.ports.try_recv() {
@@ -118,7 +118,7 @@ impl LinkWatcher {
                 read_at = Instant::now() + READ_EVERY;
             }
             if let Err(error) = self.monitor.wait(LOOK_EVERY) {
-                tracing::error!("waiting for news of links: {error}");
+                tracing::error!("cannot wait for link changes: {error}");
                 std::thread::sleep(LOOK_EVERY);
             }
         }
@@ -135,7 +135,7 @@ impl LinkWatcher {
     }
 
     /// Whether there were news; which interfaces were down according to them.
-    fn hears_something(&mut self, down: &mut Vec<Box<str>>) -> bool {
+    fn read_changes(&mut self, down: &mut Vec<Box<str>>) -> bool {
         let mut any = false;
         loop {
             match self.monitor.poll_event() {

@@ -85,7 +85,7 @@ impl Mirrors {
                     tracing::warn!(mirror = name, address = %net, "cannot set the address: {error}");
                 }
             }
-            tracing::info!(port = config.name, mirror = name, "the system has a mirror of the port");
+            tracing::info!(port = config.name, mirror = name, "created the mirror of the port");
             halves.extend(opened.rx.into_iter().map(|rx| (*port, rx)));
             let index = opened.facts.index;
             mirrors.mirrors.push(Mirror {
@@ -129,7 +129,7 @@ impl Mirrors {
         let mac = known_mac(mac).map(|mac| control.set_mac(mac));
         for result in mac.into_iter().chain([control.set_mtu(mtu), control.set_carrier(is_up)]) {
             if let Err(error) = result {
-                tracing::warn!(mirror = control.name(), "does not follow its port: {error}");
+                tracing::warn!(mirror = control.name(), "the mirror does not follow its port: {error}");
             }
         }
     }
@@ -147,7 +147,7 @@ impl Mirrors {
             if let Err(error) = result {
                 tracing::warn!(
                     mirror = mirror.control.name(),
-                    "its addresses do not follow its port: {error}"
+                    "the mirror's addresses do not follow its port: {error}"
                 );
             }
         }
@@ -226,8 +226,8 @@ impl Forwarder {
             while let Some(change) = self.source.poll_change() {
                 let port = self.counters.name(change.port);
                 match change.failed {
-                    Some(error) => tracing::warn!(port, "the mirror cannot be read: {error}"),
-                    None => tracing::info!(port, "the mirror can be read again"),
+                    Some(error) => tracing::warn!(port, "cannot read the mirror: {error}"),
+                    None => tracing::info!(port, "reading the mirror again"),
                 }
             }
         }

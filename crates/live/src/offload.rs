@@ -29,7 +29,7 @@ use thalweg_ports::live::PortFacts;
 use thalweg_ports::live::link::Links;
 use thalweg_ports::live::xdp::offload::{Egress, FlowAction, FlowKey, Offload, OffloadOptions};
 
-/// Packets of a chunk that are looked at at most.
+/// Limit of packets to examine in a chunk.
 const LOOKS: usize = 128;
 /// Flows that are remembered as seen once; a power of two.
 const SEEN: usize = 1 << 20;
@@ -37,7 +37,7 @@ const SEEN: usize = 1 << 20;
 const WAITING: usize = 64;
 /// How often the clock of leases turns.
 pub(crate) const TURN: Duration = Duration::from_millis(100);
-/// How often is looked whether the forwarding tables have changed: packets of leases go by a dead link until then.
+/// How often to check whether the forwarding tables have changed: packets of leases go by a dead link until then.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Rounds per second: how often drivers are checked for still taking what is redirected, and the upper limit for changes of
 /// BGP's routes end leases, or a full table would leave none.
@@ -181,7 +181,7 @@ impl FlowOffload {
         if let Err(error) = offload.install(&candidate.key, &action, candidate.generation)
             && self.refused.fetch_add(1, Ordering::Relaxed) == 0
         {
-            tracing::warn!("a flow is not offloaded, and maybe others: {error}");
+            tracing::warn!("cannot offload a flow, and perhaps others: {error}");
         }
     }
 
@@ -209,7 +209,7 @@ impl FlowOffload {
     /// Turns the clock of leases until `stop` says so, and ends all when the tables have changed.
     pub(crate) fn run(&self, tables: &ForwardingTables, stop: impl Fn() -> bool) {
         let links = Links::open()
-            .inspect_err(|error| tracing::warn!("interfaces that come back are not found: {error}"))
+            .inspect_err(|error| tracing::warn!("cannot watch for interfaces that return: {error}"))
             .ok();
         let mut features = self.features();
         let mut seen_routes = None;
@@ -223,7 +223,7 @@ impl FlowOffload {
             let is_new_second = turn.is_multiple_of(TURNS_PER_S);
             if let Some(features) = features.as_mut().filter(|_| is_new_second) {
                 has_moved |= self.look_at_features(features).unwrap_or_else(|error| {
-                    tracing::warn!("what drivers can do is not known: {error}");
+                    tracing::warn!("cannot ask what drivers support: {error}");
                     false
                 });
             }
@@ -302,7 +302,7 @@ impl FlowOffload {
     fn each(&self, act: impl Fn(&Offload) -> io::Result<()>) {
         for offload in self.ports.iter().flatten() {
             if let Err(error) = act(offload) {
-                tracing::error!("the kernel's flows cannot be told that something changed: {error}");
+                tracing::error!("cannot invalidate offloaded flows after a change: {error}");
             }
         }
     }

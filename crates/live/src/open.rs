@@ -47,11 +47,11 @@ pub enum OpenError {
     /// The configuration cannot be built.
     #[error(transparent)]
     Build(thalweg_node::BuildError),
-    /// A thread or a pair of sockets cannot be had.
-    #[error("the system has no more of something: {0}")]
+    /// A thread or a pair of sockets could not be created.
+    #[error("the system is out of a resource: {0}")]
     System(std::io::Error),
-    /// The kernel's news of interfaces cannot be had.
-    #[error("hearing of interfaces: {0}")]
+    /// The kernel does not announce interface changes.
+    #[error("cannot watch interfaces: {0}")]
     Kernel(thalweg_ports::kernel::KernelError),
 }
 
@@ -80,7 +80,7 @@ pub fn start_dpdk(config: &RouterConfig) -> Result<(), OpenError> {
     dpdk::start(&config.dpdk.eal, &options).map_err(failed)
 }
 
-/// What DPDK is told of a port that it drives.
+/// DPDK's settings of a port.
 fn dpdk_options(config: &PortConfig, mbufs: u32) -> Option<DpdkOptions> {
     let interface = config.interface.as_ref().filter(|_| config.sub_interface.is_none())?;
     let mac = (!interface.own_mac).then_some(config.mac);

@@ -1,4 +1,4 @@
-//! What the router's own programs have of the public ports, for NAT: their sockets, and what they send.
+//! Public ports that the router's own programs use, for NAT: their sockets, and the packets that they send.
 //!
 //! ```text
 //!   thread "sockets": every second ── the system's sockets ──> ports that anybody may send to: reserved
@@ -25,7 +25,7 @@ use thalweg_ports::live::LiveClock;
 
 use crate::offload::FlowOffload;
 
-/// How often the system's sockets are looked at.
+/// How often to read the system's sockets.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long the thread sleeps before it looks whether it is still wanted.
 const NAP: Duration = Duration::from_millis(100);
@@ -169,8 +169,8 @@ impl SocketWatcher {
             Err(error) => {
                 if !std::mem::replace(&mut self.is_blind, true) {
                     tracing::warn!(
-                        "NAT does not know the ports of the router's own programs: the system's sockets cannot be \
-                         read: {error}; keep them out of [nat] ports until that works"
+                        "NAT does not know the ports of the router's own programs: cannot read the system's \
+                         sockets: {error}; keep those ports out of [nat] ports until that works"
                     );
                 }
                 return;

@@ -1,4 +1,4 @@
-//! The packet threads: the model runs the plan until it is asked for another plan, and goes on with that.
+//! The packet threads: the model runs the plan until it is asked for another plan, and then runs that.
 //!
 //! ```text
 //!  reload ── Exchange::swap ──> feed: "that was all" ──> the model finishes what it has ──> swap ──> the model, again

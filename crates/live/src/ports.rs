@@ -133,7 +133,10 @@ fn wait_instead(
     let OpenError::Port { source: LiveError::NoSuchInterface { interface }, .. } = &why else {
         return Err(why);
     };
-    tracing::warn!(port = config.name, "interface {interface} is not there; the port works when it appears");
+    tracing::warn!(
+        port = config.name,
+        "interface {interface} does not exist yet; the port comes up when it appears"
+    );
     wait_for(config, lanes, carries_vlans, flows).ok_or(why)
 }
 

@@ -1,4 +1,4 @@
-//! What a router would get of its interfaces: asked without starting anything.
+//! How the router would drive its interfaces, found out without starting it.
 //!
 //! Each way of driving an interface is tried as opening the port would try it, and let go of again. Frames go on to the
 //! system meanwhile. What is wrong is a finding that says what to do about it, never a failure: the machine that a
@@ -63,7 +63,7 @@ pub fn preflight(
             preflight.findings.extend(findings);
         }
         Err(why) if interface.driver == Driver::AfXdp => {
-            preflight.findings.push(format!("{why} (driver auto would go on with AF_PACKET)"));
+            preflight.findings.push(format!("{why} (driver auto falls back to AF_PACKET)"));
         }
         Err(why) => preflight.findings.push(why.to_string()),
     }
@@ -75,7 +75,7 @@ fn link(config: &PortConfig, name: &str, preflight: &mut PortPreflight) {
     let PortPreflight { findings, mac, .. } = preflight;
     let facts = match Links::open() {
         Ok(links) => links.read(name),
-        Err(error) => return findings.push(format!("no socket to ask about interfaces with: {error}")),
+        Err(error) => return findings.push(format!("cannot open a socket to query interfaces: {error}")),
     };
     match facts {
         // Said by the drivers.

@@ -1,4 +1,4 @@
-//! What the packet path and the links tell the host thread: packets that it has to look at, and ports that changed.
+//! Messages to the host thread: packets that it must handle, and ports that changed.
 
 use crossbeam_channel::Sender;
 use thalweg_base::{DropReason, LinkType, NO_PORT, Packet, PacketFlags};

@@ -1,4 +1,4 @@
-//! What the drivers have counted of what they received.
+//! Receive counters of the drivers.
 use parking_lot::Mutex;
 
 use thalweg_ports::live::RxCounters;

@@ -49,7 +49,7 @@ const BETWEEN_SLICES: Duration = Duration::from_micros(50);
 /// How long new gateways have to answer before routes lead to them.
 const GATEWAYS_WAIT: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether they have.
+/// How often to check whether they have.
 const GATEWAYS_LOOK: Duration = Duration::from_millis(5);
 
 /// How long the packet thread may take to finish what is on its way.
@@ -59,7 +59,7 @@ const SWAP_WAIT: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReloadError {
     /// Something is different that only a start can change.
-    #[error("{key} is different: that needs a restart; nothing was changed")]
+    #[error("{key} differs, which needs a restart; nothing was changed")]
     Restart {
         /// The key, as the configuration has it.
         key: String,
@@ -103,7 +103,6 @@ struct Exchanged {
 pub struct Reloaded {
     /// In words, a line each; empty if nothing is different.
     pub changes: Vec<String>,
-    /// Routes.
     pub routes: RouteCounts,
     /// How long routes took to change.
     pub routes_took: Duration,
@@ -150,7 +149,7 @@ impl LiveRouter {
         let mut in_force = self.config_in_force();
         let Prepared { before, config, successor, routes, host, mut ports, turns, mut changes } = prepared;
         if !Arc::ptr_eq(&before, &in_force) {
-            return Err(ReloadError::Stuck("another configuration was taken over meanwhile: try again"));
+            return Err(ReloadError::Stuck("another reload ran meanwhile: try again"));
         }
         if !turns {
             changes.extend(also().map_err(ReloadError::Refused)?);
@@ -287,7 +286,7 @@ impl LiveRouter {
         let wake = || self.wakers.iter().for_each(thalweg_ports::live::SourceWaker::wake);
         let swapped = self.exchange.swap(Box::new(turn), wake, SWAP_WAIT).map_err(|why| {
             ReloadError::Stuck(match why {
-                NotSwapped::Ended => "packets are not forwarded any more: see the log",
+                NotSwapped::Ended => "the router stopped forwarding packets: see the log",
                 NotSwapped::TimedOut => "the packets on their way do not come to an end; nothing was changed",
             })
         })?;
@@ -311,9 +310,7 @@ impl LiveRouter {
         self.tells_refusals.store(host.refusal.is_some(), Ordering::Relaxed);
         let nat = self.nat();
         if self.order(|host_thread| host_thread.change(host, nat)).is_none() {
-            tracing::error!(
-                "the host thread is busy: addresses and static_neighbors are as before until it gets to it"
-            );
+            tracing::error!("the host thread is busy: addresses and static_neighbors change when it is free");
         }
     }
 }

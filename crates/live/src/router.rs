@@ -76,7 +76,7 @@ pub struct LiveRouter {
     pub(crate) packets: Option<JoinHandle<()>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) received: Arc<Received>,
-    pub(crate) worker_books: Arc<Workers>,
+    pub(crate) worker_counters: Arc<Workers>,
     pub(crate) outboxes: Outboxes,
     pub(crate) states: Mutex<PortStates>,
     /// Where the feeds of lanes, the mirrors' thread and that of links are told of ports that come and go.
@@ -95,7 +95,7 @@ pub struct LiveRouter {
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) clock: LiveClock,
     pub(crate) workers: usize,
-    /// The class of what the router itself sends.
+    /// The class of the router's own packets.
     pub(crate) class: Arc<AtomicU8>,
     /// Whether hosts are told that get no NAT session.
     pub(crate) tells_refusals: Arc<AtomicBool>,
@@ -159,7 +159,7 @@ impl LiveRouter {
 
     /// What the threads of the model have done.
     pub fn workers(&self) -> Vec<WorkerStatus> {
-        self.worker_books.status()
+        self.worker_counters.status()
     }
 
     /// Does something with a port's queue, if it has one.

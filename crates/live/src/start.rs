@@ -50,7 +50,7 @@ use crate::sink::{LiveSink, SinkParts};
 use crate::vlan;
 use crate::workers::Workers;
 
-/// How often flows without packets are looked for.
+/// How often to look for flows without packets.
 const FLOWS_TURN: Duration = Duration::from_millis(250);
 
 /// Packets for the host thread that may wait in each of its queues: some milliseconds of its work.
@@ -184,7 +184,7 @@ impl LiveRouter {
             packets: None,
             counters,
             received: Arc::new(Received::new(lanes)),
-            worker_books: Arc::new(Workers::new(is_one_workers.then_some(lanes))),
+            worker_counters: Arc::new(Workers::new(is_one_workers.then_some(lanes))),
             outboxes: opened.outboxes,
             states: Mutex::new(opened.states),
             lanes: (0..lanes).map(|_| HalvesSlot::default()).collect(),
@@ -282,7 +282,7 @@ impl LiveRouter {
             clock: self.clock,
             tells_refusals: self.tells_refusals.clone(),
             offload: self.offload.clone(),
-            workers: self.worker_books.clone(),
+            workers: self.worker_counters.clone(),
         }
     }
 
@@ -344,7 +344,7 @@ impl LiveRouter {
             while !stop.load(Ordering::Acquire) {
                 thread::sleep(FLOWS_TURN);
                 let plan = plan.load();
-                plan.tell_nat_events();
+                plan.send_nat_events();
                 if let Some(flows) = plan.flows() {
                     flows.advance(clock.now_ns());
                 }
@@ -359,7 +359,7 @@ impl LiveRouter {
     ) -> Result<(), OpenError> {
         let (plan, exchange) = (self.plan.clone(), self.exchange.clone());
         let (counters, stop) = (self.counters.clone(), self.stop.clone());
-        let (model, workers) = (options.model.clone(), self.worker_books.clone());
+        let (model, workers) = (options.model.clone(), self.worker_counters.clone());
         let packets = Packets { plan, lanes, model, exchange, workers, counters, stop };
         let ended = self.ended.clone();
         let work = move || {

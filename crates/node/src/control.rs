@@ -25,7 +25,7 @@ pub use bgp::{
 pub use capture::{CaptureBegun, CaptureRequest, CaptureSummary};
 pub use flows::{AmountView, FlowCacheView, FlowOutletView};
 pub use forwarding::{
-    FibRouteView, FibView, FibWay, ForwardingView, KernelSyncView, KernelView, NeighborSyncView,
+    FibNextHop, FibRouteView, FibView, ForwardingView, KernelSyncView, KernelView, NeighborSyncView,
 };
 pub use nat::{NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView};
 pub use packets::{
@@ -38,7 +38,6 @@ pub use status::{ConfigView, NatUse, PacketStatus, StatusView, UpDown};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
-    /// Of BGP.
     Bgp(BgpRequest),
     /// Where best routes go, and how well that works.
     Forwarding,
@@ -78,7 +77,7 @@ impl Request {
         };
         let name = serde_json::from_str::<Value>(text).ok();
         match name.as_ref().and_then(|value| value.get("request")?.as_str()) {
-            Some(name) => Err(format!("there is no request `{name}` with these fields")),
+            Some(name) => Err(format!("no request `{name}` has these fields")),
             None => Err(format!("not a request: {error}")),
         }
     }
@@ -135,9 +134,7 @@ pub enum Line {
 /// Something of each address family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByFamily<T> {
-    /// Of IPv4.
     pub ipv4: T,
-    /// Of IPv6.
     pub ipv6: T,
 }
 

@@ -91,7 +91,6 @@ impl Default for OutletConfig {
 /// What is to be installed for a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Install<A> {
-    /// The prefix.
     pub prefix: Prefix<A>,
     /// The hop it leads to from now on; `None` takes the prefix out.
     pub hop: Option<HopNumber>,

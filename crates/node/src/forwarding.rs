@@ -1,13 +1,13 @@
 //! Best routes on their way to what forwards packets: on a thread of their own, behind a bounded queue.
 //!
 //! ```text
-//! lane ──RouteReader──> Inbox (at most QUEUE_CHANGES_MAX) ──> thread: Outlet ──> FIB or kernel
+//! export queue ──RouteReader──> Inbox (at most QUEUE_CHANGES_MAX) ──> thread: Outlet ──> FIB or kernel
 //!                          │ full: the shard is marked             ^
 //!                          └──────── rescan of the shard ──────────┘
 //! ```
 //!
-//! A lane never waits for a table. When the queue is full, further changes of a shard are dropped and the shard is
-//! marked; once its queued changes are worked off, the mark is taken away and the shard is looked at as a whole: each
+//! An export queue never waits for a table. When the queue is full, further changes of a shard are dropped and the shard is
+//! marked; once its queued changes are processed, the mark is taken away and the shard is looked at as a whole: each
 //! best route is installed, and what the shard does not have is taken out. From the moment the mark is taken away, its
 //! changes are queued again, so the last word on each prefix is always the last one that was spoken.
 //!
@@ -142,7 +142,7 @@ impl Inbox {
         self.ready.notify_one();
     }
 
-    /// Ends the thread that works it off.
+    /// Ends the thread that processes it.
     pub fn close(&self) {
         self.state.lock().is_closed = true;
         self.ready.notify_all();

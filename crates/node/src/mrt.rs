@@ -40,7 +40,6 @@ struct Found {
 pub struct DumpCounters {
     /// Records, each with the routes of one prefix.
     pub prefixes: u64,
-    /// Routes.
     pub routes: u64,
     /// Routes of neighbors that were not there when the dump began.
     pub unknown_peer: u64,

@@ -1,4 +1,4 @@
-//! What the kernel says of this process.
+//! The kernel's figures about this process.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,6 @@ pub struct ProcessFacts {
     pub resident: u64,
     /// The most there was of it.
     pub resident_peak: u64,
-    /// Threads.
     pub threads: u64,
 }
 

@@ -1,27 +1,27 @@
 //! The BGP speaker: sessions, shards of the RIB and update groups put together.
 //!
-//! Each part is the pure core of `thalweg-bgp` behind a lock of its own, and the speaker is nothing but the
-//! order in which they are asked. It has no thread: a [scheduling](thalweg_exec::control) calls the functions
-//! of [`Control`], and because all four call the same ones, all four give the same answer.
+//! Each part is the pure core of `thalweg-bgp` behind its own lock; the speaker only decides the order in which they are
+//! called. It has no thread: a [scheduling](thalweg_exec::control_plane) calls the functions of [`ControlPlane`]. All four
+//! schedulings call the same ones, so all four give the same answer.
 //!
 //! ```text
-//! PeerSlot: Session, Importer, links ── Work ──> ShardSlot x16: RibShard ── Changes ──> Lane: UpdateGroups, readers
+//! PeerSlot: Session, Importer, links ── Work ──> ShardSlot x16: RibShard ── Changes ──> ExportQueue: UpdateGroups, readers
 //!     ^                                                                                    │
 //!     └─────────────────────────── Member: place in the group's log <──────────────────────┘
 //! ```
 //!
-//! Locks are taken in the order slot, list of groups, lane, group, shard; the table of neighbors, what waits before
-//! a lane or a shard and the list of notices are leaves, held for a copy or a change. What is known of next hops comes
-//! before them all: a thread that brings news holds it while it puts work before the shards.
+//! Locks are taken in the order slot, list of groups, export queue, group, shard. The table of neighbors, the inboxes of
+//! export queues and shards and the list of notices are leaves, held for a copy or a change. The view of next hops comes
+//! before all of them: a thread that replaces it holds it while it queues work at the shards.
 //!
-//! A mistake in this program that panics while a session's bytes are worked on costs that session only: it is
-//! taken down like one that lost its connection, and the log says so.
+//! If a bug panics while a session's bytes are processed, only that session ends: it closes like one that lost its
+//! connection, and the log says so.
 
 mod best_path;
 mod direct;
 mod drive;
+mod export_queue;
 mod groups;
-mod lanes;
 mod log;
 mod memory;
 mod network;
@@ -52,15 +52,15 @@ use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
 use thalweg_bgp::rib::{NextHopView, ShardConfig};
 use thalweg_bgp::route::{Changes, RouteBatchBuilder, SHARDS};
-use thalweg_exec::control::{Control, Exported, Notice, Reading, Registry, Share, Token, Wakers};
+use thalweg_exec::control_plane::{ControlPlane, Exported, Notice, Reading, Registry, Share, Token, Wakers};
 
 use thalweg_wire::bgp::{Family, cease};
 
 use thalweg_config::BgpConfig;
 
 pub use best_path::BestPathTo;
+pub use export_queue::RouteReader;
 pub(crate) use groups::view_of;
-pub use lanes::RouteReader;
 pub use network::{ByteStream, Incoming, Network};
 pub use observer::SessionObserver;
 pub use query::SessionFacts;
@@ -70,7 +70,7 @@ pub use restart_progress::{Restart, RestartNeighbor};
 pub use scan::StaticSource;
 pub use shards::Work;
 
-use lanes::{GroupSlot, Lane};
+use export_queue::{ExportQueue, GroupSlot};
 use memory::GiveBack;
 use parting::{Partings, Whose};
 use profile::{Function, Profile};
@@ -95,11 +95,11 @@ pub struct Speaker {
     by_address: Mutex<HashMap<IpAddr, PeerId>>,
     peers: RwLock<Arc<PeerTable>>,
     shards: Vec<ShardSlot>,
-    lanes: OnceLock<Vec<Lane>>,
+    export_queues: OnceLock<Vec<ExportQueue>>,
     groups: Mutex<Vec<Arc<GroupSlot>>>,
     /// What was said last about next hops.
     next_hops: Mutex<Arc<NextHopView>>,
-    /// Given to the first lane when there is one.
+    /// Given to the first export queue when there is one.
     readers: Mutex<Vec<Box<dyn RouteReader>>>,
     observer: Option<Arc<dyn SessionObserver>>,
     notices: Mutex<VecDeque<Notice>>,
@@ -180,7 +180,7 @@ impl Speaker {
             slots: RwLock::default(),
             by_address: Mutex::default(),
             peers: RwLock::default(),
-            lanes: OnceLock::new(),
+            export_queues: OnceLock::new(),
             groups: Mutex::default(),
             next_hops: Mutex::default(),
             readers: Mutex::new(options.readers),
@@ -252,8 +252,8 @@ impl Speaker {
         *peers = Arc::new(table);
     }
 
-    fn lanes(&self) -> &[Lane] {
-        self.lanes.get().map_or(&[], Vec::as_slice)
+    fn export_queues(&self) -> &[ExportQueue] {
+        self.export_queues.get().map_or(&[], Vec::as_slice)
     }
 
     fn notice(&self, notice: Notice) {
@@ -268,11 +268,11 @@ impl Speaker {
         }
     }
 
-    /// Puts what a shard changed before every lane.
+    /// Appends the changes of a shard to every export queue.
     fn deliver(&self, changes: Changes) {
         let changes = Arc::new(changes);
-        for lane in self.lanes() {
-            lane.push(changes.clone());
+        for queue in self.export_queues() {
+            queue.push(changes.clone());
         }
     }
 
@@ -300,7 +300,7 @@ impl Speaker {
     }
 }
 
-impl Control for Speaker {
+impl ControlPlane for Speaker {
     type Worker = SpeakerWorker;
     type Batch = Work;
 
@@ -313,13 +313,13 @@ impl Control for Speaker {
         SHARDS
     }
 
-    fn begin(&self, lanes: usize, wakers: Wakers) {
-        let lanes: Vec<Lane> = (0..lanes).map(|_| Lane::default()).collect();
-        if let Some(first) = lanes.first() {
+    fn begin(&self, export_queues: usize, wakers: Wakers) {
+        let export_queues: Vec<ExportQueue> = (0..export_queues).map(|_| ExportQueue::default()).collect();
+        if let Some(first) = export_queues.first() {
             first.work().readers = std::mem::take(&mut *lock(&self.readers));
         }
-        // A speaker is run once; a second scheduling would find the lanes of the first.
-        let _ = self.lanes.set(lanes);
+        // A speaker is run once; a second scheduling would find the export queues of the first.
+        let _ = self.export_queues.set(export_queues);
         let _ = self.wakers.set(wakers);
         self.originate();
     }
@@ -370,10 +370,10 @@ impl Control for Speaker {
         }
     }
 
-    fn export(&self, _: &mut SpeakerWorker, lane: usize, now: bool, now_ms: u64) -> Exported {
-        let lane = self.lanes().get(lane);
-        let mut exported = lane.map_or_else(Exported::default, |lane| {
-            self.profile.time(Function::Export, || lane.export(|| self.peers(), now, now_ms))
+    fn export(&self, _: &mut SpeakerWorker, queue: usize, now: bool, now_ms: u64) -> Exported {
+        let queue = self.export_queues().get(queue);
+        let mut exported = queue.map_or_else(Exported::default, |queue| {
+            self.profile.time(Function::Export, || queue.export(|| self.peers(), now, now_ms))
         });
         exported.grew |= self.grew.swap(false, Ordering::AcqRel);
         exported
@@ -404,12 +404,12 @@ impl Control for Speaker {
     }
 
     fn background_work(&self, _: &mut SpeakerWorker, share: Share, now_ms: u64) -> bool {
-        let more = self.shard_chores(share);
+        let more = self.shard_background_work(share);
         let now = self.at(now_ms);
         if share.index == 0 {
             self.restart_step(now);
         }
-        self.dump_chores(share) || more
+        self.dump_background_work(share) || more
     }
 
     fn poll_notice(&self) -> Option<Notice> {
@@ -488,8 +488,8 @@ impl Speaker {
                 due.push(slot);
             }
         }
-        for lane in self.lanes().iter().skip(share.index).step_by(share.of) {
-            next = next.min(lane.delayed_until_ms().unwrap_or(u64::MAX));
+        for queue in self.export_queues().iter().skip(share.index).step_by(share.of) {
+            next = next.min(queue.delayed_until_ms().unwrap_or(u64::MAX));
         }
         (due, next.min(self.damping_timers(share, now)))
     }
@@ -545,7 +545,7 @@ impl Speaker {
         next
     }
 
-    fn shard_chores(&self, share: Share) -> bool {
+    fn shard_background_work(&self, share: Share) -> bool {
         let mut more = false;
         for (index, shard) in self.shards.iter().enumerate().filter(|(index, _)| share.has(*index)) {
             if shard.has_work() {

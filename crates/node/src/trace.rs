@@ -25,11 +25,9 @@ use thalweg_wire::MacAddr;
 /// What one stage would do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceStep {
-    /// The stage.
     pub stage: String,
     /// `pass`, `drop`, or what else it decides.
     pub verdict: String,
-    /// Why.
     pub why: String,
 }
 

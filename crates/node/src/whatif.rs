@@ -71,11 +71,13 @@ pub enum WhatIfError {
         known: String,
     },
     /// The table has no routes.
-    #[error("the table has no routes: give a RIB dump (TABLE_DUMP or TABLE_DUMP_V2), not a file of updates")]
+    #[error(
+        "the table has no routes: expected a RIB dump (TABLE_DUMP or TABLE_DUMP_V2), not a file of updates"
+    )]
     NoRoutes,
     /// The table is somebody else's.
     #[error(
-        "none of the table's peers is a neighbor of either configuration: say whose routes are whose with --map \
+        "none of the table's peers is a neighbor of either configuration: map them with --map \
          ADDRESS=NEIGHBOR. The table has {peers}; neighbors are {known}"
     )]
     NothingMapped {
@@ -89,7 +91,6 @@ pub enum WhatIfError {
 /// Which failures to look at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Failing {
-    /// None.
     #[default]
     None,
     /// This one neighbor's, by name or address.
@@ -199,7 +200,7 @@ impl Converged {
     /// Bytes that were sent to an address.
     pub fn add_traffic(&mut self, destination: IpAddr, bytes: u64) {
         let sides = &self.inner.sides;
-        let [old, new] = [0, 1].map(|at: usize| sides[at].towards(destination));
+        let [old, new] = [0, 1].map(|at: usize| sides[at].route_to(destination));
         self.traffic.get_or_insert_default().add([old, new], bytes);
     }
 
@@ -288,7 +289,7 @@ fn fail(
     });
     // A wider prefix may still lead somewhere.
     for (prefix, from, bytes) in homeless {
-        let to = shadow.towards(prefix.address()).map(|(_, to)| to);
+        let to = shadow.route_to(prefix.address()).map(|(_, to)| to);
         *moves.entry([from, to]).or_default() += bytes;
     }
     shadow.put_back(&withdrawn);

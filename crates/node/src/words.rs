@@ -1,4 +1,4 @@
-//! Short descriptions that people type: words, and what is wrong with one of them.
+//! Short descriptions that people type: their words, and errors in them.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -177,10 +177,10 @@ fn flows_get_what_the_serial_model_gives_them() {
         for lanes in 1..=5 {
             for seed in 0..12 {
                 let packets = 3000;
-                let (expected, expected_books) = serial(seed, lanes, packets, extra);
+                let (expected, expected_counters) = serial(seed, lanes, packets, extra);
                 let (fates, counters) = in_lanes(seed, lanes, packets, extra);
                 let what = format!("seed {seed}, {lanes} lanes, NAT {}", !extra.is_empty());
-                assert_eq!(counters, expected_books, "{what}");
+                assert_eq!(counters, expected_counters, "{what}");
                 assert_eq!(fates.len(), expected.len(), "{what}");
                 for (flow, expected) in &expected {
                     assert_eq!(fates.get(flow), Some(expected), "flow {flow}, {what}");

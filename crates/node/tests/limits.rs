@@ -12,7 +12,7 @@ use std::thread;
 use thalweg_base::Prefix;
 use thalweg_bgp::export::ExportLimits;
 use thalweg_config::{BgpConfig, RouterConfig};
-use thalweg_exec::control::{SchedulingKind, SchedulingOptions, schedule};
+use thalweg_exec::control_plane::{SchedulingKind, SchedulingOptions, schedule};
 use thalweg_node::control::{BgpNeighborView, BgpRequest};
 use thalweg_node::speaker::{Speaker, SpeakerOptions};
 use thalweg_wire::bgp::{MessageKind, Notification, cease, error, frame};

@@ -17,7 +17,7 @@ use thalweg_base::Prefix;
 use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::session::Negotiated;
 use thalweg_config::{BgpConfig, RouterConfig};
-use thalweg_exec::control::{SchedulingKind, SchedulingOptions, schedule};
+use thalweg_exec::control_plane::{SchedulingKind, SchedulingOptions, schedule};
 use thalweg_node::control::{BgpNeighborView, BgpRequest, RouteFilter, RouteView};
 use thalweg_node::speaker::{SessionObserver, Speaker, SpeakerOptions};
 use thalweg_wire::bgp::{MessageKind, frame};

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::session::NeighborConfig;
 use thalweg_config::{BgpConfig, RouterConfig};
-use thalweg_exec::control::{Control, Registry, Token, Wakers};
+use thalweg_exec::control_plane::{ControlPlane, Registry, Token, Wakers};
 use thalweg_node::control::{BgpNeighborView, BgpRequest, RouteFilter, RouteView};
 use thalweg_node::speaker::{ByteStream, Incoming, Network, Speaker, SpeakerOptions};
 

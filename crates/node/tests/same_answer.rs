@@ -329,9 +329,9 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     // What is over by now is told now, as it is counted.
     let nat = format!("{:?} {:?} {:?}", plan.nat_counters(), plan.fragment_counts(), plan.color_counts());
     let nat_counters = plan.nat_counters();
-    plan.tell_nat_events();
+    plan.send_nat_events();
     let sessions_told = records.sessions_told();
-    plan.tell_end_of_nat();
+    plan.send_end_of_nat();
     Run {
         outs: sink.packets,
         events: records.sorted_events(),

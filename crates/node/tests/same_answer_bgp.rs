@@ -20,7 +20,7 @@ use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::peer::PeerTable;
 use thalweg_bgp::route::{Change, RouteAddress, SHARDS, SharedChanges, shard_of};
 use thalweg_config::{BgpConfig, RouterConfig};
-use thalweg_exec::control::{SchedulingKind, SchedulingOptions, schedule};
+use thalweg_exec::control_plane::{SchedulingKind, SchedulingOptions, schedule};
 use thalweg_node::control::{BgpRequest, RouteFilter, RouteView};
 use thalweg_node::speaker::{RouteReader, Speaker, SpeakerOptions};
 use thalweg_ports::MrtReader;

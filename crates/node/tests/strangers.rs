@@ -12,7 +12,7 @@ use std::thread;
 use thalweg_base::IpPrefix;
 use thalweg_bgp::export::ExportLimits;
 use thalweg_config::RouterConfig;
-use thalweg_exec::control::{SchedulingKind, SchedulingOptions, schedule};
+use thalweg_exec::control_plane::{SchedulingKind, SchedulingOptions, schedule};
 use thalweg_node::control::{BgpNeighborView, BgpRequest, RibView, RouteView};
 use thalweg_node::speaker::{Speaker, SpeakerOptions};
 use thalweg_wire::bgp::{MessageKind, Notification, cease, community, error, frame, write_attribute};
@@ -105,7 +105,7 @@ fn a_connection_that_is_not_wanted_hears_why() {
             assert_eq!(refusal(door.connect(STRANGER)), rejected);
         }
         assert_eq!(refusal(door.connect(STOPPED)), rejected);
-        assert_eq!(ask::<RibView>(speaker, &BgpRequest::Rib)[0].strangers_refused, 100);
+        assert_eq!(ask::<RibView>(speaker, &BgpRequest::Rib)[0].unknown_refused, 100);
         // A second connection takes the place of one that has not come further than OPEN.
         let collision = Some(Notification::new(error::CEASE, cease::CONNECTION_COLLISION));
         let first = door.connect(LISTENER);

@@ -3,7 +3,7 @@
 //!
 //! `cargo bench -p thalweg-ports --profile quick --bench mrt`
 //!
-//! Real files are used where the test data is (see thalweg-testdata), and a made-up table always.
+//! Real files are used where the test data is (see thalweg-testdata), and a generated table always.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;
@@ -31,8 +31,8 @@ enum Work {
 fn main() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut files = vec![
-        ("made-up table, plain".to_owned(), made_up(directory.path(), false)),
-        ("made-up table, gzip".to_owned(), made_up(directory.path(), true)),
+        ("generated table, plain".to_owned(), made_up(directory.path(), false)),
+        ("generated table, gzip".to_owned(), made_up(directory.path(), true)),
     ];
     for name in ["rib.ris-rrc00.20000111.0032.td2.gz", "bgpdump-pairs/updates.20160811.1600.gz"] {
         files.extend(thalweg_testdata::shared(&format!("mrt/{name}")).map(|path| (name.to_owned(), path)));

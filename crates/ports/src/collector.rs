@@ -26,7 +26,7 @@
 //! [`TIMEOUT`] for a collector that went away, then records are counted as lost until it is back.
 //!
 //! The counters, in packets and bytes, at every moment that the worker is not just working on a batch: `accepted =
-//! sent + in flight + spooled + unsayable + lost{reason}`; in records likewise, with what was split added to `accepted`.
+//! sent + in flight + spooled + unexportable + lost{reason}`; in records likewise, with what was split added to `accepted`.
 //!
 //! **Kafka** is a topic in place of a collector, behind the same queue and spool: `collector/kafka.rs`.
 //!
@@ -82,7 +82,7 @@ pub struct CollectorOptions {
     pub queue_batches: usize,
     /// Where records wait while a stream is down. Of no use to datagrams.
     pub spool: Option<SpoolOptions>,
-    /// Whom TLS trusts.
+    /// Authorities that TLS trusts.
     pub tls: TlsOptions,
     /// Datagrams a second at most; collectors have receive buffers of a size, and a capture is read faster than that.
     pub datagrams_per_s_max: Option<u32>,

@@ -42,7 +42,7 @@ pub const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// What came.
 #[derive(Debug)]
-pub enum Heard {
+pub enum Received {
     /// A datagram, or a message of a stream.
     Message {
         /// Who sent it.
@@ -78,9 +78,9 @@ pub enum StreamEnd {
 
 /// Sockets that exporters send to, and their threads. They end when this is dropped.
 pub struct Exporters {
-    queue: Receiver<Heard>,
+    queue: Receiver<Received>,
     /// None when the end has come.
-    sender: Option<Sender<Heard>>,
+    sender: Option<Sender<Received>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -122,12 +122,12 @@ impl Exporters {
     }
 
     /// Waits for something to come.
-    pub fn next(&self, timeout: Duration) -> Option<Heard> {
+    pub fn next(&self, timeout: Duration) -> Option<Received> {
         self.queue.recv_timeout(timeout).ok()
     }
 
     /// No more is listened to. Gives out what is here already.
-    pub fn rest(&mut self) -> impl Iterator<Item = Heard> {
+    pub fn rest(&mut self) -> impl Iterator<Item = Received> {
         self.stop.store(true, Ordering::Relaxed);
         // The queue ends when the last thread does.
         self.sender = None;
@@ -136,7 +136,7 @@ impl Exporters {
 
     fn spawn(
         &mut self,
-        work: impl FnOnce(Sender<Heard>, Arc<AtomicBool>) + Send + 'static,
+        work: impl FnOnce(Sender<Received>, Arc<AtomicBool>) + Send + 'static,
     ) -> io::Result<()> {
         let Some(sender) = self.sender.clone() else { return Err(io::ErrorKind::NotConnected.into()) };
         let stop = Arc::clone(&self.stop);
@@ -180,17 +180,19 @@ impl Ending<'_> {
     }
 }
 
-fn take_datagrams(socket: &UdpSocket, queue: &Sender<Heard>, stop: &AtomicBool) {
+fn take_datagrams(socket: &UdpSocket, queue: &Sender<Received>, stop: &AtomicBool) {
     let mut buffer = vec![0; 1 << 16];
     let mut ending = Ending { stop, until: None };
     while !ending.is_over() {
         let heard = match socket.recv_from(&mut buffer) {
-            Ok((bytes, from)) => Heard::Message { from, is_stream: false, bytes: buffer[..bytes].to_vec() },
+            Ok((bytes, from)) => {
+                Received::Message { from, is_stream: false, bytes: buffer[..bytes].to_vec() }
+            }
             Err(error) if is_pause(&error) && !ending.has_come() => continue,
             Err(error) if is_pause(&error) => return,
             Err(error) => {
                 // The reader learns of it, or is gone.
-                let _ = queue.send(Heard::Failed(error));
+                let _ = queue.send(Received::Failed(error));
                 return;
             }
         };
@@ -200,13 +202,13 @@ fn take_datagrams(socket: &UdpSocket, queue: &Sender<Heard>, stop: &AtomicBool) 
     }
 }
 
-fn accept(listener: &TcpListener, queue: &Sender<Heard>, stop: &Arc<AtomicBool>) {
+fn accept(listener: &TcpListener, queue: &Sender<Received>, stop: &Arc<AtomicBool>) {
     let connections = Arc::new(AtomicUsize::new(0));
     let mut ending = Ending { stop, until: None };
     while !ending.is_over() {
         match listener.accept() {
             Ok((_, from)) if connections.load(Ordering::Relaxed) >= CONNECTIONS_MAX => {
-                if queue.send(Heard::Refused(from)).is_err() {
+                if queue.send(Received::Refused(from)).is_err() {
                     return;
                 }
             }
@@ -216,11 +218,11 @@ fn accept(listener: &TcpListener, queue: &Sender<Heard>, stop: &Arc<AtomicBool>)
                 let work = move || {
                     let why = read_stream(stream, from, &heard, &stop);
                     // As above.
-                    let _ = heard.send(Heard::Closed { from, why });
+                    let _ = heard.send(Received::Closed { from, why });
                     open.fetch_sub(1, Ordering::Relaxed);
                 };
                 if let Err(error) = std::thread::Builder::new().name("exporter".to_owned()).spawn(work) {
-                    let _ = queue.send(Heard::Failed(error));
+                    let _ = queue.send(Received::Failed(error));
                     return;
                 }
             }
@@ -229,7 +231,7 @@ fn accept(listener: &TcpListener, queue: &Sender<Heard>, stop: &Arc<AtomicBool>)
             // What a single connection died of before it was taken.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                let _ = queue.send(Heard::Failed(error));
+                let _ = queue.send(Received::Failed(error));
                 return;
             }
         }
@@ -240,7 +242,7 @@ fn accept(listener: &TcpListener, queue: &Sender<Heard>, stop: &Arc<AtomicBool>)
 fn read_stream(
     mut stream: TcpStream,
     from: SocketAddr,
-    queue: &Sender<Heard>,
+    queue: &Sender<Received>,
     stop: &AtomicBool,
 ) -> Option<StreamEnd> {
     if let Err(error) = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(TURN))) {
@@ -264,7 +266,7 @@ fn read_stream(
                 Err(fault) => return Some(StreamEnd::NoMessage(fault)),
                 Ok(Some(length)) if at + length <= filled => {
                     let bytes = buffer[at..at + length].to_vec();
-                    if queue.send(Heard::Message { from, is_stream: true, bytes }).is_err() {
+                    if queue.send(Received::Message { from, is_stream: true, bytes }).is_err() {
                         return None;
                     }
                     at += length;

@@ -101,7 +101,6 @@ pub struct PortFacts {
 pub struct RxCounters {
     /// Frames handed up.
     pub frames: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// Frames that were there and could not be taken: the ring was full, memory ran out.
     pub missed: u64,
@@ -117,7 +116,6 @@ pub struct RxCounters {
 pub struct TxCounters {
     /// Frames that the interface took.
     pub frames: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// Frames that it did not take: down, gone, or refused one by one.
     pub failed: u64,

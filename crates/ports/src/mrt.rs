@@ -48,7 +48,6 @@ pub struct MrtError {
     pub record: u64,
     /// Where the record begins in the uncompressed stream.
     pub offset: u64,
-    /// What.
     #[source]
     pub problem: MrtProblem,
 }
@@ -66,7 +65,7 @@ pub enum MrtProblem {
     #[error("{0}: {1}")]
     Record(RecordType, #[source] Fault),
     /// The record was torn; the next plausible one follows.
-    #[error("torn: its length leads to no record; {skipped} bytes passed over, to the next one")]
+    #[error("damaged record: its length leads to no other record; skipped {skipped} bytes")]
     Torn {
         /// Bytes passed over.
         skipped: u64,
@@ -85,7 +84,6 @@ pub enum MrtProblem {
     /// Reading failed, or a compressed stream is damaged or ends early.
     #[error("expected a record, but reading failed after {left} bytes of it: {error}")]
     Read {
-        /// Why.
         #[source]
         error: io::Error,
         /// Bytes of a record that had been read.

@@ -39,7 +39,6 @@ pub enum OutputError {
     /// A file or directory cannot be created.
     #[error("cannot create {path}: {error}")]
     Create {
-        /// Which.
         path: PathBuf,
         /// What the system says.
         #[source]
@@ -48,7 +47,6 @@ pub enum OutputError {
     /// A file cannot be written.
     #[error("cannot write {path}: {error}")]
     Write {
-        /// Which.
         path: PathBuf,
         /// What the system says.
         #[source]
@@ -56,10 +54,7 @@ pub enum OutputError {
     },
     /// A port's name cannot be that of a file.
     #[error("expected port names that can be file names, found \"{name}\"")]
-    PortName {
-        /// The name.
-        name: String,
-    },
+    PortName { name: String },
     /// A packet for a port that there is none of.
     #[error("packet for port number {port}, which does not exist")]
     NoSuchPort {
@@ -71,7 +66,6 @@ pub enum OutputError {
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputTotals {
-    /// Packets.
     pub packets: u64,
     /// Bytes of files.
     pub bytes: u64,

@@ -35,7 +35,7 @@ fn open(device: &str) -> (End, Box<dyn ReadLink>) {
     try_open(&DpdkOptions::new(device)).unwrap()
 }
 
-/// Why a device is not to be had.
+/// Why a device is not available.
 fn refusal(device: &str) -> String {
     match try_open(&DpdkOptions::new(device)) {
         Ok(_) => panic!("{device} was opened"),

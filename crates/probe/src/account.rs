@@ -10,8 +10,8 @@ use thalweg_ports::InputReport;
 
 use crate::deliver::Delivered;
 use crate::inputs::Read;
-use crate::outbox::Outbox;
 use crate::plan::Scratch;
+use crate::record_queue::RecordSender;
 use crate::summary::{EXPORT_QUEUE, InputIssues, ProbeSummary, UNDELIVERED, UNSAMPLED};
 use crate::{ProbeOptions, Shape, usage};
 
@@ -32,17 +32,17 @@ pub(crate) struct WorkerTotals {
 }
 
 impl WorkerTotals {
-    /// A worker's, when it is done: what is in its outbox is sent on.
+    /// A worker's, when it is done: what is in its sender is sent on.
     pub(crate) fn close(mut scratch: Scratch) -> Self {
-        scratch.outbox.send();
-        let Scratch { packets, frame_bytes, ref outbox, .. } = scratch;
-        Self { packets, frame_bytes, lost: outbox.lost() }
+        scratch.sender.send();
+        let Scratch { packets, frame_bytes, ref sender, .. } = scratch;
+        Self { packets, frame_bytes, lost: sender.lost() }
     }
 
-    /// Of an outbox that had no packets of its own.
-    pub(crate) fn close_outbox(mut outbox: Outbox) -> Self {
-        outbox.send();
-        Self { lost: outbox.lost(), ..Self::default() }
+    /// Of a sender that had no packets of its own.
+    pub(crate) fn close_sender(mut sender: RecordSender) -> Self {
+        sender.send();
+        Self { lost: sender.lost(), ..Self::default() }
     }
 }
 

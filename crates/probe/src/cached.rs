@@ -9,10 +9,10 @@ use crate::Meter;
 use thalweg_store::live::Cache;
 
 use crate::deliver::Completing;
-use crate::outbox::Passage;
+use crate::record_queue::Passage;
 use thalweg_flow::FlowRecord;
 
-/// How often it is looked whether records have come through, or whether a shard is free.
+/// How often to check whether records have come through, or whether a shard is free.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// How long a shard is waited for. Workers have it for milliseconds, but for as long as it takes while packets of a file wait
 /// for a disk that is full; queries must not wait with them.

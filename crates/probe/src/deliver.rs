@@ -1,4 +1,4 @@
-//! The thread at the end: gives records to everybody who wants them.
+//! The delivery thread: gives records to all outlets.
 //!
 //! An outlet that fails (lines to a full disk, a reader that has gone) ends the run: the input is asked to stop, the other
 //! outlets get what is on its way and end in order, and the error is what the run comes to. A store whose disk is full is no such
@@ -30,7 +30,7 @@ use thalweg_store::{Notify, Trouble};
 
 use crate::ProbeError;
 use crate::interfaces::{Interfaces, SharedInterfaces};
-use crate::outbox::{Arrival, Arrivals};
+use crate::record_queue::{Arrival, Arrivals};
 use crate::summary::{OutletStatus, OutletSummary, UNSAMPLED};
 pub(crate) use collectors::Collectors;
 pub(crate) use events::{EventArrivals, EventCounts, EventWay, event_queue};
@@ -59,13 +59,13 @@ pub(crate) trait Outlet: Send {
     fn take_nat_events(&mut self, _events: Vec<NatEvent>) {}
 
     /// The newest totals.
-    fn hear(&mut self, _statistics: &Statistics) {}
+    fn handle_statistics(&mut self, _statistics: &Statistics) {}
 
     /// Interfaces have other numbers or names than before.
-    fn hear_interfaces(&mut self, _interfaces: &Interfaces) {}
+    fn handle_interfaces(&mut self, _interfaces: &Interfaces) {}
 
     /// How it does so far; losses that nobody heard of are told by the way.
-    fn look(&mut self) -> Vec<OutletStatus> {
+    fn status(&mut self) -> Vec<OutletStatus> {
         Vec::new()
     }
 
@@ -170,13 +170,13 @@ impl Delivery {
             if let Some(statistics) = self.totals.take() {
                 self.renew_interfaces();
                 let statistics = self.with_lost_events(statistics);
-                self.outlets.iter_mut().for_each(|outlet| outlet.hear(&statistics));
+                self.outlets.iter_mut().for_each(|outlet| outlet.handle_statistics(&statistics));
             }
         }
         self.hand_out_events();
         // Nobody works on the meters any more.
         let last = self.with_lost_events(self.totals.last(delivered.amount));
-        self.outlets.iter_mut().for_each(|outlet| outlet.hear(&last));
+        self.outlets.iter_mut().for_each(|outlet| outlet.handle_statistics(&last));
         let mut missed: Option<Amount> = None;
         let hurried = self.stop.load(Ordering::Relaxed);
         for outlet in self.outlets {
@@ -212,7 +212,7 @@ impl Delivery {
     }
 
     fn look(&mut self) {
-        let statuses = self.outlets.iter_mut().flat_map(|outlet| outlet.look()).collect();
+        let statuses = self.outlets.iter_mut().flat_map(|outlet| outlet.status()).collect();
         *self.statuses.lock() = statuses;
     }
 
@@ -235,7 +235,7 @@ impl Delivery {
         let Some(ask) = &mut self.ask_interfaces else { return };
         if self.completing.interfaces.set(ask()) {
             let interfaces = self.completing.interfaces.get();
-            self.outlets.iter_mut().for_each(|outlet| outlet.hear_interfaces(&interfaces));
+            self.outlets.iter_mut().for_each(|outlet| outlet.handle_interfaces(&interfaces));
         }
     }
 

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use thalweg_flow::FlowRecord;
-use thalweg_ports::exporters::{Exporters as Sockets, Heard, StreamEnd};
+use thalweg_ports::exporters::{Exporters as Sockets, Received, StreamEnd};
 use thalweg_ports::live::LiveClock;
 use thalweg_ports::{FileSource, ISSUES_KEPT, InputError, InputOptions, InputSpec, PortNames, decompressed};
 use thalweg_store::{Notify, Retention};
@@ -121,7 +121,7 @@ pub struct ImportSummary {
     pub packets: u64,
     /// Bytes in them, likewise.
     pub bytes: u64,
-    /// Flow records of which not every packet was looked at.
+    /// Flow records of sampled packets.
     pub records_sampled: u64,
     /// Flow records that name a sampler which their exporter has not described: counted as they are, as if it took all.
     pub samplers_unknown: u64,
@@ -143,7 +143,7 @@ pub struct ImportSummary {
     pub records_per_second: f64,
     /// The most memory the process ever had resident.
     pub rss_peak_bytes: u64,
-    /// By exporter, in the order in which they were first heard of.
+    /// By exporter, in the order in which they were first received of.
     pub exporters: Vec<ExporterSummary>,
     /// Who was given the records.
     pub outlets: Vec<OutletSummary>,
@@ -162,10 +162,10 @@ pub fn import(
     stop: &Arc<AtomicBool>,
     progress: &dyn ProbeProgress,
 ) -> Result<ImportSummary, ProbeError> {
-    passing_on(progress, |notify| import_telling(options, stop, progress, notify))
+    passing_on(progress, |notify| import_with_notices(options, stop, progress, notify))
 }
 
-fn import_telling(
+fn import_with_notices(
     options: &ImportOptions,
     stop: &Arc<AtomicBool>,
     progress: &dyn ProbeProgress,
@@ -407,8 +407,8 @@ impl Work {
     ) -> Result<(), ProbeError> {
         let mut ticked = Instant::now();
         while !stop.load(Ordering::Relaxed) && until.is_none_or(|until| Instant::now() < until) {
-            if let Some(heard) = sockets.next(TURN) {
-                self.hear(heard)?;
+            if let Some(received) = sockets.next(TURN) {
+                self.receive(received)?;
             }
             let is_due = ticked.elapsed() >= TURN;
             if is_due || self.records.len() >= BATCH_RECORDS {
@@ -420,8 +420,8 @@ impl Work {
                 progress.advanced(self.messages, None);
             }
         }
-        for heard in sockets.rest() {
-            self.hear(heard)?;
+        for received in sockets.rest() {
+            self.receive(received)?;
             if self.records.len() >= BATCH_RECORDS {
                 self.hand_on()?;
             }
@@ -429,9 +429,9 @@ impl Work {
         Ok(())
     }
 
-    fn hear(&mut self, heard: Heard) -> Result<(), ProbeError> {
-        match heard {
-            Heard::Message { from, is_stream, bytes } => {
+    fn receive(&mut self, received: Received) -> Result<(), ProbeError> {
+        match received {
+            Received::Message { from, is_stream, bytes } => {
                 let now_ns = self.clock.now_ns();
                 let (exporter, place) = (from.to_string(), || format!("from {from}"));
                 match is_stream {
@@ -439,11 +439,11 @@ impl Work {
                     false => self.read_datagram(&exporter, &bytes, now_ns, place),
                 }
             }
-            Heard::Closed { from, why } => self.closed(from, why),
-            Heard::Refused(from) => {
+            Received::Closed { from, why } => self.closed(from, why),
+            Received::Refused(from) => {
                 self.issue("connection", format!("from {from}: refused, there are enough connections"));
             }
-            Heard::Failed(error) => {
+            Received::Failed(error) => {
                 let input = "what exporters send".to_owned();
                 return Err(ProbeError::Input(InputError::Open { input, error }));
             }

@@ -1,4 +1,4 @@
-//! What a probe may be asked, and what can go wrong.
+//! Options of a probe, and its errors.
 
 use std::io;
 use std::path::PathBuf;
@@ -123,7 +123,7 @@ pub struct ExportTargets {
     pub observation_domain: u32,
     /// Where records wait while a collector that is connected to is down.
     pub spool: Option<Spool>,
-    /// Whom TLS trusts.
+    /// Authorities that TLS trusts.
     pub tls: TlsOptions,
     /// Datagrams a second to each at most: collectors lose what their receive buffers do not hold.
     pub datagrams_per_s_max: Option<u32>,
@@ -214,7 +214,7 @@ pub enum ProbeError {
     /// An interface cannot be opened.
     #[error(transparent)]
     Interface(LiveError),
-    /// A collector cannot be had.
+    /// A collector is not available.
     #[error(transparent)]
     Collector(CollectorError),
     /// A dataset cannot be written.
@@ -287,7 +287,6 @@ pub enum OptionsError {
         interface: String,
         /// What it has.
         queues: usize,
-        /// What is wanted of it.
         wanted: usize,
     },
 }

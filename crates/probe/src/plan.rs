@@ -1,4 +1,4 @@
-//! The probe as a plan: what is done to packets, with the scope of the state each stage touches.
+//! The probe as a plan: its stages, with the scope of the state that each touches.
 //!
 //! | stage | scope | what |
 //! |---|---|---|
@@ -6,7 +6,7 @@
 //! | `fragments` | in order | later fragments get the ports of their first; nothing to do for a chunk without any |
 //! | `meter` | per shard | counts packets in their flows, gives out records of those that are over or due |
 //!
-//! Packets go no further: the sink frees them. Records leave each worker by its own outbox.
+//! Packets go no further: the sink frees them. Records leave each worker by its own sender.
 //!
 //! Under every model each group of shards is asked for every chunk, whether it has packets there or not. Flows therefore
 //! end by the clock of the same chunk everywhere, and records are the same under all models.
@@ -21,7 +21,7 @@ use thalweg_exec::{ModelKind, Plan, Scope, Sink, StageSpec};
 use thalweg_flow::application::{Labeling, look};
 use thalweg_flow::parse::{ParseOptions, parse};
 
-use crate::outbox::{Outbox, Way};
+use crate::record_queue::{RecordQueue, RecordSender};
 
 /// What to do to packets, in order.
 const STAGES: [(&str, Scope); 3] =
@@ -44,7 +44,7 @@ pub(crate) struct Scratch {
     /// Their bytes on the wire.
     pub(crate) frame_bytes: u64,
     /// Records on their way out.
-    pub(crate) outbox: Outbox,
+    pub(crate) sender: RecordSender,
     members: Vec<(u16, u16)>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct ProbePlan {
     groups: usize,
     /// Workers come group by group to the same chunk, so that lists of packets by group pay.
     by_group: bool,
-    way: Way,
+    way: RecordQueue,
     handing: Handing,
 }
 
@@ -68,7 +68,7 @@ impl ProbePlan {
         meter: Arc<Meter>,
         parsing: ParseOptions,
         (kind, workers): (ModelKind, usize),
-        way: Way,
+        way: RecordQueue,
         handing: Handing,
     ) -> Self {
         Self {
@@ -128,8 +128,8 @@ impl Plan for ProbePlan {
     }
 
     fn scratch(&self) -> Scratch {
-        let outbox = self.way.outbox(self.handing.timeout);
-        Scratch { packets: 0, frame_bytes: 0, outbox, members: Vec::new() }
+        let sender = self.way.sender(self.handing.timeout);
+        Scratch { packets: 0, frame_bytes: 0, sender, members: Vec::new() }
     }
 
     fn sequence(&self, job: &Chunk) -> u64 {
@@ -156,10 +156,10 @@ impl Plan for ProbePlan {
         if self.by_group && groups.len() < self.groups && job.shard_index.groups() != self.groups {
             self.index(job, &mut scratch.members);
         }
-        let outbox = &mut scratch.outbox;
-        self.meter.observe(job, groups, self.groups, &mut |record| outbox.put(record));
+        let sender = &mut scratch.sender;
+        self.meter.observe(job, groups, self.groups, &mut |record| sender.put(record));
         if self.handing.at_once {
-            outbox.send();
+            sender.send();
         }
     }
 

@@ -1,4 +1,4 @@
-//! Delivery for somebody who meters for as long as the process lives: a router.
+//! Delivery for a router, which meters for as long as its process lives.
 //!
 //! Workers hand records over and never wait: what finds the queue full is lost and counted. Behind the queue records may be
 //! completed, by what is known of their addresses elsewhere, before they go to collectors and to a store.
@@ -21,9 +21,9 @@ use crate::deliver::{
     Kept, KeptOptions, Outlet, Statuses, TotalsReader, Waiting, event_queue,
 };
 use crate::interfaces::SharedInterfaces;
-use crate::outbox::{BATCH_RECORDS, Way, queue};
 use crate::packed::Packed;
 use crate::pipelines::died;
+use crate::record_queue::{BATCH_RECORDS, RecordQueue, queue};
 use crate::summary::{OutletStatus, OutletSummary};
 use crate::{ExportTargets, ProbeError};
 
@@ -69,13 +69,13 @@ pub struct RouterWay {
 
 struct State {
     /// None when it is closed.
-    way: Option<Way>,
+    way: Option<RecordQueue>,
     /// Fewer records than make a batch, of all workers.
     gathered: Packed,
     /// None when it is closed.
     events: Option<EventWay>,
     /// When the meter was last asked for its totals; `None` if it is to be asked soon.
-    books_read: Option<Instant>,
+    totals_read: Option<Instant>,
 }
 
 impl RouterDelivery {
@@ -154,10 +154,10 @@ impl RouterDelivery {
 }
 
 impl RouterWay {
-    fn new(way: Way, events: EventWay, totals: Arc<TotalsReader>) -> Self {
+    fn new(way: RecordQueue, events: EventWay, totals: Arc<TotalsReader>) -> Self {
         let counts = Arc::clone(events.counts());
         let (way, events) = (Some(way), Some(events));
-        let state = State { way, gathered: Packed::default(), events, books_read: Some(Instant::now()) };
+        let state = State { way, gathered: Packed::default(), events, totals_read: Some(Instant::now()) };
         Self { state: Mutex::new(state), totals, lost: Default::default(), events: counts }
     }
 
@@ -193,9 +193,9 @@ impl RouterWay {
         if let Some(events) = &mut state.events {
             events.send();
         }
-        let is_due = state.books_read.is_none_or(|at| at.elapsed() >= TOTALS_INTERVAL);
+        let is_due = state.totals_read.is_none_or(|at| at.elapsed() >= TOTALS_INTERVAL);
         if is_due {
-            state.books_read = Some(Instant::now());
+            state.totals_read = Some(Instant::now());
         }
         drop(state);
         if is_due {
@@ -205,7 +205,7 @@ impl RouterWay {
 
     /// Ports are others now: totals and interfaces are asked for with the next flush.
     pub fn ask_again(&self) {
-        self.state().books_read = None;
+        self.state().totals_read = None;
     }
 
     /// No more records come: what does is lost. The delivery ends.
@@ -226,7 +226,7 @@ impl RouterWay {
     }
 
     fn send(&self, state: &mut State) {
-        let empty = state.way.as_ref().map(Way::empty_batch).unwrap_or_default();
+        let empty = state.way.as_ref().map(RecordQueue::empty_batch).unwrap_or_default();
         let batch = std::mem::replace(&mut state.gathered, empty);
         let sent = match &state.way {
             Some(way) => way.try_send(batch),

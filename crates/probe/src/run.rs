@@ -22,9 +22,9 @@ use crate::deliver::{
 use crate::inputs::{self, Opened, Read};
 use crate::interfaces::SharedInterfaces;
 use crate::notices::passing_on;
-use crate::outbox::{Way, queue};
 use crate::pipelines::{Pipelines, died};
 use crate::plan::{Handing, ProbePlan};
+use crate::record_queue::{RecordQueue, queue};
 use crate::source::Seen;
 use crate::{Input, OptionsError, ProbeError, ProbeOptions, ProbeProgress, ProbeSummary, Shape, usage};
 use thalweg_flow::lines::LineFormat;
@@ -49,10 +49,10 @@ pub fn probe(
     progress: &dyn ProbeProgress,
 ) -> Result<ProbeSummary, ProbeError> {
     check(options)?;
-    passing_on(progress, |notify| probe_telling(options, stop, progress, notify))
+    passing_on(progress, |notify| probe_with_notices(options, stop, progress, notify))
 }
 
-fn probe_telling(
+fn probe_with_notices(
     options: &ProbeOptions,
     stop: &Arc<AtomicBool>,
     progress: &dyn ProbeProgress,
@@ -179,7 +179,7 @@ fn run(
     options: &ProbeOptions,
     opened: Opened,
     meters: Vec<Arc<Meter>>,
-    way: Way,
+    way: RecordQueue,
     stop: &AtomicBool,
 ) -> Result<Outcome, ProbeError> {
     let plans: Vec<_> = meters.iter().map(|meter| plan(options, meter, &way)).collect();
@@ -199,13 +199,13 @@ fn run(
     };
     let mut totals: Vec<WorkerTotals> =
         ran?.into_iter().flat_map(|report| report.scratches).map(WorkerTotals::close).collect();
-    let mut outbox = way.outbox(None);
+    let mut sender = way.sender(None);
     for meter in &meters {
         for shard in 0..meter.shard_count() {
-            meter.flush(shard, EndReason::ForcedEnd, &mut |record| outbox.put(record));
+            meter.flush(shard, EndReason::ForcedEnd, &mut |record| sender.put(record));
         }
     }
-    totals.push(WorkerTotals::close_outbox(outbox));
+    totals.push(WorkerTotals::close_sender(sender));
     Ok(Outcome { totals, meters, read })
 }
 
@@ -220,7 +220,7 @@ fn meters(options: &ProbeOptions) -> Result<Vec<Arc<Meter>>, ProbeError> {
     (0..pipelines).map(|_| Ok(Arc::new(Meter::new(&meter)?))).collect()
 }
 
-fn plan(options: &ProbeOptions, meter: &Arc<Meter>, way: &Way) -> ProbePlan {
+fn plan(options: &ProbeOptions, meter: &Arc<Meter>, way: &RecordQueue) -> ProbePlan {
     let handing = match options.input {
         // Packets of files can wait.
         Input::Files(_) => Handing { timeout: None, at_once: false },

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use thalweg_flow::export::{Amount, Unsayable};
+use thalweg_flow::export::{Amount, Unexportable};
 
 /// The name under which packets count that sampling passed over.
 pub const UNSAMPLED: &str = "unsampled";
@@ -38,11 +38,9 @@ pub struct ProbeSummary {
     pub records_by_reason: BTreeMap<String, u64>,
     /// Packets counted in flows that were not reported.
     pub packets_cached: u64,
-    /// Their bytes.
     pub bytes_cached: u64,
     /// Packets in no record, by reason; only reasons that occurred.
     pub dropped: BTreeMap<String, u64>,
-    /// Their bytes.
     pub dropped_bytes: BTreeMap<String, u64>,
     /// Flows that began.
     pub flows: u64,
@@ -129,7 +127,7 @@ impl OutletSummary {
     /// What was not delivered, and why, in words. What a protocol cannot say is no failure, nor is what waits in a spool.
     pub fn failure(&self) -> Option<String> {
         let is_no_failure =
-            |reason: &str| reason == SPOOLED || Unsayable::ALL.iter().any(|why| why.name() == reason);
+            |reason: &str| reason == SPOOLED || Unexportable::ALL.iter().any(|why| why.name() == reason);
         let failed = self.lost.iter().filter(|(reason, _)| !is_no_failure(reason));
         let words: Vec<String> = failed.map(|(reason, records)| format!("{records} {reason}")).collect();
         let what = match (words.is_empty(), self.datagrams_refused) {

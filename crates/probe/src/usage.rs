@@ -1,4 +1,4 @@
-//! What a run used, as the kernel says.
+//! Processor time and memory of a run, from the kernel.
 
 use std::fs;
 use std::time::Duration;

@@ -189,7 +189,7 @@ fn going_through_it_again_goes_on() {
 }
 
 #[test]
-fn what_sampling_passes_over_is_in_the_books() {
+fn what_sampling_skips_is_counted() {
     let traffic = Traffic::mixed(20_000, 200, 7);
     let (_folder, capture, lines) = folder(&traffic);
     let mut options = options(&capture, &lines);
@@ -247,7 +247,7 @@ fn csv_says_the_same_as_json() {
 }
 
 #[test]
-fn a_probe_that_is_stopped_has_its_books_in_order() {
+fn counters_of_a_stopped_probe_add_up() {
     let traffic = Traffic::mixed(4_000, 50, 11);
     let (_folder, capture, lines) = folder(&traffic);
     let mut options = options(&capture, &lines);

@@ -68,7 +68,7 @@ fn send(tx: &mut dyn PortTx, frames: &[(u64, Vec<u8>)]) {
 }
 
 /// A cable whose ends say nothing of themselves.
-fn lay_cable() {
+fn add_veth_pair() {
     ip("link add v0 type veth peer name v1");
     for end in ["v0", "v1"] {
         let path = format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6");
@@ -143,7 +143,7 @@ fn assert_all_metered(summary: &ProbeSummary, found: &Sums, traffic: &Traffic) {
 #[test]
 fn what_is_sent_is_metered_by_every_shape() {
     in_namespace("live::what_is_sent_is_metered_by_every_shape", || {
-        lay_cable();
+        add_veth_pair();
         let folder = tempfile::tempdir().expect("a folder");
         let lines = folder.path().join("records.json");
         let traffic = Traffic::mixed(6_000, 300, 1);
@@ -166,7 +166,7 @@ fn what_is_sent_is_metered_by_every_shape() {
 #[test]
 fn records_have_the_systems_number_of_their_interface() {
     in_namespace("live::records_have_the_systems_number_of_their_interface", || {
-        lay_cable();
+        add_veth_pair();
         let folder = tempfile::tempdir().expect("a folder");
         let (lines, store) = (folder.path().join("records.json"), folder.path().join("flows"));
         let options = ProbeOptions { store: Some(store.clone()), ..options(&lines) };
@@ -190,7 +190,7 @@ fn records_have_the_systems_number_of_their_interface() {
 #[test]
 fn af_xdp_meters_the_same() {
     in_namespace("live::af_xdp_meters_the_same", || {
-        lay_cable();
+        add_veth_pair();
         let folder = tempfile::tempdir().expect("a folder");
         let lines = folder.path().join("records.json");
         let traffic = Traffic::mixed(4_000, 200, 2);
@@ -215,7 +215,7 @@ fn af_xdp_meters_the_same() {
 #[test]
 fn flows_end_on_a_silent_link() {
     in_namespace("live::flows_end_on_a_silent_link", || {
-        lay_cable();
+        add_veth_pair();
         let folder = tempfile::tempdir().expect("a folder");
         let lines = folder.path().join("records.json");
         let traffic = Traffic::mixed(500, 40, 3);
@@ -239,7 +239,7 @@ fn flows_end_on_a_silent_link() {
 #[test]
 fn a_dataset_answers_with_what_is_in_the_cache() {
     in_namespace("live::a_dataset_answers_with_what_is_in_the_cache", || {
-        lay_cable();
+        add_veth_pair();
         let folder = tempfile::tempdir().expect("a folder");
         let (lines, store) = (folder.path().join("records.json"), folder.path().join("flows"));
         let traffic = Traffic::mixed(6_000, 300, 4);
@@ -286,7 +286,7 @@ fn a_dataset_answers_with_what_is_in_the_cache() {
 #[test]
 fn a_time_or_a_number_of_packets_ends_it() {
     in_namespace("live::a_time_or_a_number_of_packets_ends_it", || {
-        lay_cable();
+        add_veth_pair();
         let mut options = ProbeOptions::new(Input::Live(LiveInput {
             interfaces: vec!["v1".to_owned()],
             driver: LiveDriver::AfPacket,

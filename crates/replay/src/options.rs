@@ -11,7 +11,6 @@ use thalweg_wire::trace::FieldOrder;
 /// Synthetic computation after each stage, standing in for work this router does not do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Work {
-    /// None.
     #[default]
     None,
     /// Count the solutions of the queens problem on boards of these sizes, once a packet and stage.

@@ -154,7 +154,6 @@ pub struct AclRuleSummary {
     pub rule: String,
     /// `permit`, `deny` or `reject`.
     pub action: String,
-    /// Packets.
     pub packets: u64,
     /// Their bytes, from the IP header on.
     pub bytes: u64,

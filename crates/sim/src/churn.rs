@@ -11,14 +11,11 @@ pub enum Change {
     Announce {
         /// The AS.
         node: usize,
-        /// The prefix.
         prefix: usize,
     },
-    /// It withdraws one.
     Withdraw {
         /// The AS.
         node: usize,
-        /// The prefix.
         prefix: usize,
     },
     /// A link changes its state.
@@ -34,7 +31,6 @@ pub enum Change {
     Reset {
         /// The AS.
         node: usize,
-        /// Its neighbor.
         neighbor: usize,
     },
 }

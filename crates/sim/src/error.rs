@@ -6,11 +6,10 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
     /// A router went on working at one moment of virtual time.
-    #[error("router {router} finds no rest at {} ms of virtual time: it has always something to do", at_us / 1000)]
+    #[error("router {router} never idles at {} ms of virtual time: it always has more work", at_us / 1000)]
     NoRest {
         /// Its number.
         router: usize,
-        /// When.
         at_us: u64,
     },
     /// A router does not start or take its connections.
@@ -18,14 +17,13 @@ pub enum SimError {
     Router {
         /// Its number.
         router: usize,
-        /// Why.
         source: io::Error,
     },
     /// Something is asked of a router that does not run.
     #[error("router {0} does not run")]
     NotRunning(usize),
     /// There is no link between two routers.
-    #[error("there is no link between routers {0} and {1}")]
+    #[error("no link between routers {0} and {1}")]
     NoLink(usize, usize),
     /// A router refuses a request or a configuration.
     #[error("router {router}: {reason}")]

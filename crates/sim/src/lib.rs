@@ -3,7 +3,6 @@
 //! A [`Network`] has [`Link`]s and routers, each a real speaker with its sessions, policies, tables and encoded
 //! UPDATEs. Nothing of it is real but the code: no socket, no clock, no thread of its own. Everything follows from a
 //! seed, so what happened once happens again, in another process and with another number of threads.
-#![warn(missing_docs)]
 
 mod chance;
 pub mod churn;

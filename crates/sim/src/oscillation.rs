@@ -22,9 +22,7 @@ const PATIENCE_US: u64 = 8_000_000;
 /// A best path changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// When.
     pub at_us: u64,
-    /// Where.
     pub router: usize,
     /// The AS_PATH of the new best path; `None` if there is none any more.
     pub path: Option<String>,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use mio::{Registry, Token};
 use parking_lot::Mutex;
-use thalweg_exec::control::{Control, Notice, Share, Wakers};
+use thalweg_exec::control_plane::{ControlPlane, Notice, Share, Wakers};
 use thalweg_node::speaker::{Speaker, SpeakerOptions, SpeakerWorker, Work};
 
 use crate::chance::Random;
@@ -50,7 +50,7 @@ pub(crate) struct Router {
     interleaving: Interleaving,
     /// Sessions that there may be something to read from.
     turns: BTreeSet<usize>,
-    /// Batches before each worker; shards and lanes belong to the worker whose number is the remainder.
+    /// Batches before each worker; shards and export queues belong to the worker whose number is the remainder.
     inboxes: Vec<VecDeque<Arc<Work>>>,
     due_ms: Vec<u64>,
     ready: Vec<Ready>,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use thalweg_bgp::session::NeighborConfig;
-use thalweg_exec::control::{Registry, Token};
+use thalweg_exec::control_plane::{Registry, Token};
 use thalweg_node::speaker::{ByteStream, Incoming, Network};
 
 use crate::labor::Labor;
@@ -39,10 +39,11 @@ pub(crate) enum What {
     Open,
     /// Our connection stands, or was refused.
     Opened(bool),
-    /// Bytes.
     Bytes(Box<[u8]>),
     /// Nothing more will come; the other end is gone altogether, or will still read.
-    End { gone: bool },
+    End {
+        gone: bool,
+    },
     /// The other end has read so many bytes.
     Room(usize),
 }

@@ -1,4 +1,4 @@
-//! Records as columns: what a row group is in memory, and what every query works on.
+//! Records as columns: a row group in memory, which every query works on.
 //!
 //! Records that are in no file yet become blocks, too, so filters and sums exist once.
 

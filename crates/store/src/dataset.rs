@@ -67,7 +67,6 @@ impl Window {
 /// Files that were not read.
 #[derive(Clone, Debug, Default)]
 pub struct Skipped {
-    /// How many.
     pub count: u64,
     /// The first of them, and what is wrong with each.
     pub named: Vec<(PathBuf, String)>,

@@ -42,7 +42,7 @@ pub enum StoreError {
     },
     /// Less is free on the file system than is to stay free.
     #[error(
-        "{path}: only {} is free on the file system, and {} stays free (keep_free): remove something, or set \
+        "{path}: only {} is free on the file system, and {} stays free (keep_free): free some space, or set \
          keep or keep_bytes so that the oldest records are removed",
         megabytes(*.free),
         megabytes(*.reserve)
@@ -58,7 +58,6 @@ pub enum StoreError {
     /// Records could not be written before the writer ended.
     #[error("{} flow records ({} packets) are lost: {why}", .amount.records, .amount.packets)]
     Lost {
-        /// How much.
         amount: Amount,
         /// Why they could not be written.
         why: String,
@@ -70,7 +69,7 @@ pub enum StoreError {
     #[error("{0}")]
     Query(String),
     /// The writer has ended.
-    #[error("the dataset's writer has ended")]
+    #[error("the dataset's writer has stopped")]
     Closed,
 }
 

@@ -1,4 +1,4 @@
-//! The live view: what a dataset's writer knows beyond the files, for queries on the same machine.
+//! The live view: records that a dataset's writer has not written yet, for queries on the same machine.
 //!
 //! ```text
 //! flow cache ---> on their way ---> pending ---> files

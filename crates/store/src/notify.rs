@@ -1,5 +1,5 @@
-//! What an operator should hear while a dataset is written: troubles that last are told when they begin, once a minute while
-//! they last, and when they are over.
+//! Notices to the operator of a dataset's writer: a problem is reported when it begins, once a minute while it lasts,
+//! and when it ends.
 
 use std::fmt;
 use std::sync::Arc;

@@ -67,7 +67,6 @@ impl Query {
 pub struct Scanned {
     /// Files of the window.
     pub files: u64,
-    /// Row groups read.
     pub row_groups_read: u64,
     /// Row groups ruled out by their statistics.
     pub row_groups_pruned: u64,

@@ -36,14 +36,14 @@ use crate::file::ROW_GROUP_ROWS;
 use crate::notify::{Notify, Trouble};
 use crate::upkeep::{Ages, Changes, Recovery, Retention, Upkeep, recover};
 
+mod listeners;
 mod lock;
-mod taps;
 #[cfg(test)]
 mod tests;
 mod threads;
 
+use listeners::Listener;
 use lock::Lock;
-use taps::Tap;
 
 /// Records of a pending batch, at most.
 const BATCH_RECORDS: usize = 16_384;
@@ -85,15 +85,12 @@ impl WriterOptions {
 /// What a writer did so far.
 #[derive(Clone, Debug, Default)]
 pub struct WriterStatus {
-    /// Records taken.
     pub records_taken: u64,
     /// Records that `offer` refused, because too many were pending.
     pub records_refused: u64,
     /// Records on disk.
     pub records_written: u64,
-    /// Records pending.
     pub records_pending: u64,
-    /// Files published.
     pub files_published: u64,
     /// Times something could not be written.
     pub errors: u64,
@@ -148,7 +145,7 @@ struct State {
     /// Bytes of files since retention was last applied.
     bytes_since_retention: u64,
     status: WriterStatus,
-    taps: Vec<Tap>,
+    listeners: Vec<Listener>,
     next_tap: u64,
 }
 
@@ -335,7 +332,7 @@ fn owner(options: &WriterOptions) -> String {
 }
 
 impl Shared {
-    /// The dataset's folder.
+    /// Folder of the dataset.
     pub(crate) fn root(&self) -> &Path {
         &self.changes.root
     }
@@ -353,7 +350,7 @@ impl Shared {
         state.pending_records += batch.len();
         state.status.records_taken += batch.len() as u64;
         state.oldest.get_or_insert_with(Instant::now);
-        state.taps.iter_mut().for_each(|tap| tap.hear(&batch));
+        state.listeners.iter_mut().for_each(|listener| listener.take(&batch));
         state.pending.push_back(batch);
         if state.pending_records >= self.threshold() || state.pending.len() == 1 {
             self.work.notify_all();

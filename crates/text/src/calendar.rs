@@ -11,7 +11,6 @@ pub const HOUR_NS: u64 = 3_600 * SECOND_NS;
 /// A time, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Year.
     pub year: i64,
     /// Month, from 1.
     pub month: u32,
@@ -19,7 +18,6 @@ pub struct Moment {
     pub day: u32,
     /// Hour, from 0.
     pub hour: u32,
-    /// Minute.
     pub minute: u32,
     /// Second; there are no leap seconds in Unix time.
     pub second: u32,

@@ -33,8 +33,8 @@ pub(crate) fn run(args: &CaptureArgs, format: Format) -> Result<(), Failure> {
         let what = "a capture is not for a terminal: give -o a file, or `-o - | tshark -r -`";
         return Err(Failure::Usage(what.to_owned()));
     }
-    let failed = |error| lost(&args.socket, error);
-    let stream = connect(&args.socket, &Request::Capture(request(args)))?;
+    let failed = |error| lost(&args.router.socket, error);
+    let stream = connect(&args.router.socket, &Request::Capture(request(args)))?;
     let mut capture = Incoming { reader: BufReader::with_capacity(BUFFER_BYTES, &stream) };
     let begun: CaptureBegun = parse(capture.item().map_err(failed)?.map_err(Failure::Control)?)?;
     let mut output = Output::create(&args.output)?;
@@ -55,9 +55,9 @@ pub(crate) fn run(args: &CaptureArgs, format: Format) -> Result<(), Failure> {
     }
     let summary = capture.item().map_err(|error| match error.kind() {
         ErrorKind::UnexpectedEof => {
-            Failure::Control("the router has ended the capture; what was written is whole".to_owned())
+            Failure::Control("the router ended the capture; the file is complete up to there".to_owned())
         }
-        _ => lost(&args.socket, error),
+        _ => lost(&args.router.socket, error),
     })?;
     let summary: CaptureSummary = parse(summary.map_err(Failure::Control)?)?;
     let text = match format {

@@ -16,10 +16,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use thalweg_exec::control::SchedulingKind;
+use thalweg_exec::control_plane::SchedulingKind;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
-use crate::client::SOCKET_DEFAULT;
+use crate::client::SocketArgs;
 use crate::show::ShowArgs;
 
 pub(crate) use crate::Format;
@@ -27,34 +27,32 @@ pub(crate) use choices::{Choice, MODELS, SCHEDULINGS, one_of};
 
 pub(crate) use bgp_command::{BgpArgs, BgpCommand, SessionEndArgs};
 pub(crate) use capture::CaptureArgs;
-pub(crate) use clear::{ClearArgs, ClearNatArgs, ClearThing, endpoint};
-pub(crate) use config::{ConfigKeysArgs, ConfigThing};
+pub(crate) use clear::{ClearArgs, ClearCommand, ClearNatArgs, endpoint};
+pub(crate) use config::{ConfigCommand, ConfigKeysArgs};
 pub(crate) use flows::{FlowsAction, FlowsArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs};
 pub(crate) use flows_import::FlowsImportArgs;
 pub(crate) use keep::KeepArgs;
 pub(crate) use probe::ProbeArgs;
-pub(crate) use trace::{TraceArgs, TraceThing};
+pub(crate) use trace::{TraceArgs, TraceCommand};
 pub(crate) use whatif::WhatIfArgs;
 
-/// A software router, and the laboratory in which ways to use its cores are compared.
+/// A software router, flow probe and BGP daemon, with a laboratory that compares execution models.
 #[derive(Debug, Parser)]
 #[command(
     name = "thalweg",
     version,
     max_term_width = 100,
     after_help = "\
-Exit codes: 0 done, 1 failed, 2 bad usage or configuration.
+Exit codes: 0 success, 1 failure, 2 wrong usage or configuration.
 
 Examples:
-  thalweg check examples/small-office/router.toml
-  thalweg replay examples/small-office/office.pcapng -c examples/small-office/router.toml
-  thalweg replay trace.txt -c router.toml --model tokens --tokens 24 --workers 2 --format json"
+  thalweg check router.toml                        check a configuration
+  thalweg replay office.pcapng -c router.toml      what the router does with a capture
+  sudo thalweg run router.toml                     run it
+  thalweg show status                              ask it"
 )]
 pub(crate) struct Cli {
-    /// How results are printed: tables for people, or JSON for machines
-    ///
-    /// In JSON an answer that is a list (of a running router: every answer) has one object a line, other results are one
-    /// object.
+    /// Print tables for people, or JSON for programs (a list is one object per line)
     #[arg(long, global = true, value_enum, default_value_t = Format::Human)]
     pub(crate) format: Format,
     #[command(subcommand)]
@@ -65,68 +63,68 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Check a configuration and print the router it describes
     ///
-    /// Reports every mistake with file, line, column and what is expected there, and says of each port that has an interface
-    /// which driver it gets on this machine, and why not a better one. Nothing is started.
+    /// Reports every mistake with its file, line and column and what is expected there. For each port with an
+    /// interface, it names the driver that this machine supports, and why not a better one. Nothing is started.
     Check(CheckArgs),
-    /// What a configuration may say
+    /// List the keys of a configuration file
     #[command(subcommand)]
-    Config(ConfigThing),
-    /// Send captures and text traces through the router, as fast as it goes
+    Config(ConfigCommand),
+    /// Send captures and text traces through the router, as fast as possible
     ///
-    /// Reads pcap, pcapng and text traces (plain or .gz, .zst, .bz2), takes every packet through the
-    /// configured stages and says what happened to each: forwarded, or dropped with a reason.
+    /// Reads pcap, pcapng and text traces (plain or .gz, .zst, .bz2), runs every packet through the configured stages
+    /// and counts the result: forwarded, or dropped with a reason.
     Replay(ReplayArgs),
-    /// Meter flows: packets in, flow records out
+    /// Meter flows: read packets, export flow records
     ///
-    /// Reads captures or interfaces, counts packets by flow and writes a record of each flow that ends, or goes on for longer
-    /// than the active timeout, to files and collectors. At the end it says what became of every packet.
+    /// Reads captures or interfaces, counts packets by flow and sends flow records to files and collectors. A record is
+    /// written when its flow ends, and after each active timeout. The summary accounts for every packet.
     Probe(Box<ProbeArgs>),
     /// Run the router in the foreground
     ///
-    /// Forwards packets between the interfaces of its ports, opens sessions with its BGP neighbors, or both, until it is
-    /// interrupted. SIGHUP reads the configuration again.
+    /// Forwards packets between interfaces, runs BGP, or both, until interrupted. SIGHUP reloads the configuration.
     Run(RunArgs),
-    /// Ask a running router what it knows
+    /// Show the state of a running router
     Show(ShowArgs),
-    /// Say what the router does with a packet, stage by stage, and why
+    /// Show what the router would do with a packet, stage by stage, and why
     Trace(TraceArgs),
-    /// Capture packets of a running router as they pass a stage, are sent or are dropped
+    /// Capture packets in a running router: as received, behind a stage, as sent or when dropped
     ///
-    /// Writes a pcapng file with a comment at each packet that says what became of it. Forwarding never waits for a capture;
-    /// packets that find no room are counted, and marked in the file.
+    /// Writes a pcapng file; a comment on each packet says what happened to it. A capture never slows forwarding:
+    /// packets that it has no room for are counted, and the file marks the gap.
     Capture(CaptureArgs),
-    /// Have a running router read its configuration again
+    /// Reload the configuration of a running router
     ///
-    /// The file is checked first. If anything is wrong with it, or it cannot be applied while the router runs, nothing
-    /// changes and the reason is printed. Otherwise only what differs is applied: ports and VLANs come and go, BGP sessions
-    /// whose settings are the same stay up, NAT sessions and queued packets are kept. SIGHUP does the same.
+    /// The file is checked first. If it has an error, or needs a restart, nothing changes and the reason is printed.
+    /// Otherwise only the differences are applied: ports and VLANs are added and removed, BGP sessions with the same
+    /// settings stay up, NAT sessions and queued packets are kept. SIGHUP does the same.
     Reload(ReloadArgs),
-    /// End what a running router remembers: NAT sessions
+    /// Clear NAT sessions of a running router
     Clear(ClearArgs),
     /// Stop a running router
     ///
-    /// Neighbors are told that the sessions end, and BGP's routes are removed from the kernel, as with SIGTERM. With
-    /// --keep-routes a graceful restart begins instead: the kernel keeps forwarding, and neighbors with graceful restart
-    /// keep our routes until their restart time is over. Returns when the router has ended.
+    /// Closes the BGP sessions and removes BGP's routes from the kernel, as SIGTERM does. With --keep-routes it starts
+    /// a graceful restart instead: the kernel keeps forwarding, and neighbors with graceful restart keep our routes
+    /// until the restart time expires. Returns when the router has exited.
     Stop(StopArgs),
     /// Refresh, reset, shut down or start a BGP session of a running router
     Bgp(BgpArgs),
-    /// Run an experiment and report it
+    /// Run an experiment and write a report
     Lab(crate::lab::LabArgs),
-    /// Ask a dataset of flow records: the largest talkers, records, traffic over time
+    /// Query a dataset of flow records: top talkers, records, traffic over time
     ///
-    /// A dataset is a folder of Parquet files, which any engine reads as well. Questions are answered while it is written.
+    /// A dataset is a folder of Parquet files, which other programs can read too. It can be queried while it is
+    /// written.
     Flows(FlowsArgs),
-    /// Print what MRT files say: routing tables, BGP messages, states of sessions
+    /// Print MRT files: routing tables, BGP messages, session state changes
     ///
-    /// Reads TABLE_DUMP, TABLE_DUMP_V2, BGP4MP and what came before (plain or .gz, .bz2, .zst) and prints one
-    /// line per route or change, as `bgpdump -m` does; with `--format json` one object per line.
+    /// Reads TABLE_DUMP, TABLE_DUMP_V2, BGP4MP and the older types (plain or .gz, .bz2, .zst) and prints one line per
+    /// route or change, as `bgpdump -m` does; with `--format json`, one object per line.
     Mrt(MrtArgs),
-    /// Say what another configuration, or a failure, would make of a routing table
+    /// Predict how a new configuration or a failure changes routing, before you apply it
     ///
-    /// Takes a table of routes as neighbors sent them through the import, decision and export of both configurations and says
-    /// which prefixes change their best path, what each neighbor would be sent, what would leak, and where traffic would go.
-    /// Nothing is announced, and no router need run.
+    /// Runs a table of received routes through import, best-path selection and export under both configurations.
+    /// Reports the prefixes whose best path changes, what each neighbor would receive, what would leak, and where
+    /// traffic would move. Nothing is announced; no running router is needed.
     Whatif(Box<WhatIfArgs>),
 }
 
@@ -140,16 +138,16 @@ pub(crate) struct MrtArgs {
     /// MRT files, in order; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Lines with seconds since the epoch and all fields: this is the default
+    /// Print times as seconds since the epoch, and all fields (the default)
     #[arg(short = 'm', conflicts_with_all = ["human_time", "count"])]
     pub(crate) machine: bool,
-    /// Lines with date and time, that end with the origin
+    /// Print date and time, and end each line with the origin
     #[arg(short = 'M', conflicts_with = "count")]
     pub(crate) human_time: bool,
-    /// Count records, routes, changes, prefixes and peers instead of printing them
+    /// Print only the numbers of records, routes, changes, prefixes and peers
     #[arg(long)]
     pub(crate) count: bool,
-    /// Say which records were skipped because they hold no routes
+    /// Also list the records that were skipped because they hold no routes
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }
@@ -158,57 +156,58 @@ pub(crate) struct MrtArgs {
 #[command(after_help = "\
 Examples:
   thalweg run router.toml
-  thalweg run router.toml --scheduling serial --socket ./thalweg.sock")]
+  thalweg run router.toml --model run-to-completion --workers 4
+  thalweg run router.toml --scheduling serial --socket ./thalweg.sock --log debug")]
 pub(crate) struct RunArgs {
     /// Configuration file
     pub(crate) config: PathBuf,
-    /// How the work is spread over threads [default: the configuration's, or sharded]
+    /// Scheduling of BGP over threads [default: the configuration's, or sharded]
     #[arg(long, value_parser = one_of(SCHEDULINGS))]
     pub(crate) scheduling: Option<SchedulingKind>,
-    /// Threads of the dynamic and sharded schedulings [default: the configuration's, or one per core]
+    /// BGP threads of the dynamic and sharded schedulings [default: the configuration's, or one per core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// How packets are spread over cores, where ports have interfaces
+    /// Execution model: how packets are spread over cores
     #[arg(long, value_parser = one_of(MODELS), default_value = "run-to-completion")]
     pub(crate) model: ModelKind,
-    /// Threads that work on packets; run-to-completion's have receive queues of their own [default: 1]
+    /// Threads that forward packets; in run-to-completion each has its own receive queues [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<NonZeroUsize>,
-    /// Socket for show, trace, capture, reload, clear, stop and bgp [default: the configuration's, or /run/thalweg.sock]
+    /// Control socket to listen on, for `show`, `reload` and the like [default: the configuration's, or
+    /// /run/thalweg.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// What is logged: error, warn, info, debug
+    /// Lowest level to log: error, warn, info or debug
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log: String,
-    /// How it is logged
+    /// Format of log lines
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
-    /// Take this start for a graceful restart, although no predecessor left a note beside the control socket
+    /// Start as after a graceful restart, even if no `stop --keep-routes` came before
     #[arg(long)]
     pub(crate) restarting: bool,
-    /// Measure the time spent in each function, for `show bgp functions`
+    /// Measure the time spent in each BGP function, for `show bgp functions`
     #[arg(long)]
     pub(crate) profile_functions: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// Lines for people
+    /// Plain text
     Text,
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  thalweg reload --dry-run      would it be taken, and what would change
+  thalweg reload --dry-run      print what would change
   thalweg reload")]
 pub(crate) struct ReloadArgs {
-    /// The router's control socket
-    #[arg(long, value_name = "PATH", default_value = SOCKET_DEFAULT)]
-    pub(crate) socket: PathBuf,
-    /// Only say what would change (but for BGP), or why it would be refused
+    #[command(flatten)]
+    pub(crate) router: SocketArgs,
+    /// Print what would change (except in BGP), or why the reload would be refused, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -217,15 +216,14 @@ pub(crate) struct ReloadArgs {
 #[command(after_help = "\
 Examples:
   thalweg stop
-  thalweg stop --keep-routes && thalweg run router.toml      no packet is lost where the kernel forwards")]
+  thalweg stop --keep-routes && thalweg run router.toml      restart without loss if the kernel forwards")]
 pub(crate) struct StopArgs {
-    /// The router's control socket
-    #[arg(long, value_name = "PATH", default_value = SOCKET_DEFAULT)]
-    pub(crate) socket: PathBuf,
-    /// Leave routes in the kernel and with neighbors, for a router that is started soon
+    #[command(flatten)]
+    pub(crate) router: SocketArgs,
+    /// Keep routes in the kernel and at neighbors, for a router that starts again soon
     #[arg(long, conflicts_with = "remove_routes")]
     pub(crate) keep_routes: bool,
-    /// Remove routes, whatever `on_stop` in the configuration says
+    /// Remove routes, even if `on_stop` in the configuration keeps them
     #[arg(long)]
     pub(crate) remove_routes: bool,
 }
@@ -235,10 +233,10 @@ pub(crate) struct StopArgs {
 pub(crate) struct CheckArgs {
     /// Configuration file
     pub(crate) config: PathBuf,
-    /// Do not look at the interfaces of this machine
+    /// Do not probe the interfaces of this machine
     ///
-    /// Without this each interface is opened as the router opens it, and closed again. Other programs keep their packets
-    /// meanwhile, but some network cards lose their link for a moment when they get an XDP program.
+    /// Without this option, each interface is opened as the router would open it, and closed again. Other programs keep
+    /// receiving their packets, but some network cards lose link for a moment when an XDP program is attached.
     #[arg(long)]
     pub(crate) offline: bool,
 }
@@ -246,22 +244,23 @@ pub(crate) struct CheckArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  thalweg replay office.pcapng -c router.toml                      what happens to every packet
-  thalweg replay office.pcapng -c router.toml --output out         and a capture per port in out/
-  thalweg replay wan=a.pcap lan=b.pcap.gz -c router.toml           where packets arrive
+  thalweg replay office.pcapng -c router.toml                      forwarded and dropped packets
+  thalweg replay office.pcapng -c router.toml --output out         with a capture per port in out/
+  thalweg replay wan=a.pcap lan=b.pcap.gz -c router.toml           with the ports they arrive on
   ssh host tcpdump -w - | thalweg replay - -c router.toml          from standard input
-  thalweg replay trace.txt -c router.toml --field-order src-first  traces with the source first
+  thalweg replay trace.txt -c router.toml --field-order src-first  a trace with the source first
   thalweg replay trace.txt -c router.toml --model farm --readers 1 --workers 2 --work queens:8")]
 pub(crate) struct ReplayArgs {
     /// Captures and text traces, in order; `-` is standard input
     ///
-    /// `PORT=FILE` says which port its packets arrive on; else a trace's lines and a pcapng's interfaces do.
+    /// `PORT=FILE` sets the port that the file's packets arrive on. Otherwise a trace's lines and a pcapng's interfaces
+    /// name it.
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
     /// Configuration file
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// How the stages are spread over cores
+    /// Execution model: how packets are spread over cores
     #[arg(long, value_parser = one_of(MODELS), default_value = "run-to-completion", help_heading = "Execution")]
     pub(crate) model: ModelKind,
     /// Worker threads [default: one per core; 1 for serial]
@@ -276,33 +275,34 @@ pub(crate) struct ReplayArgs {
     /// Packets read and scheduled together, at most 65535
     #[arg(long, value_name = "PACKETS", default_value = "1600", help_heading = "Execution")]
     pub(crate) chunk: NonZeroUsize,
-    /// Give packets out in the serial run's order
+    /// Send packets in the order of the serial model
     #[arg(long, help_heading = "Execution")]
     pub(crate) ordered: bool,
     /// Pin workers to these cores: `0,1` or `0-3`
     #[arg(long, value_name = "CORES", value_parser = parse_cores, help_heading = "Execution")]
     pub(crate) pin: Option<Cores>,
-    /// Synthetic work per packet and stage: `none`; `queens:N`; `queens:4-10`, drawn per packet; `queens:6/8/6/10`, by stage
+    /// Synthetic work per packet and stage: `none`; `queens:N`; `queens:4-10`, random per packet; `queens:6/8/6/10`, by
+    /// stage
     #[arg(long, value_name = "WORK", default_value = "none", help_heading = "Measuring")]
     pub(crate) work: Work,
-    /// Read all input into memory before the clock starts
+    /// Read all input into memory before timing starts
     #[arg(long, help_heading = "Measuring")]
     pub(crate) preload: bool,
-    /// Run the input through this many times
+    /// Process the input this many times
     #[arg(long = "loop", value_name = "N", default_value = "1",
           value_parser = clap::value_parser!(u32).range(1..), help_heading = "Measuring")]
     pub(crate) loops: u32,
-    /// Take no more chunks once this many packets have been read
+    /// Stop reading after about this many packets
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..),
           help_heading = "Measuring")]
     pub(crate) packets: Option<u64>,
-    /// Seed of everything random
+    /// Seed for everything random
     #[arg(long, value_name = "N", default_value = "0", help_heading = "Measuring")]
     pub(crate) seed: u64,
-    /// Folder to write what leaves to, or `none`
+    /// Folder for forwarded packets, or `none`
     #[arg(long, value_name = "DIR", default_value = "none", help_heading = "Input and output")]
     pub(crate) output: PathBuf,
-    /// What to write there: a capture per egress port, or one text trace
+    /// Format of --output: a capture per egress port, or one text trace
     #[arg(long, value_enum, default_value_t = OutputFormat::Pcap, help_heading = "Input and output")]
     pub(crate) output_format: OutputFormat,
     /// Stop at the first bad line or damaged capture

@@ -2,15 +2,24 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use serde_json::Value;
 use thalweg_node::control::{Line, Request};
 
 use crate::Failure;
 
 /// Where a running router listens for `show` and its like, unless it is told otherwise.
-pub(crate) const SOCKET_DEFAULT: &str = "/run/thalweg.sock";
+const SOCKET_DEFAULT: &str = "/run/thalweg.sock";
+
+/// Which running router a command asks.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SocketArgs {
+    /// Control socket of the router
+    #[arg(long, global = true, value_name = "PATH", default_value = SOCKET_DEFAULT)]
+    pub(crate) socket: PathBuf,
+}
 
 /// Sends a request and hands out the items of the answer.
 pub(crate) fn ask(
@@ -21,14 +30,14 @@ pub(crate) fn ask(
     let stream = connect(socket, request)?;
     for line in BufReader::new(stream).lines() {
         let line = serde_json::from_str(&line.map_err(|error| lost(socket, error))?)
-            .map_err(|error| Failure::Control(format!("the router's answer is not understood: {error}")))?;
+            .map_err(|error| Failure::Control(format!("cannot read the router's answer: {error}")))?;
         match line {
             Line::Item(value) => item(value)?,
             Line::Done { .. } => return Ok(()),
             Line::Error(error) => return Err(Failure::Control(error)),
         }
     }
-    Err(Failure::Control("the router closed the connection in the middle of its answer".to_owned()))
+    Err(Failure::Control("the router closed the connection before the end of its answer".to_owned()))
 }
 
 /// Connects to a router and asks it something.
@@ -46,14 +55,14 @@ pub(crate) fn lost(socket: &Path, error: std::io::Error) -> Failure {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
             format!("no router answers at {name}: is `thalweg run` running, with this --socket?")
         }
-        std::io::ErrorKind::PermissionDenied => format!("{name} may not be opened: try as root"),
+        std::io::ErrorKind::PermissionDenied => format!("no permission to open {name}: try as root"),
         _ => format!("{name}: {error}"),
     })
 }
 
 pub(crate) fn parse<T: serde::de::DeserializeOwned>(item: Value) -> Result<T, Failure> {
     serde_json::from_value(item)
-        .map_err(|error| Failure::Control(format!("the router's answer is not understood: {error}")))
+        .map_err(|error| Failure::Control(format!("cannot read the router's answer: {error}")))
 }
 
 pub(crate) fn parse_all<T: serde::de::DeserializeOwned>(items: Vec<Value>) -> Result<Vec<T>, Failure> {

@@ -1,4 +1,4 @@
-//! `thalweg reload`, `clear`, `stop` and `bgp`: what a running router is to do.
+//! `thalweg reload`, `clear`, `stop` and `bgp`: commands to a running router.
 
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
@@ -10,7 +10,7 @@ use thalweg_node::control::{BgpRequest, NatClear, NatCleared, PacketRequest, Req
 use thalweg_text::units::count;
 
 use crate::cli::{
-    BgpArgs, BgpCommand, ClearArgs, ClearNatArgs, ClearThing, Format, ReloadArgs, SessionEndArgs, StopArgs,
+    BgpArgs, BgpCommand, ClearArgs, ClearCommand, ClearNatArgs, Format, ReloadArgs, SessionEndArgs, StopArgs,
 };
 use crate::client::{ask, parse};
 use crate::{Failure, print};
@@ -18,7 +18,7 @@ use crate::{Failure, print};
 pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
     let mut changes = 0;
     let request = if args.dry_run { Request::CompareConfig } else { Request::Reload };
-    ask(&args.socket, &request, |item| {
+    ask(&args.router.socket, &request, |item| {
         changes += 1;
         match (format, item) {
             (Format::Human, Value::String(text)) => print(&format!("{text}\n")),
@@ -33,8 +33,8 @@ pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
 }
 
 pub(crate) fn clear(args: &ClearArgs, format: Format) -> Result<(), Failure> {
-    let ClearThing::Nat(which) = &args.thing;
-    ask(&args.socket, &clear_request(which), |item| match format {
+    let ClearCommand::Nat(which) = &args.command;
+    ask(&args.router.socket, &clear_request(which), |item| match format {
         Format::Json => print(&format!("{item}\n")),
         Format::Human => print(&cleared(parse(item)?)),
     })
@@ -45,13 +45,13 @@ const STOP_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) fn stop(args: &StopArgs) -> Result<(), Failure> {
     let keep_routes = (args.keep_routes || args.remove_routes).then_some(args.keep_routes);
-    ask(&args.socket, &Request::Stop { keep_routes }, |_| Ok(()))?;
+    ask(&args.router.socket, &Request::Stop { keep_routes }, |_| Ok(()))?;
     let end = Instant::now() + STOP_MAX;
     // The socket is the last that it takes away.
-    while UnixStream::connect(&args.socket).is_ok() {
+    while UnixStream::connect(&args.router.socket).is_ok() {
         if Instant::now() >= end {
             return Err(Failure::Control(format!(
-                "the router has not ended within {} s; its log says what it waits for",
+                "the router has not stopped within {} s; its log says what it waits for",
                 STOP_MAX.as_secs()
             )));
         }
@@ -67,7 +67,7 @@ pub(crate) fn bgp_command(args: BgpArgs) -> Result<(), Failure> {
         BgpCommand::Shutdown(SessionEndArgs { neighbor, text }) => BgpRequest::Shutdown { neighbor, text },
         BgpCommand::Start { neighbor } => BgpRequest::Start { neighbor },
     };
-    ask(&args.socket, &Request::Bgp(request), |_| Ok(()))
+    ask(&args.router.socket, &Request::Bgp(request), |_| Ok(()))
 }
 
 fn clear_request(args: &ClearNatArgs) -> Request {

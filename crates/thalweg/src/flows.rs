@@ -23,7 +23,7 @@ use crate::cli::{
 };
 use crate::tables::table;
 use crate::{Failure, flows_import, print};
-use writer::{follow, live_json, tell_empty, tell_writing, view};
+use writer::{follow, live_json, report_empty, report_writing, view};
 
 /// Steps of a graph whose length was not given, about.
 const STEPS: u64 = 30;
@@ -83,9 +83,9 @@ fn run_top(args: &FlowsArgs, top_args: &FlowsTopArgs, format: Format) -> Result<
         (_, true) => print(&top_csv(&answer, keys))?,
         _ => print(&top_table(&answer, keys, by, numbers(&top_args.which)))?,
     }
-    tell_writing(&writing);
+    report_writing(&writing);
     print_scanned(&answer.scanned, query.raw);
-    if answer.total.flows == 0 { tell_empty(args) } else { Ok(()) }
+    if answer.total.flows == 0 { report_empty(args) } else { Ok(()) }
 }
 
 /// How counters are written: with `--human` three digits and a prefix from a thousand on.
@@ -240,10 +240,10 @@ fn print_scanned(scanned: &Scanned, raw: bool) {
              (their exporter did not describe the sampler it names)"
         );
     }
-    tell_skipped(&scanned.skipped);
+    report_skipped(&scanned.skipped);
 }
 
-fn tell_skipped(skipped: &Skipped) {
+fn report_skipped(skipped: &Skipped) {
     let mut err = std::io::stderr();
     if skipped.count > 0 {
         let _ = writeln!(err, "warning: files skipped: {}", skipped.count);
@@ -262,9 +262,9 @@ fn run_list(args: &FlowsArgs, list_args: &FlowsListArgs, format: Format) -> Resu
     let (view, writing) = view(args, query.window)?;
     let (records, scanned) = list(&view, &query, list_args.n as usize).map_err(failed)?;
     print(&(lines.header() + &lines.of(&records)))?;
-    tell_writing(&writing);
+    report_writing(&writing);
     print_scanned(&scanned, query.raw);
-    if records.is_empty() { tell_empty(args) } else { Ok(()) }
+    if records.is_empty() { report_empty(args) } else { Ok(()) }
 }
 
 /// How records are written, a line each.
@@ -361,9 +361,9 @@ fn run_graph(args: &FlowsArgs, graph_args: &FlowsGraphArgs, format: Format) -> R
         _ if graph_args.svg.is_some() => {}
         _ => print(&graph_bars(&answer, by, numbers(&graph_args.which)))?,
     }
-    tell_writing(&writing);
+    report_writing(&writing);
     print_scanned(&answer.scanned, query.raw);
-    if answer.total.flows == 0 { tell_empty(args) } else { Ok(()) }
+    if answer.total.flows == 0 { report_empty(args) } else { Ok(()) }
 }
 
 fn graph_json(answer: &Graph, keys: &[Key], writing: &Writing) -> Value {
@@ -467,7 +467,7 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
             "to": span.as_ref().map(|span| &span[1]),
             "skipped": skipped_json(&summary.skipped),
         });
-        tell_writing(&writing);
+        report_writing(&writing);
         return print(&format!("{value:#}\n"));
     }
     let per_record = match summary.records {
@@ -489,8 +489,8 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
     ];
     let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
     print(&table(&["dataset", &args.data.display().to_string()], &[1], rows))?;
-    tell_writing(&writing);
-    tell_skipped(&summary.skipped);
+    report_writing(&writing);
+    report_skipped(&summary.skipped);
     Ok(())
 }
 
@@ -500,12 +500,12 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
     let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(wall_ns) };
     let (writer, recovery) = Writer::open(&args.data, options).map_err(|error| match error {
         StoreError::Busy { .. } => Failure::Run(format!(
-            "{error}: it joins small files itself, nothing was done. What it keeps is told to it: keep and keep_bytes in [flows] \
+            "{error}: it merges small files itself, so nothing was done. Tell it what to keep: keep and keep_bytes in [flows] \
              of a router, --keep and --keep-bytes of `thalweg probe` and `thalweg flows import`"
         )),
         other => failed(other),
     })?;
-    tell_recovery(&recovery);
+    report_recovery(&recovery);
     writer.retain(keep.retention()).and_then(|_| writer.compact()).map_err(failed)?;
     let done = writer.close().map_err(failed)?.upkeep;
     let Upkeep { files_joined, files_made, records_joined, files_expired, records_expired, bytes_expired } =
@@ -535,7 +535,7 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
 }
 
 /// Says on standard error what an interrupted writer left.
-fn tell_recovery(recovery: &Recovery) {
+fn report_recovery(recovery: &Recovery) {
     let mut err = std::io::stderr();
     if let Some(who) = &recovery.unclean {
         let _ = writeln!(
@@ -550,5 +550,5 @@ fn tell_recovery(recovery: &Recovery) {
         let _ =
             writeln!(err, "note: files removed that had already been joined: {}", recovery.replaced_removed);
     }
-    tell_skipped(&recovery.skipped);
+    report_skipped(&recovery.skipped);
 }

@@ -1,4 +1,4 @@
-//! `thalweg flows import`: records that others exported, and what became of what they sent.
+//! `thalweg flows import`: imports the records of other exporters, and accounts for them.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -67,7 +67,7 @@ fn render(s: &ImportSummary) -> String {
     if s.records_sampled > 0 {
         let _ = writeln!(
             text,
-            "{} records are sampled: counts are of packets that were looked at",
+            "{} records are sampled: counters hold the sampled packets only",
             count(s.records_sampled)
         );
     }

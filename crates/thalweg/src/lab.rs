@@ -34,13 +34,13 @@ fn failed(error: impl fmt::Display) -> Failure {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each experiment prints tables and writes DIR/report.html, which needs nothing but a browser, and DIR/results.json; DIR is \
-lab-NAME unless --output says otherwise. Figures mean something in a release build on an idle machine.
+Each experiment prints tables and writes DIR/report.html and DIR/results.json; DIR is lab-NAME, or --output. Measure with \
+a release build on an idle machine.
 
 Examples:
   thalweg lab models --quick     under a minute, to see that it works
   thalweg lab models             minutes: every model, worker count, chunk size
-  sudo thalweg lab nat --quick   with interfaces, in namespaces of its own")]
+  sudo thalweg lab nat --quick   with interfaces, in its own network namespaces")]
 pub(crate) struct LabArgs {
     #[command(subcommand)]
     experiment: Experiment,
@@ -63,31 +63,31 @@ macro_rules! experiments {
 }
 
 experiments! {
-    /// Run what the papers' claims need, and say of each claim: reproduced, differs or not run
+    /// Run all experiments that the papers' claims need, and judge each claim
     All => all::LabAllArgs,
-    /// Compare the execution models on one input: throughput, speed-up, residence time
+    /// Compare execution models on one input: throughput, speed-up, residence time
     Models => models::LabModelsArgs,
-    /// Predict the execution models for cores that this machine does not have
+    /// Predict execution models on more cores than this machine has
     Predict => predict::LabPredictArgs,
-    /// Compare longest-prefix-match structures: look-ups, memory, building, updates while reading
+    /// Compare longest-prefix-match structures: lookups, memory, build time, concurrent updates
     Lpm => lpm::LabLpmArgs,
-    /// Compare the schedulings of the BGP daemon: speed-up, time by function, traffic mixes, receiving
+    /// Compare schedulings of the BGP daemon: speed-up, time by function, traffic mixes
     Bgp => bgp::LabBgpArgs,
-    /// Measure routers between two testers in network namespaces, as RFC 2544 says: needs root
+    /// Measure routers in network namespaces by RFC 2544: throughput, latency, loss (needs root)
     Forwarding => forwarding::LabForwardingArgs,
-    /// Cycles per packet by stage, in memory: what is left of a router without its interfaces
+    /// Measure cycles per packet by stage, without interfaces
     Stages => stages::LabStagesArgs,
-    /// Measure address translation in memory and live, as RFC 9693 says: needs root but for memory
+    /// Measure NAT by RFC 9693, in memory and live (live parts need root)
     Nat => nat::LabNatArgs,
-    /// Measure calls under overload of a shaped port, against the kernel's disciplines: needs root
+    /// Measure voice calls on an overloaded port, against the kernel's qdiscs (needs root)
     Qos => qos::LabQosArgs,
-    /// Simulate networks of routers with real sessions, or find the routes of the whole Internet
+    /// Simulate networks of BGP routers, or compute the routes of the whole Internet
     Network => network::LabNetworkArgs,
-    /// Find again what is known of how BGP converges: cliques, policies, damping, intervals, surges, growth
+    /// Reproduce published results on BGP convergence: cliques, policies, damping, MRAI, surges, growth
     Convergence => convergence::LabConvergenceArgs,
-    /// Play networks that chance draws, with faults, and hold them to invariants
+    /// Run random networks and routers with faults, and check invariants
     Seeds => seeds::LabSeedsArgs,
-    /// Measure the flow probe: ffProbe's table, many flows, floods, and other probes on the same file
+    /// Measure the flow probe: ffProbe's table, many flows, floods, other probes on the same file
     Probe => probe::LabProbeArgs,
 }
 

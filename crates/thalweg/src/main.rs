@@ -1,4 +1,4 @@
-//! `thalweg`: the command line. It reads arguments, calls the node, and shows what came of it.
+//! `thalweg`: the command line. It reads arguments, calls the node, and shows the result.
 //!
 //! Results go to standard output, as tables or (`--format json`) as one JSON object; everything else goes
 //! to standard error. Exit codes: 0 done, 1 failed, 2 bad usage or configuration.
@@ -37,7 +37,7 @@ use thalweg_daemon::RunError;
 use thalweg_probe::{ProbeError, ProbeSummary};
 use thalweg_replay::{ReplayError, summary::ReplaySummary};
 
-use cli::{Cli, Command, ConfigThing};
+use cli::{Cli, Command, ConfigCommand};
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -144,7 +144,7 @@ fn main() -> ExitCode {
     let format = cli.format;
     let result = match cli.command {
         Command::Check(args) => check::run(&args, format),
-        Command::Config(ConfigThing::Keys(args)) => config_keys::run(&args, format),
+        Command::Config(ConfigCommand::Keys(args)) => config_keys::run(&args, format),
         Command::Replay(args) => replay::run(&args, format),
         Command::Probe(args) => probe::run(&args, format),
         Command::Run(args) => run::run(&args),

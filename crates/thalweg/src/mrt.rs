@@ -54,7 +54,7 @@ pub(crate) fn run(args: &MrtArgs, format: Format) -> Result<(), Failure> {
         print(&if format == Format::Json { counted.to_json(&errors) } else { counted.to_text(&errors) })?;
     }
     if args.verbose {
-        counted.tell_skipped();
+        counted.report_skipped();
     }
     match errors.count {
         0 => Ok(()),
@@ -213,7 +213,7 @@ impl Counted {
         format!("{:#}\n", serde_json::Value::Object(summary))
     }
 
-    fn tell_skipped(&self) {
+    fn report_skipped(&self) {
         for (kind, count) in &self.skipped {
             let _ = writeln!(std::io::stderr(), "skipped: {count} records {kind}");
         }

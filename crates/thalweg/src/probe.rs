@@ -93,7 +93,7 @@ fn drops(text: &mut String, s: &ProbeSummary) {
 fn meaning(name: &str) -> &'static str {
     match name {
         UNSAMPLED => "Passed over by sampling, as it was told to.",
-        UNDELIVERED => "Metered, but the records reached nobody: see what is delivered to whom.",
+        UNDELIVERED => "Metered, but the records reached no outlet: see the deliveries.",
         EXPORT_QUEUE => "Metered, but records came faster than they could be delivered.",
         _ => {
             DropReason::ALL.iter().find(|reason| reason.name() == name).map_or("", |reason| reason.meaning())

@@ -1,5 +1,5 @@
-//! `thalweg show`: what a running router knows. A row says all about a command: its name, help and arguments, what it asks, and
-//! how people read the answer.
+//! `thalweg show`: the state of a running router. A row defines a command: its name, help and arguments, what it asks,
+//! and how people read the answer.
 
 mod bgp;
 mod flows;
@@ -8,7 +8,7 @@ mod nat;
 mod packets;
 mod status;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
@@ -16,7 +16,7 @@ use serde_json::Value;
 use thalweg_node::control::Request;
 use thalweg_text::Table;
 
-use crate::client::{SOCKET_DEFAULT, ask};
+use crate::client::{SocketArgs, ask};
 use crate::tables::stream;
 use crate::{Failure, Format, print};
 
@@ -95,21 +95,20 @@ Examples:
   thalweg show routes --source configured
   thalweg show bgp neighbor transit-1")]
 pub(crate) struct ShowArgs {
-    /// The router's control socket
-    #[arg(long, global = true, value_name = "PATH", default_value = SOCKET_DEFAULT)]
-    socket: PathBuf,
+    #[command(flatten)]
+    router: SocketArgs,
     #[command(subcommand)]
-    thing: Thing,
+    command: ShowCommand,
 }
 
 /// A command with its arguments.
 #[derive(Debug)]
-enum Thing {
+enum ShowCommand {
     Question(Request, Print),
     Command(fn(&Path, Format) -> Result<(), Failure>),
 }
 
-impl Thing {
+impl ShowCommand {
     fn read<'s>(rows: impl Iterator<Item = &'s Show>, matches: &ArgMatches) -> Result<Self, clap::Error> {
         let (name, matches) =
             matches.subcommand().ok_or_else(|| clap::Error::new(ErrorKind::MissingSubcommand))?;
@@ -123,17 +122,17 @@ impl Thing {
     }
 }
 
-impl FromArgMatches for Thing {
+impl FromArgMatches for ShowCommand {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         Self::read(TOPICS.iter().copied().flatten(), matches)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        Self::from_arg_matches(matches).map(|thing| *self = thing)
+        Self::from_arg_matches(matches).map(|command| *self = command)
     }
 }
 
-impl Subcommand for Thing {
+impl Subcommand for ShowCommand {
     fn augment_subcommands(command: Command) -> Command {
         TOPICS.iter().fold(command, |command, rows| with_commands(command, rows))
     }
@@ -148,20 +147,20 @@ impl Subcommand for Thing {
 }
 
 pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
-    let (request, form) = match &args.thing {
-        Thing::Command(run) => return run(&args.socket, format),
-        Thing::Question(request, form) => (request, form),
+    let (request, form) = match &args.command {
+        ShowCommand::Command(run) => return run(&args.router.socket, format),
+        ShowCommand::Question(request, form) => (request, form),
     };
     match (format, form) {
-        (Format::Json, _) => ask(&args.socket, request, |item| print(&format!("{item}\n"))),
+        (Format::Json, _) => ask(&args.router.socket, request, |item| print(&format!("{item}\n"))),
         (Format::Human, Print::Rows(columns, row)) => {
             let mut rows = stream(columns());
-            ask(&args.socket, request, |item| print(&rows.push(row(item)?)))?;
+            ask(&args.router.socket, request, |item| print(&rows.push(row(item)?)))?;
             print(&rows.finish())
         }
         (Format::Human, Print::Page(page)) => {
             let mut items = Vec::new();
-            ask(&args.socket, request, |item| {
+            ask(&args.router.socket, request, |item| {
                 items.push(item);
                 Ok(())
             })?;

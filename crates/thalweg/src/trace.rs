@@ -9,24 +9,26 @@ use thalweg_node::live_tables::{LiveTables, PortLink};
 use thalweg_node::plan::RouterPlan;
 use thalweg_node::trace::{NextNeighbor, PacketSpec, Surroundings, TraceView, explain};
 
-use crate::cli::{Format, TraceArgs, TraceThing};
+use crate::cli::{Format, TraceArgs, TraceCommand};
 use crate::client::{ask, parse};
 use crate::tables::{remark, table};
 use crate::{Failure, load_config, print};
 
 pub(crate) fn run(args: &TraceArgs, format: Format) -> Result<(), Failure> {
-    let TraceThing::Packet { packet, socket, config } = &args.thing;
+    let TraceCommand::Packet { packet, router, config } = &args.command;
     // What is wrong with the packet needs no router to be said.
     let spec = PacketSpec::parse(packet).map_err(|error| Failure::Usage(error.to_string()))?;
     let mut views = Vec::new();
     match config {
         Some(file) => views.push(of_file(file, &spec)?),
-        None => {
-            ask(socket, &Request::Packets(PacketRequest::TracePacket { packet: packet.clone() }), |item| {
+        None => ask(
+            &router.socket,
+            &Request::Packets(PacketRequest::TracePacket { packet: packet.clone() }),
+            |item| {
                 views.push(parse(item)?);
                 Ok(())
-            })?
-        }
+            },
+        )?,
     }
     for view in &views {
         match format {

@@ -39,7 +39,7 @@ pub(crate) fn run(args: &WhatIfArgs, format: Format) -> Result<(), Failure> {
     }
     if args.new.is_none() && args.fail.is_none() {
         return Err(Failure::Usage(
-            "one configuration: give a second one, or --fail NEIGHBOR or --fail each".into(),
+            "only one configuration: add a second one, --fail NEIGHBOR or --fail each".into(),
         ));
     }
     let (converged, errors) = converged(args)?;
@@ -64,7 +64,7 @@ fn converged(args: &WhatIfArgs) -> Result<(Converged, Errors), Failure> {
     let bgp = |path: &Path| {
         let bgp = load_config(path)?.bgp;
         bgp.map(std::sync::Arc::new)
-            .ok_or_else(|| Failure::Usage(format!("{}: there is no [bgp] in it", path.display())))
+            .ok_or_else(|| Failure::Usage(format!("{}: has no [bgp] section", path.display())))
     };
     let old = bgp(&args.old)?;
     let new = args.new.as_deref().map_or_else(|| Ok(old.clone()), bgp)?;
@@ -107,7 +107,7 @@ fn with_traffic(mut converged: Converged, args: &WhatIfArgs) -> Result<Converged
     let failed = |error: thalweg_store::StoreError| Failure::Run(error.to_string());
     let dataset = Dataset::open(folder).map_err(failed)?;
     if !dataset.is_one().map_err(failed)? {
-        return Err(Failure::Run(format!("--flows: {} is no dataset of flow records", folder.display())));
+        return Err(Failure::Run(format!("--flows: {} is not a dataset of flow records", folder.display())));
     }
     let from_ns = args.last.map_or(0, |span_s| wall_ns().saturating_sub(span_s.saturating_mul(SECOND_NS)));
     let window = Window { from_ns, to_ns: u64::MAX };

@@ -146,7 +146,10 @@ fn mistakes_are_named() {
     for arguments in [&["top", "src"][..], &["stats"], &["compact"], &["list", "--follow"]] {
         let output = flows(other.path(), arguments);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(1) && said.contains("is no dataset of flow records"), "{said}");
+        assert!(
+            output.status.code() == Some(1) && said.contains("is not a dataset of flow records"),
+            "{said}"
+        );
     }
     assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 1, "nothing was made there");
 }

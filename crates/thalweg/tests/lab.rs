@@ -636,7 +636,7 @@ fn seeds_and_scenarios() {
         (&json["results"]["seeds"], &json["results"]["failures"]),
         (&40.into(), &serde_json::json!([]))
     );
-    assert_eq!(json["results"]["coverage"]["log: has sent its whole table"], 40);
+    assert_eq!(json["results"]["coverage"]["log: End-of-RIB received"], 40);
 
     let one = experiment(&["lab", "seeds", "--seed", "3"], folder.path());
     let text = String::from_utf8_lossy(&one.stdout).into_owned();

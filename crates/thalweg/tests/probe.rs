@@ -68,7 +68,7 @@ fn mistakes_exit_with_2_and_say_what_was_expected() {
         (&[], "INPUT"),
         (&[OFFICE, "--sample", "2:10"], "1:N"),
         (&[OFFICE, "--idle-timeout", "0"], "seconds above 0"),
-        (&[OFFICE, "--key", "none,ports"], "stands alone"),
+        (&[OFFICE, "--key", "none,ports"], "excludes other fields"),
         (&[OFFICE, "--readers", "1", "--model", "tokens"], "--readers"),
         (&[OFFICE, "--export", "v7://x"], "v7://x"),
         (&[OFFICE, "--export", "v9://x?options=in-domain"], "column 7"),

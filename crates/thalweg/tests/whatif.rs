@@ -116,9 +116,13 @@ fn what_is_wrong_is_said() {
         (&[OLD, NEW, "--table", TABLE, "--fail", "transit-9"], 2, "transit-1"),
         (&[OLD, NEW, "--table", TABLE, "--map", "192.0.2.1=nobody"], 2, "no neighbor is called nobody"),
         (&[&other, &other, "--table", TABLE], 1, "--map ADDRESS=NEIGHBOR"),
-        (&[without, NEW, "--table", TABLE], 2, "there is no [bgp] in it"),
+        (&[without, NEW, "--table", TABLE], 2, "has no [bgp] section"),
         (&[OLD, NEW, "--table", &empty], 1, "no routes"),
-        (&[OLD, NEW, "--table", TABLE, "--flows", folder.path().to_str().expect("a path")], 1, "no dataset"),
+        (
+            &[OLD, NEW, "--table", TABLE, "--flows", folder.path().to_str().expect("a path")],
+            1,
+            "not a dataset",
+        ),
     ];
     for (arguments, code, says) in cases {
         let output = what_if(arguments);

@@ -1,4 +1,4 @@
-//! EtherTypes (IEEE 802.3, clause 3.2.6): what an Ethernet header, a VLAN tag or a tunnel says that follows.
+//! EtherTypes (IEEE 802.3, clause 3.2.6): what follows an Ethernet header, a VLAN tag or a tunnel header.
 
 /// An EtherType. Values below 0x0600 are lengths of IEEE 802.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

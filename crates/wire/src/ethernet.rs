@@ -10,7 +10,7 @@ pub const HEADER_BYTES: usize = 14;
 pub const ADDRESS_BYTES: usize = 12;
 /// The shortest frame without its check sequence; not every card pads.
 pub const FRAME_BYTES_MIN: usize = 60;
-/// Tags that are looked behind, as many as the router takes.
+/// Limit of tags to parse, as many as the router takes.
 const TAGS_MAX: usize = 2;
 
 /// An Ethernet frame.
@@ -39,7 +39,7 @@ header! {
     EthernetView,
     /// An Ethernet header to be written.
     EthernetRepr, HEADER_BYTES;
-    /// Whom the frame is for.
+    /// Destination MAC address.
     destination: MacAddr = 0;
     /// Who sent it.
     source: MacAddr = 6;

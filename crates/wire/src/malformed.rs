@@ -10,7 +10,7 @@ pub enum Malformed {
     #[error("another version or kind of message")]
     Kind,
     /// The header's own length is shorter than a header can be, or longer than what is at hand.
-    #[error("a header length that cannot be")]
+    #[error("an impossible header length")]
     HeaderLength,
     /// A length field contradicts the header or what is at hand.
     #[error("a length that contradicts the header")]

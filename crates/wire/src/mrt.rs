@@ -77,7 +77,6 @@ pub const RECORD_BYTES_MAX: usize = 16 << 20;
 pub enum AsSize {
     /// Two, as before RFC 6793.
     Two,
-    /// Four.
     Four,
 }
 
@@ -96,7 +95,6 @@ impl AsSize {
 pub struct RecordType {
     /// The type.
     pub kind: u16,
-    /// The subtype.
     pub subtype: u16,
 }
 
@@ -201,7 +199,6 @@ pub struct Record<'a> {
     pub time_s: u32,
     /// And microseconds, of types that have them.
     pub microseconds: Option<u32>,
-    /// What it is.
     pub kind: RecordType,
     body: Bytes<'a>,
 }
@@ -309,7 +306,6 @@ pub struct Fault {
 pub enum Expected {
     /// More bytes than are left.
     Bytes {
-        /// Of what.
         what: &'static str,
         /// How many it takes.
         wanted: usize,
@@ -317,10 +313,7 @@ pub enum Expected {
         left: usize,
     },
     /// The end of the record, not so many bytes more.
-    End {
-        /// How many.
-        left: usize,
-    },
+    End { left: usize },
     /// A prefix length that the family has.
     PrefixLength {
         /// The one that stands there.
@@ -392,7 +385,6 @@ impl fmt::Display for Expected {
 pub struct Peer {
     /// Its BGP identifier; 0.0.0.0 where the file does not say.
     pub id: Ipv4Addr,
-    /// Its address.
     pub address: IpAddr,
     /// Its AS.
     pub asn: u32,

@@ -129,7 +129,6 @@ fn split_option(options: &[u8]) -> Option<(&[u8], &[u8])> {
 pub struct AdvertisedPrefix {
     /// Its address.
     pub prefix: Ipv6Addr,
-    /// Its length.
     pub length: u8,
     /// Whether hosts may make addresses of it (RFC 4862).
     pub is_autonomous: bool,

@@ -28,7 +28,6 @@ const MAGIC_MODIFIED: u32 = 0xa1b2_cd34;
 
 /// Which byte of a number comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the names say it
 pub enum ByteOrder {
     Little,
     Big,

@@ -163,7 +163,6 @@ pub enum PcapngError {
          found {bytes}"
     )]
     BlockLength {
-        /// Type of the block.
         block_type: u32,
         /// The length.
         bytes: u32,

@@ -91,7 +91,6 @@ impl fmt::Debug for PortName<'_> {
 
 /// Both addresses of a packet, as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the names say it
 pub enum Addresses {
     /// IPv4.
     V4 { source: u32, destination: u32 },
@@ -104,7 +103,7 @@ pub enum Addresses {
 pub struct TraceLine<'a> {
     /// Where the packet arrives.
     pub port: PortName<'a>,
-    /// From whom to whom.
+    /// Source and destination.
     pub addresses: Addresses,
     /// Source port, or identifier of an echo.
     pub source_port: u16,
@@ -118,7 +117,6 @@ pub struct TraceLine<'a> {
 
 /// One end of a flow, for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the names say it
 pub enum End {
     Source,
     Destination,

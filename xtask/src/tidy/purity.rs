@@ -1,5 +1,5 @@
 //! The crates that know nothing of the machine: what they do depends on what they are given alone, so that tests, the laboratory
-//! and fuzzers can run them on made-up time and input.
+//! and fuzzers can run them on generated time and input.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Each rule on a small made-up tree: one that is in order, then the same with one thing wrong.
+//! Each rule on a small generated tree: one that is in order, then the same with one thing wrong.
 
 use super::*;
 use tempfile::TempDir;
@@ -122,16 +122,16 @@ fn modules_use_each_other_in_no_circle() {
     write(
         &root,
         "crates/bgp/src/a.rs",
-        "mod part;\nuse crate::b::{B, other as o};\nuse part::Part;\npub struct A;\n",
+        "mod part;\nuse crate::b::{B, other as o};\nuse part::Part;\n/// One.\npub struct A;\n",
     );
-    write(&root, "crates/bgp/src/a/part.rs", "use super::A;\npub struct Part;\n");
+    write(&root, "crates/bgp/src/a/part.rs", "use super::A;\n/// One.\npub struct Part;\n");
     let b = "pub use crate::c::C;\n// crate::a::A\n#[cfg(test)]\nmod tests {\n use crate::a::A;\n}\n#[cfg(test)]\nmod more;\n";
     write(&root, "crates/bgp/src/b.rs", b);
     write(&root, "crates/bgp/src/b/more.rs", "use crate::a::A;\n");
     write(&root, "crates/bgp/src/c.rs", "pub(in crate::b) struct C;\n");
     finds(&root, &[]);
     // Not by the module itself, but by what it passes on.
-    write(&root, "crates/bgp/src/a/part.rs", "use crate::b::C;\npub struct Part;\n");
+    write(&root, "crates/bgp/src/a/part.rs", "use crate::b::C;\n/// One.\npub struct Part;\n");
     write(&root, "crates/bgp/src/c.rs", "fn f(_: crate::a::part::Part) {}\n");
     let found = "error: crates/bgp/src/a/part.rs: a circle of modules (a::part uses c; c uses a::part)";
     finds(&root, &[found]);
@@ -262,5 +262,31 @@ fn a_word_that_has_another_name_fails_in_code_and_in_documents() {
             "error: crates/bgp/src/peer.rs:2: `octets`: say `bytes`",
             "error: docs/bgp.md:1: `station`: say `neighbor`",
         ],
+    );
+}
+
+#[test]
+fn what_is_public_is_documented_and_fields_are_not_repeated() {
+    let root = tree();
+    let text = "/// A path.\n#[derive(\n    Clone,\n)]\npub struct Path {\n    pub address: u32,\n    /// How long it waits.\n    pub wait_s: \
+                u32,\n}\n\n/// Makes one.\npub const fn path() -> Path {}\npub(crate) fn inside() {}\nfn f(pub_: u8) {}\n";
+    write(&root, "crates/base/src/path.rs", text);
+    write(&root, "crates/base/src/tests/more.rs", "pub fn open() {}\n");
+    finds(&root, &[]);
+    write(
+        &root,
+        "crates/base/src/path.rs",
+        &text.replace("/// Makes one.\n", "").replace("/// A path.\n", ""),
+    );
+    finds(&root, &["path.rs:4: `Path` is public", "path.rs:10: `path` is public"]);
+    let text =
+        text.replace("    pub address", "    /// Its address.\n    #[serde(default)]\n    pub address");
+    write(&root, "crates/base/src/path.rs", &text);
+    finds(&root, &["path.rs:6: `Its address.` only repeats `address`"]);
+    let variants = "/// A reason.\npub enum Reason {\n    /// No route.\n    NoRoute,\n    /// Why.\n    Other(u8),\n    /// Ends.\n    NoTtl,\n}\n";
+    write(&root, "crates/base/src/path.rs", variants);
+    finds(
+        &root,
+        &["path.rs:3: `No route.` only repeats `NoRoute`", "path.rs:5: `Why.` only repeats `Other`"],
     );
 }

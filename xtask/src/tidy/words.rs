@@ -21,6 +21,15 @@ const WORDS: &[(&str, &str)] = &[
     ("whoever", "who it is"),
     ("outlook", "preflight"),
     ("in_step", "kernel_sync"),
+    ("books", "counters"),
+    ("chores", "background work"),
+    ("errand", "request"),
+    ("crew", "threads"),
+    ("twin", "reference"),
+    ("heed", "track"),
+    ("unsayable", "unexportable"),
+    ("towards", "toward"),
+    ("made-up", "generated"),
 ];
 
 /// What may stand although it has such a word in it: names of other people, and what is still read for one version.

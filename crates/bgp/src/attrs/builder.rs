@@ -13,7 +13,6 @@ use super::{Attrs, Head, LOCAL_PREF_DEFAULT, NextHop, flag};
 /// nothing; an [`Interner`](super::Interner) turns it into an [`AttrRef`](super::AttrRef).
 #[derive(Clone, Debug)]
 pub struct AttrsBuilder {
-    /// ORIGIN.
     pub origin: Origin,
     /// NEXT_HOP, or the one of MP_REACH_NLRI.
     pub next_hop: NextHop,

@@ -1,4 +1,4 @@
-//! Whom a piece of the log is for.
+//! Which members a segment of the log is for.
 //!
 //! Nearly every announcement is for all members but the one that sent the route, so an audience is a number
 //! with room for one exception; sets are for route servers, kept once each and only as long as the queue that
@@ -99,7 +99,7 @@ impl FromIterator<PeerId> for PeerSet {
     }
 }
 
-/// Whom a segment of the log is for. Means members of the group only.
+/// The members of the group that a segment of the log is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Audience {
     /// Every member.

@@ -1,11 +1,11 @@
-//! The table for those who do not have it: new members, a ROUTE-REFRESH, members that fell behind.
+//! The table for members that do not have it: new members, a ROUTE-REFRESH, members that fell behind.
 //!
 //! ```text
-//! RibShard::scan ──handle_route──> queue (sorted by attributes) ──poll_chunk──> log of the dump ──> members
+//! RibShard::scan ──handle_route──> queue (sorted by attributes) ──poll_block──> log of the dump ──> members
 //! ```
 //!
 //! The driver feeds it slices of shards while it [`DumpProgress::NeedsRoutes`], and calls
-//! [`Dump::poll_chunk`] otherwise; each call writes at most one chunk, so nothing blocks for long. All members
+//! [`Dump::poll_block`] otherwise; each call writes at most one block, so nothing blocks for long. All members
 //! that wait share one encoding. While a dump goes on, changes go to the group's log as ever; members read them
 //! after the dump (see [`super::member`] for why that ends right).
 //!
@@ -23,8 +23,8 @@ use thalweg_base::{IpPrefix, Prefix};
 use thalweg_wire::bgp::Family;
 
 use super::audience::{Audience, AudienceCode, PeerSet};
-use super::encode::{CHUNK_BYTES, Encoder};
-use super::log::{Chunk, GroupLog, Versions, is_later};
+use super::encode::{BLOCK_BYTES, Encoder};
+use super::log::{Block, GroupLog, Versions, is_later};
 use super::queue::{QueueAddress, Queues};
 use super::rules::Rules;
 use super::view::ExportView;
@@ -39,7 +39,6 @@ pub enum DumpKind {
     Initial,
     /// The answer to a ROUTE-REFRESH of a family; between BoRR and EoRR if both ends agreed on it (RFC 7313).
     Refresh {
-        /// The family.
         family: Family,
         /// Whether the neighbor understands BoRR and EoRR.
         enhanced: bool,
@@ -145,11 +144,11 @@ impl DumpKind {
     }
 }
 
-/// Less is not kept of a dump, so that a whole chunk, its last message and the lists of its segments are never too
+/// Less is not kept of a dump, so that a whole block, its last message and the lists of its segments are never too
 /// much for a reader that waits for them.
-const BYTES_MIN: usize = 4 * CHUNK_BYTES;
+const BYTES_MIN: usize = 4 * BLOCK_BYTES;
 
-/// What [`Dump::poll_chunk`] did, or waits for.
+/// What [`Dump::poll_block`] did, or waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DumpProgress {
     /// Something was written: call it again, and let members gather.
@@ -347,8 +346,8 @@ impl Dump {
         self.scanned = true;
     }
 
-    /// Writes the next chunk, or says what it waits for.
-    pub fn poll_chunk(&mut self) -> DumpProgress {
+    /// Writes the next block, or says what it waits for.
+    pub fn poll_block(&mut self) -> DumpProgress {
         if self.done {
             return DumpProgress::Done;
         }
@@ -361,7 +360,7 @@ impl Dump {
         if !self.encoding {
             return DumpProgress::NeedsRoutes;
         }
-        if self.log.room() < CHUNK_BYTES && !self.log.someone_waits() {
+        if self.log.room() < BLOCK_BYTES && !self.log.someone_waits() {
             return DumpProgress::WaitsForReaders;
         }
         let written = self.queues.encode(&mut self.rules, &mut self.encoder);
@@ -377,7 +376,7 @@ impl Dump {
             }
         }
         if let Some((bytes, segments)) = self.encoder.take() {
-            self.log.push(Chunk { bytes, segments, versions: Arc::default() });
+            self.log.push(Block { bytes, segments, versions: Arc::default() });
         }
         if self.done {
             self.log.close();

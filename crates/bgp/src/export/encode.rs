@@ -19,8 +19,8 @@ const FIXED: usize = HEADER + 4;
 const MP_UNREACH: usize = 4 + 3;
 const UPDATE: u8 = 2;
 
-/// A chunk is closed when it has this many bytes.
-pub(super) const CHUNK_BYTES: usize = 64 << 10;
+/// A block is closed when it has this many bytes.
+pub(super) const BLOCK_BYTES: usize = 64 << 10;
 /// More than a prefix takes: path identifier, length, 16 bytes, and what an eight-byte store overhangs.
 const SLACK: usize = 64;
 
@@ -64,16 +64,16 @@ impl NlriAddress for u128 {
 /// A prefix to announce or withdraw, with its path identifier.
 pub(super) type Nlri<A> = (Prefix<A>, u32);
 
-/// Messages and whom they are for.
+/// Messages and their audiences.
 pub(super) type Written = (Box<[u8]>, Box<[Segment]>);
 
-/// Writes messages, one after the other, and remembers whom they are for.
+/// Writes messages, one after the other, with their audiences.
 pub(super) struct Encoder {
-    /// Grows with what is written and becomes the chunk, so that an idle encoder holds none: there may be
+    /// Grows with what is written and becomes the block, so that an idle encoder holds none: there may be
     /// hundreds of groups.
     buffer: Vec<u8>,
     at: usize,
-    /// The last chunk was a full one: the next may be too.
+    /// The last block was a full one: the next may be too.
     busy: bool,
     segments: Vec<Segment>,
     limit: usize,
@@ -89,7 +89,7 @@ impl Encoder {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.at >= CHUNK_BYTES
+        self.at >= BLOCK_BYTES
     }
 
     /// What was written, and an empty buffer again.
@@ -121,7 +121,7 @@ impl Encoder {
 
     #[cold]
     fn grow(&mut self, needed: usize) {
-        let most = CHUNK_BYTES + self.limit + 2 * SLACK;
+        let most = BLOCK_BYTES + self.limit + 2 * SLACK;
         let length = if self.busy { most } else { (2 * self.buffer.len()).min(most) };
         let length = length.max(needed);
         if self.buffer.is_empty() {

@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!   base                                            base + len
-//!    | chunk | chunk | chunk | chunk |  <- push        position "end"
+//!    | block | block | block | block |  <- push        position "end"
 //!    followers:  2       0       1       |  at_end: 7
 //! ```
 //!
-//! Chunks never change once they are pushed. Each counts the followers whose place it is; those at the front
+//! Blocks never change once they are pushed. Each counts the followers whose place it is; those at the front
 //! that nobody stands at or before are dropped at once, so that with readers that keep up the log is empty.
 //! When more than `bytes_max` are held, the front is dropped anyway and the followers there are *lagging*: the
 //! log remembers up to which versions of each shard they had everything, which is from where they catch up.
 //!
-//! Memory: `bytes_max`, plus one chunk, plus what [`super::member`] says a member may hold on to.
+//! Memory: `bytes_max`, plus one block, plus what [`super::member`] says a member may hold on to.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -54,26 +54,25 @@ pub struct Segment {
     pub updates: u32,
     /// Where it ends; it begins where the one before ends.
     pub end: u32,
-    /// Whom it is for.
     pub audience: Audience,
 }
 
 /// Encoded messages. Immutable.
 #[derive(Debug)]
-pub struct Chunk {
+pub struct Block {
     pub(super) bytes: Box<[u8]>,
     pub(super) segments: Box<[Segment]>,
-    /// Up to which versions everything is in this chunk and those before it.
+    /// Up to which versions everything is in this block and those before it.
     pub(super) versions: Arc<Versions>,
 }
 
-impl Chunk {
+impl Block {
     /// The messages.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Whom they are for.
+    /// The segments, each with its audience.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
@@ -88,11 +87,11 @@ impl Chunk {
 /// What a log has been through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogCounters {
-    /// Chunks pushed.
-    pub chunks: u64,
+    /// Blocks pushed.
+    pub blocks: u64,
     /// Bytes of messages pushed.
     pub bytes: u64,
-    /// How often a member fell behind the oldest chunk.
+    /// How often a member fell behind the oldest block.
     pub lagging: u64,
     /// Bytes of memory held now.
     pub bytes_held: usize,
@@ -103,9 +102,9 @@ pub struct LogCounters {
 /// Where a follower stands.
 #[derive(Clone, Debug)]
 enum Place {
-    /// Before the chunk of this number.
+    /// Before the block of this number.
     At(u64),
-    /// Behind the oldest chunk.
+    /// Behind the oldest block.
     Lagging(Lag),
 }
 
@@ -119,12 +118,12 @@ pub(super) struct Lag {
 }
 
 struct Kept {
-    chunk: Arc<Chunk>,
+    block: Arc<Block>,
     followers: u32,
 }
 
 struct Inner {
-    chunks: VecDeque<Kept>,
+    blocks: VecDeque<Kept>,
     base: u64,
     at_end: u32,
     closed: bool,
@@ -144,8 +143,8 @@ pub struct GroupLog {
 
 /// What a follower finds.
 pub(super) enum Found {
-    /// The chunks from its place on were added; how many bytes of them are left after those.
-    Chunks,
+    /// The blocks from its place on were added; how many bytes of them are left after those.
+    Blocks,
     /// It has read everything.
     Nothing,
     /// And nothing will come any more.
@@ -161,7 +160,7 @@ impl GroupLog {
         Self {
             bytes_max,
             inner: Mutex::new(Inner {
-                chunks: VecDeque::new(),
+                blocks: VecDeque::new(),
                 base: 0,
                 at_end: 0,
                 closed: false,
@@ -230,18 +229,18 @@ impl GroupLog {
         inner.trim();
     }
 
-    /// Adds a chunk; drops old ones if it must. Nothing is kept that nobody will read.
-    pub(super) fn push(&self, chunk: Chunk) {
+    /// Adds a block; drops old ones if it must. Nothing is kept that nobody will read.
+    pub(super) fn push(&self, block: Block) {
         let mut inner = self.lock();
-        let bytes = chunk.memory_bytes();
-        inner.counters.chunks += 1;
-        inner.counters.bytes += chunk.bytes.len() as u64;
+        let bytes = block.memory_bytes();
+        inner.counters.blocks += 1;
+        inner.counters.bytes += block.bytes.len() as u64;
         inner.counters.bytes_held += bytes;
-        inner.versions = chunk.versions.clone();
+        inner.versions = block.versions.clone();
         let followers = std::mem::take(&mut inner.at_end);
-        inner.chunks.push_back(Kept { chunk: Arc::new(chunk), followers });
+        inner.blocks.push_back(Kept { block: Arc::new(block), followers });
         inner.trim();
-        while inner.counters.bytes_held > self.bytes_max && !inner.chunks.is_empty() {
+        while inner.counters.bytes_held > self.bytes_max && !inner.blocks.is_empty() {
             inner.drop_front();
             inner.trim();
         }
@@ -267,7 +266,7 @@ impl GroupLog {
         }
     }
 
-    /// Up to which versions a follower has everything that has read all before chunk `place`, and whether it may
+    /// Up to which versions a follower has everything that has read all before block `place`, and whether it may
     /// have routes by an old view.
     pub(super) fn has(&self, peer: PeerId, place: u64) -> Lag {
         let inner = self.lock();
@@ -275,9 +274,9 @@ impl GroupLog {
             return lag.clone();
         }
         let since = match place.checked_sub(inner.base) {
-            None | Some(0) if !inner.chunks.is_empty() => inner.base_versions.clone(),
-            Some(more @ 1..) => match inner.chunks.get(more as usize - 1) {
-                Some(kept) if place < inner.end() => kept.chunk.versions.clone(),
+            None | Some(0) if !inner.blocks.is_empty() => inner.base_versions.clone(),
+            Some(more @ 1..) => match inner.blocks.get(more as usize - 1) {
+                Some(kept) if place < inner.end() => kept.block.versions.clone(),
                 _ => inner.versions.clone(),
             },
             _ => inner.versions.clone(),
@@ -300,7 +299,7 @@ impl GroupLog {
     pub(super) fn abandon(&self) {
         let mut inner = self.lock();
         inner.followers.clear();
-        inner.chunks.clear();
+        inner.blocks.clear();
         inner.at_end = 0;
         inner.counters.bytes_held = 0;
     }
@@ -314,13 +313,13 @@ impl GroupLog {
         inner.trim();
     }
 
-    /// The follower has read all before chunk `place`. Adds the chunks from there on to `held`, until they have
+    /// The follower has read all before block `place`. Adds the blocks from there on to `held`, until they have
     /// `bytes_max` bytes of messages or more.
     pub(super) fn read(
         &self,
         peer: PeerId,
         place: u64,
-        held: &mut VecDeque<Arc<Chunk>>,
+        held: &mut VecDeque<Arc<Block>>,
         bytes_max: usize,
     ) -> Found {
         let mut inner = self.lock();
@@ -332,22 +331,22 @@ impl GroupLog {
             inner.trim();
         }
         let first = (place + held.len() as u64).saturating_sub(inner.base) as usize;
-        let mut bytes = held.iter().map(|chunk| chunk.bytes.len()).sum::<usize>();
-        for kept in inner.chunks.iter().skip(first) {
+        let mut bytes = held.iter().map(|block| block.bytes.len()).sum::<usize>();
+        for kept in inner.blocks.iter().skip(first) {
             if bytes >= bytes_max {
                 break;
             }
-            bytes += kept.chunk.bytes.len();
-            held.push_back(kept.chunk.clone());
+            bytes += kept.block.bytes.len();
+            held.push_back(kept.block.clone());
         }
         match (held.is_empty(), inner.closed) {
-            (false, _) => Found::Chunks,
+            (false, _) => Found::Blocks,
             (true, false) => Found::Nothing,
             (true, true) => Found::Closed,
         }
     }
 
-    /// The number of the chunk that will be pushed next.
+    /// The number of the block that will be pushed next.
     pub(super) fn end(&self) -> u64 {
         self.lock().end()
     }
@@ -360,11 +359,11 @@ impl GroupLog {
 
 impl Inner {
     fn end(&self) -> u64 {
-        self.base + self.chunks.len() as u64
+        self.base + self.blocks.len() as u64
     }
 
     fn count_at(&mut self, place: u64, by: i32) {
-        match self.chunks.get_mut(place.saturating_sub(self.base) as usize) {
+        match self.blocks.get_mut(place.saturating_sub(self.base) as usize) {
             Some(kept) => kept.followers = kept.followers.saturating_add_signed(by),
             None => self.at_end = self.at_end.saturating_add_signed(by),
         }
@@ -378,15 +377,15 @@ impl Inner {
 
     /// Drops what no follower will read.
     fn trim(&mut self) {
-        while self.chunks.front().is_some_and(|kept| kept.followers == 0) {
+        while self.blocks.front().is_some_and(|kept| kept.followers == 0) {
             self.pop();
         }
-        if self.chunks.is_empty() {
+        if self.blocks.is_empty() {
             self.base_versions = self.versions.clone();
         }
     }
 
-    /// Drops the oldest chunk; those that stand there are lagging from now on.
+    /// Drops the oldest block; those that stand there are lagging from now on.
     fn drop_front(&mut self) {
         let (base, since) = (self.base, self.base_versions.clone());
         let by_old_view = base < self.view_until;
@@ -400,10 +399,10 @@ impl Inner {
     }
 
     fn pop(&mut self) {
-        if let Some(kept) = self.chunks.pop_front() {
+        if let Some(kept) = self.blocks.pop_front() {
             self.base += 1;
-            self.counters.bytes_held -= kept.chunk.memory_bytes();
-            self.base_versions = kept.chunk.versions.clone();
+            self.counters.bytes_held -= kept.block.memory_bytes();
+            self.base_versions = kept.block.versions.clone();
         }
     }
 }

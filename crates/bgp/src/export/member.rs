@@ -8,7 +8,7 @@
 //! changed since the RIB was read comes (again) after it. Changes are announcements of whole routes or
 //! withdrawals, so repeating older ones ends in the right state.
 //!
-//! Memory: a member holds on to at most [`GATHER_BYTES_MAX`] bytes and one chunk.
+//! Memory: a member holds on to at most [`GATHER_BYTES_MAX`] bytes and one block.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -17,10 +17,10 @@ use std::sync::Arc;
 use thalweg_wire::bgp::MessageKind;
 
 use super::dump::DumpKind;
-use super::log::{Chunk, Found, GroupLog, Lag};
+use super::log::{Block, Found, GroupLog, Lag};
 use crate::peer::PeerId;
 
-/// The most that is gathered at once; more would only keep chunks from being dropped.
+/// The most that is gathered at once; more would only keep blocks from being dropped.
 pub const GATHER_BYTES_MAX: usize = 256 << 10;
 
 /// The most pieces that are gathered at once: what one `writev` takes (IOV_MAX).
@@ -51,9 +51,9 @@ pub struct Member {
 /// What is still to be written when a member leaves for another group.
 pub(super) struct Gathered(VecDeque<Piece>);
 
-/// Bytes of a chunk that go out.
+/// Bytes of a block that go out.
 struct Piece {
-    chunk: Arc<Chunk>,
+    block: Arc<Block>,
     start: u32,
     end: u32,
     /// UPDATEs that end in it.
@@ -63,8 +63,8 @@ struct Piece {
 struct Cursor {
     log: Arc<GroupLog>,
     place: u64,
-    held: VecDeque<Arc<Chunk>>,
-    /// Place in the first held chunk: its next segment and where that begins.
+    held: VecDeque<Arc<Block>>,
+    /// Place in the first held block: its next segment and where that begins.
     segment: usize,
     start: u32,
     /// UPDATEs of the segment before `start`.
@@ -185,10 +185,10 @@ impl Member {
     /// Whether the socket took only a part of a message; nothing else may be written to it now.
     pub fn inside_message(&self) -> bool {
         let Some(piece) = self.gathered.front() else { return false };
-        let segments = piece.chunk.segments().iter().map(|segment| segment.end);
+        let segments = piece.block.segments().iter().map(|segment| segment.end);
         let mut start = segments.take_while(|&end| end <= piece.start).last().unwrap_or(0);
         while start < piece.start {
-            start += message_length(piece.chunk.bytes(), start as usize) as u32;
+            start += message_length(piece.block.bytes(), start as usize) as u32;
         }
         start != piece.start
     }
@@ -257,7 +257,7 @@ impl Piece {
     }
 
     fn bytes(&self) -> &[u8] {
-        self.chunk.bytes().get(self.start as usize..self.end as usize).unwrap_or(&[])
+        self.block.bytes().get(self.start as usize..self.end as usize).unwrap_or(&[])
     }
 }
 
@@ -282,27 +282,27 @@ impl Cursor {
         let mut bytes = 0;
         loop {
             let found = self.log.read(peer, self.place, &mut self.held, bytes_max);
-            if !matches!(found, Found::Chunks) {
+            if !matches!(found, Found::Blocks) {
                 self.held.clear();
                 (self.segment, self.start, self.updates) = (0, 0, 0);
-                return if out.is_empty() { found } else { Found::Chunks };
+                return if out.is_empty() { found } else { Found::Blocks };
             }
-            while let Some(chunk) = self.held.front() {
-                while let Some(segment) = chunk.segments().get(self.segment) {
+            while let Some(block) = self.held.front() {
+                while let Some(segment) = block.segments().get(self.segment) {
                     if bytes >= bytes_max || out.len() >= SLICES_MAX {
-                        return Found::Chunks;
+                        return Found::Blocks;
                     }
                     let (start, end) = (self.start, segment.end);
                     if segment.audience.includes(peer) {
                         // A long segment goes out in parts that end with a message.
-                        let (end, part) = part_end(chunk.bytes(), start, end, bytes_max - bytes);
+                        let (end, part) = part_end(block.bytes(), start, end, bytes_max - bytes);
                         bytes += (end - start) as usize;
                         let whole = end == segment.end;
                         let updates = if whole { segment.updates - self.updates } else { part };
-                        out.push_back(Piece { chunk: chunk.clone(), start, end, updates });
+                        out.push_back(Piece { block: block.clone(), start, end, updates });
                         (self.start, self.updates) = (end, self.updates + updates);
                         if !whole {
-                            return Found::Chunks;
+                            return Found::Blocks;
                         }
                     }
                     (self.start, self.updates) = (end, 0);

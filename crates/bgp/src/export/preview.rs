@@ -1,5 +1,5 @@
-//! What neighbors with one export view would be sent of a prefix, told without messages: for code that asks what a
-//! configuration comes to before it is in force. It is the function that [`super::UpdateGroup`] evaluates.
+//! What neighbors with one export view would be sent of a prefix, without messages: for code that evaluates a
+//! configuration before it is in use. It is the function that [`super::UpdateGroup`] evaluates.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;

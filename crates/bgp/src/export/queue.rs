@@ -1,5 +1,5 @@
-//! What is to be announced and withdrawn, until it is encoded: one entry for a prefix (and path identifier),
-//! however often it changed, and one pack for the attributes that prefixes share.
+//! Announcements and withdrawals that wait to be encoded: one entry for a prefix (and path identifier), however often
+//! it changed, and one pack for the attributes that prefixes share.
 //!
 //! ```text
 //! entry: prefix, path id, had (who may have it), pack ──> pack: attributes, origins, audience

@@ -1,4 +1,4 @@
-//! Which routes a view takes, and for whom: everything about an exported route but its bytes.
+//! Which routes a view exports, and to which neighbors: everything about an exported route but its bytes.
 //!
 //! The order of the rules: well-known communities, roles (RFC 9234), where the route came from (RFC 4271 9.2.1,
 //! RFC 4456), loops if asked, control communities (RFC 7947), policy, next hop, length. All are functions of
@@ -28,7 +28,7 @@ pub(super) struct Offer {
     pub(super) origins: Origins,
     /// Who may have it.
     pub(super) audience: AudienceCode,
-    /// For whom among them it is prepended how often (route server).
+    /// The members for which the AS path is prepended, and how often (route server).
     pub(super) prepended: Vec<(u8, AudienceCode)>,
 }
 
@@ -367,7 +367,7 @@ impl Rules {
         block.message_length_min(family) <= limit
     }
 
-    /// For whom control communities prepend, and how often.
+    /// Clients for which control communities prepend, and how often.
     fn prepended(&mut self, attrs: &Attrs) -> Vec<(u8, AudienceCode)> {
         let Some(RouteServerRules { control_as: Some(asn), .. }) = self.view.route_server else {
             return Vec::new();
@@ -400,7 +400,7 @@ impl Rules {
         if attrs.flags & (flag::COMMUNITIES | flag::LARGE_COMMUNITIES) == 0 {
             return audience;
         }
-        let control = Control::of(attrs, asn);
+        let control = ControlCommunities::of(attrs, asn);
         if control.is_empty() {
             return audience;
         }
@@ -417,15 +417,15 @@ impl Rules {
 
 /// Control communities of a route: `0:X` and `RS:0:X` keep it from AS X, `0:RS` and `RS:0:0` from all;
 /// `RS:X` and `RS:1:X` are for AS X, and once there is one of these the others do not get it. `RS:101:X`, `RS:102:X`
-/// and `RS:103:X` prepend the first AS of the path once, twice and three times towards AS X.
+/// and `RS:103:X` prepend the first AS of the path once, twice and three times toward AS X.
 #[derive(Debug, Default)]
-struct Control {
+struct ControlCommunities {
     denied: Vec<u32>,
     listed: Vec<u32>,
     only_listed: bool,
 }
 
-impl Control {
+impl ControlCommunities {
     fn of(attrs: &Attrs, asn: u32) -> Self {
         let mut control = Self::default();
         for community in attrs.communities() {

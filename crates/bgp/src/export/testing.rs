@@ -38,7 +38,7 @@ const DEPTH: usize = 4;
 /// What a receiver holds.
 type Table = BTreeMap<(IpPrefix, u32), Held>;
 
-/// What is looked at of a route: the origin AS tells attribute sets apart.
+/// The compared part of a route: the origin AS distinguishes attribute sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     origin: u32,
@@ -178,7 +178,6 @@ impl Seen {
 }
 
 struct Receiver {
-    /// Its group.
     group: usize,
     member: Member,
     stream: Vec<u8>,
@@ -535,14 +534,14 @@ impl World {
     fn run_dumps(&mut self, budget: usize) {
         for running in &mut self.dumps {
             for _ in 0..budget {
-                match running.dump.poll_chunk() {
+                match running.dump.poll_block() {
                     DumpProgress::NeedsRoutes => running.scan(&self.shards, &self.peers),
                     DumpProgress::Encoded => {}
                     DumpProgress::WaitsForReaders | DumpProgress::Done => break,
                 }
             }
         }
-        self.dumps.retain_mut(|running| running.dump.poll_chunk() != DumpProgress::Done);
+        self.dumps.retain_mut(|running| running.dump.poll_block() != DumpProgress::Done);
     }
 
     /// Shards keep what catching up needs.

@@ -18,7 +18,7 @@ use crate::session::config::{PrivateAs, SendCommunities};
 pub struct ExportView {
     /// What the neighbors are to us.
     pub kind: PeerKind,
-    /// Our AS number towards them: the confederation's towards external neighbors, our member AS inside it.
+    /// Our AS number toward them: the confederation's toward external neighbors, our member AS inside it.
     pub local_as: u32,
     /// Their AS, only where [`Self::sender_loop_check`] or [`Self::as_override`] looks at it.
     pub remote_as: Option<u32>,
@@ -47,7 +47,7 @@ pub struct ExportView {
     /// How many paths of a prefix go out, by family, where the codec has path identifiers (RFC 7911). Without
     /// them it is the best one.
     pub add_path_depth: [u16; 2],
-    /// What becomes of private AS numbers, towards external neighbors.
+    /// What becomes of private AS numbers, toward external neighbors.
     pub private_as: PrivateAs,
     /// Their AS in a path is replaced by ours.
     pub as_override: bool,
@@ -122,7 +122,7 @@ impl ExportView {
 pub enum NextHopRule {
     /// Ours.
     Own,
-    /// Ours for routes that come from outside our AS, the route's own for reflected ones (`next_hop_self` towards
+    /// Ours for routes that come from outside our AS, the route's own for reflected ones (`next_hop_self` toward
     /// internal neighbors).
     OwnUnlessInternal,
     /// The route's own; ours for routes that originate here.

@@ -108,7 +108,7 @@ pub enum AsPathProblem {
     #[error("an empty AS-path pattern")]
     Empty,
     /// Too many bytes.
-    #[error("an AS-path pattern of more than {PATTERN_MAX_BYTES} bytes")]
+    #[error("an AS-path pattern above {PATTERN_MAX_BYTES} bytes")]
     TooLong,
     /// A character that means nothing here.
     #[error("`{0}` means nothing in an AS-path pattern")]

@@ -25,7 +25,6 @@ pub enum Verdict {
 /// Rules in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSet {
-    /// The rules.
     pub rules: Vec<Rule>,
     /// What becomes of a route that no rule decided; `None`: the caller of the set goes on.
     pub default: Option<Verdict>,
@@ -70,7 +69,6 @@ impl Between {
 pub enum Condition {
     /// The set admits the prefix.
     Prefix(Arc<PrefixSet>),
-    /// The length of the prefix.
     PrefixLength(Between),
     /// The address family.
     Family(Family),
@@ -92,13 +90,11 @@ pub enum Condition {
     CommunityNone(Arc<CommunitySet>),
     /// How many communities of all kinds there are.
     CommunityCount(Between),
-    /// ORIGIN.
     Origin(Vec<Origin>),
     /// MULTI_EXIT_DISC; a route without it does not fit.
     Med(Between),
     /// LOCAL_PREF, 100 if there is none.
     LocalPref(Between),
-    /// The weight.
     Weight(Between),
     /// The next hop lies in a prefix of the set, whatever lengths it admits.
     NextHop(Arc<PrefixSet>),
@@ -115,9 +111,7 @@ pub enum Condition {
 /// What a neighbor may look like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerPattern {
-    /// Its name.
     Name(Arc<str>),
-    /// Its address.
     Address(IpAddr),
     /// Any address of the prefix but these: how a group with dynamic neighbors is said.
     Range {
@@ -126,11 +120,9 @@ pub enum PeerPattern {
         /// Neighbors that have a place of their own.
         except: Arc<[IpAddr]>,
     },
-    /// Its AS.
     As(Arc<NumberSet>),
     /// What it is to us.
     Kind(PeerKind),
-    /// Its role.
     Role(Role),
     /// No neighbor: the route originates here.
     Local,
@@ -185,11 +177,10 @@ impl Amount {
 /// Which AS number is put before the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrependAs {
-    /// Ours towards the neighbor.
+    /// Ours toward the neighbor.
     Own,
     /// The one the path begins with; nothing happens to an empty path.
     Last,
-    /// This one.
     Given(u32),
 }
 
@@ -205,9 +196,7 @@ pub enum Action {
     Med(Amount),
     /// No MULTI_EXIT_DISC.
     MedRemove,
-    /// The weight.
     Weight(u32),
-    /// ORIGIN.
     Origin(Origin),
     /// The next hop of routes of the address's family; others keep theirs.
     NextHop {
@@ -216,15 +205,14 @@ pub enum Action {
         /// For IPv6 routes.
         v6: Option<Ipv6Addr>,
     },
-    /// Our address towards the neighbor becomes the next hop.
+    /// Our address toward the neighbor becomes the next hop.
     NextHopSelf,
-    /// The next hop stays, towards external neighbors too.
+    /// The next hop stays, toward external neighbors too.
     NextHopUnchanged,
     /// The neighbor's own address becomes the next hop.
     NextHopPeer,
     /// An AS number is put before the AS_PATH.
     Prepend {
-        /// Which.
         asn: PrependAs,
         /// How often, at most [`PREPEND_MAX`].
         count: u8,
@@ -268,13 +256,10 @@ pub const REJECT: &str = "reject";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// No rule set has this name.
-    #[error("there is no rule set `{name}`")]
-    Unknown {
-        /// The name.
-        name: Arc<str>,
-    },
+    #[error("no rule set is called `{name}`")]
+    Unknown { name: Arc<str> },
     /// A rule set calls itself, directly or through others.
-    #[error("rule sets call each other in a circle: {}", .names.join(" -> "))]
+    #[error("rule sets call each other in a loop: {}", .names.join(" -> "))]
     Cycle {
         /// The names on the way, the first again at the end.
         names: Vec<Arc<str>>,

@@ -139,7 +139,6 @@ struct After {
 /// How a new path compares with the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// The best stays the best.
     BestStays,
     /// The new one is the best.
     NewWins,
@@ -154,7 +153,6 @@ pub struct Decision<'a> {
     pub config: DecisionConfig,
     /// Neighbors.
     pub peers: &'a PeerTable,
-    /// Next hops.
     pub next_hops: &'a NextHopView,
     /// Nothing is selected yet (RFC 4724 section 4.1).
     pub deferred: bool,
@@ -339,7 +337,7 @@ impl<'a> Decision<'a> {
         best.map_or(0, |(place, _)| place)
     }
 
-    /// Why `loser` is not chosen before `best` is, among `all` eligible paths: the step, and whom it lost to.
+    /// Why `loser` loses among `all` eligible paths: the step, and the path that won it.
     pub(super) fn why<'c>(
         &self,
         best: Candidate<'c>,

@@ -406,7 +406,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
             return self.insert_first(number, meta, attrs, context, changes);
         }
         let new = Candidate { attrs: &attrs, peer: meta.peer, path_id: meta.path_id };
-        let standing = match self.best_and_last(number) {
+        let selected = match self.best_and_last(number) {
             _ if !meta.is_eligible() => Comparison::BestStays,
             None => Comparison::NewWins,
             Some((best, _)) if context.depth == 1 => context.decision.challenge(best, new),
@@ -416,7 +416,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
                 if below { Comparison::BestStays } else { Comparison::Undecided }
             }
         };
-        let old = match standing {
+        let old = match selected {
             Comparison::Undecided => self.reported(number, context.depth),
             _ => Vec::new(),
         };
@@ -424,7 +424,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         self.moved(moved);
         let entry = self.table.entry_mut(number);
         (entry.head, entry.count) = (head, entry.count + 1);
-        match standing {
+        match selected {
             Comparison::BestStays => {}
             Comparison::NewWins => {
                 let old = self.chosen(number, 0);

@@ -1,17 +1,17 @@
 //! Where paths live: the paths of one prefix side by side, without holes.
 //!
 //! ```text
-//! class 0   blocks of 1 path     chunk: 256 x PathMeta (12 B) | 256 x AttrRef (8 B) | 256 owners (4 B)
-//! class 1   blocks of 2          chunk: 128 blocks
-//! class 2   blocks of 3          chunk:  64 blocks
+//! class 0   blocks of 1 path     page: 256 x PathMeta (12 B) | 256 x AttrRef (8 B) | 256 owners (4 B)
+//! class 1   blocks of 2          page: 128 blocks
+//! class 2   blocks of 3          page:  64 blocks
 //! class 3   4    class 4   6    class 5   8    class 6  12 ... class 31  65,536
 //! ```
 //!
 //! The paths of a prefix are one *block*: finding a neighbor's path among ten reads two cache lines, where a
 //! list would follow ten pointers. A prefix whose count outgrows its class moves to the next one. A block that is
 //! given back is filled with the last block of its class, whose owner (the prefix's entry) is told; so a class
-//! has no holes, no free list and no fragmentation, and its last chunks go back to the allocator. Memory
-//! comes in chunks of about 6 KiB; only the first of a class grows as it fills, so that a table of few prefixes is
+//! has no holes, no free list and no fragmentation, and its last pages go back to the allocator. Memory
+//! comes in pages of about 6 KiB; only the first of a class grows as it fills, so that a table of few prefixes is
 //! small.
 //!
 //! A path costs 20 bytes, its share of the owner's four, and the slack of its class (none up to four
@@ -24,10 +24,10 @@ use crate::peer::PeerId;
 /// that cannot be numbered either. What comes on top is refused and counted.
 pub(super) const PATHS_MAX: usize = u16::MAX as usize;
 
-/// Slots of a chunk, as near as the class allows.
-const CHUNK_SLOTS: u32 = 256;
+/// Slots of a page, as near as the class allows.
+const PAGE_SLOTS: u32 = 256;
 
-/// Blocks that the first chunk of a class begins with.
+/// Blocks that the first page of a class begins with.
 const BLOCKS_MIN: usize = 4;
 
 /// The neighbor has gone or is repeating its routes, and has not yet repeated this one.
@@ -113,13 +113,13 @@ pub(super) struct Moved {
 }
 
 #[derive(Default)]
-struct Chunk {
+struct Page {
     meta: Box<[PathMeta]>,
     attrs: Box<[Option<AttrRef>]>,
     owners: Box<[u32]>,
 }
 
-impl Chunk {
+impl Page {
     /// Makes room for so many blocks; what is beyond goes.
     fn resize(&mut self, blocks: usize, capacity: usize) {
         fn resized<T>(all: &mut Box<[T]>, length: usize, new: impl FnMut() -> T) {
@@ -137,17 +137,17 @@ impl Chunk {
 /// Blocks of one size.
 struct Class {
     capacity: usize,
-    /// Blocks of a chunk, as a power of two.
+    /// Blocks of a page, as a power of two.
     shift: u32,
-    chunks: Vec<Chunk>,
+    pages: Vec<Page>,
     blocks: u32,
 }
 
 impl Class {
     fn new(class: usize) -> Self {
         let capacity = capacity_of(class);
-        let shift = (CHUNK_SLOTS / (capacity as u32).min(CHUNK_SLOTS)).ilog2();
-        Self { capacity, shift, chunks: Vec::new(), blocks: 0 }
+        let shift = (PAGE_SLOTS / (capacity as u32).min(PAGE_SLOTS)).ilog2();
+        Self { capacity, shift, pages: Vec::new(), blocks: 0 }
     }
 
     #[inline]
@@ -157,16 +157,16 @@ impl Class {
 
     fn allocate(&mut self, owner: u32) -> u32 {
         let head = self.blocks;
-        let (chunk, block) = self.place(head);
+        let (page, block) = self.place(head);
         let whole = 1 << self.shift;
-        if chunk == self.chunks.len() {
-            let mut new = Chunk::default();
-            new.resize(if chunk == 0 { BLOCKS_MIN.min(whole) } else { whole }, self.capacity);
-            self.chunks.push(new);
-        } else if block == self.chunks[chunk].owners.len() {
-            self.chunks[chunk].resize(2 * block, self.capacity);
+        if page == self.pages.len() {
+            let mut new = Page::default();
+            new.resize(if page == 0 { BLOCKS_MIN.min(whole) } else { whole }, self.capacity);
+            self.pages.push(new);
+        } else if block == self.pages[page].owners.len() {
+            self.pages[page].resize(2 * block, self.capacity);
         }
-        self.chunks[chunk].owners[block] = owner;
+        self.pages[page].owners[block] = owner;
         self.blocks += 1;
         head
     }
@@ -177,45 +177,45 @@ impl Class {
         let moved = (head != last).then(|| self.relocate(last, head));
         self.blocks = last;
         let needed = (last >> self.shift) as usize + usize::from(last & ((1 << self.shift) - 1) != 0);
-        // One empty chunk stays, so that a count that wavers about a boundary does not allocate each time.
+        // One empty page stays, so that a count that wavers about a boundary does not allocate each time.
         let keep = if last == 0 { 0 } else { needed + 1 };
-        if self.chunks.len() > keep {
-            self.chunks.truncate(keep);
-            if self.chunks.capacity() > 64 && self.chunks.capacity() > 4 * keep {
-                self.chunks.shrink_to(2 * keep);
+        if self.pages.len() > keep {
+            self.pages.truncate(keep);
+            if self.pages.capacity() > 64 && self.pages.capacity() > 4 * keep {
+                self.pages.shrink_to(2 * keep);
             }
         }
-        if let [chunk] = &mut self.chunks[..]
-            && last as usize * 4 <= chunk.owners.len()
-            && chunk.owners.len() > BLOCKS_MIN
+        if let [page] = &mut self.pages[..]
+            && last as usize * 4 <= page.owners.len()
+            && page.owners.len() > BLOCKS_MIN
         {
-            chunk.resize(chunk.owners.len() / 2, self.capacity);
+            page.resize(page.owners.len() / 2, self.capacity);
         }
         moved
     }
 
     fn relocate(&mut self, from: u32, to: u32) -> Moved {
         let capacity = self.capacity;
-        let ((from_chunk, from_block), (to_chunk, to_block)) = (self.place(from), self.place(to));
-        let owner = self.chunks[from_chunk].owners[from_block];
+        let ((from_page, from_block), (to_page, to_block)) = (self.place(from), self.place(to));
+        let owner = self.pages[from_page].owners[from_block];
         for slot in 0..capacity {
-            let source = &mut self.chunks[from_chunk];
+            let source = &mut self.pages[from_page];
             let meta = source.meta[from_block * capacity + slot];
             let attrs = source.attrs[from_block * capacity + slot].take();
-            let target = &mut self.chunks[to_chunk];
+            let target = &mut self.pages[to_page];
             target.meta[to_block * capacity + slot] = meta;
             target.attrs[to_block * capacity + slot] = attrs;
         }
-        self.chunks[to_chunk].owners[to_block] = owner;
+        self.pages[to_page].owners[to_block] = owner;
         Moved { owner, head: to }
     }
 
     fn bytes(&self) -> usize {
-        const CHUNK_ALLOCATIONS: usize = 3 * 16;
+        const PAGE_ALLOCATIONS: usize = 3 * 16;
         let slot = size_of::<PathMeta>() + size_of::<Option<AttrRef>>();
         let block = slot * self.capacity + size_of::<u32>();
-        let chunks = self.chunks.iter().map(|chunk| chunk.owners.len() * block + CHUNK_ALLOCATIONS);
-        chunks.sum::<usize>() + self.chunks.capacity() * size_of::<Chunk>()
+        let pages = self.pages.iter().map(|page| page.owners.len() * block + PAGE_ALLOCATIONS);
+        pages.sum::<usize>() + self.pages.capacity() * size_of::<Page>()
     }
 }
 
@@ -280,21 +280,18 @@ impl PathStore {
     #[inline]
     pub(super) fn block(&self, head: u32, count: usize) -> Block<'_> {
         let class = &self.classes[class_of(count)];
-        let (chunk, block) = class.place(head);
-        let (chunk, start) = (&class.chunks[chunk], block * class.capacity);
-        Block { meta: &chunk.meta[start..start + count], attrs: &chunk.attrs[start..start + count] }
+        let (page, block) = class.place(head);
+        let (page, start) = (&class.pages[page], block * class.capacity);
+        Block { meta: &page.meta[start..start + count], attrs: &page.attrs[start..start + count] }
     }
 
     /// The same, to change.
     #[inline]
     pub(super) fn block_mut(&mut self, head: u32, count: usize) -> BlockMut<'_> {
         let class = &mut self.classes[class_of(count)];
-        let (chunk, block) = class.place(head);
-        let (chunk, start) = (&mut class.chunks[chunk], block * class.capacity);
-        BlockMut {
-            meta: &mut chunk.meta[start..start + count],
-            attrs: &mut chunk.attrs[start..start + count],
-        }
+        let (page, block) = class.place(head);
+        let (page, start) = (&mut class.pages[page], block * class.capacity);
+        BlockMut { meta: &mut page.meta[start..start + count], attrs: &mut page.attrs[start..start + count] }
     }
 
     /// The number of the block of `owner`'s first path.
@@ -349,12 +346,12 @@ impl PathStore {
         }
         let new_head = self.class_mut(new).allocate(owner);
         let capacities = (self.classes[old].capacity, self.classes[new].capacity);
-        let ((old_chunk, old_block), (new_chunk, new_block)) =
+        let ((old_page, old_block), (new_page, new_block)) =
             (self.classes[old].place(head), self.classes[new].place(new_head));
         let (low, high) = self.classes.split_at_mut(old.max(new));
         let (source, target) =
             if old < new { (&mut low[old], &mut high[0]) } else { (&mut high[0], &mut low[new]) };
-        let (source, target) = (&mut source.chunks[old_chunk], &mut target.chunks[new_chunk]);
+        let (source, target) = (&mut source.pages[old_page], &mut target.pages[new_page]);
         let (start, to_start) = (old_block * capacities.0, new_block * capacities.1);
         target.meta[to_start..to_start + used].copy_from_slice(&source.meta[start..start + used]);
         target.attrs[to_start..to_start + used].swap_with_slice(&mut source.attrs[start..start + used]);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! index     [tag 8 | entry 24] ...          4 B a slot, 54 % to 81 % full, linear probing
-//! entries   address | head | version | count | length | ranked     16 B (IPv4), 32 B (IPv6), in chunks of 256
+//! entries   address | head | version | count | length | ranked     16 B (IPv4), 32 B (IPv6), in pages of 256
 //! ```
 //!
 //! An entry keeps its number for as long as the prefix is there. Therefore a cursor over entries stays right
@@ -10,9 +10,9 @@
 //! once; one that comes or goes in between may or may not be. And growing touches the index alone, of
 //! which there are never two: it is dropped, and built anew from the entries.
 //!
-//! The first chunk grows as it fills, so that a table of few prefixes is small; the others come whole.
-//! A chunk whose entries are all free goes back to the allocator, and comes again when its numbers are needed; the index
-//! is built smaller when it is nearly empty. So a table is as small as what is in it, but for chunks that few share.
+//! The first page grows as it fills, so that a table of few prefixes is small; the others come whole.
+//! A page whose entries are all free goes back to the allocator, and comes again when its numbers are needed; the index
+//! is built smaller when it is nearly empty. So a table is as small as what is in it, but for pages that few share.
 //!
 //! Shards begin with indexes of different sizes and all grow by half, so that they do not grow at the same time.
 //! The index has its own hash, with a secret seed: prefixes that meet in the same slot cannot be
@@ -27,10 +27,10 @@ pub(super) const PREFIXES_MAX: u32 = (1 << 24) - 2;
 /// No entry.
 pub(super) const NONE: u32 = u32::MAX;
 
-const CHUNK_SHIFT: u32 = 8;
-const CHUNK: usize = 1 << CHUNK_SHIFT;
-/// Entries that the first chunk begins with.
-const CHUNK_MIN: usize = 4;
+const PAGE_SHIFT: u32 = 8;
+const PAGE: usize = 1 << PAGE_SHIFT;
+/// Entries that the first page begins with.
+const PAGE_MIN: usize = 4;
 /// The length of an entry that is free; its `head` is the next free one.
 const FREE: u8 = u8::MAX;
 const EMPTY_SLOT: u32 = u32::MAX;
@@ -67,7 +67,7 @@ impl<A: Address> Entry<A> {
 }
 
 /// Entries with consecutive numbers.
-struct Chunk<A> {
+struct Page<A> {
     /// Empty while all are free.
     entries: Box<[Entry<A>]>,
     /// The first free one of those that were used before.
@@ -77,10 +77,10 @@ struct Chunk<A> {
 
 /// Entries and index.
 pub(super) struct Table<A> {
-    chunks: Vec<Chunk<A>>,
-    /// Chunks with free entries among those that were used, or without memory.
+    pages: Vec<Page<A>>,
+    /// Pages with free entries among those that were used, or without memory.
     open: Vec<u32>,
-    /// What stands in chunks without memory.
+    /// What stands in pages without memory.
     nothing: Entry<A>,
     /// Entries that were ever used; free ones among them.
     used: u32,
@@ -98,7 +98,7 @@ impl<A: Address> Table<A> {
     pub(super) fn new(seed: u64, shard: usize) -> Self {
         let seed = [thalweg_base::mix64(seed ^ 0x9e37_79b9_7f4a_7c15), thalweg_base::mix64(!seed) | 1];
         Self {
-            chunks: Vec::new(),
+            pages: Vec::new(),
             open: Vec::new(),
             nothing: Entry {
                 address: A::from_u128(0),
@@ -130,9 +130,9 @@ impl<A: Address> Table<A> {
 
     pub(super) fn bytes(&self) -> usize {
         const ALLOCATION: usize = 16;
-        let chunks = self.chunks.iter().filter(|chunk| !chunk.entries.is_empty());
-        chunks.map(|chunk| size_of_val(&*chunk.entries) + ALLOCATION).sum::<usize>()
-            + self.chunks.capacity() * size_of::<Chunk<A>>()
+        let pages = self.pages.iter().filter(|page| !page.entries.is_empty());
+        pages.map(|page| size_of_val(&*page.entries) + ALLOCATION).sum::<usize>()
+            + self.pages.capacity() * size_of::<Page<A>>()
             + self.open.capacity() * size_of::<u32>()
             + self.slots.capacity() * size_of::<u32>()
             + size_of_val(&*self.by_length)
@@ -140,14 +140,14 @@ impl<A: Address> Table<A> {
 
     #[inline]
     pub(super) fn entry(&self, number: u32) -> &Entry<A> {
-        let chunk = &self.chunks[(number >> CHUNK_SHIFT) as usize];
-        chunk.entries.get(number as usize % CHUNK).unwrap_or(&self.nothing)
+        let page = &self.pages[(number >> PAGE_SHIFT) as usize];
+        page.entries.get(number as usize % PAGE).unwrap_or(&self.nothing)
     }
 
     /// An entry that is not free.
     #[inline]
     pub(super) fn entry_mut(&mut self, number: u32) -> &mut Entry<A> {
-        &mut self.chunks[(number >> CHUNK_SHIFT) as usize].entries[number as usize % CHUNK]
+        &mut self.pages[(number >> PAGE_SHIFT) as usize].entries[number as usize % PAGE]
     }
 
     /// Where the index begins to look for the prefix (lower half), and its tag (upper byte).
@@ -215,7 +215,7 @@ impl<A: Address> Table<A> {
         let number = match self.open.last().copied() {
             None if self.used >= PREFIXES_MAX => return None,
             None => self.push_entry(entry),
-            Some(chunk) => self.reuse_entry(chunk, entry),
+            Some(page) => self.reuse_entry(page, entry),
         };
         self.entries += 1;
         if self.by_length.is_empty() {
@@ -232,19 +232,19 @@ impl<A: Address> Table<A> {
 
     fn push_entry(&mut self, entry: Entry<A>) -> u32 {
         let number = self.used;
-        let (index, at) = ((number >> CHUNK_SHIFT) as usize, number as usize % CHUNK);
+        let (index, at) = ((number >> PAGE_SHIFT) as usize, number as usize % PAGE);
         if at == 0 {
-            let entries = vec![self.nothing; if index == 0 { CHUNK_MIN } else { CHUNK }].into();
-            self.chunks.push(Chunk { entries, free: NONE, live: 0 });
+            let entries = vec![self.nothing; if index == 0 { PAGE_MIN } else { PAGE }].into();
+            self.pages.push(Page { entries, free: NONE, live: 0 });
         }
-        let chunk = &mut self.chunks[index];
-        if at == chunk.entries.len() {
-            let mut entries = std::mem::take(&mut chunk.entries).into_vec();
+        let page = &mut self.pages[index];
+        if at == page.entries.len() {
+            let mut entries = std::mem::take(&mut page.entries).into_vec();
             entries.reserve_exact(at);
             entries.resize(2 * at, self.nothing);
-            chunk.entries = entries.into();
+            page.entries = entries.into();
         }
-        chunk.live += 1;
+        page.live += 1;
         self.used += 1;
         *self.entry_mut(number) = entry;
         number
@@ -252,21 +252,21 @@ impl<A: Address> Table<A> {
 
     /// Puts an entry in the place of a free one.
     fn reuse_entry(&mut self, index: u32, entry: Entry<A>) -> u32 {
-        let first = index << CHUNK_SHIFT;
-        let chunk = &mut self.chunks[index as usize];
-        if chunk.entries.is_empty() {
-            chunk.entries = vec![self.nothing; CHUNK].into();
-            for (each, next) in chunk.entries.iter_mut().zip(first + 1..) {
+        let first = index << PAGE_SHIFT;
+        let page = &mut self.pages[index as usize];
+        if page.entries.is_empty() {
+            page.entries = vec![self.nothing; PAGE].into();
+            for (each, next) in page.entries.iter_mut().zip(first + 1..) {
                 each.head = next;
             }
-            chunk.entries[CHUNK - 1].head = NONE;
-            chunk.free = first;
+            page.entries[PAGE - 1].head = NONE;
+            page.free = first;
         }
-        let number = chunk.free;
-        let place = &mut chunk.entries[number as usize % CHUNK];
-        chunk.free = std::mem::replace(place, entry).head;
-        chunk.live += 1;
-        if chunk.free == NONE {
+        let number = page.free;
+        let place = &mut page.entries[number as usize % PAGE];
+        page.free = std::mem::replace(place, entry).head;
+        page.live += 1;
+        if page.free == NONE {
             self.open.pop();
         }
         number
@@ -280,7 +280,7 @@ impl<A: Address> Table<A> {
         self.by_length[usize::from(prefix.length())] -= 1;
         self.entries -= 1;
         if self.entries == 0 {
-            (self.chunks, self.open, self.slots) = (Vec::new(), Vec::new(), Vec::new());
+            (self.pages, self.open, self.slots) = (Vec::new(), Vec::new(), Vec::new());
             (self.used, self.filled, self.by_length) = (0, 0, Box::default());
             return;
         }
@@ -290,19 +290,19 @@ impl<A: Address> Table<A> {
         }
     }
 
-    /// Lets an entry go, and its chunk's memory with the last one. The chunk whose end was never used keeps it.
+    /// Lets an entry go, and its page's memory with the last one. The page whose end was never used keeps it.
     fn free_entry(&mut self, number: u32) {
-        let index = number >> CHUNK_SHIFT;
-        let is_filled = (index + 1) << CHUNK_SHIFT <= self.used;
-        let chunk = &mut self.chunks[index as usize];
-        if chunk.free == NONE {
+        let index = number >> PAGE_SHIFT;
+        let is_filled = (index + 1) << PAGE_SHIFT <= self.used;
+        let page = &mut self.pages[index as usize];
+        if page.free == NONE {
             self.open.push(index);
         }
-        let free = std::mem::replace(&mut chunk.free, number);
-        chunk.entries[number as usize % CHUNK] = Entry { head: free, ..self.nothing };
-        chunk.live -= 1;
-        if chunk.live == 0 && is_filled {
-            chunk.entries = Box::default();
+        let free = std::mem::replace(&mut page.free, number);
+        page.entries[number as usize % PAGE] = Entry { head: free, ..self.nothing };
+        page.live -= 1;
+        if page.live == 0 && is_filled {
+            page.entries = Box::default();
         }
     }
 
@@ -422,7 +422,7 @@ mod tests {
 
     /// What prefixes took is given back when they go, also while others stay.
     #[test]
-    fn chunks_and_index_are_given_back() {
+    fn pages_and_index_are_given_back() {
         let mut table = Table::<u32>::new(7, 3);
         let prefix = |key: u32| Prefix::new(key << 8, 24).unwrap();
         let add =

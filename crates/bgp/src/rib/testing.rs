@@ -128,7 +128,6 @@ pub struct Definition<'a> {
     pub config: DecisionConfig,
     /// Neighbors.
     pub peers: &'a PeerTable,
-    /// Next hops.
     pub next_hops: &'a NextHopView,
 }
 

@@ -118,7 +118,7 @@ fn a_route_costs_what_the_documentation_says() {
         (0..paths).for_each(|peer| rib.apply(PeerId(peer), 0, &items));
         (rib.bytes() - empty) as f64 / f64::from(prefixes)
     };
-    // 16 entry + 4.9 to 7.4 index + 4 owner + 20 path, and what is not used up of the last chunks.
+    // 16 entry + 4.9 to 7.4 index + 4 owner + 20 path, and what is not used up of the last pages.
     let one = measure(60_000, 1);
     assert!((44.0..50.0).contains(&one), "{one} bytes a prefix with one path");
     // 16 + 4.9 to 7.4 + 4 + 6 x 20 (six is a class of its own).

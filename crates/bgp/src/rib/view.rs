@@ -60,7 +60,6 @@ impl PathView<'_> {
 /// A prefix and its paths.
 #[derive(Clone, Copy)]
 pub struct ScannedRoute<'a, A> {
-    /// The prefix.
     pub prefix: Prefix<A>,
     /// The version of its last change.
     pub version: u32,
@@ -125,7 +124,6 @@ fn view<'a>(meta: &PathMeta, attrs: &'a Option<AttrRef>, rank: Option<usize>) ->
 /// What the decision said of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is the best.
     Best,
     /// It lost to another path of the prefix.
     LostAt {
@@ -162,9 +160,7 @@ impl fmt::Display for Verdict {
 /// A path and why it is, or is not, the best.
 #[derive(Clone, Copy, Debug)]
 pub struct Explained<'a> {
-    /// The path.
     pub path: PathView<'a>,
-    /// Why.
     pub verdict: Verdict,
     /// What it costs to reach its next hop; `None` if it cannot be reached.
     pub metric: Option<u32>,

@@ -1,4 +1,4 @@
-//! What a session asks of its driver and what it has to tell: [`Action`], and [`Event`] for logs.
+//! What a session asks of its driver, and what it reports: [`Action`], and [`Event`] for logs.
 //!
 //! An event is a value; its [`Display`](fmt::Display) is the sentence for people. What happened once is told
 //! once: that a session went down comes as one event with the reason, not as one for the NOTIFICATION, one for
@@ -106,7 +106,6 @@ pub enum Action {
     Established(Arc<Negotiated>),
     /// The session is down. Its routes are to be withdrawn, those of the `retained` families marked stale.
     Down {
-        /// Why.
         reason: DownReason,
         /// Families whose routes stay for a while (graceful restart).
         retained: [bool; 2],
@@ -117,7 +116,7 @@ pub enum Action {
     MarkStale(Family),
     /// Withdraw those routes of the neighbor in this family that are stale.
     WithdrawStale(Family),
-    /// The neighbor has sent its whole table of the family once.
+    /// The neighbor has sent all its routes of the family (End-of-RIB).
     EndOfRib(Family),
     /// Something to log.
     Event(Event),
@@ -154,7 +153,6 @@ pub enum StopReason {
     Restarting,
     /// It sent more prefixes than allowed.
     MaxPrefixes {
-        /// Of which family.
         family: Family,
         /// How many were allowed.
         limit: u32,
@@ -236,12 +234,7 @@ pub enum Cause {
         message: String,
     },
     /// A message came that the state does not expect.
-    Unexpected {
-        /// Which.
-        message: &'static str,
-        /// The state.
-        state: State,
-    },
+    Unexpected { message: &'static str, state: State },
     /// OPEN was not acceptable.
     Open(OpenProblem),
     /// The other of two connections was kept.
@@ -293,11 +286,9 @@ pub enum Event {
     Refused(Refusal),
     /// A connection ended before the session was up.
     AttemptFailed {
-        /// Which.
         connection: Connection,
         /// How far it had come.
         state: State,
-        /// Why.
         reason: DownReason,
     },
     /// It rests for a while after protocol errors.
@@ -309,11 +300,8 @@ pub enum Event {
     },
     /// The neighbor does not understand capabilities; the next attempt goes without.
     WithoutCapabilities,
-    /// It is up.
     Up(Arc<Negotiated>),
-    /// It is down.
     Down {
-        /// Why.
         reason: DownReason,
         /// How long it was up.
         up_ms: u64,
@@ -322,7 +310,6 @@ pub enum Event {
     },
     /// The prefixes of a family come near their limit.
     PrefixesNearLimit {
-        /// The family.
         family: Family,
         /// How many there are.
         count: u32,
@@ -331,7 +318,6 @@ pub enum Event {
     },
     /// The prefixes of a family are above their limit, and only that is said.
     PrefixesAboveLimit {
-        /// The family.
         family: Family,
         /// How many there are.
         count: u32,
@@ -351,7 +337,6 @@ pub enum Event {
     RefreshReceived(Family),
     /// Stale routes of a family are withdrawn.
     StaleWithdrawn {
-        /// The family.
         family: Family,
         /// Why now.
         why: StaleEnd,

@@ -1,5 +1,5 @@
-//! What a session would agree on with a neighbor that offers everything that is wanted of it: for code that asks what a
-//! configuration comes to before there is a session.
+//! What a session would negotiate with a neighbor that offers everything we ask for: for code that evaluates a
+//! configuration before a session exists.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -15,7 +15,7 @@ pub struct AssumedNeighbor {
     pub asn: u32,
     /// Its BGP identifier.
     pub router_id: Ipv4Addr,
-    /// Our address towards it.
+    /// Our address toward it.
     pub local_address: IpAddr,
 }
 

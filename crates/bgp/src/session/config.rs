@@ -1,5 +1,5 @@
-//! What one neighbor is configured to be: every setting of `[[bgp.neighbor]]` with its group's and the daemon's
-//! defaults already applied.
+//! The configuration of one neighbor: every setting of `[[bgp.neighbor]]` with its group's and the daemon's defaults
+//! already applied.
 //!
 //! The settings are grouped by who reads them: the session ([`NeighborConfig::timers`],
 //! [`NeighborConfig::capabilities`]), the import path ([`ImportConfig`]), the export side ([`ExportConfig`]) and
@@ -35,7 +35,6 @@ pub struct NeighborConfig {
     pub group: Option<Arc<str>>,
     /// Whether the session is to be up. `false`: administratively down from the beginning.
     pub enabled: bool,
-    /// Its address.
     pub address: IpAddr,
     /// The AS numbers it may have.
     pub remote_as: RemoteAs,
@@ -69,7 +68,6 @@ pub struct NeighborConfig {
 /// The AS numbers a neighbor may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteAs {
-    /// This one.
     One(u32),
     /// One of these ranges, both ends included (a dynamic neighbor).
     AnyOf(Vec<(u32, u32)>),
@@ -129,8 +127,8 @@ pub struct TransportConfig {
     pub password: Option<Password>,
     /// Generalized TTL security (RFC 5082): how many hops away the neighbor is at most.
     pub ttl_security_hops: Option<u8>,
-    /// TTL of what we send to an external neighbor that is not on a link of ours. Without it an external
-    /// neighbor must be one hop away.
+    /// TTL of packets to an external neighbor that is not directly connected. Without it an external neighbor must be
+    /// one hop away.
     pub multihop_ttl: Option<u8>,
 }
 
@@ -310,7 +308,7 @@ pub struct ImportConfig {
     pub allow_own_as: u8,
     /// Reject paths with AS_SET or AS_CONFED_SET (RFC 9774).
     pub reject_as_set: bool,
-    /// Reject routes of an external neighbor whose AS_PATH does not begin with its AS. Off towards route servers.
+    /// Reject routes of an external neighbor whose AS_PATH does not begin with its AS. Off toward route servers.
     pub first_as_check: bool,
     /// Reject prefixes that no network has (RFC 4271 6.3): see [`is_martian`](super::import::is_martian).
     pub martian_check: bool,
@@ -381,9 +379,9 @@ pub struct ExportConfig {
     pub next_hop_self: bool,
     /// Keep the next hop, to an external neighbor too.
     pub next_hop_unchanged: bool,
-    /// The next hop of IPv4 routes, if it is not our address towards the neighbor.
+    /// The next hop of IPv4 routes, if it is not our address toward the neighbor.
     pub next_hop_ipv4: Option<Ipv4Addr>,
-    /// The next hop of IPv6 routes, if it is not our address towards the neighbor.
+    /// The next hop of IPv6 routes, if it is not our address toward the neighbor.
     pub next_hop_ipv6: Option<std::net::Ipv6Addr>,
     /// What becomes of private AS numbers.
     pub private_as: PrivateAs,
@@ -444,7 +442,7 @@ pub enum ConfigDifference {
     None,
     /// The session stays and takes the new values as they are.
     Quiet,
-    /// The session stays; what it sends or receives has to be looked at again (refresh, export anew).
+    /// The session stays up; its routes are filtered again (route refresh, new export).
     Routes,
     /// The session has to begin anew: what was said in OPEN, or the socket, is another.
     Session,

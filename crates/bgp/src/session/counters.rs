@@ -1,4 +1,4 @@
-//! What a session counts. All counts go on over session losses; they begin at 0 with the daemon.
+//! Counters of a session. They survive the loss of a session and start at 0 with the daemon.
 
 use thalweg_wire::bgp::MessageKind;
 
@@ -6,7 +6,6 @@ use crate::peer::Millis;
 
 /// Messages by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields have the names of the messages")]
 pub struct MessageCounters {
     pub open: u64,
     pub update: u64,

@@ -444,7 +444,7 @@ impl Importer {
         routes: Nlri<'_, A>,
         out: &mut RouteBatchBuilder,
     ) {
-        // Neighboring prefixes mostly come to the same: the index is looked for only where they do not.
+        // Neighboring prefixes mostly share an index: it is looked up only where they do not.
         let mut last: Option<(AttrRef, u32)> = None;
         for (path_id, prefix) in routes {
             if A::is_martian(prefix) && self.checks.martians {

@@ -40,7 +40,7 @@ impl Session {
         out: &mut RouteBatchBuilder,
     ) -> usize {
         let used = self.take_messages(conn, bytes, now, import, out);
-        self.tell_remarks(import, now);
+        self.emit_remarks(import, now);
         used
     }
 

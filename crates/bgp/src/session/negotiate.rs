@@ -58,7 +58,6 @@ impl fmt::Display for Connection {
 pub struct Negotiated {
     /// Which connection carries the session.
     pub connection: Connection,
-    /// Our address.
     pub local_address: IpAddr,
     /// The neighbor's address.
     pub remote_address: IpAddr,
@@ -88,7 +87,6 @@ pub struct Negotiated {
     pub graceful_restart: Option<NeighborRestart>,
     /// The role it announced.
     pub role: Option<Role>,
-    /// Its OPEN.
     pub remote_open: Arc<Open>,
 }
 

@@ -1,4 +1,4 @@
-//! What a log hears of a neighbor's routes and messages: at most one event of a kind in [`REPEAT_MS`], with a count.
+//! Log events about a neighbor's routes and messages: at most one event of a kind in [`REPEAT_MS`], with a count.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ pub(super) struct Remarks {
 impl Session {
     /// Tells what became of routes. What is too early to be told waits for the next bytes, which come with the next
     /// KEEPALIVE at the latest.
-    pub(super) fn tell_remarks(&mut self, import: &Importer, now: Millis) {
+    pub(super) fn emit_remarks(&mut self, import: &Importer, now: Millis) {
         for remark in Remark::all() {
             let (index, count) = (remark.index(), import.counters().remarks(remark));
             let before = std::mem::replace(&mut self.remarks.counted[index], count);

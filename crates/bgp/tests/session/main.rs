@@ -1,4 +1,4 @@
-//! Sessions against each other and against made-up neighbors, on virtual time.
+//! Sessions against each other and against generated neighbors, on virtual time.
 
 mod malformed;
 mod net;

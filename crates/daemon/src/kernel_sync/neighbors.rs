@@ -1,5 +1,5 @@
-//! `[kernel] neighbors`: neighbors that somebody set for good in the kernel become the router's, and what the router has
-//! resolved becomes the kernel's, on mirrors.
+//! `[kernel] neighbors`: permanent neighbors of the kernel become the router's, and neighbors that the router resolved
+//! become the kernel's, on mirrors.
 //!
 //! ```text
 //! kernel's news ──> KernelNeighbors ── others' on mirrors and ports' interfaces ──> host thread: neighbors   (import)
@@ -104,17 +104,14 @@ impl NeighborSync {
     /// counted. What went wrong is returned.
     pub(super) fn turn(&mut self, interfaces: &Interfaces<'_>, scan: bool) -> Result<(), String> {
         let neighbors = |error: KernelError| format!("neighbors: {error}");
-        let mut heard = self.hear().map_err(neighbors)?;
+        let mut heard = self.read_changes().map_err(neighbors)?;
         if scan && !self.read_is_due {
             let [others, ours] = self.read().map_err(neighbors)?;
             // What the news explain is no drift.
-            let after = self.hear().map_err(neighbors)?;
+            let after = self.read_changes().map_err(neighbors)?;
             if !heard && !after && self.config.import_neighbors && others > 0 {
                 self.view.import_drift += others;
-                tracing::warn!(
-                    neighbors = others,
-                    "kernel: imported neighbors had drifted and were corrected"
-                );
+                tracing::warn!(neighbors = others, "kernel: corrected drift of imported neighbors");
             }
             heard |= after || others + ours > 0;
         } else if self.read_is_due && Instant::now() >= self.read_not_before {
@@ -139,9 +136,9 @@ impl NeighborSync {
     }
 
     /// Whether there was news.
-    fn hear(&mut self) -> Result<bool, KernelError> {
+    fn read_changes(&mut self) -> Result<bool, KernelError> {
         let heard = self.neighbors.hear()?;
-        self.view.news += heard.others + heard.ours;
+        self.view.notifications += heard.others + heard.ours;
         self.view.overruns += u64::from(heard.overrun);
         self.read_is_due |= heard.overrun;
         Ok(heard.others + heard.ours > 0 || heard.overrun)
@@ -172,7 +169,7 @@ impl NeighborSync {
         let neighbors: Vec<_> = wanted.iter().map(|((port, address), mac)| (*port, *address, *mac)).collect();
         let Some(counts) = self.packets.set_kernel_neighbors(neighbors) else {
             self.tell_not_before = Instant::now() + AFTER_FAILURE;
-            return Err("neighbors: the host thread does not answer".to_owned());
+            return Err("the host thread does not answer about neighbors".to_owned());
         };
         self.view.imported = counts.in_force;
         self.view.imported_behind = counts.behind;
@@ -206,10 +203,7 @@ impl NeighborSync {
             let drift = mended.saturating_sub(self.refused);
             self.view.export_drift += drift;
             if drift > 0 {
-                tracing::warn!(
-                    neighbors = drift,
-                    "kernel: exported neighbors had drifted and were corrected"
-                );
+                tracing::warn!(neighbors = drift, "kernel: corrected drift of exported neighbors");
             }
         }
         self.exported_changes = Some(changes);

@@ -1,4 +1,4 @@
-//! What a router on live interfaces tells of its NAT: slices of the session table, as long as the client takes them.
+//! Answers about NAT: slices of the session table, for as long as the client reads them.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};

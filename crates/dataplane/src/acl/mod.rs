@@ -148,7 +148,6 @@ pub struct Rule {
     pub destination_ports: Vec<RangeInclusive<u16>>,
     /// Code points.
     pub dscp: Vec<u8>,
-    /// TCP flags.
     pub tcp_flags: Vec<TcpFlags>,
     /// ICMP types (of the family's own ICMP).
     pub icmp: Vec<IcmpKind>,

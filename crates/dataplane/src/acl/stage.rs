@@ -32,7 +32,6 @@ pub enum AclError {
     TooManyRules {
         /// The list's place.
         list: usize,
-        /// Its rules.
         rules: usize,
     },
     /// The rules of a list differ in so many ways that their table would be too large.
@@ -48,7 +47,7 @@ pub enum AclError {
         lists: usize,
     },
     /// A port is bound to a list that there is none of.
-    #[error("there is no access list {list}")]
+    #[error("no access list {list}")]
     NoSuchList {
         /// The place named.
         list: u16,
@@ -347,7 +346,6 @@ impl AclSet {
 /// What met a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleCount {
-    /// Packets.
     pub packets: u64,
     /// Bytes of them, from the IP header on.
     pub bytes: u64,

@@ -19,7 +19,7 @@ use thalweg_base::Packet;
 /// Bytes of rows that a table may have: a list of 8192 rules about 16384 disjoint networks has 17 MB.
 pub(super) const ROW_BYTES_MAX: usize = 128 << 20;
 
-/// Packets that are looked up side by side.
+/// Packets that are looked up together.
 pub(super) const LANES: usize = 32;
 
 /// Parts of a packet, and so rows to be and-ed, at most.

@@ -1,4 +1,4 @@
-//! What an egress port's queues are told: plain data.
+//! The configuration of an egress port's queues: plain data.
 
 use crate::schedule::Service;
 
@@ -24,7 +24,7 @@ pub struct EgressConfig {
     /// and is owed for afterwards.
     pub burst_bytes: u32,
     /// What each packet takes on the line beyond the length it is given with: preamble, frame check
-    /// sequence and gap of Ethernet are 24 bytes. Counts towards rates and shares, not towards bytes.
+    /// sequence and gap of Ethernet are 24 bytes. Counts toward rates and shares, not toward bytes.
     pub overhead_bytes: u16,
     /// Of what leaves while weighted classes wait, at most this many percent is of strict classes; 100 is
     /// no bound. Nothing is held back by it while no weighted class has a packet to send.

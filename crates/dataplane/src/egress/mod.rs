@@ -1,4 +1,4 @@
-//! The queues of one egress port: who goes next, who has to wait, and who is told to slow down.
+//! The queues of one egress port: which packet goes next, which waits, and which flow is told to slow down.
 //!
 //! ```text
 //!              +--> class "voice"      [bucket] --+ level 0 --+

@@ -27,7 +27,6 @@ pub enum Next<T> {
     Packet {
         /// What was put in.
         item: T,
-        /// Its class.
         class: u8,
         /// How long it waited.
         sojourn_ns: u64,

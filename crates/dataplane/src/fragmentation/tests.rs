@@ -118,7 +118,7 @@ fn options() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn a_slow_twin_puts_them_together_again(options in options(), length in 0usize..6000, mtu in 68usize..2000,
+    fn a_slow_reference_puts_them_together_again(options in options(), length in 0usize..6000, mtu in 68usize..2000,
                                             again in 68usize..2000, reserved: bool) {
         let payload: Vec<u8> = (0..length).map(|i| (i * 7 + i / 256) as u8).collect();
         let original = packet(&options, if reserved { 0x8000 } else { 0 }, &payload);

@@ -23,7 +23,6 @@ pub enum IcmpError {
     TimeExceeded,
     /// Fragments did not all come in time, where the router puts together.
     ReassemblyTimeExceeded,
-    /// No route.
     NoRoute,
     /// The route says that nobody is there.
     Rejected,
@@ -172,7 +171,7 @@ impl IcmpError {
     }
 }
 
-/// An error about `packet` from `source`, and to whom it goes. No limit is applied.
+/// An error about `packet` from `source`, and its destination. No limit is applied.
 pub fn write_error(
     error: IcmpError,
     packet: &[u8],

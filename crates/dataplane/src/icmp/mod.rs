@@ -35,8 +35,8 @@ use std::net::IpAddr;
 use thalweg_base::mix64;
 use thalweg_wire::ip_protocol::{ICMP, ICMPV6, UDP};
 
-/// Limits of what is written. The defaults are those of Linux (`net.ipv4.icmp_msgs_per_sec`,
-/// `icmp_msgs_burst`, `icmp_ratelimit`).
+/// Rate limits of ICMP. The defaults are those of Linux (`net.ipv4.icmp_msgs_per_sec`, `icmp_msgs_burst`,
+/// `icmp_ratelimit`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcmpConfig {
     /// Errors to all receivers together.
@@ -66,7 +66,6 @@ impl Default for IcmpConfig {
 /// What was written, what was not, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IcmpCounters {
-    /// Errors written.
     pub errors_written: u64,
     /// Answers to echo requests written.
     pub echo_replies_written: u64,

@@ -1,4 +1,4 @@
-//! The one who changes a table: the routes, and the structure painted from them.
+//! The only writer of a table: the routes, and the structure painted from them.
 
 use super::trie::BinaryTrie;
 use super::{Address, Lpm, LpmError, NextHopId, Prefix};

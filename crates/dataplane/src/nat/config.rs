@@ -378,7 +378,6 @@ pub enum NatConfigError {
     /// A public address given twice.
     #[error("public address {0} is given twice")]
     PublicAddressTwice(Ipv4Addr),
-    /// No inside port.
     #[error("NAT needs at least one inside port")]
     NoInsidePort,
     /// A port that is both inside and outside.
@@ -403,7 +402,6 @@ pub enum NatConfigError {
     /// A lifetime of zero or more than [`NatConfig::TIMEOUT_MAX_S`].
     #[error("timeout {name} = {seconds} s; expected 1 to {}", NatConfig::TIMEOUT_MAX_S)]
     Timeout {
-        /// Which one.
         name: &'static str,
         /// Its value.
         seconds: u32,
@@ -441,7 +439,7 @@ pub enum NatConfigError {
     #[error("a subscriber needs at least one port and one session")]
     SubscriberLimit,
     /// Some shards would own no block.
-    #[error("{blocks} blocks of ports leave some of {shards} shards without one")]
+    #[error("{blocks} port blocks leave some of {shards} shards without one")]
     Blocks {
         /// Blocks on each address.
         blocks: u32,
@@ -449,7 +447,7 @@ pub enum NatConfigError {
         shards: u16,
     },
     /// Deterministic blocks do not suffice, or there is nobody to have one.
-    #[error("{wanted} subscribers share {there} blocks of ports; each needs one of its own")]
+    #[error("{wanted} subscribers share {there} port blocks; each needs its own")]
     Subscribers {
         /// Addresses that want a block.
         wanted: u64,

@@ -25,9 +25,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Which events are wanted. Exhaustion and limits are told in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NatLogging {
-    /// Of sessions, with whom their first packet went to.
+    /// Sessions, with the destination of their first packet.
     Sessions,
-    /// Of sessions, without whom they spoke to (RFC 6888 REQ-12).
+    /// Sessions, without a destination (RFC 6888 REQ-12).
     Bindings,
     /// Of the blocks of ports that subscribers get and give back.
     Blocks,
@@ -36,9 +36,7 @@ pub enum NatLogging {
 /// Something that happened, at `time_ns` (nanoseconds since the epoch).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NatEvent {
-    /// When.
     pub time_ns: u64,
-    /// What.
     pub what: Happening,
 }
 
@@ -49,13 +47,12 @@ pub enum Happening {
     Session {
         /// Whether it began.
         created: bool,
-        /// Its protocol.
         protocol: NatProtocol,
         /// The inside endpoint; the port is the identifier for ICMP echo.
         inside: SocketAddrV4,
         /// The public endpoint.
         public: SocketAddrV4,
-        /// Whom its first packet went to, if that is wanted and kept.
+        /// Destination of its first packet, if wanted and kept.
         remote: Option<SocketAddrV4>,
     },
     /// A subscriber got a block of ports, or gave it back.
@@ -64,7 +61,6 @@ pub enum Happening {
         allocated: bool,
         /// Whose it is.
         subscriber: Ipv4Addr,
-        /// Where it is.
         public: Ipv4Addr,
         /// First and last port.
         ports: (u16, u16),
@@ -85,14 +81,13 @@ pub enum Happening {
     },
     /// A subscriber had all ports or sessions it may have.
     SubscriberLimit {
-        /// Who.
         subscriber: Ipv4Addr,
         /// How many it may have.
         limit: u32,
     },
 }
 
-/// A limit of the shard, that is told of once in a while.
+/// A limit of the shard, reported once in a while.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     Ports(NatProtocol),

@@ -118,7 +118,7 @@ impl Hosts {
     }
 }
 
-/// What one of `shards` shards lets an address have of a limit.
+/// The share of an address's limit in one of `shards` shards.
 fn share(limit: u32, shards: u32) -> u32 {
     if shards == 1 {
         return limit;

@@ -1,4 +1,4 @@
-//! Who owns what: which shard a session belongs to, which ports a shard owns, which addresses are public.
+//! Ownership: which shard a session belongs to, which ports a shard owns, which addresses are public.
 //!
 //! A shard owns, on every public address, the ports `p` with `(p >> b) & (S - 1)` equal to its number. Where
 //! ports are shared by all, `b` is 1: pairs of an even and an odd port, so that RTP and its RTCP neighbor

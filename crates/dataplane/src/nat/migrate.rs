@@ -1,4 +1,4 @@
-//! One NAT after another: what becomes of sessions when the configuration changes.
+//! Migration of sessions when the configuration changes.
 
 use super::config::NatConfig;
 use super::shard::NatShard;

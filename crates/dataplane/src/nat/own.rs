@@ -21,7 +21,6 @@ const FLOWS_MAX: usize = 1024;
 /// A public port of the router's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnPort {
-    /// Its protocol.
     pub protocol: NatProtocol,
     /// The public address.
     pub address: std::net::Ipv4Addr,
@@ -30,7 +29,7 @@ pub struct OwnPort {
 }
 
 impl OwnPort {
-    /// The key that packets for it are looked up by.
+    /// The look-up key of its packets.
     pub(crate) fn key(&self) -> u64 {
         endpoint_key(End::Destination, self.protocol.number(), self.address.into(), self.port)
     }
@@ -50,7 +49,6 @@ pub struct OwnFlow {
 pub(crate) enum Claimed {
     /// The flow is the router's, as it was before.
     Already,
-    /// It is now.
     Now,
     /// There is no room.
     NoRoom,

@@ -1,4 +1,4 @@
-//! One session: the mapping of an inside endpoint to a public one, and what is known of its life.
+//! One session: the mapping of an inside endpoint to a public one, and its state.
 //!
 //! Mapping is endpoint-independent (RFC 4787 REQ-1), so one session stands for everything its inside
 //! endpoint does, and for TCP it may carry several connections at once. Its state follows the states of
@@ -288,7 +288,7 @@ impl Session {
         endpoint_key(end, self.protocol.number(), address, port)
     }
 
-    /// Keeps whom the first packet went to, where the room is not needed for a filter.
+    /// Keeps the destination of the first packet, if a filter does not need the room.
     #[cold]
     pub(crate) fn set_remote(&mut self, filtering: Filtering, address: u32, port: u16) {
         if filtering == Filtering::AddressDependent {
@@ -297,7 +297,7 @@ impl Session {
         self.remotes[0] = 1 << 48 | u64::from(port) << 32 | u64::from(address);
     }
 
-    /// Whom the first packet went to, if [`set_remote`](Self::set_remote) was told.
+    /// Destination of the first packet, if [`set_remote`](Self::set_remote) was called.
     pub(crate) fn remote(&self) -> Option<SocketAddrV4> {
         let word = self.remotes[0];
         (word != 0).then(|| SocketAddrV4::new(Ipv4Addr::from(word as u32), (word >> 32) as u16))

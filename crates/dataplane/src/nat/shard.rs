@@ -136,7 +136,6 @@ pub enum EndedBy {
 /// A session as shown to people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
-    /// Its protocol.
     pub protocol: NatProtocol,
     /// The inside endpoint; the port is the identifier for ICMP echo.
     pub inside: SocketAddrV4,
@@ -144,7 +143,7 @@ pub struct SessionInfo {
     pub public: SocketAddrV4,
     /// What it is doing.
     pub state: SessionState,
-    /// Whom its first packet went to, if that is kept: address-dependent filtering needs the room.
+    /// Destination of its first packet, if kept: address-dependent filtering needs the room.
     pub remote: Option<SocketAddrV4>,
     /// Seconds since it was refreshed; 0 for port forwards.
     pub idle_s: u32,
@@ -156,12 +155,11 @@ pub struct SessionInfo {
     pub packets_in: u32,
 }
 
-/// What a packet's session is looked for by.
+/// The look-up key of a packet's session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sought {
     /// The endpoint.
     key: u64,
-    /// Its hash.
     hash: u64,
     /// The session the index named when it was asked ahead, plus one; 0 if it was not or had none.
     session: u32,
@@ -510,8 +508,7 @@ impl NatShard {
         self.translate_bare(end, packet, l3);
     }
 
-    /// Address-dependent filtering: remembers whom a packet goes to, or asks whether it may come from
-    /// where it does.
+    /// Address-dependent filtering: remembers the destination of a packet, or checks the source of one.
     fn filter(&mut self, end: End, at: usize, source: u32, destination: u32) -> bool {
         if end == End::Source {
             let remote = self.layout.hash(u64::from(destination));

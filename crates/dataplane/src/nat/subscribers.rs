@@ -1,6 +1,5 @@
-//! What one shard knows of its subscribers: which blocks of ports they have and what they use of them
-//! (RFC 6888, RFC 7422). Asked only when a session is made or ends; a packet of a session that exists costs
-//! nothing here.
+//! One shard's subscribers: their port blocks and how much of them they use (RFC 6888, RFC 7422). Asked only when a
+//! session is made or ends; a packet of a session that exists costs nothing here.
 //!
 //! ```text
 //!   inside address --> subscriber: sessions by protocol, first block
@@ -99,9 +98,7 @@ impl Refusal {
 pub struct BlockInfo {
     /// Whose it is.
     pub inside: std::net::Ipv4Addr,
-    /// Where it is.
     pub public: std::net::Ipv4Addr,
-    /// Its ports.
     pub ports: std::ops::RangeInclusive<u16>,
     /// Sessions by protocol, in the order of [`NatProtocol::ALL`].
     pub sessions: [u16; 3],

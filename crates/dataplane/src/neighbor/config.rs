@@ -1,4 +1,4 @@
-//! What the table is told: its limits, and who the router is on each port.
+//! Configuration of the table: its limits, and the router's own addresses on each port.
 
 use crate::rate_limit::Rate;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

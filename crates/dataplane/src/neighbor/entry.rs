@@ -48,7 +48,6 @@ impl NeighborState {
 pub struct NeighborView {
     /// The port it is on.
     pub port: u16,
-    /// Its address.
     pub address: IpAddr,
     /// Its MAC address, if known.
     pub mac: Option<MacAddr>,

@@ -1,4 +1,4 @@
-//! Neighbors: who on a port's link has an IP address. ARP (RFC 826, 1122 2.3.2, 1812 3.3.2, 5227) for
+//! Neighbors: which MAC address on a port's link has an IP address. ARP (RFC 826, 1122 2.3.2, 1812 3.3.2, 5227) for
 //! IPv4, Neighbor Discovery (RFC 4861) for IPv6, one table and one state machine for both.
 //!
 //! ```text
@@ -53,8 +53,8 @@ mod arp;
 mod config;
 mod entry;
 mod frame;
-mod hear;
 mod nd;
+mod receive;
 mod store;
 mod table;
 
@@ -79,7 +79,6 @@ pub enum NeighborOutput<P = Vec<u8>> {
     Resolved {
         /// The port it is on.
         port: u16,
-        /// Its address.
         address: IpAddr,
         /// Its MAC address.
         mac: MacAddr,
@@ -88,7 +87,6 @@ pub enum NeighborOutput<P = Vec<u8>> {
     Changed {
         /// The port it is on.
         port: u16,
-        /// Its address.
         address: IpAddr,
         /// Its MAC address from now on.
         mac: MacAddr,
@@ -97,14 +95,12 @@ pub enum NeighborOutput<P = Vec<u8>> {
     Lost {
         /// The port it was on.
         port: u16,
-        /// Its address.
         address: IpAddr,
     },
     /// A wanted neighbor that is not known was asked for and did not answer.
     Silent {
         /// The port it should be on.
         port: u16,
-        /// Its address.
         address: IpAddr,
     },
     /// A packet that waited goes to its next hop.
@@ -286,7 +282,6 @@ pub struct NeighborCounters {
     pub replies_sent: u64,
     /// Announcements of our addresses, defences included.
     pub announcements_sent: u64,
-    /// Router advertisements.
     pub router_advertisements_sent: u64,
     /// Neighbors that became known.
     pub resolved: u64,

@@ -1,5 +1,4 @@
-//! The table: what a caller asks of it, and what time does to its neighbors. What frames do to them is
-//! in [`super::hear`].
+//! The table: look-ups, and changes as time passes. [`super::receive`] has the changes that frames cause.
 
 use super::arp;
 use super::config::is_neighbor_address;

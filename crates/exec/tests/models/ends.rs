@@ -123,7 +123,7 @@ fn senseless_options_are_errors() {
         ),
         (
             ModelOptions { pin_cores: Some(Vec::new()), ..base.clone() },
-            "threads are to be bound to cores, but no core is named",
+            "no core to pin threads to: name at least one",
         ),
     ];
     for (options, expected) in cases {

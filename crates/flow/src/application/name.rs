@@ -8,7 +8,7 @@ use super::be16_at;
 const NAME_BYTES_MAX: usize = 255;
 /// How much of a request is searched for its Host line.
 const HEADER_BYTES_MAX: usize = 2048;
-/// Extensions of a hello that are looked at.
+/// Limit of extensions of a hello to parse.
 const EXTENSIONS_MAX: usize = 64;
 
 /// The server's name in the first payload of a client. Only names that can be one: letters, digits, dots, hyphens, and for HTTP

@@ -1,4 +1,4 @@
-//! NAT events (RFC 8158): what a translator logs, as data records of a template for each kind.
+//! NAT events (RFC 8158): data records with a template for each kind of event.
 
 use super::shape::{DATA_TEMPLATES, TemplateField, field};
 use std::net::{IpAddr, Ipv4Addr};
@@ -48,7 +48,6 @@ pub enum Quota {
     Bindings,
     /// Sessions or bindings of one subscriber.
     Subscriber(IpAddr),
-    /// Subscribers.
     Subscribers,
     /// Fragments that wait for others.
     Fragments,
@@ -58,15 +57,9 @@ pub enum Quota {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NatEvent {
     /// A session began or ended.
-    Session {
-        /// When.
-        time_ns: u64,
-        /// Which.
-        session: NatSession,
-    },
+    Session { time_ns: u64, session: NatSession },
     /// A binding (RFC 8158: BIB entry) began or ended: an inside endpoint and its public endpoint, for any destination.
     Binding {
-        /// When.
         time_ns: u64,
         /// Whether it began or ended.
         created: bool,
@@ -79,11 +72,9 @@ pub enum NatEvent {
     },
     /// A subscriber got a block of ports, or gave it back.
     PortBlock {
-        /// When.
         time_ns: u64,
         /// Whether it got it.
         allocated: bool,
-        /// The subscriber.
         subscriber: IpAddr,
         /// The public address.
         public: Ipv4Addr,
@@ -92,7 +83,6 @@ pub enum NatEvent {
     },
     /// Every port of a public address is in use.
     PortsExhausted {
-        /// When.
         time_ns: u64,
         /// The public address.
         public: Ipv4Addr,
@@ -100,15 +90,9 @@ pub enum NatEvent {
         protocol: u8,
     },
     /// Every address of a pool is in use.
-    AddressesExhausted {
-        /// When.
-        time_ns: u64,
-        /// Which pool.
-        pool: u32,
-    },
+    AddressesExhausted { time_ns: u64, pool: u32 },
     /// A limit was met.
     QuotaExceeded {
-        /// When.
         time_ns: u64,
         /// Which limit.
         quota: Quota,
@@ -129,7 +113,7 @@ impl NatEvent {
         *time_ns = time_ns.saturating_add_signed(shift_ns);
     }
 
-    /// Whom it is about, if it is about one.
+    /// The subscriber, if the event is about one.
     pub fn subscriber(&self) -> Option<IpAddr> {
         match self {
             Self::Session { session, .. } => Some(session.src),

@@ -1,4 +1,4 @@
-//! What an exporter may be told, and what of it contradicts itself.
+//! Options of an exporter, and which contradict each other.
 
 /// Nanoseconds in a second.
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
@@ -108,7 +108,7 @@ pub struct ExportOptions {
     pub delay_max_ns: u64,
     /// How packets were chosen, should records say that not all were looked at.
     pub sampling: SamplingMethod,
-    /// One packet in so many is looked at, as far as known before the first record: collectors are told at once.
+    /// One packet in N is sampled, as far as known before the first record: collectors are told at once.
     pub sampling_interval: u32,
     /// Names of interfaces.
     pub interfaces: Vec<Interface>,
@@ -223,7 +223,6 @@ pub enum ExportOptionsError {
     /// Too short an interval.
     #[error("{option} of {interval_ns} ns: expected at least a second")]
     Interval {
-        /// Which.
         option: &'static str,
         /// What was asked for.
         interval_ns: u64,

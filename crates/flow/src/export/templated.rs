@@ -1,9 +1,9 @@
 //! NetFlow 9 and IPFIX: messages of sets, templates and when to say them, sequence numbers.
 
 use super::context::{self, Context};
+use super::message_buffer::MessageBuffer;
 use super::nat::{self, NatEvent};
 use super::options::{ExportOptions, SECOND_NS, Times, Transport, Version};
-use super::outbox::Outbox;
 use super::shape::{self, Rules, SHAPES, Shape, TemplateField};
 use super::{Amount, ExportTotals, Interface, Statistics, is_set_back};
 use crate::record::{FlowRecord, NO_INTERFACE, SAMPLING_UNKNOWN};
@@ -123,7 +123,7 @@ impl Templated {
     }
 
     /// What comes next is said for this domain: a message of another one ends.
-    fn speak_for(&mut self, domain: Domain, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+    fn speak_for(&mut self, domain: Domain, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
         if self.domain == domain {
             return;
         }
@@ -135,7 +135,7 @@ impl Templated {
 
     /// What comes next is of flows: in IPFIX a message has either flows or options data. nfdump checks numbers from the first
     /// flow on and does not count options data: behind a message that begins with one and has both, something would be missing.
-    fn speak_of_flows(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+    fn speak_of_flows(&mut self, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
         self.speak_for(Domain::Own, out, totals, now_ns);
         if self.has_options && self.is_ipfix() {
             self.close_message(out, totals, now_ns);
@@ -162,7 +162,7 @@ impl Templated {
     }
 
     /// Follows the clock, and moves the start of uptimes on before they run out of bits.
-    fn advance(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+    fn advance(&mut self, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
         if is_set_back(self.now_ns, now_ns) {
             // Nothing waits until the clock is back where it was: what is repeated is due, and uptimes begin earlier.
             self.close_message(out, totals, self.now_ns);
@@ -185,7 +185,7 @@ impl Templated {
         }
     }
 
-    pub(super) fn handle_time(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+    pub(super) fn handle_time(&mut self, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
         self.advance(out, totals, now_ns);
         if self.repeats.due_ns <= now_ns {
             self.repeat(out, totals, now_ns);
@@ -199,7 +199,7 @@ impl Templated {
     pub(super) fn add(
         &mut self,
         records: &[FlowRecord],
-        out: &mut Outbox,
+        out: &mut MessageBuffer,
         totals: &mut ExportTotals,
         now_ns: u64,
     ) {
@@ -228,7 +228,7 @@ impl Templated {
         &mut self,
         record: &FlowRecord,
         amount: Amount,
-        out: &mut Outbox,
+        out: &mut MessageBuffer,
         totals: &mut ExportTotals,
         now_ns: u64,
     ) {
@@ -249,7 +249,13 @@ impl Templated {
 
     /// Makes room for a record of this shape, in a set of its kind, and announces the template if it was not yet.
     #[cold]
-    fn begin_records(&mut self, shape: Shape, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+    fn begin_records(
+        &mut self,
+        shape: Shape,
+        out: &mut MessageBuffer,
+        totals: &mut ExportTotals,
+        now_ns: u64,
+    ) {
         self.speak_of_flows(out, totals, now_ns);
         let (word, bit) = (usize::from(shape.0) / 64, 1u64 << (shape.0 % 64));
         if self.announced.by_shape[word] & bit == 0 {
@@ -267,7 +273,7 @@ impl Templated {
     pub(super) fn add_nat_event(
         &mut self,
         event: &NatEvent,
-        out: &mut Outbox,
+        out: &mut MessageBuffer,
         totals: &mut ExportTotals,
         now_ns: u64,
     ) {
@@ -290,7 +296,13 @@ impl Templated {
     }
 
     /// The number of the sampler with this interval; a new one is announced.
-    fn sampler(&mut self, interval: u32, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) -> u8 {
+    fn sampler(
+        &mut self,
+        interval: u32,
+        out: &mut MessageBuffer,
+        totals: &mut ExportTotals,
+        now_ns: u64,
+    ) -> u8 {
         if let Some(place) = self.samplers.iter().position(|&known| known == interval) {
             return place as u8 + 1;
         }
@@ -311,7 +323,7 @@ impl Templated {
     }
 
     /// Says again all that was announced.
-    fn repeat(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+    fn repeat(&mut self, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
         let repeats = &mut self.repeats;
         repeats.under_way = true;
         repeats.messages = 0;
@@ -354,7 +366,7 @@ impl Templated {
     pub(super) fn set_interfaces(
         &mut self,
         interfaces: Vec<Interface>,
-        out: &mut Outbox,
+        out: &mut MessageBuffer,
         totals: &mut ExportTotals,
         now_ns: u64,
     ) {
@@ -363,7 +375,12 @@ impl Templated {
     }
 
     /// Sends what was counted.
-    pub(super) fn send_statistics(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+    pub(super) fn send_statistics(
+        &mut self,
+        out: &mut MessageBuffer,
+        totals: &mut ExportTotals,
+        now_ns: u64,
+    ) {
         self.statistics_due_ns = now_ns.saturating_add(self.options.statistics_interval_ns);
         for context in Context::STATISTICS {
             self.put_context(context, self.aside(), out, totals, now_ns);
@@ -375,7 +392,7 @@ impl Templated {
         &mut self,
         context: Context,
         domain: Domain,
-        out: &mut Outbox,
+        out: &mut MessageBuffer,
         totals: &mut ExportTotals,
         now_ns: u64,
     ) {
@@ -403,7 +420,7 @@ impl Templated {
     fn announce_context(
         &mut self,
         context: Context,
-        out: &mut Outbox,
+        out: &mut MessageBuffer,
         totals: &mut ExportTotals,
         now_ns: u64,
     ) {
@@ -427,7 +444,7 @@ impl Templated {
         &mut self,
         id: u16,
         fields: &[TemplateField],
-        out: &mut Outbox,
+        out: &mut MessageBuffer,
         totals: &mut ExportTotals,
         now_ns: u64,
     ) {
@@ -452,7 +469,7 @@ impl Templated {
         &mut self,
         set: u16,
         record: &[u8],
-        out: &mut Outbox,
+        out: &mut MessageBuffer,
         totals: &mut ExportTotals,
         now_ns: u64,
     ) {
@@ -470,7 +487,7 @@ impl Templated {
         &mut self,
         set: u16,
         bytes: usize,
-        out: &mut Outbox,
+        out: &mut MessageBuffer,
         totals: &mut ExportTotals,
         now_ns: u64,
     ) {
@@ -505,7 +522,7 @@ impl Templated {
         out.put(&[high, low, 0, 0]);
     }
 
-    fn close_set(&mut self, out: &mut Outbox) {
+    fn close_set(&mut self, out: &mut MessageBuffer) {
         if self.set == 0 {
             return;
         }
@@ -519,7 +536,7 @@ impl Templated {
         self.set = 0;
     }
 
-    fn open_message(&mut self, out: &mut Outbox, now_ns: u64) {
+    fn open_message(&mut self, out: &mut MessageBuffer, now_ns: u64) {
         let header_bytes = if self.is_ipfix() { 16 } else { 20 };
         out.open(header_bytes, if self.is_ipfix() { 1 } else { 4 }, now_ns);
         self.message_records = 0;
@@ -527,7 +544,7 @@ impl Templated {
         self.has_options = false;
     }
 
-    pub(super) fn close_message(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+    pub(super) fn close_message(&mut self, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
         if !out.is_open() {
             return;
         }
@@ -570,7 +587,7 @@ impl Templated {
     }
 }
 
-fn put_words(out: &mut Outbox, words: &[u32]) {
+fn put_words(out: &mut MessageBuffer, words: &[u32]) {
     for (n, word) in words.iter().enumerate() {
         out.patch(4 * n, &word.to_be_bytes());
     }

@@ -4,11 +4,11 @@
 //! beyond 16 bits become AS_TRANS (RFC 6793), interface numbers beyond 16 bits 0, which is unknown. Counters beyond 32 bits go in several records that add up. A record whose
 //! times the message cannot tell (an old capture exported today) gets a message whose own time is the record's.
 
+use super::message_buffer::MessageBuffer;
 use super::options::{ExportOptions, SamplingMethod};
-use super::outbox::Outbox;
 use super::shape::ipv4_or_none;
 use super::templated::both_ways;
-use super::{Amount, ExportTotals, Unsayable, is_set_back};
+use super::{Amount, ExportTotals, Unexportable, is_set_back};
 use crate::record::FlowRecord;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -85,7 +85,7 @@ impl V5 {
     pub(super) fn add(
         &mut self,
         records: &[FlowRecord],
-        out: &mut Outbox,
+        out: &mut MessageBuffer,
         totals: &mut ExportTotals,
         now_ns: u64,
     ) {
@@ -97,7 +97,7 @@ impl V5 {
                 ways += 1;
                 match self.add_one(&way, out, totals, now_ns) {
                     Ok(parts) => totals.split += parts - 1,
-                    Err(why) => totals.count_unsayable(why, &way),
+                    Err(why) => totals.count_unexportable(why, &way),
                 }
             }
             totals.split += ways - 1;
@@ -108,17 +108,17 @@ impl V5 {
     fn add_one(
         &mut self,
         record: &FlowRecord,
-        out: &mut Outbox,
+        out: &mut MessageBuffer,
         totals: &mut ExportTotals,
         now_ns: u64,
-    ) -> Result<u64, Unsayable> {
+    ) -> Result<u64, Unexportable> {
         let (IpAddr::V4(src), IpAddr::V4(dst)) = (record.key.src, record.key.dst) else {
-            return Err(Unsayable::Ipv6);
+            return Err(Unexportable::Ipv6);
         };
         let (bytes, packets) = (record.counters.bytes, record.counters.packets);
         let parts = bytes.div_ceil(u64::from(u32::MAX)).max(packets.div_ceil(u64::from(u32::MAX))).max(1);
         if parts > PARTS_MAX {
-            return Err(Unsayable::Counter);
+            return Err(Unexportable::Counter);
         }
         let wanted = self.wanted(record)?;
         for part in 0..parts {
@@ -135,10 +135,10 @@ impl V5 {
     }
 
     /// What the header of a message must say for this record to be in it: the present time if that will do.
-    fn wanted(&self, record: &FlowRecord) -> Result<Open, Unsayable> {
+    fn wanted(&self, record: &FlowRecord) -> Result<Open, Unexportable> {
         let sampling_interval = record.sampling_interval.max(1);
         if sampling_interval > SAMPLING_INTERVAL_MAX {
-            return Err(Unsayable::Sampling);
+            return Err(Unexportable::Sampling);
         }
         let (first_ms, last_ms) =
             (record.counters.first_ns / MILLISECOND_NS, record.counters.last_ns / MILLISECOND_NS);
@@ -152,7 +152,7 @@ impl V5 {
             return Ok(same);
         }
         if last_ms.saturating_sub(first_ms) > u64::from(u32::MAX) {
-            return Err(Unsayable::Duration);
+            return Err(Unexportable::Duration);
         }
         // A little later, so that the records that follow find room in the same message.
         let time_ms = last_ms + 1000;
@@ -160,7 +160,7 @@ impl V5 {
         Ok(Open { time_ms, start_ms, sampling_interval, records: 0 })
     }
 
-    fn make_room(&mut self, wanted: Open, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+    fn make_room(&mut self, wanted: Open, out: &mut MessageBuffer, totals: &mut ExportTotals, now_ns: u64) {
         let open = Open { records: 0, ..self.open };
         // The present goes on: a later time tells the same uptimes.
         let fits = open.start_ms == wanted.start_ms && open.sampling_interval == wanted.sampling_interval;
@@ -173,7 +173,7 @@ impl V5 {
         out.open(HEADER_BYTES, 1, now_ns);
     }
 
-    pub(super) fn close(&mut self, out: &mut Outbox, totals: &mut ExportTotals) {
+    pub(super) fn close(&mut self, out: &mut MessageBuffer, totals: &mut ExportTotals) {
         if !out.is_open() {
             return;
         }

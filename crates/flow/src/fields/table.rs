@@ -149,7 +149,7 @@ fields! {
             "number of the transport protocol, the last of an IPv6 header chain")
         Packets (13 "packets", WIDE, None, [e::PACKET_DELTA_COUNT], wide!(counters.packets), "packets, as counted")
         Bytes (14 "bytes", WIDE, None, [e::OCTET_DELTA_COUNT], wide!(counters.bytes),
-            "bytes of IP packets, or of frames if the meter was told so; as counted")
+            "bytes of IP packets, or of frames if the meter counts frames; as counted")
         TcpFlags (15 "tcp_flags", N8, NO_EIGHT_BITS, [e::TCP_CONTROL_BITS], small!(counters.tcp_flags),
             "union of all TCP flags (CWR ECE URG ACK PSH RST SYN FIN), of TCP only")
         TrafficClass (8 "traffic_class", N8, None, [e::IP_CLASS_OF_SERVICE], number!(key.traffic_class),
@@ -185,7 +185,7 @@ fields! {
         NatDstPort (34 "nat_dst_port", N16, NO_PORT, [e::POST_NAPT_DESTINATION_TRANSPORT_PORT],
             translated!(port dst_port), "destination port behind NAT")
         ReversePackets (18 "reverse_packets", WIDE, NO_WIDE, [], reverse!(wide packets),
-            "packets of the opposite direction, where both are metered as one (RFC 5103)")
+            "packets of the opposite direction, if biflows are metered (RFC 5103)")
         ReverseBytes (19 "reverse_bytes", WIDE, NO_WIDE, [], reverse!(wide bytes), "bytes of the opposite direction")
         ReverseStart (20 "reverse_start", TIME, NO_WIDE, [], reverse!(wide first_ns),
             "arrival of the first packet of the opposite direction")
@@ -210,7 +210,7 @@ fields! {
         DropPackets3 (49 "drop_packets_3", N32, Some(0), [], dropped!(packets 2),
             "packets dropped for it; what is left of dropped_packets has other reasons")
         SamplingInterval (37 "sampling_interval", N32, Some(SAMPLING_UNKNOWN as u64), [], number!(sampling_interval),
-            "one packet in so many was looked at; 1 is all")
+            "sampling interval: one packet in N was metered; 1 is all")
         IcmpType (38 "icmp_type", N8, NO_EIGHT_BITS, [],
             follows!(number |r| small(r.key.icmp().map(|(icmp_type, _)| icmp_type))), "type of ICMP or ICMPv6")
         IcmpCode (39 "icmp_code", N8, NO_EIGHT_BITS, [],
@@ -218,9 +218,9 @@ fields! {
     }
     derived {
         IngressName (9 "ingress_name", INTERFACE, IN, [], follows!(number |r| r.key.ingress),
-            "name of the interface it came in by, where the program that metered knows it")
+            "name of the ingress interface, if the meter knows it")
         EgressName (10 "egress_name", INTERFACE, IN, [], follows!(number |r| r.egress),
-            "name of the interface it left by, likewise")
+            "name of the egress interface, likewise")
         ScaledPackets (40 "scaled_packets", WIDE, None, [], follows!(wide |r| r.packets().saturating_mul(r.scale())),
             "packets of both directions, times the sampling interval where that is known")
         ScaledBytes (41 "scaled_bytes", WIDE, None, [], follows!(wide |r| r.bytes().saturating_mul(r.scale())),

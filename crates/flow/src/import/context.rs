@@ -38,7 +38,7 @@ pub(super) enum Sampler {
     Id(u64),
 }
 
-/// The parts from which elements say how many packets are looked at.
+/// The parts from which elements say how many packets are sampled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sampling {
     interval: Option<u64>,

@@ -429,7 +429,7 @@ fn what_is_no_flow_or_has_no_place_is_counted() {
 proptest! {
     /// Any fields of any lengths: no panic, and every record is in the totals.
     #[test]
-    fn records_are_in_the_books(
+    fn records_are_counted(
         records in prop::collection::vec(
             prop::collection::vec(
                 (prop::sample::select(ELEMENTS), any::<bool>(), prop::collection::vec(any::<u8>(), 0..17)),

@@ -1,4 +1,4 @@
-//! What a meter is told, and what it refuses.
+//! Options of a meter, and which it refuses.
 
 use crate::application::Labeling;
 use crate::sampling::Sampling;
@@ -56,7 +56,7 @@ pub struct MeterOptions {
     pub biflow: bool,
     /// Which bytes are counted.
     pub count: Bytes,
-    /// Which packets are looked at.
+    /// Which packets are sampled.
     pub sampling: Sampling,
     /// Whether packets have been through a router: what became of them (egress port, drops) is kept, at 44 bytes a flow.
     pub fates: bool,
@@ -98,8 +98,8 @@ pub enum MeterError {
     Shards(u16),
     /// Each shard must have room for 16 flows at least, and for 2^30 at most.
     #[error(
-        "{flows_max} flows in {shards} shards: each shard must have {SHARD_FLOWS_MIN} at least and \
-         {SHARD_FLOWS_MAX} at most"
+        "{flows_max} flows in {shards} shards: each shard must have {SHARD_FLOWS_MIN} to \
+         {SHARD_FLOWS_MAX} flows"
     )]
     FlowsMax {
         /// What was asked for.
@@ -111,10 +111,10 @@ pub enum MeterError {
     #[error("the {0} timeout must not be 0")]
     Timeout(&'static str),
     /// One in 0 packets cannot be sampled.
-    #[error("sampling one packet in 0: the interval must be 1 at least")]
+    #[error("sampling one packet in 0: the interval must be at least 1")]
     Sampling,
     /// Memory for the cache was refused.
-    #[error("no memory for the flow cache: {bytes} bytes were refused")]
+    #[error("no memory for the flow cache: the system refused {bytes} bytes")]
     OutOfMemory {
         /// Bytes that were asked for at once.
         bytes: usize,

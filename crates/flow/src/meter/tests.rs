@@ -248,7 +248,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn agrees_with_its_twin(
+    fn agrees_with_its_reference(
         seed: u64,
         biflow: bool,
         key_bits in 0u8..64,
@@ -510,6 +510,6 @@ fn options_that_make_no_sense_are_refused_in_words() {
     assert_eq!(refused(&|o| o.idle_timeout_ns = 0), "the idle timeout must not be 0");
     assert_eq!(
         refused(&|o| o.sampling = Sampling::Count { interval: 0 }),
-        "sampling one packet in 0: the interval must be 1 at least"
+        "sampling one packet in 0: the interval must be at least 1"
     );
 }

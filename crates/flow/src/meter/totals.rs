@@ -7,7 +7,6 @@ use thalweg_base::DropReason;
 /// Packets and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// How many.
     pub packets: u64,
     /// Bytes of those, as [`Bytes`](crate::Bytes) says. Of a packet without an IP length, those of its frame.
     pub bytes: u64,

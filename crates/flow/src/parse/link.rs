@@ -6,19 +6,17 @@
 use thalweg_base::{DropReason, LinkType};
 use thalweg_wire::EtherType;
 
-/// VLAN tags that are looked behind.
+/// Limit of VLAN tags to parse.
 pub const TAGS_MAX: usize = 8;
-/// MPLS labels that are looked behind.
+/// Limit of MPLS labels to parse.
 pub const LABELS_MAX: usize = 16;
-/// Attributes of a netfilter log message that are looked at.
+/// Limit of attributes of a netfilter log message to parse.
 const ATTRIBUTES_MAX: usize = 32;
 
 /// What the network layer is, by what the link layer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// IPv4.
     Ipv4,
-    /// IPv6.
     Ipv6,
     /// Not IP.
     Other,
@@ -49,7 +47,6 @@ pub struct LinkFacts {
 pub struct Network {
     /// Where it begins.
     pub at: usize,
-    /// What it is.
     pub protocol: Protocol,
     /// What stood in front.
     pub facts: LinkFacts,

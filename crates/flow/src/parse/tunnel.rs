@@ -1,4 +1,4 @@
-//! What is inside of tunnels. An inner packet counts if it can be read to its addresses; if not, the tunnel's own does.
+//! Packets inside tunnels. An inner packet counts if its addresses can be read; if not, the tunnel's packet counts.
 //!
 //! | tunnel | known by | source |
 //! |---|---|---|
@@ -20,7 +20,7 @@ use super::link::{self, Network, be16_at, be32_at, byte_at, ether_type_at};
 use thalweg_base::{DropReason, PacketFlags};
 use thalweg_wire::{EtherType, ip_protocol};
 
-/// Tunnels in tunnels that are looked into.
+/// Limit of nested tunnels to parse.
 pub const DEPTH_MAX: usize = 4;
 /// Options of Teredo in front of a packet; there are two kinds.
 const TEREDO_HEADERS_MAX: usize = 2;
@@ -39,7 +39,7 @@ pub(super) fn is_tunnel(src_port: u16, dst_port: u16) -> bool {
         | matches!(src_port, GTP_U | TEREDO | CAPWAP_DATA)
 }
 
-/// The packet at the bottom of the tunnels that can be looked into.
+/// The packet at the bottom of the tunnels that can be parsed.
 pub(super) fn innermost(frame: &[u8], outer: IpFacts) -> IpFacts {
     let mut facts = outer;
     for _ in 0..DEPTH_MAX {

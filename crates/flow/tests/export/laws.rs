@@ -115,11 +115,11 @@ proptest! {
             }
         }
         let totals = *exporter.totals();
-        let unsayable = sum(totals.unsayable);
+        let unexportable = sum(totals.unexportable);
         prop_assert_eq!(totals.handled, sum(handled));
         prop_assert_eq!(totals.exported, sum(taken));
         prop_assert_eq!(totals.withdrawn, withdrawn);
-        let mut out = sum([totals.exported, totals.withdrawn, unsayable]);
+        let mut out = sum([totals.exported, totals.withdrawn, unexportable]);
         out.records -= totals.split;
         prop_assert_eq!(totals.handled, out);
         prop_assert_eq!(totals.messages >= sessions.iter().map(|messages| messages.len() as u64).sum(), true);

@@ -4,7 +4,7 @@ use super::reader::{Fields, Reader, address, number};
 use super::*;
 use std::net::Ipv4Addr;
 use thalweg_flow::export::{
-    Interface, NatEvent, NatSession, Quota, SamplingMethod, Statistics, Transport, Unsayable, Version,
+    Interface, NatEvent, NatSession, Quota, SamplingMethod, Statistics, Transport, Unexportable, Version,
 };
 use thalweg_wire::netflow::element::*;
 
@@ -193,7 +193,7 @@ fn nat_events_arrive() {
     }
     let mut exporter = Exporter::new(&ExportOptions::new(Version::NetFlow5, Transport::Datagram)).unwrap();
     exporter.handle_nat_events(&events, NOW_NS);
-    assert_eq!(exporter.totals().unsayable[Unsayable::NatEvent as usize].records, events.len() as u64);
+    assert_eq!(exporter.totals().unexportable[Unexportable::NatEvent as usize].records, events.len() as u64);
 }
 
 /// An interface that comes back with another number is told with its name, on streams too.

@@ -2,7 +2,7 @@
 
 use super::reader::{Reader, number};
 use super::*;
-use thalweg_flow::export::{Times, Transport, Unsayable, Version};
+use thalweg_flow::export::{Times, Transport, Unexportable, Version};
 use thalweg_wire::netflow::element::*;
 
 const DAY_NS: u64 = 24 * 3600 * SECOND_NS;
@@ -112,9 +112,9 @@ fn a_flow_longer_than_version_5_can_say_is_counted() {
     let mut exporter = Exporter::new(&ExportOptions::new(Version::NetFlow5, Transport::Datagram)).unwrap();
     exporter.handle_connected(NOW_NS);
     exporter.handle_records(&[at(NOW_NS - 60 * DAY_NS, NOW_NS), simple(1), simple6(1)], NOW_NS);
-    let unsayable = exporter.totals().unsayable;
-    assert_eq!(unsayable[Unsayable::Duration as usize].records, 1);
-    assert_eq!(unsayable[Unsayable::Ipv6 as usize].packets, simple6(1).packets());
+    let unexportable = exporter.totals().unexportable;
+    assert_eq!(unexportable[Unexportable::Duration as usize].records, 1);
+    assert_eq!(unexportable[Unexportable::Ipv6 as usize].packets, simple6(1).packets());
     assert_eq!(exporter.totals().exported.records, 1);
 }
 

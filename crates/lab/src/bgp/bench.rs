@@ -50,7 +50,6 @@ pub enum Feed {
 /// How to measure.
 #[derive(Clone, Debug)]
 pub struct RunSpec {
-    /// The daemon.
     pub daemon: DaemonSpec,
     /// How the load gets there.
     pub feed: Feed,
@@ -90,7 +89,6 @@ pub struct Run {
 /// Why there is no measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// The daemon.
     #[error(transparent)]
     Daemon(DaemonError),
     /// The neighbors; with what the daemon said last.
@@ -104,15 +102,13 @@ pub enum BenchError {
         .state.2
     )]
     NotConverged {
-        /// Of what.
         scenario: String,
         /// Prefixes expected, right, and there.
         state: (usize, usize, usize),
     },
     /// The daemon did not work off in time what it was sent.
-    #[error("{scenario}: {done} of {sent} UPDATEs worked off in time")]
+    #[error("{scenario}: only {done} of {sent} UPDATEs were processed in time")]
     NotWorkedOff {
-        /// Of what.
         scenario: String,
         /// UPDATEs.
         done: u64,
@@ -120,7 +116,7 @@ pub enum BenchError {
         sent: u64,
     },
     /// There is nothing to send.
-    #[error("there is nothing to send")]
+    #[error("nothing to send")]
     Nothing,
 }
 
@@ -213,7 +209,7 @@ fn run_phase(
     })
 }
 
-/// Waits until the daemon has worked off `sent` UPDATEs besides those `before`; when it had, by the monotonic clock.
+/// Waits until the daemon has processed `sent` UPDATEs besides those `before`; when it had, by the monotonic clock.
 fn worked_off(
     spec: &RunSpec,
     daemon: &Daemon,

@@ -54,7 +54,6 @@ const WAKE: Token = Token(usize::MAX);
 pub struct Speaker {
     /// The address it connects from; its identifier too, if that is an IPv4 address.
     pub source: IpAddr,
-    /// Its AS.
     pub as_number: u32,
     /// Its identifier.
     pub router_id: Ipv4Addr,
@@ -96,12 +95,7 @@ pub enum ClientError {
     },
     /// A session that was up went down.
     #[error("session {session} went down: {why}")]
-    Down {
-        /// Which.
-        session: usize,
-        /// Why.
-        why: String,
-    },
+    Down { session: usize, why: String },
     /// The daemon did not read for [`SEND_WAIT`].
     #[error("the daemon has not read from session {session} for {} s", SEND_WAIT.as_secs())]
     NotReading {
@@ -110,12 +104,7 @@ pub enum ClientError {
     },
     /// The system refused something.
     #[error("{what}: {source}")]
-    System {
-        /// What.
-        what: &'static str,
-        /// How.
-        source: io::Error,
-    },
+    System { what: &'static str, source: io::Error },
 }
 
 fn system(what: &'static str) -> impl FnOnce(io::Error) -> ClientError {

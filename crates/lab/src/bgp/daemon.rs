@@ -35,13 +35,13 @@ const SERVING: [&str; 3] = ["peer-", "pool-", "shard-"];
 /// A daemon that was asked to end has this long.
 const STOP_WAIT: Duration = Duration::from_secs(5);
 
-/// Whom the daemon announces to.
+/// Who receives the daemon's routes.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Advertise {
-    /// Nobody, as in the thesis, which times the way from the socket to the table; the daemon says when it has worked
-    /// UPDATEs off, and is asked for its table then
+    /// Nobody, as in the thesis, which times UPDATEs from the socket to the table: the daemon reports when it has
+    /// processed them all
     None,
-    /// The monitor, which is told every best route and knows when the last one is right
+    /// A monitor, which receives every best route and knows when the last one is correct
     Monitor,
 }
 
@@ -66,7 +66,7 @@ pub struct DaemonSpec {
     pub threads: usize,
     /// Cores that it may use, if not all.
     pub cores: Option<Cores>,
-    /// Whom it announces to.
+    /// Who receives its routes.
     pub advertise: Advertise,
     /// Count time by function, which costs some. Without advertisement it must: that says when it is done.
     pub profile: bool,
@@ -75,7 +75,7 @@ pub struct DaemonSpec {
 }
 
 impl DaemonSpec {
-    /// Whether the daemon counts times, and says what it has worked off.
+    /// Whether the daemon counts times, and says what it has processed.
     pub fn counts(&self) -> bool {
         self.profile || self.advertise == Advertise::None
     }
@@ -93,7 +93,7 @@ pub enum DaemonError {
         source: io::Error,
     },
     /// It ended, or does not listen.
-    #[error("the daemon does not listen; it said: {}", .said.trim())]
+    #[error("the daemon does not listen; its output: {}", .said.trim())]
     NotListening {
         /// The end of what it said.
         said: String,

@@ -42,17 +42,17 @@ pub enum Part {
     SpeedUp,
     /// Processor time per UPDATE by function.
     Functions,
-    /// The same on one core.
+    /// Time by scheduling on one core.
     OneCore,
     /// Time by traffic mix.
     Mixes,
-    /// Time of every 500 UPDATEs along a long trace.
+    /// Time per 500 UPDATEs along a long trace.
     Blocks,
-    /// Time by the client's way of sending.
+    /// Time by how the client sends: bursts, turns and so on.
     Ways,
     /// The eight loads of Wu et al.
     Wu,
-    /// Ways to receive messages; without a daemon.
+    /// Time by how messages are received, without a daemon.
     Receive,
 }
 
@@ -252,7 +252,7 @@ impl Outcome {
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError<E> {
     /// No cell, or no run.
-    #[error("there is nothing to run: no cells or no runs")]
+    #[error("nothing to run: no cells or no runs")]
     Nothing,
     /// A run failed.
     #[error("{cell}: {source}")]

@@ -29,11 +29,11 @@ const READ: &str = "read";
 pub struct FunctionTime {
     /// Nanoseconds in all.
     pub ns: u64,
-    /// How often.
+    /// Calls measured.
     pub calls: u64,
 }
 
-/// Bytes of messages that were worked off.
+/// Bytes of messages that were processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageBytes {
     /// 19 for each message.
@@ -50,7 +50,7 @@ pub struct FunctionTimes {
     /// What was read.
     #[serde(default)]
     pub bytes: MessageBytes,
-    /// When UPDATEs were worked off.
+    /// When UPDATEs were processed.
     #[serde(default)]
     pub progress: Progress,
 }

@@ -28,7 +28,7 @@ use thalweg_base::IpPrefix;
 use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::session::NeighborConfig;
 use thalweg_config::RouterConfig;
-use thalweg_exec::control::{SchedulingKind, SchedulingOptions, schedule};
+use thalweg_exec::control_plane::{SchedulingKind, SchedulingOptions, schedule};
 use thalweg_exec::monotonic_time;
 use thalweg_node::control::{BgpRequest, RouteFilter};
 use thalweg_node::speaker::{ByteStream, Incoming, Network, Speaker, SpeakerOptions};
@@ -74,7 +74,7 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
-    /// Whether the speaker counts times, and says what it has worked off.
+    /// Whether the speaker counts times, and says what it has processed.
     fn counts(&self) -> bool {
         self.block > 0 || self.advertise == Advertise::None
     }
@@ -198,7 +198,7 @@ fn told(world: &World, monitor: &mut Monitor, begun: Instant, end: Instant) -> R
     }
 }
 
-/// Waits until `sent` UPDATEs besides those `before` are worked off; when they were, by the monotonic clock.
+/// Waits until `sent` UPDATEs besides those `before` are processed; when they were, by the monotonic clock.
 fn worked_off(
     world: &World,
     speaker: &Speaker,
@@ -207,7 +207,7 @@ fn worked_off(
 ) -> Result<u64, String> {
     let mut done = 0;
     loop {
-        pause(end, || format!("{done} of {sent} UPDATEs worked off in time"))?;
+        pause(end, || format!("only {done} of {sent} UPDATEs were processed in time"))?;
         if world.feed.is_read() {
             let progress = functions(speaker)?.progress;
             done = progress.updates.saturating_sub(before);
@@ -486,7 +486,7 @@ mod tests {
         Spec { scheduling, threads: 3, cores, advertise, way, block, seed: 3, timeout }
     }
 
-    /// With somebody told or nobody, in whatever order messages come: the same routes under every scheduling, all UPDATEs worked off,
+    /// With somebody told or nobody, in whatever order messages come: the same routes under every scheduling, all UPDATEs processed,
     /// and as many threads as were to be.
     #[test]
     fn every_way_to_measure_ends_with_the_same_routes() {

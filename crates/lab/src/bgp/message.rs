@@ -59,7 +59,6 @@ pub fn message(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
 /// What a speaker says of itself.
 #[derive(Clone, Debug)]
 pub struct OpenFields {
-    /// Its AS.
     pub as_number: u32,
     /// Hold time it proposes.
     pub hold_time_s: u16,

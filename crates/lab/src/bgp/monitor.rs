@@ -1,4 +1,4 @@
-//! What a neighbor has been told, compared with what it should have been told.
+//! Compares the routes that a neighbor received with those that it should receive.
 //!
 //! For each prefix the monitor keeps one number: the hash of the path that the daemon announced, without the
 //! daemon's own AS in front; 0 for none. Beside it stands the number that is expected. Two counters (prefixes that
@@ -55,7 +55,6 @@ struct Slot {
 /// What was heard, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Heard {
-    /// UPDATEs.
     pub updates: u64,
     /// Prefixes announced. More than there are is path hunting.
     pub announced: u64,

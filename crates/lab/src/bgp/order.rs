@@ -74,7 +74,6 @@ impl fmt::Display for Mix {
 pub struct Run {
     /// The neighbor.
     pub peer: usize,
-    /// How many messages.
     pub messages: usize,
 }
 

@@ -1,23 +1,23 @@
-//! When a daemon had worked off how many UPDATEs, as it says itself (`show bgp functions`): the clock of what is
+//! When a daemon had processed how many UPDATEs, as it says itself (`show bgp functions`): the clock of what is
 //! measured without advertisement, where nothing comes out that could be timed, and of the blocks of figure 4.8.
 //!
 //! The daemon notes a point for each batch that its whole table has. A block that ends inside a batch ends at the
-//! matching part of the time since the point before: a batch is a few hundred UPDATEs, worked off one after the other.
+//! matching part of the time since the point before: a batch is a few hundred UPDATEs, processed one after the other.
 
 use serde::Deserialize;
 
-/// What was worked off by when.
+/// What was processed by when.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Progress {
     /// UPDATEs in all.
     pub updates: u64,
-    /// Monotonic nanoseconds, and UPDATEs worked off by then.
+    /// Monotonic nanoseconds, and UPDATEs processed by then.
     pub points: Vec<(u64, u64)>,
 }
 
 impl Progress {
-    /// When the UPDATEs that came after the first `before` were worked off, `count` of them; `None` if they are not.
+    /// When the UPDATEs that came after the first `before` were processed, `count` of them; `None` if they are not.
     pub fn finished_ns(&self, before: u64, count: u64) -> Option<u64> {
         self.points.iter().find(|(_, updates)| *updates >= before + count).map(|(ns, _)| *ns)
     }

@@ -57,7 +57,6 @@ pub struct Received {
     pub messages: u64,
     /// Those of them that are UPDATEs.
     pub updates: u64,
-    /// Bytes.
     pub bytes: u64,
     /// System calls of the receiver.
     pub system_calls: u64,

@@ -23,7 +23,6 @@ use thalweg_wire::mrt::{AsSize, Content, PathView, Prefixes};
 pub struct ReplayPeer {
     /// Its address in the file.
     pub address: IpAddr,
-    /// Its AS.
     pub as_number: u32,
     /// Routes it announces in the file; changes, if it is a file of messages.
     pub routes: u64,

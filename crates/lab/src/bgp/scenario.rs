@@ -1,4 +1,4 @@
-//! What is sent and what should come of it: loads of one or two phases.
+//! Loads of one or two phases, with the expected result.
 //!
 //! The eight of Wu, Liao, Wolf and Gao ("Benchmarking BGP Routers", IISWC 2007) are four loads with small
 //! UPDATEs (one prefix each) and with large ones (500). In their figures a *phase* is what is timed; a load with
@@ -49,7 +49,6 @@ impl Phase {
 /// A load: the last phase is the one that is timed.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Its name.
     pub name: String,
     /// Who sends.
     pub neighbors: Neighbors,

@@ -74,7 +74,7 @@ pub struct Setting {
     pub core_counts: Vec<usize>,
     /// Threads for each, of schedulings that can have more than one.
     pub threads_per_core: Vec<usize>,
-    /// Whom the daemon announces to; each part has its own answer if none is given.
+    /// Who receives the daemon's routes; each part has its own answer if none is given.
     pub advertise: Option<Advertise>,
     /// Messages of a turn in the way that goes round.
     pub turn: usize,
@@ -86,7 +86,7 @@ pub struct Setting {
     pub wu_prefixes: usize,
     /// How often, and in which order.
     pub runs: RunOptions,
-    /// A trace in place of made-up prefixes, and its name.
+    /// A trace in place of generated prefixes, and its name.
     pub replay: Option<(String, Replay)>,
     /// Our own program, whose `run` is the daemon.
     pub program: PathBuf,
@@ -170,7 +170,7 @@ fn ways(setting: &Setting) -> [(String, Way); 3] {
     ]
 }
 
-/// Whom the daemon announces to in a part: nobody where the thesis had nobody.
+/// Who receives the daemon's routes in a part: nobody where the thesis had nobody.
 fn advertise(setting: &Setting, part: Part) -> Advertise {
     setting.advertise.unwrap_or(match part {
         Part::SpeedUp | Part::Functions | Part::OneCore | Part::Mixes | Part::Blocks => Advertise::None,
@@ -316,7 +316,7 @@ pub fn describe(setting: &Setting) -> String {
     let mut text = match &setting.replay {
         Some((name, _)) => format!("the {neighbors} largest peers of {name}"),
         None => format!(
-            "{neighbors} neighbors announce the same {} made-up prefixes each, one of them the best path",
+            "{neighbors} neighbors announce the same {} generated prefixes each, one of them the best path",
             count(setting.prefixes as u64)
         ),
     };

@@ -1,4 +1,4 @@
-//! A made-up table as neighbors announce it: prefixes in groups that share attributes, and for each neighbor
+//! A generated table as neighbors announce it: prefixes in groups that share attributes, and for each neighbor
 //! its own path to each group.
 //!
 //! Shapes are those of public tables as far as they decide how much work an UPDATE is: 45 % of attribute sets
@@ -54,7 +54,6 @@ pub enum PathKind {
 /// What neighbors are called and where they are.
 #[derive(Clone, Copy, Debug)]
 pub struct Neighbors {
-    /// How many.
     pub count: usize,
     /// The first one's address; the others follow.
     pub address: Ipv4Addr,

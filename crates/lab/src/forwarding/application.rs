@@ -35,7 +35,6 @@ const STREAM: u8 = 2;
 /// What one message size came to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exchange {
-    /// Bytes of a message.
     pub message_bytes: usize,
     /// Half of each round trip's time.
     pub half_round_trip: Percentiles,

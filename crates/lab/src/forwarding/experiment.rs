@@ -1,4 +1,4 @@
-//! Who is measured when: rounds, set-ups, cells.
+//! The order of measurements: rounds, set-ups, cells.
 //!
 //! A *cell* is one router with one driver and model, one scenario and one frame size. Cells whose router is set up
 //! alike share a *set-up*: a topology of its own and one start of the router. Each round goes through all set-ups in
@@ -37,7 +37,7 @@ use thalweg_base::XorShift64Star;
 pub enum Part {
     /// The fastest rate without loss.
     Throughput,
-    /// How long frames are under way.
+    /// Latency of frames.
     Latency,
     /// Loss by rate.
     Loss,
@@ -45,7 +45,7 @@ pub enum Part {
     BackToBack,
     /// Processor time per frame.
     Cost,
-    /// Throughput and latency (half of the round-trip time) of a program over TCP, by message size.
+    /// Throughput and latency (half of the round-trip time) of TCP, by message size.
     Application,
 }
 

@@ -1,4 +1,4 @@
-//! What the router has to do: which routes it has, whether it translates, and over which flows frames come.
+//! The router's task: its routes, whether it translates, and the flows of the frames.
 
 use super::ForwardingError;
 use super::frame::PORT_ECHO;
@@ -15,7 +15,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Routes of the made-up table, as many as a full one has; fewer with `quick`.
+/// Routes of the generated table, as many as a full one has; fewer with `quick`.
 const MADE: usize = 900_000;
 const MADE_QUICK: usize = 50_000;
 /// The most text a table may have once decompressed.
@@ -35,7 +35,6 @@ pub struct Scenario {
     pub nat: bool,
     /// Whether the router has the whole table; else one route.
     pub full_table: bool,
-    /// How many flows.
     pub flows: usize,
 }
 
@@ -85,7 +84,6 @@ impl FromStr for Scenario {
 /// The whole table, and where it is from.
 #[derive(Clone, Debug)]
 pub struct RouteTable {
-    /// Its prefixes.
     pub prefixes: Vec<Ipv4Net>,
     /// In a few words, for the report.
     pub description: String,
@@ -113,7 +111,7 @@ impl RouteTable {
     pub fn made(seed: u64, quick: bool) -> Self {
         let prefixes = usable(prefixes::v4(if quick { MADE_QUICK } else { MADE }, seed).into_iter());
         let description = format!(
-            "a made-up table, spread more evenly than a real one, {} IPv4 prefixes, seed {seed}",
+            "a generated table, spread more evenly than a real one, {} IPv4 prefixes, seed {seed}",
             prefixes.len()
         );
         Self { prefixes, description }

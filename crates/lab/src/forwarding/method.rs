@@ -218,7 +218,6 @@ const BURST_STEP: u64 = 32;
 pub struct BackToBack {
     /// The longest burst without loss of each search, frames.
     pub bursts: Vec<u64>,
-    /// Their mean.
     pub mean_frames: f64,
     /// The longest burst that is tried.
     pub longest_frames: u64,

@@ -1,4 +1,4 @@
-//! Who is measured.
+//! Routers under test.
 //!
 //! A [`Subject`] makes a router of the topology's middle namespace and takes itself away again. The tester knows nothing
 //! else of it. Adding one is a file beside this one and a line where the program makes its list.

@@ -27,7 +27,7 @@ use super::packet_socket::plain_frames;
 use std::net::Ipv4Addr;
 use thalweg_wire::MacAddr;
 
-/// Interfaces of the router: towards tester-a and tester-b.
+/// Interfaces of the router: toward tester-a and tester-b.
 pub const ROUTER_PORTS: [&str; 2] = ["a1", "b1"];
 /// The tester's interfaces beside them.
 pub const TESTER_PORTS: [&str; 2] = ["a0", "b0"];
@@ -56,7 +56,7 @@ pub const SINK_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0x0b, 3]);
 pub struct Topology {
     /// Where frames come from.
     pub tester_a: Namespace,
-    /// Who is measured.
+    /// The router under test.
     pub router: Namespace,
     /// Where frames go.
     pub tester_b: Namespace,

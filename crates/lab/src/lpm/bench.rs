@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use thalweg_dataplane::lpm::LpmError;
 use thalweg_dataplane::lpm::workload::Routes;
 
-/// Routes of the made-up table.
+/// Routes of the generated table.
 const MADE_V4: usize = 900_000;
 const MADE_V6: usize = 160_000;
 /// Of the quick one.
@@ -33,7 +33,7 @@ pub enum BenchError {
         source: io::Error,
     },
     /// The file has no prefix in it.
-    #[error("{path} has no prefixes, and {bad_lines} lines that are none")]
+    #[error("{path} has no prefixes; {bad_lines} lines are not prefixes")]
     NoPrefixes {
         /// The file.
         path: PathBuf,
@@ -101,7 +101,7 @@ impl BenchTable {
         prefixes::v6(v6, seed).iter().for_each(|net| text += &format!("{net}\n"));
         let routes = Routes::from_text(&text);
         let description =
-            format!("a made-up table, spread more evenly than a real one, {}, seed {seed}", size(&routes));
+            format!("a generated table, spread more evenly than a real one, {}, seed {seed}", size(&routes));
         Self { routes, description }
     }
 }

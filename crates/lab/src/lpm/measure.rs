@@ -67,7 +67,7 @@ pub(super) struct Timing {
     pub(super) kind: Kind,
     /// Million look-ups per second of wall time.
     pub(super) wall_mlps: Spread,
-    /// Million look-ups per second of the thread's processor time; zero where that cannot be had.
+    /// Million look-ups per second of the thread's processor time; zero where that is not available.
     pub(super) cpu_mlps: Spread,
     /// What the look-ups found, for comparison with other programs.
     pub(super) answers: Answers,

@@ -19,7 +19,6 @@ const WORK: &str = "work-";
 pub struct HotSpot {
     /// The synthetic work of the run, as on the command line.
     pub work: String,
-    /// The stage.
     pub stage: String,
     /// Its share of the time.
     pub share: f64,

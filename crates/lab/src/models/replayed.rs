@@ -24,7 +24,7 @@ pub enum RunError {
     #[error("{} packets in, but {} out and {} dropped", .0.packets_in, .0.packets_out, .0.dropped_total())]
     Conservation(Box<ReplaySummary>),
     /// It gave another answer than a run before: a mistake in this program.
-    #[error("not the answer of the runs before: {difference}")]
+    #[error("the result differs from that of earlier runs: {difference}")]
     Answer {
         /// What differs, and how.
         difference: String,

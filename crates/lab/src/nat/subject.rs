@@ -1,4 +1,4 @@
-//! Who translates, live: our router and the kernel, both with one pool of public addresses.
+//! Translators under test: our router and the kernel, both with one pool of public addresses.
 //!
 //! Sources are on [`INSIDE`], a network behind tester-a; destinations behind the sink; public addresses are
 //! [`POOL`] of them from [`POOL_FIRST`] on. The kernel translates with nftables' `snat` to that range.

@@ -65,9 +65,7 @@ pub struct Deployed {
 /// All origins in turn.
 #[derive(Clone, Debug, Serialize)]
 pub struct Totals {
-    /// Origins.
     pub origins: usize,
-    /// Threads.
     pub threads: usize,
     /// Seconds by the clock.
     pub seconds: f64,

@@ -1,4 +1,4 @@
-//! What an UPDATE costs this machine: the table that makes computing take virtual time.
+//! The cost of an UPDATE on this machine, which makes processing take virtual time.
 
 use serde::Serialize;
 use thalweg_sim::policy::{Policy, Timers};

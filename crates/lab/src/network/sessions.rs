@@ -30,21 +30,19 @@ const QUIET_US: u64 = 5_000_000;
 /// A network that is not quiet after so long never will be.
 const LIMIT_US: u64 = 4 * 3_600_000_000;
 
-/// Whom to record.
+/// ASes to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collect {
     /// An AS that has about so many neighbors.
     Neighbors(usize),
-    /// This AS.
     As(u32),
 }
 
 /// What to simulate.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The graph.
     pub graph: GraphSource,
-    /// What routers do with routes.
+    /// Routing policy of the ASes.
     pub policy: Policy,
     /// The least time between advertisements, in seconds.
     pub mrai_s: u32,
@@ -54,7 +52,7 @@ pub struct Options {
     pub prefixes: PrefixPlan,
     /// What happens after the cold start, and how often.
     pub load: Option<(Load, usize)>,
-    /// Whom to record.
+    /// ASes to record.
     pub collect: Vec<Collect>,
     /// A folder with configurations that ASes have instead of the policy's: `ASN-router.toml`.
     pub configurations: Option<PathBuf>,
@@ -71,9 +69,7 @@ pub struct Options {
 /// A cold start or a load.
 #[derive(Clone, Debug, Serialize)]
 pub struct Phase {
-    /// What it is.
     pub name: String,
-    /// Events.
     pub events: usize,
     /// Whether the network was quiet in the end.
     pub is_quiet: bool,
@@ -163,20 +159,17 @@ pub struct Collected {
     pub runs: Vec<(u64, u64)>,
     /// Prefixes and routes of its table in the end.
     pub prefixes: u64,
-    /// Routes.
     pub routes: u64,
 }
 
 /// Everything that was found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// The graph.
     pub graph: GraphFacts,
     /// What routers do with routes, in a word.
     pub policy: String,
     /// Prefixes in the beginning.
     pub prefixes: usize,
-    /// Threads.
     pub threads: usize,
     /// What UPDATEs cost in virtual time.
     pub processing: Option<Processing>,

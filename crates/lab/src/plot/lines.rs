@@ -7,7 +7,6 @@ use crate::stats::Summary;
 /// One measured point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Where.
     pub x: f64,
     /// The value, a median as a rule.
     pub y: f64,
@@ -40,7 +39,6 @@ pub enum SeriesKind {
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
-    /// What it is.
     pub kind: SeriesKind,
     /// Its points, in order of `x`.
     pub points: Vec<Point>,

@@ -24,7 +24,6 @@ pub enum Spot {
 /// A space-time diagram.
 #[derive(Clone, Debug)]
 pub struct SpaceTime {
-    /// Title.
     pub title: String,
     /// How many places there are.
     pub places: usize,
@@ -56,9 +55,9 @@ impl SpaceTime {
                 )),
                 Spot::Rest => svg.line("grid", (LEFT - 6.0, y), (right + 6.0, y)),
                 Spot::At(place, other, series) => {
-                    let towards = x(place) + (x(other) - x(place)) / 3.0;
+                    let toward = x(place) + (x(other) - x(place)) / 3.0;
                     svg.raw(&format!("<g class=\"s{series}\">"));
-                    svg.polyline("curve", &[(x(place), y), (towards, y)]);
+                    svg.polyline("curve", &[(x(place), y), (toward, y)]);
                     svg.raw("</g>");
                     svg.marker(series, (x(place), y), words);
                 }

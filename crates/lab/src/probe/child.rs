@@ -22,7 +22,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often memory is looked at.
+/// How often to read memory.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// When it is looked at for the first time; each next time is twice as far off until it is as above.
 const LOOK_FIRST: Duration = Duration::from_millis(1);
@@ -52,7 +52,7 @@ pub enum ChildError {
     #[error("interrupted")]
     Interrupted,
     /// It did not end in time.
-    #[error("did not end within {} s", .0.as_secs())]
+    #[error("did not exit within {} s", .0.as_secs())]
     TooSlow(Duration),
 }
 

@@ -44,13 +44,11 @@ pub enum Transport {
 /// What came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Messages.
     pub messages: u64,
     /// Flow records in them.
     pub records: u64,
     /// Packets that these count, both directions.
     pub packets: u64,
-    /// Bytes.
     pub bytes: u64,
     /// What is missing by sequence numbers: data records in IPFIX, messages in NetFlow 9.
     pub missing: u64,

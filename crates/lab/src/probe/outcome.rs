@@ -11,9 +11,7 @@ use serde::Serialize;
 /// What somebody counted, less what the file holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Packets.
     pub packets: i64,
-    /// Bytes.
     pub bytes: i64,
     /// Records, less flows.
     pub flows: i64,
@@ -44,13 +42,11 @@ impl Difference {
 pub struct CellResult {
     /// For which question.
     pub part: Part,
-    /// Who.
     pub subject: Subject,
     /// How it spread its work; empty for rivals.
     pub configuration: String,
     /// Execution model of each pipeline; empty for rivals.
     pub model: &'static str,
-    /// Pipelines.
     pub pipelines: usize,
     /// Readers of each.
     pub readers: usize,
@@ -68,9 +64,7 @@ pub struct CellResult {
     pub packets: u64,
     /// Bytes of its IP packets.
     pub bytes: u64,
-    /// Its flows.
     pub flows: u64,
-    /// Packets per second.
     pub packets_per_second: Summary,
     /// Packets per second of processor time.
     pub packets_per_cpu_second: Summary,
@@ -111,7 +105,6 @@ pub struct CellResult {
 /// Whether all subjects made the same records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SameRecords {
-    /// The traffic.
     pub traffic: String,
     /// Cells whose records all came to the collector.
     pub cells: usize,

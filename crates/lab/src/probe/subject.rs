@@ -1,4 +1,4 @@
-//! Who is measured: this program as a probe, and softflowd, nfpcapd and pmacctd as a distribution has them.
+//! Probes under test: this program, and softflowd, nfpcapd and pmacctd as a distribution has them.
 //!
 //! Each is a child that reads one capture from its beginning to its end. Rivals are told to have room for all flows, to look at
 //! every packet, and to lose nothing on their way: what they could do with less memory or less care is not measured.
@@ -57,13 +57,8 @@ pub enum RunError {
         said: String,
     },
     /// What it said is not what was expected.
-    #[error("cannot make sense of what {who} said: {said}")]
-    Answer {
-        /// Who.
-        who: &'static str,
-        /// What it said.
-        said: String,
-    },
+    #[error("cannot read the output of {who}: {said}")]
+    Answer { who: &'static str, said: String },
 }
 
 /// What one run came to.

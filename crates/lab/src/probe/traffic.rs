@@ -15,7 +15,6 @@ const GAP_NS_MAX: u64 = 1_000;
 /// Sums over a capture, or over records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Packets.
     pub packets: u64,
     /// Bytes of IP packets.
     pub bytes: u64,

@@ -1,4 +1,4 @@
-//! Who shapes: our router's egress queues, and Linux' queueing disciplines behind the kernel's forwarding.
+//! Shapers under test: our router's egress queues, and Linux' queueing disciplines behind the kernel's forwarding.
 //!
 //! | discipline | what it is |
 //! |---|---|

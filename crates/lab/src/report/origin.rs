@@ -1,4 +1,4 @@
-//! What a measurement was made on, of what, and how.
+//! The origin of a measurement: machine, input, command.
 
 use serde::Serialize;
 use std::path::Path;
@@ -51,7 +51,6 @@ impl Machine {
 /// Everything a reader needs to judge a number or to measure again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Origin {
-    /// The machine.
     pub machine: Machine,
     /// Commit of the code measured, with "+ changes" if the tree had any.
     pub commit: String,

@@ -45,7 +45,6 @@ pub enum StageError {
     /// The table cannot be written.
     #[error("cannot write {path}: {source}")]
     File {
-        /// Where.
         path: PathBuf,
         /// What the system says.
         source: std::io::Error,
@@ -62,7 +61,6 @@ pub enum StageError {
     /// A packet of a workload was not forwarded, so something else was measured.
     #[error("workload {workload}: a packet was not forwarded: {reason}")]
     Dropped {
-        /// The workload.
         workload: String,
         /// Why the first such packet was dropped.
         reason: String,

@@ -3,7 +3,7 @@
 //!
 //! | name | configuration | input |
 //! |---|---|---|
-//! | `flood` | two ports and a made-up table of [`FLOOD_ROUTES`] routes | a capture of the smallest packets, one address each, drawn evenly over the routes |
+//! | `flood` | two ports and a generated table of [`FLOOD_ROUTES`] routes | a capture of the smallest packets, one address each, drawn evenly over the routes |
 //! | `nat` | one inside and one outside port, NAT with four addresses | a capture: sessions are opened, then used in both directions at random |
 //! | `trace` | the router of the article (`examples/article`) | a text trace in the article's format |
 //!
@@ -31,7 +31,7 @@ pub const NAT_SESSIONS_MAX: u64 = 100_000;
 /// Time between two packets.
 const GAP_NS: u64 = 1_000;
 
-const FLOOD_CONFIG: &str = r#"# Made by `thalweg lab`: a transit router with a made-up table.
+const FLOOD_CONFIG: &str = r#"# Made by `thalweg lab`: a transit router with a generated table.
 
 [ports.core]
 mac = "02:00:00:00:00:01"
@@ -79,11 +79,11 @@ const TRACE_CONFIG: &str = include_str!("../../../../examples/article/router.tom
 /// What to make.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generated {
-    /// The smallest packets to addresses all over the table.
+    /// Minimum-size packets to addresses across the table.
     Flood,
-    /// Sessions through a translator.
+    /// NAT sessions.
     Nat,
-    /// The article's text trace.
+    /// The text trace of the ANTS'13 article.
     Trace,
 }
 
@@ -149,7 +149,7 @@ pub fn generate(kind: Generated, packets: u64, seed: u64, folder: &Path) -> Resu
                 routes.iter().try_for_each(|net| writeln!(out, "{net}"))
             })?;
             write_file(&config, |out| out.write_all(FLOOD_CONFIG.as_bytes()))?;
-            let what = format!("a made-up table of {FLOOD_ROUTES} IPv4 routes");
+            let what = format!("a generated table of {FLOOD_ROUTES} IPv4 routes");
             flood(&routes, "core", packets, seed, folder, &what)
                 .map(|made| Made { config: Some(config), ..made })
         }

@@ -29,7 +29,7 @@ pub struct NatOptions {
     pub outside_port: u16,
     /// Of 100 packets, how many come from outside.
     pub inward_percent: u32,
-    /// Seed of everything random.
+    /// Seed for everything random.
     pub seed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A made-up table of routes, for when no real one is at hand.
+//! A generated table of routes, for when no real one is at hand.
 //!
 //! As many prefixes of each length as the Internet's table has, in proportion. IPv4 prefixes are spread evenly over
 //! the unicast space, IPv6 ones over 640 blocks in it, as if there were that many registries' customers.

@@ -25,7 +25,6 @@ pub struct TraceOptions {
     pub seed: u64,
     /// Hosts inside; at most 16,000, each has four public ports.
     pub inside_hosts: u32,
-    /// Hosts outside.
     pub outside_hosts: u32,
     /// Where inside hosts are.
     pub networks: Vec<Network>,

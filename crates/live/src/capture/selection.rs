@@ -1,4 +1,4 @@
-//! What a capture wants: a request with its names found.
+//! The packets that a capture wants: a request with its names resolved.
 
 use thalweg_base::DropReason;
 use thalweg_config::RouterConfig;
@@ -40,13 +40,13 @@ pub enum CaptureError {
     #[error("no reason is called `{0}`: expected one of {reasons}", reasons = reasons())]
     Reason(String),
     /// A reason, where nothing is dropped.
-    #[error("what is sent has no reason for not being sent")]
+    #[error("sent packets have no drop reason: leave out --reason")]
     SentForAReason,
     /// A filter that says nothing.
     #[error("{0}")]
     Filter(SpecError),
     /// All that there may be at once run.
-    #[error("{0} captures run: end one first")]
+    #[error("{0} captures are running already: stop one first")]
     TooMany(usize),
 }
 

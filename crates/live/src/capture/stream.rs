@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long the last packets of a capture that has ended may take to come.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// The interface of what the router itself puts in.
+/// The interface of packets that the router injects.
 const ROUTER: &str = "router";
 
 /// Who gets a capture.
@@ -83,7 +83,7 @@ impl CaptureStream {
         let (point, snaplen) = (selection.point.name().to_owned(), selection.snaplen as u32);
         let begun = counters.taps.begin(selection, ports.len(), clock);
         let begun = begun.ok_or(CaptureError::TooMany(CAPTURES_MAX))?;
-        tracing::info!(point, "a capture begins");
+        tracing::info!(point, "capture started");
         Ok(Self {
             point,
             begun,
@@ -100,7 +100,7 @@ impl CaptureStream {
         })
     }
 
-    /// Gives a client packets until it has enough, the time is over, or the router stops. Fails where the client does.
+    /// Gives a client packets until it has enough, its time has passed, or the router stops. Fails where the client does.
     pub fn run(mut self, client: &mut dyn CaptureClient) -> io::Result<CaptureSummary> {
         let names = self.pause.iter().flat_map(OffloadPause::ports);
         let names = names.filter_map(|port| self.ports.get(usize::from(port)).map(|(name, _)| name.clone()));
@@ -239,7 +239,7 @@ impl Drop for CaptureStream {
     fn drop(&mut self) {
         self.counters.taps.end(self.begun.number);
         self.counters.taps.update_watched();
-        tracing::info!(point = self.point, packets = self.captured, "a capture has ended");
+        tracing::info!(point = self.point, packets = self.captured, "capture ended");
     }
 }
 
@@ -256,7 +256,7 @@ impl Ended {
     fn in_words(self) -> &'static str {
         match self {
             Self::Count => "as many packets as were asked for",
-            Self::Time => "the time is over",
+            Self::Time => "its time has passed",
             Self::Client => "the client has enough",
             Self::Router => "the router stops",
         }

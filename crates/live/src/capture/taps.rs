@@ -43,11 +43,11 @@ fn key_of(chunk: &Chunk) -> ChunkKey {
 
 /// See the module.
 pub(crate) struct Taps {
-    /// Written when a capture begins or ends; all that packets look at otherwise.
+    /// Written when a capture starts or ends; packets only read it.
     watched: AtomicU32,
     captures: ArcSwap<Vec<Arc<Capture>>>,
     on_their_way: [Mutex<HashMap<ChunkKey, Vec<Waiting>>>; SLOTS],
-    /// Held while a capture begins or ends.
+    /// Held while a capture starts or ends.
     changing: Mutex<()>,
     next_number: AtomicU64,
     /// What classes are called.

@@ -234,7 +234,7 @@ fn requests_that_make_no_sense_are_refused() {
     let reason = CaptureRequest { reason: Some("bored".to_owned()), ..CaptureRequest::default() };
     assert!(of(reason).contains("`bored`: expected one of unsupported-link, "));
     assert!(
-        of(CaptureRequest { reason: Some("no-route".to_owned()), ..at("sent") }).contains("has no reason")
+        of(CaptureRequest { reason: Some("no-route".to_owned()), ..at("sent") }).contains("no drop reason")
     );
     assert!(of(CaptureRequest { filter: Some("src".to_owned()), ..at("nat") }).contains("the filter ends"));
 }

@@ -26,7 +26,7 @@ pub(crate) struct HostChange {
     pub(crate) outside: Option<u16>,
     /// What hosts are told that get no session.
     pub(crate) refusal: Option<IcmpError>,
-    /// The class of what the router sends itself.
+    /// The class of the router's own packets.
     pub(crate) class: u8,
 }
 

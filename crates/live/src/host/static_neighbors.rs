@@ -166,7 +166,7 @@ impl Host {
         for (port, address) in self.static_neighbors.reconcile(&mut self.neighbors, &self.identities, now_ns)
         {
             let port = self.counters.name(port);
-            tracing::error!(port, %address, "the neighbor table is full: this configured neighbor has no place in it");
+            tracing::error!(port, %address, "the neighbor table has no room for this configured neighbor");
         }
     }
 }

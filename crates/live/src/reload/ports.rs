@@ -85,7 +85,7 @@ impl PortDifference {
     /// Whether a port stays as it was opened.
     fn keeps(&self, old: &PortConfig, new: &PortConfig) -> Result<bool, ReloadError> {
         if old.name != new.name {
-            return Err(ReloadError::Stuck("the configuration was not read for the ports of this router"));
+            return Err(ReloadError::Stuck("the configuration was read for other ports"));
         }
         let parent = new.sub_interface.map(|sub| sub.parent);
         let is_elsewhere = old.sub_interface != new.sub_interface
@@ -268,7 +268,7 @@ impl LiveRouter {
     ) -> Result<(), ReloadError> {
         if after.ports.len() > self.counters.ports_max() {
             return Err(ReloadError::Refused(format!(
-                "{ADDED_MAX} ports were added since the start, and more need a restart; nothing was changed"
+                "{ADDED_MAX} ports were added since the start; more need a restart; nothing was changed"
             )));
         }
         for port in &difference.new {
@@ -333,7 +333,7 @@ impl LiveRouter {
             let sees_tags = mode.is_some_and(|mode| mode.starts_with("af_packet"));
             if interface.offload || (interface.driver == Driver::Auto && !sees_tags) {
                 return Err(ReloadError::Refused(format!(
-                    "port {0} carries no VLAN yet, and was opened such that tags may not be seen: its first VLAN needs a restart \
+                    "port {0} carries no VLAN yet, and was opened without support for tags: its first VLAN needs a restart \
                      (with `driver = \"af_packet\"` and without `offload` in [ports.{0}] VLANs come by reload); nothing was \
                      changed",
                     port.name
@@ -403,7 +403,7 @@ impl LiveRouter {
         *self.states.lock() = states;
         for slot in self.lanes.iter().chain([&self.mirror_halves]) {
             if !slot.wait_until_taken(SETTLE_WAIT) {
-                tracing::error!("what received by a port that is gone is not closed yet");
+                tracing::error!("the receiver of a removed port is not closed yet");
             }
         }
         if difference.gone.is_empty() { 0 } else { self.end_sessions_of_lost_hosts(before, after) }
@@ -411,13 +411,13 @@ impl LiveRouter {
 
     fn watch(&self, change: WatchChange) {
         if self.watch.send_timeout(change, ANSWER_WAIT).is_err() {
-            tracing::error!("the thread that hears of links does not answer: it follows the ports of before");
+            tracing::error!("the link thread does not answer: it still follows the old ports");
         }
     }
 
     fn order_ports(&self, change: HostPorts) {
         if self.order(|host| host.change_ports(change)).is_none() {
-            tracing::error!("the host thread is busy: it has the ports of before until it gets to it");
+            tracing::error!("the host thread is busy: it still has the old ports");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a router that speaks BGP can be asked, and what it shows.
+//! Requests and answers about BGP.
 
 use std::net::IpAddr;
 
@@ -89,7 +89,6 @@ pub struct RouteFilter {
 pub struct BgpNeighborView {
     /// What the configuration calls it.
     pub name: String,
-    /// Its address.
     pub address: IpAddr,
     /// Its AS, as configured.
     #[serde(rename = "as")]
@@ -102,7 +101,6 @@ pub struct BgpNeighborView {
     pub uptime_s: Option<u64>,
     /// Routes of it in the RIB, both families.
     pub accepted: u64,
-    /// By family.
     pub accepted_by_family: ByFamily<u64>,
     /// UPDATEs that came.
     pub updates_received: u64,
@@ -129,7 +127,6 @@ pub struct NegotiatedView {
     pub families: Vec<String>,
     /// The neighbor's BGP identifier.
     pub router_id: String,
-    /// Hold time.
     pub hold_time_s: u16,
     /// Four-octet AS numbers.
     pub four_octet_as: bool,
@@ -156,7 +153,6 @@ pub struct RouteView {
     pub best: bool,
     /// Who sent it; `local` for our own.
     pub neighbor: String,
-    /// Next hop.
     pub next_hop: String,
     /// AS_PATH as operators write it.
     pub as_path: String,
@@ -191,8 +187,9 @@ pub struct RibView {
     pub paths: ByFamily<u64>,
     /// Different attribute sets.
     pub attribute_sets: u64,
-    /// Connections of addresses where no neighbor is configured.
-    pub strangers_refused: u64,
+    /// Connections refused because no neighbor is configured at their address.
+    #[serde(alias = "strangers_refused")]
+    pub unknown_refused: u64,
     /// How many shards they are cut into.
     pub shards: usize,
     /// Scheduling and threads.
@@ -212,7 +209,8 @@ pub struct RestartView {
     /// Neighbors whose End-of-RIB is awaited.
     pub awaited: Vec<IpAddr>,
     /// Seconds until selection begins without them.
-    pub left_s: u64,
+    #[serde(alias = "left_s")]
+    pub remaining_s: u64,
 }
 
 /// An update group.

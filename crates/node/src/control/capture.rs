@@ -54,7 +54,6 @@ pub struct CaptureSummary {
     pub queue_full: u64,
     /// That were not, because of the limit of packets a second.
     pub over_rate: u64,
-    /// Why it ended.
     pub ended: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a router tells of its flow meter.
+//! Answers about the flow meter.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,6 @@ use thalweg_flow::{Amount, EndReason, MeterTotals};
 /// Packets and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AmountView {
-    /// Packets.
     pub packets: u64,
     /// Bytes of IP packets; of what is not IP, of frames.
     pub bytes: u64,

@@ -1,4 +1,4 @@
-//! What a router says of its forwarding table, of the kernel's, and of what is kept the same in both.
+//! Answers about the forwarding table, the kernel's table, and kernel sync.
 
 use std::net::IpAddr;
 
@@ -58,8 +58,9 @@ pub struct KernelSyncView {
     pub imported_behind: u64,
     /// Times a route found no room.
     pub without_room: u64,
-    /// News of routes heard.
-    pub news: u64,
+    /// Changes of routes that the kernel announced.
+    #[serde(alias = "news")]
+    pub notifications: u64,
     /// Times the kernel had to be read anew because news were lost.
     pub overruns: u64,
     /// Times all routes were read.
@@ -105,8 +106,9 @@ pub struct NeighborSyncView {
     /// The router's neighbors in the kernel that were missing, extra or changed although the router's own were what
     /// they had been, and were mended.
     pub export_drift: u64,
-    /// News of neighbors that matter.
-    pub news: u64,
+    /// Changes of neighbors that the kernel announced.
+    #[serde(alias = "news")]
+    pub notifications: u64,
     /// Times news were lost.
     pub overruns: u64,
     /// Times all neighbors were read.
@@ -156,15 +158,15 @@ pub struct FibView {
     /// Where the route comes from: `connected`, `configured`, `kernel` or `bgp`.
     #[serde(default)]
     pub source: Option<String>,
-    /// All ways that the route has: a flow takes one of them.
+    /// All next hops of the route; a flow takes one of them.
     #[serde(default)]
-    pub ways: Vec<FibWay>,
+    #[serde(alias = "ways")]
+    pub next_hops: Vec<FibNextHop>,
 }
 
 /// One way of a route.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct FibWay {
-    /// The port.
+pub struct FibNextHop {
     pub port: String,
     /// The neighbor on it.
     pub neighbor: Option<IpAddr>,
@@ -183,6 +185,7 @@ pub struct FibRouteView {
     pub action: String,
     /// Where the route comes from: `connected`, `configured`, `kernel` or `bgp`.
     pub source: String,
-    /// All ways that the route has: a flow takes one of them.
-    pub ways: Vec<FibWay>,
+    /// All next hops of the route; a flow takes one of them.
+    #[serde(alias = "ways")]
+    pub next_hops: Vec<FibNextHop>,
 }

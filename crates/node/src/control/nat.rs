@@ -1,4 +1,4 @@
-//! What a router on live interfaces shows of its address translation.
+//! Answers about NAT.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -57,7 +57,7 @@ pub struct NatSessionView {
     pub inside: SocketAddrV4,
     /// The public endpoint.
     pub public: SocketAddrV4,
-    /// Whom the first packet went to; not kept with address-dependent filtering, nor for port forwards.
+    /// Destination of the first packet; not kept with address-dependent filtering, nor for port forwards.
     pub remote: Option<SocketAddrV4>,
     /// `established`, `syn-sent`, and so on; `open` for UDP and ICMP.
     pub state: String,
@@ -84,7 +84,6 @@ pub struct NatBlockView {
     pub last: u16,
     /// Sessions of TCP in it.
     pub tcp: u16,
-    /// Of UDP.
     pub udp: u16,
     /// Of ICMP echo.
     pub icmp: u16,

@@ -1,4 +1,4 @@
-//! What a router on live interfaces shows of its packets.
+//! Answers about the packet path.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,6 @@ pub enum PacketRequest {
 pub struct PortView {
     /// Its name in the configuration.
     pub name: String,
-    /// Its interface.
     pub interface: String,
     /// The driver, and how it works.
     pub mode: String,
@@ -108,7 +107,6 @@ pub struct QueueRates {
 /// A rule of an access list, as [`PacketRequest::AccessLists`] shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AclRuleView {
-    /// The list.
     pub list: String,
     /// The rule's name or number; `default` where no rule is met.
     pub rule: String,
@@ -127,7 +125,6 @@ pub struct AclRuleView {
 /// A class's policer, as [`PacketRequest::Policers`] shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicerView {
-    /// The class.
     pub class: String,
     /// The committed rate, bits per second.
     pub committed_bps: u64,
@@ -203,9 +200,7 @@ pub struct CountersView {
 /// A neighbor on a port's link, as [`PacketRequest::Neighbors`] shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NeighborView {
-    /// The port.
     pub port: String,
-    /// Its address.
     pub address: String,
     /// Its MAC address, if it is known.
     pub mac: Option<String>,
@@ -221,9 +216,7 @@ pub struct NeighborView {
 /// A class's queue at a port, as [`PacketRequest::Queues`] shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueView {
-    /// The port.
     pub port: String,
-    /// The class.
     pub class: String,
     /// Packets put in.
     pub enqueued: u64,

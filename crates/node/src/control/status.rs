@@ -1,4 +1,4 @@
-//! What a router is and how it does: version, age, what is wrong, and the configuration in force.
+//! Answers about the router itself: version, uptime, problems, and the configuration in use.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,6 @@ use super::ByFamily;
 /// How many of something work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpDown {
-    /// Up.
     pub up: u64,
     /// Not up.
     pub down: u64,
@@ -51,7 +50,6 @@ pub struct StatusView {
     pub memory_bytes: u64,
     /// The most there was of it.
     pub memory_peak_bytes: u64,
-    /// Threads.
     pub threads: u64,
 }
 
@@ -69,7 +67,6 @@ pub struct ConfigView {
 /// What live ports add to a status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PacketStatus {
-    /// Ports.
     pub ports: UpDown,
     /// NAT's table.
     pub nat: Option<NatUse>,

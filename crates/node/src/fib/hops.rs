@@ -26,7 +26,7 @@ pub(super) enum Target {
 pub enum Way {
     /// To a neighbor.
     Neighbor {
-        /// Its address: the next hop itself, or the gateway towards it.
+        /// Its address: the next hop itself, or the gateway toward it.
         address: IpAddr,
         /// The link it is on: as the underlay numbers links.
         link: u32,

@@ -41,7 +41,6 @@ pub enum UnderlayTarget {
 pub struct UnderlayRoute {
     /// Where to.
     pub prefix: IpPrefix,
-    /// How.
     pub target: UnderlayTarget,
     /// What that costs; 0 for connected networks.
     pub metric: u32,

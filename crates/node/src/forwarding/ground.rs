@@ -1,7 +1,7 @@
 //! What link and neighbor failures mean for routes: which way of a route counts, and which next hops BGP may choose.
 //!
 //! Packets do not wait for any of this: the tables leave dead ways by themselves ([`crate::live_tables`]). Here the slower half
-//! follows: next hops of BGP resolve by the way that is in use, the kernel is told of it, and decisions learn which next
+//! follows: next hops of BGP resolve through the path that is in use, the kernel is told of it, and decisions learn which next
 //! hops are dead, so that the RIB chooses other paths and tells neighbors.
 
 use std::collections::HashMap;

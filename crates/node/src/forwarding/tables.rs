@@ -17,7 +17,7 @@ use thalweg_wire::MacAddr;
 use super::ground::{self, Alternatives, alternatives_of, routes_of, underlay_of};
 use super::{Forwarding, Inbox, Task, rescan, view_of};
 use crate::BuildError;
-use crate::control::{FibRouteView, FibView, FibWay, ForwardingView, KernelSyncView};
+use crate::control::{FibNextHop, FibRouteView, FibView, ForwardingView, KernelSyncView};
 use crate::fib::{Outlet, OutletConfig, Underlay, UnderlayRoute, UnderlayTarget, Way};
 use crate::live_tables::{LiveTables, OtherWays, PortLink, RouteChange, RouteDifference};
 use crate::speaker::Speaker;
@@ -93,8 +93,8 @@ impl Deref for TablesRead<'_> {
 
 impl State {
     /// Where packets may go that meet a number.
-    fn ways(&self, hop: u16, host: Option<IpAddr>) -> Vec<FibWay> {
-        let way = |(port, neighbor, mac): (u16, Option<IpAddr>, Option<MacAddr>)| FibWay {
+    fn ways(&self, hop: u16, host: Option<IpAddr>) -> Vec<FibNextHop> {
+        let way = |(port, neighbor, mac): (u16, Option<IpAddr>, Option<MacAddr>)| FibNextHop {
             port: self.ports.get(usize::from(port)).cloned().unwrap_or_default(),
             neighbor,
             mac: mac.map(|mac| mac.to_string()),
@@ -190,7 +190,7 @@ impl ForwardingTables {
     }
 
     /// Tells decisions which next hops are dead.
-    fn tell_next_hops(&self, speaker: &Speaker) {
+    fn update_next_hops(&self, speaker: &Speaker) {
         let view = {
             let State { outlet, tables, .. } = &*self.state.lock();
             let silent = tables.silent().into_iter().map(|(port, address)| (port.into(), address));
@@ -222,7 +222,7 @@ impl ForwardingTables {
         speaker.report_ranks(RANKS);
         loop {
             match inbox.next(WAIT) {
-                Task::Ground if self.tells_next_hops => self.tell_next_hops(speaker),
+                Task::Ground if self.tells_next_hops => self.update_next_hops(speaker),
                 Task::Ground => {}
                 Task::Changes(changes) => {
                     let State { outlet, tables, .. } = &mut *self.state.lock();
@@ -350,8 +350,8 @@ impl Forwarding for ForwardingTables {
             None => tables.fib().covering(destination).map_or((0, None), |(hop, prefix)| (hop, Some(prefix))),
         };
         let action = if prefix.is_some() { action_of(tables, hop) } else { "no route" };
-        let ways = state.ways(hop, host);
-        let first = ways.first().filter(|_| action == "forward");
+        let next_hops = state.ways(hop, host);
+        let first = next_hops.first().filter(|_| action == "forward");
         Ok(FibView {
             destination: host.map_or(destination.to_string(), |address| address.to_string()),
             prefix: prefix.map(|prefix| prefix.to_string()),
@@ -360,7 +360,7 @@ impl Forwarding for ForwardingTables {
             neighbor: first.and_then(|way| way.neighbor),
             port: first.map(|way| way.port.clone()).filter(|port| !port.is_empty()),
             source: prefix.map(|_| tables.source_of(hop).to_owned()),
-            ways,
+            next_hops,
         })
     }
 
@@ -371,7 +371,7 @@ impl Forwarding for ForwardingTables {
             prefix: prefix.to_string(),
             action: action_of(tables, hop).to_owned(),
             source: tables.source_of(hop).to_owned(),
-            ways: state.ways(hop, None),
+            next_hops: state.ways(hop, None),
         };
         Ok(tables.fib().routes_after(after, most).into_iter().map(view).collect())
     }

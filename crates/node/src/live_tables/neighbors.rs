@@ -1,4 +1,4 @@
-//! What is known of ports and neighbors, and which ways of a route that leaves.
+//! The state of ports and neighbors, and the paths of a route that are usable with it.
 //!
 //! A route has *tiers* of ways, the preferred one first: several tiers where one prefix has routes of several metrics.
 //! Packets take the ways of the first tier that has a usable one, all usable ones of it by flow. A way is usable when

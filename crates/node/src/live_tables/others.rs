@@ -19,7 +19,6 @@ pub enum OtherWay {
     Gateway {
         /// The port it is on.
         port: u16,
-        /// Its address.
         address: IpAddr,
     },
     /// To the host that has the destination's address.

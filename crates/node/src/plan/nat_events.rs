@@ -15,7 +15,7 @@ use super::{RecordOutlet, RouterPlan};
 /// The number of the only pool of public addresses there is.
 const POOL: u32 = 0;
 
-/// Who is told of NAT's events, and which.
+/// Receivers of NAT events, and which they get.
 #[derive(Clone)]
 pub(super) struct NatLog {
     outlet: Arc<dyn RecordOutlet>,
@@ -117,7 +117,7 @@ impl RouterPlan {
     }
 
     /// Tells what NAT has not told yet. Called some times a second, and at the end.
-    pub fn tell_nat_events(&self) {
+    pub fn send_nat_events(&self) {
         if let (Some(log), Some(nat)) = (&self.nat_log, &self.nat) {
             log.drain(&nat.stage);
             log.outlet.flush();
@@ -126,17 +126,17 @@ impl RouterPlan {
 
     /// Reports what is left of sessions and flows. No packet is to be on its way, and none to come.
     pub fn end(&self) {
-        self.tell_end_of_nat();
+        self.send_end_of_nat();
         if let Some(flows) = self.flows() {
             flows.flush();
         }
     }
 
     /// Tells of all sessions and blocks as if they ended now. No packet is to be on its way, and none to come.
-    pub fn tell_end_of_nat(&self) {
+    pub fn send_end_of_nat(&self) {
         if let (Some(_), Some(nat)) = (&self.nat_log, &self.nat) {
             nat.stage.log_end_of_all();
-            self.tell_nat_events();
+            self.send_nat_events();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One plan after another: what a router remembers of packets when its configuration changes.
+//! The next plan: what it takes over when the configuration changes.
 //!
 //! The plan of a new configuration is made while packets still pass through the old one; everything that can fail or
 //! takes long happens then. When no chunk is on its way any more, the new plan takes over: sessions, public ports,
@@ -93,7 +93,7 @@ impl NextPlan {
         match (&plan.nat, &before.nat, behavior) {
             (Some(nat), _, Some(settings)) => nat.stage.set_behavior(&settings),
             (Some(nat), Some(old), None) => taken.sessions = Some(nat.stage.migrate_from(&old.stage)),
-            (None, Some(_), _) => before.tell_end_of_nat(),
+            (None, Some(_), _) => before.send_end_of_nat(),
             _ => {}
         }
         plan.check_sources_of_sessions();

@@ -1,4 +1,4 @@
-//! One packet through all stages, without a trace of it left: what each decides, for a person who asks.
+//! Takes one packet through all stages and leaves no trace: reports what each decides.
 //!
 //! The packet goes through the very stages that others go through. Those that remember something see it in a copy of
 //! what they remember.
@@ -18,7 +18,6 @@ pub struct Traced {
     pub reverse_path: Option<ReversePathMode>,
     /// The list for what comes in by its port, and the place of the rule that decides; past the last it is the default.
     pub acl_in: Option<(usize, usize)>,
-    /// Its class.
     pub class: Option<u8>,
     /// What the class's policer calls it, if there is one.
     pub color: Option<Color>,
@@ -53,7 +52,6 @@ pub enum TracedStage {
     Policer,
     /// Its place in NAT: who translates it, if anybody.
     Label,
-    /// NAT.
     Nat,
     /// The look-up.
     Route,

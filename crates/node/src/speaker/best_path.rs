@@ -39,6 +39,6 @@ impl Speaker {
                 longest = Some((length, BestPathTo { origin_as, next_hop }));
             }
         }
-        longest.map(|(_, towards)| towards)
+        longest.map(|(_, toward)| toward)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use thalweg_bgp::export::DumpKind;
 use thalweg_bgp::peer::Millis;
 use thalweg_bgp::session::{Action, Admission, Connection, Negotiated};
-use thalweg_exec::control::Notice;
+use thalweg_exec::control_plane::Notice;
 use thalweg_wire::bgp::{Family, cease};
 
 use super::network::{ByteStream, Incoming};

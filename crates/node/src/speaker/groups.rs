@@ -1,7 +1,7 @@
 //! Update groups: neighbors that are sent the same, and the tables that new or slow members still need.
 //!
 //! A member that came up, asked for a refresh or fell behind wants a dump. Wants are gathered: those that the
-//! group's lane finds together share one. A dump is fed from the shards and encoded in small steps between
+//! group's export queue finds together share one. A dump is fed from the shards and encoded in small steps between
 //! other work, and waits when its readers do.
 
 use std::collections::VecDeque;
@@ -17,10 +17,10 @@ use thalweg_bgp::policy::Policy;
 use thalweg_bgp::rib::{RibAddress, ScanCursor};
 use thalweg_bgp::route::{Chosen, SHARDS};
 use thalweg_bgp::session::{Negotiated, NeighborConfig, StopReason};
-use thalweg_exec::control::Share;
+use thalweg_exec::control_plane::Share;
 use thalweg_wire::bgp::Family;
 
-use super::lanes::{GroupSlot, GroupState, Mrai, RunningDump};
+use super::export_queue::{GroupSlot, GroupState, Mrai, RunningDump};
 use super::profile::Function;
 use super::slot::{PeerSlot, PeerState, Sending};
 use super::{Speaker, lock};
@@ -100,7 +100,7 @@ impl Speaker {
         groups.retain(|slot| {
             let used = slot.members.load(Ordering::Acquire) > 0 || slot.has_dumps.load(Ordering::Acquire);
             if !used {
-                self.lanes()[slot.lane].work().groups.retain(|each| !Arc::ptr_eq(each, slot));
+                self.export_queues()[slot.queue].work().groups.retain(|each| !Arc::ptr_eq(each, slot));
             }
             used
         });
@@ -112,19 +112,19 @@ impl Speaker {
         let depth = Family::ALL.iter().map(|family| view.depth(*family)).max().unwrap_or(1);
         self.report_ranks(depth);
         let index = groups.iter().map(|slot| slot.index + 1).max().unwrap_or(0);
-        let lane = index % self.lanes().len().max(1);
-        let slot = Arc::new(GroupSlot::new(index, lane, view, info.clone(), self.limits, mrai));
+        let queue = index % self.export_queues().len().max(1);
+        let slot = Arc::new(GroupSlot::new(index, queue, view, info.clone(), self.limits, mrai));
         slot.members.fetch_add(1, Ordering::AcqRel);
         groups.push(slot.clone());
-        self.lanes()[lane].work().groups.push(slot.clone());
+        self.export_queues()[queue].work().groups.push(slot.clone());
         slot
     }
 
     /// Begins the dumps that members of the share's groups want, and gets on with those that were begun.
-    pub(super) fn dump_chores(&self, share: Share) -> bool {
+    pub(super) fn dump_background_work(&self, share: Share) -> bool {
         let mut more = false;
         let groups = lock(&self.groups).clone();
-        for group in groups.iter().filter(|group| share.has(group.lane)) {
+        for group in groups.iter().filter(|group| share.has(group.queue)) {
             if group.wants.swap(false, Ordering::AcqRel) {
                 self.profile.time(Function::Export, || self.begin_dumps(group));
             }
@@ -173,7 +173,7 @@ impl Speaker {
         let mut abandoned = PeerSet::default();
         dumps.retain_mut(|running| {
             for _ in 0..STEPS_PER_TURN {
-                match running.dump.poll_chunk() {
+                match running.dump.poll_block() {
                     DumpProgress::Encoded => encoded = true,
                     DumpProgress::NeedsRoutes => self.feed(running),
                     DumpProgress::WaitsForReaders => return true,

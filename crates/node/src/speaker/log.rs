@@ -1,5 +1,5 @@
-//! What the log says. Each event once, with the neighbor and the reason in words; what others can make happen as often
-//! as they like, once in an interval, with a count.
+//! Log lines. Each event once, with the neighbor and the reason in words; what others can make happen as often as they
+//! like, once in an interval, with a count.
 
 use parking_lot::Mutex;
 use std::io;
@@ -68,14 +68,14 @@ impl Strangers {
             None => {}
             Some((1, (remote, why))) => tracing::warn!(%remote, "connection refused: {why}"),
             Some((count, (remote, why))) => {
-                tracing::warn!(%remote, count, "{count} connections refused; the last: {why}");
+                tracing::warn!(%remote, count, "{count} connections refused; the last one: {why}");
             }
         }
     }
 
     fn log_failed(&self, now: Millis) {
         if let Some((count, error)) = due(&self.failed, now) {
-            tracing::error!(count, "cannot accept connections: {error}; trying again");
+            tracing::error!(count, "cannot accept connections: {error}; the router tries again");
         }
     }
 
@@ -142,11 +142,14 @@ impl Signatures {
 }
 
 pub(super) fn password_stays(neighbor: &str, error: &io::Error) {
-    tracing::warn!(neighbor, "the listening sockets keep an old password: {error}");
+    tracing::warn!(
+        neighbor,
+        "cannot change the password of the listening sockets, so the old one still holds: {error}"
+    );
 }
 
 pub(super) fn end_of_rib(neighbor: &str, family: Family) {
-    tracing::info!(neighbor, %family, "has sent its whole table");
+    tracing::info!(neighbor, %family, "End-of-RIB received");
 }
 
 pub(super) fn selecting(family: Family, why: Released, missing: &[IpAddr]) {
@@ -156,17 +159,20 @@ pub(super) fn selecting(family: Family, why: Released, missing: &[IpAddr]) {
         }
         Released::Timer => tracing::warn!(
             %family,
-            "restart: selecting routes without those of neighbors that sent no End-of-RIB in time: {missing:?}"
+            "restart: selecting routes, although these neighbors sent no End-of-RIB in time: {missing:?}"
         ),
     }
 }
 
 pub(super) fn restart_is_over() {
-    tracing::info!("restart: routes are selected and neighbors are sent them");
+    tracing::info!("restart: routes are selected and announced");
 }
 
 pub(super) fn lagging(neighbor: &str) {
-    tracing::debug!(neighbor, "reads more slowly than routes change; it will get the difference later");
+    tracing::debug!(
+        neighbor,
+        "the neighbor reads more slowly than routes change; it gets the difference later"
+    );
 }
 
 pub(super) fn panicked(neighbor: &str, what: &str) {

@@ -77,7 +77,7 @@ impl Speaker {
         if state.is_due(paths, announced + gone)
             && let Err(error) = thalweg_exec::release_free_memory()
         {
-            tracing::warn!("cannot start a thread that gives free memory back to the system: {error}");
+            tracing::warn!("cannot start the thread that returns free memory to the system: {error}");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! What a speaker wants from the outside: byte streams to neighbors. Real sockets implement it in the binary,
-//! simulated links in tests.
+//! The network as a speaker sees it: byte streams to neighbors. Real sockets implement it in the binary, simulated
+//! links in tests.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 
 use thalweg_base::IpPrefix;
 use thalweg_bgp::session::NeighborConfig;
-use thalweg_exec::control::{Registry, Token};
+use thalweg_exec::control_plane::{Registry, Token};
 
 /// A connection to a neighbor. Never blocks: where it would, it says [`io::ErrorKind::WouldBlock`], and
 /// readiness comes through the registry.

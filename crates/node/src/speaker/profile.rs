@@ -15,7 +15,7 @@
 //!
 //! No time is counted twice. What is not counted: waiting, queues between threads, and what a read did not bring.
 //!
-//! Beside the times, [`Progress`] notes when UPDATEs were worked off.
+//! Beside the times, [`Progress`] notes when UPDATEs were processed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -115,7 +115,7 @@ impl Profile {
         }
     }
 
-    /// So many UPDATEs are worked off.
+    /// So many UPDATEs are processed.
     pub(super) fn worked_off(&self, updates: u32) {
         if updates > 0 {
             self.progress.add(updates, nanoseconds(monotonic_time()));

@@ -1,7 +1,7 @@
-//! When UPDATEs were worked off: a point in time for each batch that every shard has. Kept together with the times of
+//! When UPDATEs were processed: a point in time for each batch that every shard has. Kept together with the times of
 //! functions, and like them off unless asked for.
 //!
-//! An UPDATE is worked off when all shards have its routes, whether or not a best route changed; one that brings no
+//! An UPDATE is processed when all shards have its routes, whether or not a best route changed; one that brings no
 //! routes, when it was read. Points are of the monotonic clock, so that another process on the machine can place them.
 //! Their number is bounded: when there are [`POINTS_MAX`], every second one goes, and from then on every second batch
 //! leaves one. The last is always kept.
@@ -27,20 +27,20 @@ impl Pending {
         Self { updates, shards: AtomicU32::new(u32::try_from(shards).unwrap_or(u32::MAX)) }
     }
 
-    /// A shard has them. How many UPDATEs are worked off by that: all, or none as long as another shard lacks them.
+    /// A shard has them. How many UPDATEs are processed by that: all, or none as long as another shard lacks them.
     pub(super) fn reached_shard(&self) -> u32 {
         if self.shards.fetch_sub(1, Ordering::AcqRel) == 1 { self.updates } else { 0 }
     }
 }
 
-/// How many UPDATEs were worked off by when.
+/// How many UPDATEs were processed by when.
 #[derive(Debug, Default)]
 pub(super) struct Progress(Mutex<Points>);
 
 #[derive(Debug)]
 struct Points {
     updates: u64,
-    /// Monotonic nanoseconds, and UPDATEs worked off by then.
+    /// Monotonic nanoseconds, and UPDATEs processed by then.
     kept: Vec<(u64, u64)>,
     last: (u64, u64),
     /// One batch in so many leaves a point.
@@ -55,7 +55,7 @@ impl Default for Points {
 }
 
 impl Progress {
-    /// `updates` more are worked off at `now_ns`.
+    /// `updates` more are processed at `now_ns`.
     pub(super) fn add(&self, updates: u32, now_ns: u64) {
         if updates > 0 {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).add(updates, now_ns);

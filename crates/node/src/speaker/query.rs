@@ -35,7 +35,6 @@ type EmitRoute<'e> = &'e mut dyn FnMut(RouteView) -> io::Result<()>;
 pub struct SessionFacts {
     /// What the configuration calls the neighbor.
     pub name: Arc<str>,
-    /// Its address.
     pub address: IpAddr,
     /// State of the session.
     pub state: State,
@@ -245,7 +244,7 @@ impl Speaker {
             prefixes: prefixes.into(),
             paths: paths.into(),
             attribute_sets: self.interner.counters().sets as u64,
-            strangers_refused: self.strangers.count(),
+            unknown_refused: self.strangers.count(),
             shards: self.shards.len(),
             scheduling: self.scheduling.clone(),
             restart: self.restart.view(Millis(self.now_ms.load(Ordering::Relaxed))),

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use thalweg_bgp::peer::Millis;
 use thalweg_bgp::route::SHARDS;
 use thalweg_bgp::session::Connection;
-use thalweg_exec::control::Reading;
+use thalweg_exec::control_plane::Reading;
 
 use super::profile::{Function, Profile};
 use super::progress::Pending;

@@ -1,4 +1,4 @@
-//! When nothing is left to do: who drives many speakers lets one alone until its next timer.
+//! Idle speakers: a driver of many speakers skips one until its next timer.
 
 use std::sync::atomic::Ordering;
 
@@ -6,7 +6,7 @@ use super::{Speaker, lock};
 
 impl Speaker {
     /// When the next timer is due, if nothing is left to do before, unless something arrives or is asked for: the look
-    /// that [`tick`](thalweg_exec::control::Control::tick) takes every half second would find nothing. `None`: there is
+    /// that [`tick`](thalweg_exec::control_plane::Control::tick) takes every half second would find nothing. `None`: there is
     /// something left, so tick says when. To be asked when everything that can be done now is done.
     pub fn rests_until_ms(&self) -> Option<u64> {
         let is_busy = self.restart.is_active()
@@ -26,11 +26,11 @@ impl Speaker {
             }
             next = next.min(rib.next_deadline().map_or(u64::MAX, |deadline| deadline.0));
         }
-        for lane in self.lanes() {
-            if lane.waiting() > 0 || lane.work().has_pending() {
+        for queue in self.export_queues() {
+            if queue.waiting() > 0 || queue.work().has_pending() {
                 return None;
             }
-            next = next.min(lane.delayed_until_ms().unwrap_or(u64::MAX));
+            next = next.min(queue.delayed_until_ms().unwrap_or(u64::MAX));
         }
         let slots = self.slots.read();
         let deadlines = slots.iter().filter(|slot| !slot.is_free());

@@ -32,20 +32,22 @@ use super::shards::ShardOp;
 use super::slot::PeerState;
 use super::{Speaker, lock, log};
 
-/// How often lanes are looked at until they have handed out what was selected, in milliseconds.
-const LANES_AGAIN_MS: u64 = 5;
+/// How often export queues are looked at until they have handed out what was selected, in milliseconds.
+const EXPORT_AGAIN_MS: u64 = 5;
 
 impl Speaker {
     /// Whether this router has restarted and has not yet selected its routes, or not handed out what it selected.
     pub fn is_restarting(&self) -> bool {
-        self.restart.is_active() || !self.lanes_are_empty()
+        self.restart.is_active() || !self.export_queues_are_empty()
     }
 
     /// Whether readers and groups have all that shards have changed so far.
-    fn lanes_are_empty(&self) -> bool {
-        let is_empty = self.lanes().iter().all(|lane| lane.waiting() == 0);
-        // What a lane took out before is with its readers when nobody works it off.
-        is_empty && self.lanes().iter().map(|lane| drop(lane.work())).count() == self.lanes().len()
+    fn export_queues_are_empty(&self) -> bool {
+        let is_empty = self.export_queues().iter().all(|queue| queue.waiting() == 0);
+        // What an export queue took out before is with its readers when nobody processes it.
+        is_empty
+            && self.export_queues().iter().map(|queue| drop(queue.work())).count()
+                == self.export_queues().len()
     }
 
     /// Neighbors that keep our routes over a restart now, for who comes after this process.
@@ -88,7 +90,8 @@ impl Speaker {
             self.post_to_shards(&ShardOp::Select(selection.clone()));
             selections.push(selection);
         }
-        let over = selections.extract_if(.., |selection| selection.is_over() && self.lanes_are_empty());
+        let over =
+            selections.extract_if(.., |selection| selection.is_over() && self.export_queues_are_empty());
         let over: Vec<_> = over.collect();
         let waits = !selections.is_empty();
         drop(selections);
@@ -97,9 +100,9 @@ impl Speaker {
             self.begin_sending();
         }
         if waits {
-            // The lanes have to be looked at again.
+            // The export queues have to be looked at again.
             self.restart.is_dirty.store(true, Ordering::Release);
-            return now.0 + LANES_AGAIN_MS;
+            return now.0 + EXPORT_AGAIN_MS;
         }
         self.restart.deadline().map_or(u64::MAX, |at| at.0.max(now.0))
     }

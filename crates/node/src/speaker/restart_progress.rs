@@ -29,7 +29,6 @@ pub struct Restart {
 /// A neighbor that keeps our routes over a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartNeighbor {
-    /// Its address.
     pub address: IpAddr,
     /// The families of the session, by [`Family::index`].
     pub families: [bool; 2],
@@ -202,7 +201,7 @@ impl RestartProgress {
             deferred: of(Phase::Deferred),
             selecting: of(Phase::Selecting),
             awaited: awaited.into_iter().copied().collect(),
-            left_s: state.until.map_or(0, |until| until.0.saturating_sub(now.0) / 1000),
+            remaining_s: state.until.map_or(0, |until| until.0.saturating_sub(now.0) / 1000),
         })
     }
 }
@@ -233,7 +232,7 @@ impl EndMark {
 }
 
 impl Selection {
-    /// A shard has selected, and its changes are before the lanes.
+    /// A shard has selected, and its changes are before the export queues.
     pub(super) fn finished(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.progress.is_dirty.store(true, Ordering::Release);

@@ -18,11 +18,11 @@ use super::{Speaker, lock};
 /// Prefixes looked at under one hold of a shard's lock: well below a millisecond.
 const SLICE_PREFIXES: usize = 1024;
 
-/// Sets of changes that may wait before a lane while routes are put in from a file. A session is held back by its
+/// Sets of changes that may wait before an export queue while routes are put in from a file. A session is held back by its
 /// reading being a turn of the same threads; a file has no such brake.
 const WAITING_MAX: usize = 512;
 
-/// How long to wait until lanes have caught up.
+/// How long to wait until export queues have caught up.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Where routes come from that are simply there.
@@ -30,7 +30,6 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub struct StaticSource {
     /// What tables call it.
     pub name: Arc<str>,
-    /// Its address.
     pub address: IpAddr,
     /// Its AS.
     pub asn: u32,
@@ -99,8 +98,8 @@ impl Speaker {
     /// Puts routes of a static source into the RIB. Waits until the scheduling runs, and while those who read
     /// changes are behind; not to be called by a thread of the scheduling.
     pub fn apply_static(&self, routes: RouteBatch) {
-        let lanes = self.lanes.wait();
-        while lanes.iter().any(|lane| lane.waiting() > WAITING_MAX) {
+        let export_queues = self.export_queues.wait();
+        while export_queues.iter().any(|queue| queue.waiting() > WAITING_MAX) {
             self.wake();
             thread::sleep(PAUSE);
         }

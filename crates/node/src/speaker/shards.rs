@@ -2,7 +2,7 @@
 //!
 //! What concerns all routes of a neighbor (its session ended, its restart is over), or all routes there are (the way to
 //! next hops has changed), is too long for one turn.
-//! Such an [`ShardOp`] is taken up when the batch that carries it is applied, and then worked off in slices of
+//! Such an [`ShardOp`] is taken up when the batch that carries it is applied, and then processed in slices of
 //! [`SLICE_ROUTES`] routes between other work.
 //!
 //! A batch of a session that has ended must not be applied after the neighbor's routes were withdrawn. Each
@@ -107,7 +107,7 @@ impl ShardSlot {
         lock(&self.rib)
     }
 
-    /// Puts work before the shard that no batch carries.
+    /// Queues work at the shard that no batch carries.
     pub(super) fn post(&self, op: ShardOp) {
         lock(&self.posted).push_back(op);
         self.has_work.store(true, Ordering::Release);

@@ -14,7 +14,7 @@ use thalweg_bgp::peer::{Millis, PeerId};
 use thalweg_bgp::session::{Connection, Importer, Negotiated, NeighborConfig, Session};
 use thalweg_wire::bgp::Family;
 
-use super::lanes::GroupSlot;
+use super::export_queue::GroupSlot;
 use super::network::ByteStream;
 use super::{lock, log};
 
@@ -32,7 +32,7 @@ pub(super) struct Link {
     pub(super) registered: bool,
     /// The socket has taken all it can.
     pub(super) full: bool,
-    /// The beginning of a message whose rest has not come, or what was read and is not worked off yet.
+    /// The beginning of a message whose rest has not come, or what was read and is not processed yet.
     pub(super) unread: Vec<u8>,
     /// Messages of the session, before those of its group.
     control: Vec<u8>,

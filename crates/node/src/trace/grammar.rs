@@ -35,7 +35,6 @@ const NO_TRANSPORT: u8 = 99;
 pub enum Part {
     /// The first of several.
     First,
-    /// A later one.
     Later,
 }
 

@@ -1,4 +1,4 @@
-//! What is different between two states of the table: best paths, and what neighbors would be sent.
+//! Differences between two states of the table: best paths, and what neighbors would be sent.
 //!
 //! Only prefixes whose ranked paths differ are looked at for a neighbor, and all of them where the neighbor's export
 //! view differs. The same code compares two configurations, and one configuration before and after a failure.
@@ -94,7 +94,7 @@ struct Sent {
     leak: bool,
 }
 
-/// Who is told of each prefix that differs: its best paths before and after.
+/// Receives each prefix that differs: its best paths before and after.
 pub(super) type Tell<'a> = &'a mut dyn FnMut(Kind, IpPrefix, [Option<PeerId>; 2]);
 
 /// Counts differences.

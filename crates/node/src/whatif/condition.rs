@@ -75,7 +75,6 @@ const OPERATORS: [(&str, Operator); 6] = [
 pub struct Needs {
     /// Flow records.
     pub flows: bool,
-    /// A failure.
     pub failures: bool,
 }
 
@@ -94,7 +93,6 @@ pub enum ConditionError {
         /// The word.
         name: String,
     },
-    /// No number.
     #[error("{text}: expected a number{}", if *.of_bytes { " of bytes, or a percentage such as 5%" } else { "" })]
     NoNumber {
         /// What stands there.
@@ -117,7 +115,6 @@ pub struct Condition {
 /// A condition that holds, and the number that makes it hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Held {
-    /// The condition.
     pub condition: String,
     /// The number.
     pub value: f64,

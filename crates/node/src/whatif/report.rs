@@ -1,4 +1,4 @@
-//! What came of a comparison, as plain data.
+//! The result of a comparison, as plain data.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -60,20 +60,17 @@ pub struct Table {
 /// A peer of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TablePeer {
-    /// Its address.
     pub address: IpAddr,
     /// Its AS.
     pub asn: u32,
     /// Its BGP identifier.
     pub router_id: Ipv4Addr,
-    /// Its routes.
     pub routes: u64,
 }
 
 /// A peer of the table and the neighbor that has its routes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MappedPeer {
-    /// The peer.
     #[serde(flatten)]
     pub peer: TablePeer,
     /// The neighbor's name under each configuration that has it.
@@ -85,7 +82,6 @@ pub struct MappedPeer {
 pub struct NeighborChange {
     /// Its name.
     pub neighbor: String,
-    /// What.
     pub change: Change,
 }
 
@@ -125,7 +121,6 @@ pub struct Import {
     pub neighbor: String,
     /// Its routes in the table.
     pub routes: u64,
-    /// Accepted.
     pub accepted: Both<u64>,
     /// Of families that are not exchanged with it.
     pub other_family: Both<u64>,
@@ -138,7 +133,6 @@ pub struct Import {
 pub struct Export {
     /// Its name.
     pub neighbor: String,
-    /// Routes.
     #[serde(flatten)]
     pub routes: Exports,
 }
@@ -163,7 +157,6 @@ pub struct Move {
     pub from: Option<String>,
     /// The neighbor after.
     pub to: Option<String>,
-    /// How many.
     pub bytes: u64,
 }
 
@@ -172,7 +165,6 @@ pub struct Move {
 pub struct Failure {
     /// Its name.
     pub neighbor: String,
-    /// Counts.
     pub counts: Both<Option<FailureCounts>>,
     /// Bytes by neighbor after the failure, under the new configuration, the largest first.
     pub moves: Vec<Move>,
@@ -198,7 +190,6 @@ pub struct FailureCounts {
 pub struct Example {
     /// What became of it.
     pub kind: Kind,
-    /// The prefix.
     pub prefix: String,
     /// Its paths, the best first, each with why it is or is not the best.
     pub paths: Both<Vec<RouteView>>,

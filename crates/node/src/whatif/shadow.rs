@@ -279,14 +279,14 @@ impl Shadow {
     }
 
     /// The longest prefix that has a best path and in which an address lies, and where that path leads.
-    pub(super) fn towards(&self, address: IpAddr) -> Option<(IpPrefix, PeerId)> {
+    pub(super) fn route_to(&self, address: IpAddr) -> Option<(IpPrefix, PeerId)> {
         match address {
-            IpAddr::V4(address) => self.towards_in(u32::from(address)),
-            IpAddr::V6(address) => self.towards_in(u128::from(address)),
+            IpAddr::V4(address) => self.route_to_in(u32::from(address)),
+            IpAddr::V6(address) => self.route_to_in(u128::from(address)),
         }
     }
 
-    fn towards_in<A: RibAddress + Address>(&self, address: A) -> Option<(IpPrefix, PeerId)> {
+    fn route_to_in<A: RibAddress + Address>(&self, address: A) -> Option<(IpPrefix, PeerId)> {
         let matches = self.shards.iter().filter_map(|shard| shard.longest_match(address));
         let longest = matches.max_by_key(|route| route.prefix.length())?;
         Some((A::to_ip_prefix(longest.prefix), longest.best()?.peer))

@@ -45,7 +45,6 @@ pub struct CollectorAddress {
     pub carrier: Carrier,
     /// A name or an address; IPv6 without brackets.
     pub host: String,
-    /// The port.
     pub port: u16,
     /// `options=in-domain`: see [`ExportOptions::options_in_domain`](thalweg_flow::export::ExportOptions::options_in_domain).
     pub options_in_domain: bool,

@@ -1,10 +1,10 @@
-//! Why a collector cannot be had.
+//! Why a collector is not available.
 
 use std::io;
 use std::path::PathBuf;
 use thalweg_flow::export::ExportOptionsError;
 
-/// Why a collector cannot be had. Displays as a sentence that says what was expected.
+/// Why a collector is not available. Displays as a sentence that says what was expected.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
     /// The address is none.
@@ -33,52 +33,41 @@ pub enum CollectorError {
     },
     /// No socket.
     #[error("{collector}: {source}")]
-    Socket {
-        /// The collector.
-        collector: String,
-        /// Why.
-        source: io::Error,
-    },
+    Socket { collector: String, source: io::Error },
     /// A file of TLS cannot be used.
     #[error("{path}: {reason}")]
     TlsFile {
-        /// Which.
         path: PathBuf,
         /// What was expected of it, and what is wrong.
         reason: String,
     },
     /// TLS cannot be set up.
     #[error("TLS: {reason}")]
-    Tls {
-        /// Why.
-        reason: String,
-    },
+    Tls { reason: String },
     /// The spool cannot be used.
     #[error("spool {path}: {source}")]
     Spool {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// Another process uses the spool.
-    #[error("spool {path}: another process uses it; each collector needs a folder of its own")]
+    #[error("spool {path}: another process uses it; each collector needs its own folder")]
     SpoolTaken {
         /// The folder.
         path: PathBuf,
     },
     /// The address needs a part of the program that was not built in.
     #[error(
-        "collector `{collector}`: this program was built without it; `cargo build --release --features \
-         {feature}` builds it in"
+        "collector `{collector}`: this program was built without it: build it with `cargo build --release --features \
+         {feature}`"
     )]
     NotBuilt {
-        /// The collector.
         collector: String,
         /// The cargo feature that builds it in.
         feature: &'static str,
     },
-    /// The client of Kafka cannot be had.
+    /// The client of Kafka is not available.
     #[error("{collector}: {reason}")]
     Kafka {
         /// The address.
@@ -87,9 +76,6 @@ pub enum CollectorError {
         reason: String,
     },
     /// No thread.
-    #[error("no thread for a collector: {source}")]
-    Thread {
-        /// Why.
-        source: io::Error,
-    },
+    #[error("cannot start a thread for a collector: {source}")]
+    Thread { source: io::Error },
 }

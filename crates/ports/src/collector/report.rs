@@ -1,4 +1,4 @@
-//! What a collector's worker did, for others to read.
+//! Counters of a collector's worker.
 
 use super::spool::Lost;
 use parking_lot::Mutex;
@@ -102,8 +102,8 @@ impl CollectorReport {
     }
 
     /// Not representable in the protocol, for any reason.
-    pub fn unsayable_in_all(&self) -> Amount {
-        sum(&self.export.unsayable)
+    pub fn unexportable_in_all(&self) -> Amount {
+        sum(&self.export.unexportable)
     }
 }
 

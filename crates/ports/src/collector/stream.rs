@@ -123,7 +123,9 @@ impl Stream {
                 Ok(Ok(link)) => self.connected(link),
                 Ok(Err(error)) => self.failed(error.to_string()),
                 Err(TryRecvError::Empty) => {}
-                Err(TryRecvError::Disconnected) => self.failed("connecting ended without a word".to_owned()),
+                Err(TryRecvError::Disconnected) => {
+                    self.failed("connecting ended without an answer".to_owned())
+                }
             },
         }
     }

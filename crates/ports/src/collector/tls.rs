@@ -1,4 +1,4 @@
-//! Whom TLS trusts, and who we say we are.
+//! TLS: trusted authorities, and our certificate.
 
 use super::{CollectorAddress, CollectorError};
 use rustls::pki_types::pem::PemObject;
@@ -7,7 +7,7 @@ use rustls::{ClientConfig, RootCertStore};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Whom TLS trusts. Files are PEM.
+/// Authorities that TLS trusts. Files are PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// Certificates of authorities that sign collectors' certificates. Without any no collector is trusted.

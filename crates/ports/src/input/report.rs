@@ -14,7 +14,6 @@ pub const ISSUES_KEPT: usize = 10;
 pub enum Place {
     /// A line and a column of a text trace, both from 1.
     Line {
-        /// The line.
         line: u64,
         /// The column, in bytes.
         column: usize,
@@ -32,7 +31,6 @@ pub enum Place {
 /// `x.pcap: byte 1234, packet 17: expected ...`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issue {
-    /// The input.
     pub input: Arc<str>,
     /// Where in it.
     pub place: Place,
@@ -98,7 +96,6 @@ pub enum InputError {
     /// An input cannot be opened.
     #[error("{input}: {error}")]
     Open {
-        /// The input.
         input: String,
         /// What the system says.
         #[source]
@@ -106,12 +103,7 @@ pub enum InputError {
     },
     /// `port=PATH` with a port that the configuration does not have.
     #[error("{port}={input}: expected the name of a configured port, found \"{port}\"")]
-    NoSuchPort {
-        /// The input.
-        input: String,
-        /// The port.
-        port: String,
-    },
+    NoSuchPort { input: String, port: String },
     /// The first issue, with `strict`.
     #[error("{0}")]
     Strict(Issue),

@@ -8,33 +8,26 @@ use thalweg_base::IpPrefix;
 /// Why the kernel's tables cannot be read or written at all. A single route that is refused is a [`RouteFailure`].
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// There is no netlink socket to be had.
+    /// No netlink socket is available.
     #[error("cannot talk to the kernel (rtnetlink): {source}")]
-    Open {
-        /// Why.
-        source: io::Error,
-    },
+    Open { source: io::Error },
     /// This process may not change routes.
     #[error(
         "changing the kernel's routes needs root or CAP_NET_ADMIN; or configure another place for routes"
     )]
     NotPermitted,
     /// Sending or receiving failed.
-    #[error("talking to the kernel (rtnetlink) failed: {source}")]
-    Socket {
-        /// Why.
-        source: io::Error,
-    },
+    #[error("cannot talk to the kernel (rtnetlink): {source}")]
+    Socket { source: io::Error },
     /// The kernel refused to list what was asked for.
-    #[error("the kernel does not list {what}: {refusal}")]
+    #[error("the kernel refuses to list {what}: {refusal}")]
     Refused {
         /// What was asked for.
         what: &'static str,
-        /// Why.
         refusal: Refusal,
     },
     /// The kernel's answers did not fit into the socket's buffer, although little was asked for.
-    #[error("the kernel's answers were lost: raise net.core.rmem_max, or run with CAP_NET_ADMIN")]
+    #[error("answers of the kernel were lost: raise net.core.rmem_max, or run with CAP_NET_ADMIN")]
     Overrun,
 }
 

@@ -19,7 +19,6 @@ use super::view::{self, InterfaceAddress, Link, Neighbor};
 pub struct Watch {
     /// Interfaces that come, change and go.
     pub links: bool,
-    /// Our addresses.
     pub addresses: bool,
     /// Neighbors on links.
     pub neighbors: bool,

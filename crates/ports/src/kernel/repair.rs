@@ -1,4 +1,4 @@
-//! Drift between what we want in the kernel and what is there.
+//! Finds and repairs drift between our routes and the kernel's.
 
 use std::collections::HashMap;
 use std::fmt;

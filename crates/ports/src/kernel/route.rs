@@ -43,7 +43,6 @@ impl RouteTarget {
 pub struct KernelRoute {
     /// Where to.
     pub prefix: IpPrefix,
-    /// How.
     pub target: RouteTarget,
 }
 

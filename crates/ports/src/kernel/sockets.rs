@@ -31,7 +31,6 @@ pub struct SystemSocket {
     pub protocol: u8,
     /// Its address; `None` for every address of the system.
     pub local: Option<Ipv4Addr>,
-    /// Its port.
     pub port: u16,
     /// The other end; `None` where anybody may send to it.
     pub remote: Option<SocketAddrV4>,

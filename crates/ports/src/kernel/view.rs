@@ -1,4 +1,4 @@
-//! What the kernel knows of the network around it: what next hops resolve to.
+//! The kernel's view of the network, in which next hops resolve.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,6 @@ use super::socket::Netlink;
 pub struct Link {
     /// Its number.
     pub index: u32,
-    /// Its name.
     pub name: Box<str>,
     /// It is switched on and has a carrier.
     pub is_up: bool,
@@ -30,9 +29,7 @@ pub struct Link {
 /// An address of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceAddress {
-    /// The interface.
     pub interface: u32,
-    /// The address.
     pub address: IpAddr,
     /// The network that is reached through it; of a point-to-point link, the other end.
     pub network: IpPrefix,
@@ -41,9 +38,7 @@ pub struct InterfaceAddress {
 /// A neighbor on a link, as ARP or neighbor discovery found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbor {
-    /// The interface.
     pub interface: u32,
-    /// Its address.
     pub address: IpAddr,
     /// Its Ethernet address; `None` while it is not known.
     pub mac: Option<MacAddr>,
@@ -56,9 +51,7 @@ pub struct Neighbor {
 pub struct NetworkView {
     /// Interfaces, by number.
     pub links: Vec<Link>,
-    /// Our addresses.
     pub addresses: Vec<InterfaceAddress>,
-    /// Neighbors.
     pub neighbors: Vec<Neighbor>,
     /// Others' routes of the main table to connected networks ([`RouteTarget::Interface`]) and through gateways. A
     /// route with several paths is here several times; a next-hop object counts as what it stands for.

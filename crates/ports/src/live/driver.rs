@@ -1,4 +1,4 @@
-//! What is asked of a driver, whichever it is. A new one is a module that offers [`Driver`], a row of [`super::DRIVERS`], and its
+//! The interface of all drivers. A new driver is a module that offers [`Driver`], a row of [`super::DRIVERS`], and its
 //! name in the configuration.
 
 use std::any::Any;
@@ -37,7 +37,6 @@ pub type Held = Box<dyn Any + Send + Sync>;
 
 /// A port, and what else its driver gives.
 pub struct Opened {
-    /// The port.
     pub port: Port,
     /// What tells of its link, where the system does not.
     pub link: Option<Box<dyn ReadLink>>,

@@ -1,4 +1,4 @@
-//! Why a port cannot be had, and what to do about it.
+//! Why a port cannot be opened, and what to do about it.
 
 use std::io;
 
@@ -13,7 +13,7 @@ pub enum LiveError {
         interface: String,
     },
     /// No interface can have this name.
-    #[error("{interface:?} is no interface name: expected 1 to 15 bytes without blanks and slashes")]
+    #[error("{interface:?} is not an interface name: expected 1 to 15 bytes without blanks and slashes")]
     BadName {
         /// The name.
         interface: String,
@@ -47,11 +47,10 @@ pub enum LiveError {
         why: String,
     },
     /// The driver is not part of this program.
-    #[error("{interface}: driver {driver} is not part of this program; {remedy}")]
+    #[error("{interface}: this program was built without driver {driver}; {remedy}")]
     NotBuiltIn {
         /// The interface's or device's name.
         interface: String,
-        /// The driver.
         driver: &'static str,
         /// What to do about it.
         remedy: &'static str,

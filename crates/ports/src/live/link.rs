@@ -1,4 +1,4 @@
-//! What an interface is: number, address, MTU, whether it is up; and changing these.
+//! Interfaces: number, address, MTU, whether it is up; and changing these.
 //!
 //! By `ioctl`, which answers for one name without a dump of all interfaces, and in the network namespace of the thread
 //! that opened the [`Links`].

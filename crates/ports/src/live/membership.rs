@@ -1,4 +1,4 @@
-//! What an interface listens to, for as long as a packet socket of ours is open.
+//! Multicast and promiscuous mode of an interface, while our packet socket is open.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

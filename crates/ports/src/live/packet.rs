@@ -124,7 +124,7 @@ pub fn open(options: &PacketOptions) -> Result<Port, LiveError> {
     let mac = options.mac.unwrap_or(facts.mac);
     let exclusive = options.exclusive.then(|| Exclusive::attach(facts.index));
     let why_not_better = match &exclusive {
-        Some(Err(error)) => Some(format!("the host's stack sees its packets too: {error}")),
+        Some(Err(error)) => Some(format!("the host's stack still receives its packets: {error}")),
         _ => None,
     };
     let shared = Arc::new(Shared {

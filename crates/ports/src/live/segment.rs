@@ -89,7 +89,7 @@ pub enum SegmentError {
     #[error("merged segments of an unknown kind ({0})")]
     Kind(u8),
     /// Segments without payload.
-    #[error("merged segments of no length")]
+    #[error("merged segments of length 0")]
     NoPayload,
     /// The frame ends within its headers.
     #[error("merged segments that end within their headers")]

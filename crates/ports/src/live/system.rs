@@ -178,7 +178,7 @@ impl Waiting {
     }
 }
 
-/// Waits until one of the descriptors is readable or has failed, or until the time is over; a signal ends it early.
+/// Waits until one of the descriptors is readable or has failed, or until its time has passed; a signal ends it early.
 pub(super) fn wait(descriptors: &mut [Waiting], timeout: Duration) -> io::Result<()> {
     let time = libc::timespec {
         tv_sec: timeout.as_secs().min(i32::MAX as u64) as libc::time_t,

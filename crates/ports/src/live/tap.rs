@@ -86,7 +86,7 @@ pub fn open(options: &TapOptions) -> Result<(Port, TapControl), LiveError> {
     Ok((Port { rx: vec![Box::new(rx)], tx: Box::new(tx), facts }, TapControl { shared }))
 }
 
-/// Whether TAP interfaces are to be had at all: the device is there and may be opened. To make one takes `CAP_NET_ADMIN`
+/// Whether TAP interfaces are available at all: the device is there and may be opened. To make one takes `CAP_NET_ADMIN`
 /// besides, which is found out when one is made.
 pub fn probe() -> Result<(), LiveError> {
     OpenOptions::new().read(true).write(true).open(DEVICE).map(drop).map_err(LiveError::call("tap", DEVICE))

@@ -605,9 +605,10 @@ fn check_options(options: &XdpOptions) -> Result<(), String> {
         }
     }
     match &options.leave_to_kernel {
-        LeaveToKernel::NonIpAndTo(addresses) if addresses.len() > ADDRESSES_MAX => {
-            Err(format!("{} addresses to leave to the kernel; at most {ADDRESSES_MAX}", addresses.len()))
-        }
+        LeaveToKernel::NonIpAndTo(addresses) if addresses.len() > ADDRESSES_MAX => Err(format!(
+            "{} addresses to leave to the kernel; expected at most {ADDRESSES_MAX}",
+            addresses.len()
+        )),
         _ => Ok(()),
     }
 }

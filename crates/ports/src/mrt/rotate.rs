@@ -48,7 +48,6 @@ pub struct MrtWriteError {
     pub path: PathBuf,
     /// What could not be done to it.
     pub action: &'static str,
-    /// Why.
     #[source]
     pub error: io::Error,
 }

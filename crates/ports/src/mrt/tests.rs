@@ -209,7 +209,7 @@ fn a_length_that_cannot_be_costs_its_record() {
     let (lines, errors) = read_bytes(&file);
     assert_eq!(lines.lines().count(), 6);
     let text = format!(
-        "test: record 4 at byte {at}: torn: its length leads to no record; {length} bytes passed over, to the next one"
+        "test: record 4 at byte {at}: damaged record: its length leads to no other record; skipped {length} bytes"
     );
     assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [text]);
     assert!(!errors[0].is_last());

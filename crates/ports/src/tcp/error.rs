@@ -6,31 +6,20 @@ use std::net::{IpAddr, SocketAddr};
 /// The longest key the kernel takes.
 pub const KEY_LENGTH_MAX: usize = libc::TCP_MD5SIG_MAXKEYLEN;
 
-/// Why a socket cannot be had or used. Displays as a sentence that says what to do where something can be done.
+/// Why a socket cannot be opened or used. Displays as a sentence that says what to do where something can be done.
 #[derive(Debug, thiserror::Error)]
 pub enum TcpError {
     /// Listening on an address failed.
     #[error("cannot listen on {address}: {}", not_listening(*.address, .source))]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
+    Listen { address: SocketAddr, source: io::Error },
     /// The local address of a connection cannot be used.
     #[error("cannot connect from {address}: {}", in_words(.source, &[NO_ADDRESS]))]
-    LocalAddress {
-        /// The address.
-        address: IpAddr,
-        /// Why.
-        source: io::Error,
-    },
+    LocalAddress { address: IpAddr, source: io::Error },
     /// A connection could not even be begun.
     #[error("cannot connect to {remote}: {}", in_words(.source, &[NO_ROUTE]))]
     Connect {
         /// The neighbor.
         remote: SocketAddr,
-        /// Why.
         source: io::Error,
     },
     /// The local address is of another family than the neighbor's.
@@ -50,7 +39,6 @@ pub enum TcpError {
     Option {
         /// What the option is for.
         what: &'static str,
-        /// Why.
         source: io::Error,
     },
     /// An MD5 key is empty or longer than the kernel takes.
@@ -61,12 +49,7 @@ pub enum TcpError {
     },
     /// A prefix of neighbors is longer than their addresses.
     #[error("{address}/{length}: the prefix is longer than the address")]
-    PrefixLength {
-        /// The address.
-        address: IpAddr,
-        /// The length.
-        length: u8,
-    },
+    PrefixLength { address: IpAddr, length: u8 },
     /// The kernel has no room for another key on this listener.
     #[error(
         "no room for the MD5 password of {neighbor}: raise net.core.optmem_max (about 160 bytes a password) \
@@ -87,10 +70,7 @@ pub enum TcpError {
     },
     /// The poller failed.
     #[error("cannot wait for sockets: {source}")]
-    Poll {
-        /// Why.
-        source: io::Error,
-    },
+    Poll { source: io::Error },
 }
 
 const ADDRESS_IN_USE: (ErrorKind, &str) =

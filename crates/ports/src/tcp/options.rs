@@ -1,4 +1,4 @@
-//! What a connection is set to, beside its addresses and its key.
+//! Socket options of a connection.
 
 use std::os::fd::AsFd;
 use std::time::Duration;

@@ -23,7 +23,6 @@ pub enum Interest {
     Read,
     /// That the socket takes more, or is connected.
     Write,
-    /// Both.
     Both,
 }
 

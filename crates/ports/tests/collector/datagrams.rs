@@ -49,7 +49,7 @@ fn records_arrive_over_both_families() {
         assert_eq!(packets, amount(&records).packets);
         assert_eq!(report.sent, amount(&records));
         assert_eq!(report.lost_in_all(), Amount::default());
-        check_books(&report);
+        check_totals(&report);
     }
 }
 
@@ -81,15 +81,15 @@ fn messages_longer_than_the_paths_mtu_arrive() {
 }
 
 #[test]
-fn what_version_5_cannot_say_is_in_the_books() {
+fn what_version_5_cannot_carry_is_counted() {
     let (socket, address) = socket("v5", "127.0.0.1");
     let records = all_kinds(900);
     let collector = Collector::open(&address, CollectorOptions::new(&address)).unwrap();
     collector.send(records.clone()).unwrap();
     let report = collector.finish(TIMEOUT);
     assert_eq!(report.accepted, amount(&records));
-    assert_eq!(report.unsayable_in_all().records, 200);
-    check_books(&report);
+    assert_eq!(report.unexportable_in_all().records, 200);
+    check_totals(&report);
     assert_eq!(Reader::of(&drain(&socket)).flows.len() as u64, report.sent.records);
 }
 
@@ -103,7 +103,7 @@ fn nobody_there_is_told_by_icmp() {
     }
     let report = collector.finish(TIMEOUT);
     assert!(report.refused > 0, "{report:?}");
-    check_books(&report);
+    check_totals(&report);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn several_collectors_have_sessions_of_their_own() {
         }
         let mut numbers = Vec::new();
         for (n, (socket, collector)) in sessions.into_iter().enumerate() {
-            check_books(&collector.finish(TIMEOUT));
+            check_totals(&collector.finish(TIMEOUT));
             let reader = Reader::of(&drain(&socket));
             assert_eq!(reader.domain, n as u32 + 1);
             numbers.extend(reader.flows.iter().map(|flow| number(&flow[&(0, PACKET_DELTA_COUNT)])));
@@ -195,5 +195,5 @@ fn a_collector_that_is_restarted_reads_after_an_interval() {
     messages[1..].iter().for_each(|message| reader.read(message));
     assert!(!reader.flows.is_empty());
     assert!(reader.flows.iter().all(|flow| address(&flow[&(0, SOURCE_IPV4_ADDRESS)]) == record(7).key.src));
-    check_books(&collector.finish(TIMEOUT));
+    check_totals(&collector.finish(TIMEOUT));
 }

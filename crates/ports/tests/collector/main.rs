@@ -112,9 +112,9 @@ fn amount(records: &[FlowRecord]) -> Amount {
 }
 
 /// The counters of a stream's report, which splits nothing.
-fn check_books(report: &CollectorReport) {
+fn check_totals(report: &CollectorReport) {
     let mut out = report.sent;
-    for amount in [report.in_flight, report.spooled, report.lost_in_all(), report.unsayable_in_all()] {
+    for amount in [report.in_flight, report.spooled, report.lost_in_all(), report.unexportable_in_all()] {
         out += amount;
     }
     out.records -= report.export.split;

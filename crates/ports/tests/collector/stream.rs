@@ -46,7 +46,7 @@ fn a_server_that_is_killed_and_restarted_misses_nothing() {
     send(&collector, 5001..=20_000);
     wait_until("the spool", || collector.report().spooled.records > 0);
     wait_until("the queue", || collector.report().accepted.records == 20_000);
-    check_books(&collector.report());
+    check_totals(&collector.report());
     let server = Server::start(place, None, &heard);
     send(&collector, 20_001..=25_000);
     wait_until("all records", || heard_all(&heard, 25_000));
@@ -56,7 +56,7 @@ fn a_server_that_is_killed_and_restarted_misses_nothing() {
     assert_eq!(report.sent.records, 25_000);
     assert_eq!(report.lost_in_all(), Amount::default());
     assert_eq!(report.connects, 2, "{:?}", report.last_error);
-    check_books(&report);
+    check_totals(&report);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_server_killed_in_the_middle_misses_only_what_it_did_not_read() {
         report.sent.records == 200_000 && report.spooled.records == 0 && report.in_flight.records == 0
     });
     let report = collector.finish(TIMEOUT);
-    check_books(&report);
+    check_totals(&report);
     wait_until("the last record", || heard.lock().unwrap().last() == Some(&200_000));
     sender.kill();
     let mut numbers = heard.lock().unwrap().clone();
@@ -107,7 +107,7 @@ fn what_the_spool_cannot_hold_is_counted() {
     send(&collector, 1..=10_000);
     wait_until("the queue", || collector.report().accepted.records == 10_000);
     let report = collector.report();
-    check_books(&report);
+    check_totals(&report);
     assert!(
         matches!(report.connection, Connection::Down(_) | Connection::Unknown),
         "{:?}",
@@ -136,7 +136,7 @@ fn the_next_process_sends_what_one_left() {
     let collector = Collector::open(&address, spooling(&address, folder.path(), 1 << 20)).unwrap();
     send(&collector, 1..=3000);
     let report = collector.finish(Duration::from_millis(300));
-    check_books(&report);
+    check_totals(&report);
     assert_eq!(report.spooled.records, 3000);
     let server = Server::start(place, None, &heard);
     let collector = Collector::open(&address, spooling(&address, folder.path(), 1 << 20)).unwrap();
@@ -146,7 +146,7 @@ fn the_next_process_sends_what_one_left() {
     assert_eq!(report.inherited.records, 3000);
     assert_eq!(report.sent.records, 3100);
     assert_eq!(*heard.lock().unwrap(), (1..=3100).collect::<Vec<u64>>());
-    check_books(&report);
+    check_totals(&report);
 }
 
 #[test]
@@ -162,5 +162,5 @@ fn without_a_spool_a_collector_that_never_was_costs_counted_records() {
     assert_eq!(report.accepted.records, 1000);
     assert_eq!(report.lost_in_all().records, 1000);
     assert!(report.refused >= 1);
-    check_books(&report);
+    check_totals(&report);
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 const INSIDE: &str = "THALWEG_TEST_NAMESPACE";
 
 /// Runs `body` in a new network namespace whose loopback is up: the test runs itself again inside. `name` is the
-/// test's full name. Says so and does nothing where namespaces are not to be had.
+/// test's full name. Says so and does nothing where namespaces are not available.
 pub(crate) fn in_namespace(name: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return body();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use thalweg_base::mix64;
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::{
-    Amount, ExportOptions, Fan, Interface, NatEvent, SamplingMethod, Spread, Statistics, Unsayable,
+    Amount, ExportOptions, Fan, Interface, NatEvent, SamplingMethod, Spread, Statistics, Unexportable,
 };
 use thalweg_flow::{MeterOptions, Sampling};
 use thalweg_ports::collector::{
@@ -185,13 +185,13 @@ impl Outlet for Collectors {
         Ok(())
     }
 
-    fn hear_interfaces(&mut self, interfaces: &Interfaces) {
+    fn handle_interfaces(&mut self, interfaces: &Interfaces) {
         let (told, all) = (interfaces.for_export(), self.collectors.iter());
         self.untold = (0..).zip(all).map(|(number, _)| (number, told.clone())).collect();
         self.announce_interfaces();
     }
 
-    fn hear(&mut self, statistics: &Statistics) {
+    fn handle_statistics(&mut self, statistics: &Statistics) {
         self.announce_interfaces();
         for (collector, refused) in &self.collectors {
             let mut not_sent = collector.report().lost_in_all();
@@ -201,7 +201,7 @@ impl Outlet for Collectors {
         }
     }
 
-    fn look(&mut self) -> Vec<OutletStatus> {
+    fn status(&mut self) -> Vec<OutletStatus> {
         let of = |(collector, refused): &(Collector, Amount)| {
             status(summary(collector.name().to_owned(), &collector.report(), *refused))
         };
@@ -248,7 +248,7 @@ fn by_subscriber(subscriber: IpAddr, collectors: usize) -> usize {
 fn missed_of(report: &CollectorReport, refused: Amount) -> Amount {
     let mut missed = refused;
     missed += report.lost_in_all();
-    missed += report.unsayable_in_all();
+    missed += report.unexportable_in_all();
     missed += report.in_flight;
     missed += report.spooled;
     missed
@@ -280,10 +280,10 @@ fn report_losses(status: &OutletStatus, is_losing: bool, trouble: &mut Trouble, 
 
 fn summary(to: String, report: &CollectorReport, refused: Amount) -> OutletSummary {
     let losses = Loss::ALL.iter().map(|loss| loss.name()).zip(&report.lost);
-    let unsayable = Unsayable::ALL.iter().map(|why| why.name()).zip(&report.export.unsayable);
+    let unexportable = Unexportable::ALL.iter().map(|why| why.name()).zip(&report.export.unexportable);
     let waiting = [(COLLECTOR_QUEUE, &refused), (IN_FLIGHT, &report.in_flight), (SPOOLED, &report.spooled)];
     let mut lost = BTreeMap::new();
-    for (name, amount) in losses.chain(unsayable).chain(waiting) {
+    for (name, amount) in losses.chain(unexportable).chain(waiting) {
         if amount.records > 0 {
             *lost.entry(name.to_owned()).or_default() += amount.records;
         }

@@ -23,7 +23,7 @@ use crate::summary::{OutletStatus, OutletSummary};
 const STORE_QUEUE: &str = "store-queue";
 /// The name under which records count that could not be written before the end.
 const NOT_WRITTEN: &str = "not-written";
-/// How often it is looked whether to wait any longer.
+/// How often to check whether to wait any longer.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// See the module.
@@ -69,7 +69,7 @@ impl Kept {
         }
         let live = writer.serve(cache);
         if let Err(error) = &live {
-            notify.warn(&format!("answers from {name} will lack what is not on disk: {error}"));
+            notify.warn(&format!("answers from {name} will lack records that are not on disk: {error}"));
         }
         let (taken, refused) = Default::default();
         Ok(Self { writer, live: live.ok(), name, taken, refused, waiting })
@@ -105,7 +105,7 @@ impl Outlet for Kept {
         Ok(())
     }
 
-    fn look(&mut self) -> Vec<OutletStatus> {
+    fn status(&mut self) -> Vec<OutletStatus> {
         let status = self.writer.status();
         let lost = [(STORE_QUEUE.to_owned(), self.refused.records)];
         let error = status.last_error.filter(|_| self.writer.is_in_trouble());

@@ -29,7 +29,7 @@ pub struct ExporterSummary {
     pub packets: u64,
     /// Bytes in them, likewise.
     pub bytes: u64,
-    /// Flow records of which not every packet was looked at.
+    /// Flow records of sampled packets.
     pub records_sampled: u64,
     /// Flow records that name a sampler which it has not described.
     pub samplers_unknown: u64,

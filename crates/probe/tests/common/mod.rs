@@ -1,4 +1,4 @@
-//! Made-up traffic whose flows are known, and a probe to put it through.
+//! Generated traffic whose flows are known, and a probe to put it through.
 #![allow(dead_code)] // not every test uses all of it
 
 use std::collections::BTreeMap;

@@ -170,7 +170,7 @@ fn bytes(hexadecimal: &str) -> Vec<u8> {
     (0..hexadecimal.len()).step_by(2).map(byte).collect()
 }
 
-/// The folder with the jars, which are fetched if they are not there; or why it cannot be had.
+/// The folder with the jars, which are fetched if they are not there; or why it is not available.
 fn jars() -> Result<PathBuf, String> {
     let has =
         |program: &str| Command::new(program).arg("-version").output().is_ok_and(|run| run.status.success());

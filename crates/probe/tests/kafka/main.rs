@@ -234,10 +234,10 @@ fn collector(address: &str, spool: Option<&Path>) -> Collector {
 }
 
 /// `accepted = sent + in flight + spooled + lost`
-fn check_books(report: &CollectorReport) {
+fn check_totals(report: &CollectorReport) {
     let mut sum = Amount::default();
     for part in
-        [report.sent, report.in_flight, report.spooled, report.lost_in_all(), report.unsayable_in_all()]
+        [report.sent, report.in_flight, report.spooled, report.lost_in_all(), report.unexportable_in_all()]
     {
         sum += part;
     }
@@ -256,13 +256,13 @@ fn what_waits_on_disk_is_sent_by_the_next_process() {
         first.send((from..from + 1000).map(record).collect()).expect("it is taken");
     }
     let report = first.finish(Duration::from_millis(500));
-    check_books(&report);
+    check_totals(&report);
     assert_eq!((report.sent.records, report.spooled.records), (0, all), "{report:?}");
     broker.launch();
     let second = collector(&address, Some(spool.path()));
     second.send((all..all + 10).map(record).collect()).expect("it is taken");
     let report = second.finish(SOONER_OR_LATER);
-    check_books(&report);
+    check_totals(&report);
     assert_eq!((report.inherited.records, report.sent.records), (all, all + 9), "{report:?}");
     assert_eq!(report.lost[Loss::MessageRefused as usize].records, 1, "the long one");
     let messages = broker.read(&["spooled"]);
@@ -298,7 +298,7 @@ fn without_a_broker_and_a_spool_records_are_counted() {
     }
     assert!(begun.elapsed() >= TIMEOUT);
     let report = collector.finish(Duration::from_millis(100));
-    check_books(&report);
+    check_totals(&report);
     assert_eq!((report.accepted.records, report.sent.records, report.in_flight.records), (given, 0, 0));
     let lost = [Loss::CollectorDown, Loss::Ended].map(|loss| report.lost[loss as usize].records);
     assert_eq!(lost.iter().sum::<u64>(), given, "{report:?}");

@@ -40,7 +40,6 @@ pub enum Verdict {
 /// A trial that has ended.
 #[derive(Clone, Debug, Default)]
 pub struct Trial {
-    /// How.
     pub verdict: Verdict,
     /// What it met.
     pub coverage: Coverage,
@@ -67,7 +66,6 @@ pub enum Moment {
     Packets(String),
     /// A router logged something about a neighbor.
     Logged {
-        /// The router.
         router: usize,
         /// The router it is about.
         other: usize,

@@ -16,7 +16,6 @@ use super::{GraphError, TopologyError};
 /// A file as it was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaidaFile {
-    /// The graph.
     pub graph: AsGraph,
     /// Links between siblings, which are peers in the graph.
     pub siblings: usize,

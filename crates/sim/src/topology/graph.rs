@@ -92,7 +92,6 @@ pub enum GraphError {
     Loop {
         /// Where it was said; zero if no file says it.
         line: usize,
-        /// Who.
         asn: u32,
     },
     /// Two lines disagree.
@@ -111,7 +110,6 @@ pub enum GraphError {
         line: usize,
         /// What the neighbor is by the earlier line.
         earlier: Relation,
-        /// The earlier line.
         earlier_line: usize,
     },
     /// Providers in a circle: each AS is a customer of the next, the last one of the first.

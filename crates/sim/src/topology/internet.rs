@@ -1,4 +1,4 @@
-//! A made-up Internet after Elmokashfi, Kvalbein and Dovrolis, "On the Scalability of BGP: The Role of Topology
+//! A generated Internet after Elmokashfi, Kvalbein and Dovrolis, "On the Scalability of BGP: The Role of Topology
 //! Growth", JSAC 2010, with the parameters of its baseline growth.
 //!
 //! Four kinds of ASes are added in turn: tier 1 (T, a clique), transit (M), content (CP) and customers (C). An AS

@@ -48,7 +48,6 @@ impl ZooLink {
 /// The network of one AS.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ZooNetwork {
-    /// Its name.
     pub name: String,
     /// The routers, in the order of the file.
     pub routers: Vec<ZooRouter>,

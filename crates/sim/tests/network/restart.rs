@@ -79,7 +79,7 @@ fn no_neighbor_ever_drops_a_route_over_a_restart() {
         let view = rib(&world, 1);
         let restart = view.restart.expect("the restart goes on");
         assert_eq!(restart.awaited, [IpAddr::from(address(2))], "seed {seed}");
-        assert!(restart.deferred == ["ipv4"] && restart.left_s > 0, "seed {seed}: {restart:?}");
+        assert!(restart.deferred == ["ipv4"] && restart.remaining_s > 0, "seed {seed}: {restart:?}");
         assert!(view.paths.ipv4 >= 200 && world.routes(1).iter().all(|route| !route.best), "seed {seed}");
         assert!(world.routes(0).iter().filter(|route| route.neighbor != "local").all(|route| route.stale));
         world.set_link(1, 2, LinkState::Up);

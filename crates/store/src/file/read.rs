@@ -159,7 +159,7 @@ fn check_origin(metadata: &ParquetMetaData) -> Result<(), Fault> {
     match key_value(metadata, FORMAT_KEY) {
         None => return Err("a Parquet file, but not of flow records"),
         Some(VERSION) => {}
-        Some(_) => return Err("flow records in a form of another version"),
+        Some(_) => return Err("flow records in the format of another version"),
     }
     let Some((_, ours)) = &*SCHEMA else { return Err("the schema is impossible") };
     let theirs = metadata.file_metadata().schema_descr();

@@ -117,5 +117,5 @@ fn files_of_another_version_are_refused_in_words() {
     let path = folder.path().join("flows.parquet");
     std::fs::write(&path, include_bytes!("testdata/version-2.parquet")).unwrap();
     let refusal = FlowFile::open(&path).unwrap_err().to_string();
-    assert!(refusal.contains("flow records in a form of another version"), "{refusal}");
+    assert!(refusal.contains("flow records in the format of another version"), "{refusal}");
 }

@@ -23,7 +23,6 @@ pub enum Writing {
     Nobody,
     /// Somebody does, or did, and does not answer; why. The view has files alone.
     Silent(String),
-    /// It answered.
     Answered(LiveFacts),
 }
 

@@ -148,7 +148,7 @@ impl Served {
 
     fn view(&self, window: Window, sender: &mut Sender<&UnixStream>) -> io::Result<()> {
         let inside = |record: &&FlowRecord| window.contains(record.counters.last_ns);
-        let tap = self.writer.tap_notes(NOTED_MAX);
+        let listener = self.writer.listen_for_notes(NOTED_MAX);
         let (mut on_the_way, mut is_busy) = (0, false);
         if let Some(cache) = &self.cache {
             let mut sent = Ok(());
@@ -160,8 +160,8 @@ impl Served {
             let settled = if shows_all { cache.settle(SETTLE) } else { None };
             (on_the_way, is_busy) = (settled.unwrap_or(0), settled.is_none());
         }
-        let moment = self.writer.moment(window, &tap).map_err(|error| bad(&error.to_string()))?;
-        drop(tap);
+        let moment = self.writer.moment(window, &listener).map_err(|error| bad(&error.to_string()))?;
+        drop(listener);
         sender.send_all(Kind::Noted, moment.notes, Note::write)?;
         let pending = moment.pending.iter().flat_map(|batch| batch.iter());
         sender.send_records(Kind::Pending, pending.filter(inside))?;
@@ -177,13 +177,13 @@ impl Served {
     }
 
     fn follow(&self, sender: &mut Sender<&UnixStream>) -> io::Result<()> {
-        let tap = self.writer.tap_records(super::FOLLOWED_MAX);
+        let listener = self.writer.listen_for_records(super::FOLLOWED_MAX);
         // Tells that it has begun.
         sender.send(Kind::Followed, &[])?;
         let mut sent = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
             thread::sleep(FOLLOW_EVERY);
-            let (batches, missed) = self.writer.drain(&tap);
+            let (batches, missed) = self.writer.drain(&listener);
             if batches.is_empty() && missed == 0 && sent.elapsed() < ALIVE_EVERY {
                 continue;
             }

@@ -246,11 +246,11 @@ fn a_cache_that_is_too_large_is_left_out() {
         assert_eq!((view.summary().pending_records, view.summary().cached_records), (1, cached));
     }
     // Notes of two records are kept; three come.
-    let tap = writer.shared().tap_notes(2);
+    let listener = writer.shared().listen_for_notes(2);
     writer.append(&[record(&mut chance, 101), record(&mut chance, 102)]).unwrap();
-    assert_eq!(writer.shared().moment(Window::ALL, &tap).unwrap().notes.len(), 2);
+    assert_eq!(writer.shared().moment(Window::ALL, &listener).unwrap().notes.len(), 2);
     writer.append(&[record(&mut chance, 103)]).unwrap();
-    assert!(!writer.shared().moment(Window::ALL, &tap).unwrap().notes_whole);
+    assert!(!writer.shared().moment(Window::ALL, &listener).unwrap().notes_whole);
 }
 
 #[test]

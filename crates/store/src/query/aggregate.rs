@@ -120,7 +120,7 @@ pub(super) fn aggregate<'a>(
     match grouping.bits() {
         ..=64 => aggregate_packed(view, query, grouping, Entries::Narrow),
         65..=128 => aggregate_packed(view, query, grouping, Entries::Wide),
-        _ => Err(StoreError::Query("too many keys at once; five are possible".to_owned())),
+        _ => Err(StoreError::Query("too many keys; at most five can be combined".to_owned())),
     }
 }
 

@@ -68,7 +68,7 @@ pub fn graph(
     let from_ns = window.from_ns / step_ns * step_ns;
     let steps = (window.to_ns - from_ns).div_ceil(step_ns);
     if steps > STEPS_MAX {
-        return Err(StoreError::Query(format!("{steps} steps are too many: ask for longer ones")));
+        return Err(StoreError::Query(format!("{steps} steps are too many: choose a longer --step")));
     }
     let (summed, scanned) = aggregate(view, query, Grouping { keys, steps: Some((from_ns, step_ns)) })?;
     // Steps are laid out for the largest keys alone: there may be millions of others.

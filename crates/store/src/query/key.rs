@@ -1,4 +1,4 @@
-//! By what records are grouped.
+//! Keys that records are grouped by.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -102,7 +102,6 @@ impl FromStr for Key {
 /// What a key is in some records.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyValue {
-    /// An address.
     Address(IpAddr),
     /// A number: a port, a protocol, an AS.
     Number(u32),

@@ -99,7 +99,7 @@ fn amount(record: &FlowRecord) -> Sums {
     Sums { packets: scaled(record, record.packets()), bytes: scaled(record, record.bytes()), flows: 1 }
 }
 
-fn twin_groups(records: &[&FlowRecord], keys: &[Key]) -> BTreeMap<Vec<KeyValue>, Sums> {
+fn reference_groups(records: &[&FlowRecord], keys: &[Key]) -> BTreeMap<Vec<KeyValue>, Sums> {
     let mut groups: BTreeMap<Vec<KeyValue>, Sums> = BTreeMap::new();
     for record in records {
         let pairs: Vec<[KeyValue; 2]> = keys.iter().map(|key| values(key, record)).collect();
@@ -170,7 +170,7 @@ fn matching<'a>(world: &'a World, window: Window, condition: &Condition) -> Vec<
 }
 
 #[test]
-fn top_agrees_with_the_slow_twin() {
+fn top_agrees_with_the_slow_reference() {
     let world = world(1);
     let key = |name: &str| name.parse::<Key>().unwrap();
     let groupings = [
@@ -197,7 +197,7 @@ fn top_agrees_with_the_slow_twin() {
                 groupings.iter().zip([Metric::Bytes, Metric::Packets, Metric::Flows].into_iter().cycle())
             {
                 let answer = top(&world.view, &query, keys, by, 10).unwrap();
-                let groups = twin_groups(&records, keys);
+                let groups = reference_groups(&records, keys);
                 let what = format!("{:?} by {keys:?} in {window:?}", condition.0);
                 let mut total = Sums::default();
                 records.iter().for_each(|record| total.add(amount(record)));
@@ -241,7 +241,7 @@ fn raw_counters_are_as_counted() {
 }
 
 #[test]
-fn list_agrees_with_the_slow_twin() {
+fn list_agrees_with_the_slow_reference() {
     let world = world(2);
     for window in windows() {
         for condition in CONDITIONS {
@@ -259,7 +259,7 @@ fn list_agrees_with_the_slow_twin() {
 }
 
 #[test]
-fn graph_agrees_with_the_slow_twin() {
+fn graph_agrees_with_the_slow_reference() {
     let world = world(3);
     let key = "dst-as".parse::<Key>().unwrap();
     for window in windows() {

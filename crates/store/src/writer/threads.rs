@@ -18,7 +18,7 @@ use crate::space;
 use crate::upkeep::Upkeep;
 use thalweg_text::calendar::HOUR_NS;
 
-/// How often it is looked whether there is room, while nothing is to be written.
+/// How often to check whether there is room, while nothing is to be written.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Retention by size is applied when so many parts of what may be kept were written since.
 const RETENTION_PARTS: u64 = 50;

@@ -1,4 +1,4 @@
-//! The BGP part of the plan: who we speak with, by which rules.
+//! The BGP part of the plan: neighbors and their policy.
 
 use std::fmt::Write;
 use std::sync::Arc;

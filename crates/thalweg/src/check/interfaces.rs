@@ -1,4 +1,4 @@
-//! `thalweg check`: what the ports would come to on this machine.
+//! `thalweg check`: how this machine would drive the ports.
 
 use serde_json::{Value, json};
 use thalweg_config::{Driver, RouterConfig, SubInterface};

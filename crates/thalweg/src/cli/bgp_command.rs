@@ -1,10 +1,8 @@
 //! Arguments of `thalweg bgp`.
 
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
 
-use super::SOCKET_DEFAULT;
+use crate::client::SocketArgs;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -12,36 +10,35 @@ Examples:
   thalweg bgp refresh transit-1
   thalweg bgp shutdown transit-1 \"maintenance until 14:00 UTC\"")]
 pub(crate) struct BgpArgs {
-    /// The router's control socket
-    #[arg(long, global = true, value_name = "PATH", default_value = SOCKET_DEFAULT)]
-    pub(crate) socket: PathBuf,
+    #[command(flatten)]
+    pub(crate) router: SocketArgs,
     #[command(subcommand)]
     pub(crate) command: BgpCommand,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BgpCommand {
-    /// Ask a neighbor for its routes again
+    /// Ask a neighbor to send its routes again (ROUTE-REFRESH)
     Refresh {
-        /// Name or address
+        /// The neighbor's name or address
         neighbor: String,
     },
-    /// End a session and begin anew
+    /// Close a session and open it again
     Reset(SessionEndArgs),
-    /// End a session until it is started again
+    /// Close a session and keep it down until `bgp start`
     Shutdown(SessionEndArgs),
-    /// Start a session that was shut down
+    /// Open a session that `bgp shutdown` closed
     Start {
-        /// Name or address
+        /// The neighbor's name or address
         neighbor: String,
     },
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct SessionEndArgs {
-    /// Name or address
+    /// The neighbor's name or address
     pub(crate) neighbor: String,
-    /// A text for people at the other end
+    /// Reason to send to the neighbor (RFC 9003)
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) text: String,
 }

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use thalweg_exec::ModelKind;
-use thalweg_exec::control::SchedulingKind;
+use thalweg_exec::control_plane::SchedulingKind;
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -34,12 +34,12 @@ pub(crate) const MODELS: &[Choice<ModelKind>] = &ModelKind::CHOICES;
 
 /// Schedulings of BGP.
 pub(crate) const SCHEDULINGS: &[Choice<SchedulingKind>] = &[
-    ("serial", "One thread does everything: the reference for all others", SchedulingKind::Serial),
-    ("per-peer", "A thread for each neighbor", SchedulingKind::PerPeer),
-    ("dynamic", "A pool of threads takes neighbors that are ready", SchedulingKind::Dynamic),
+    ("serial", "One thread does everything: the reference", SchedulingKind::Serial),
+    ("per-peer", "One thread per neighbor", SchedulingKind::PerPeer),
+    ("dynamic", "A pool of threads serves neighbors that are ready", SchedulingKind::Dynamic),
     (
         "sharded",
-        "Neighbors, shards of the routing table and update groups each have a thread that owns them",
+        "Each neighbor, shard of the routing table and update group has a thread that owns it",
         SchedulingKind::Sharded,
     ),
 ];

@@ -1,11 +1,10 @@
 //! Arguments of `thalweg clear`.
 
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::SOCKET_DEFAULT;
+use crate::client::SocketArgs;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -13,35 +12,34 @@ use super::SOCKET_DEFAULT;
   thalweg clear nat --protocol tcp --inside 192.168.1.10:40000 --remote 198.51.100.7:443
   thalweg clear nat --all")]
 pub(crate) struct ClearArgs {
-    /// The router's control socket
-    #[arg(long, global = true, value_name = "PATH", default_value = SOCKET_DEFAULT)]
-    pub(crate) socket: PathBuf,
+    #[command(flatten)]
+    pub(crate) router: SocketArgs,
     #[command(subcommand)]
-    pub(crate) thing: ClearThing,
+    pub(crate) command: ClearCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum ClearThing {
-    /// End NAT sessions: their public ports are free at once
+pub(crate) enum ClearCommand {
+    /// Clear NAT sessions; their public ports are free at once
     ///
-    /// What is given is asked of a session together. The next packet of its inside host makes another session. Port forwards
-    /// stay. Says how many sessions ended; none is no error.
+    /// Clears the sessions that match all given options, and prints how many they were (0 is not an error). The next
+    /// packet from the inside host opens a new session. Port forwards stay.
     Nat(ClearNatArgs),
 }
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("which").required(true).multiple(true))]
 pub(crate) struct ClearNatArgs {
-    /// Sessions of this inside host (a subscriber), or of one port (ICMP: identifier) of it
+    /// Sessions of this inside host, or of one port (ICMP: identifier)
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = endpoint, group = "which")]
     pub(crate) inside: Option<(Ipv4Addr, Option<u16>)>,
-    /// Sessions on this public address, or on one port (ICMP: identifier) of it
+    /// Sessions on this public address, or on one port (ICMP: identifier)
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = endpoint, group = "which")]
     pub(crate) outside: Option<(Ipv4Addr, Option<u16>)>,
-    /// Sessions whose first packet went here (not kept with address-dependent filtering)
+    /// Sessions whose first packet went to this address (not known with address-dependent filtering)
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = endpoint, group = "which")]
     pub(crate) remote: Option<(Ipv4Addr, Option<u16>)>,
-    /// Sessions of one protocol: tcp, udp, icmp, gre, esp, ah, sctp, or its number
+    /// Sessions of this protocol: tcp, udp, icmp, gre, esp, ah, sctp, or a number
     #[arg(long, group = "which")]
     pub(crate) protocol: Option<String>,
     /// All sessions

@@ -12,10 +12,10 @@ use thalweg_text::calendar::{SECOND_NS, parse_time};
 #[derive(Debug, Args)]
 #[command(after_help = FLOWS_HELP)]
 pub(crate) struct FlowsArgs {
-    /// The dataset's folder
+    /// Folder of the dataset
     #[arg(long, global = true, value_name = "DIR", default_value = "/var/lib/thalweg/flows")]
     pub(crate) data: PathBuf,
-    /// Only what is in files: do not ask the dataset's writer for records that are not on disk yet
+    /// Read files only; do not ask the dataset's writer for records that are not on disk yet
     #[arg(long, global = true)]
     pub(crate) no_live: bool,
     #[command(subcommand)]
@@ -26,47 +26,47 @@ pub(crate) struct FlowsArgs {
 pub(crate) enum FlowsAction {
     /// Rank hosts, ports, autonomous systems or applications by traffic
     Top(FlowsTopArgs),
-    /// Print flow records: the latest ones, or as they come in
+    /// Print flow records: the latest ones, or new ones as they arrive
     List(FlowsListArgs),
-    /// Show traffic over time, in all or by key
+    /// Show traffic over time, in total or by key
     Graph(FlowsGraphArgs),
-    /// Add what others export: NetFlow and IPFIX out of captures, or sent here
+    /// Import NetFlow and IPFIX, from captures or as a collector
     Import(FlowsImportArgs),
-    /// Say what the dataset consists of, and which files are skipped
+    /// Show the size and time range of the dataset, and files that are skipped
     Stats,
-    /// Join small files and remove what need not be kept
+    /// Merge small files and remove records beyond --keep, --keep-bytes and --keep-free
     ///
-    /// For a dataset that nobody writes. A writer joins its files by itself, and removes what need not be kept if told to:
-    /// a router by the keys `keep`, `keep_bytes` and `keep_free` of `[flows]`, `thalweg probe --store` and `thalweg flows import`
-    /// by --keep, --keep-bytes and --keep-free.
+    /// Only needed for a dataset that no program writes to. A writer merges files by itself, and removes records if it
+    /// is configured to: a router with `keep`, `keep_bytes` and `keep_free` in `[flows]`, `thalweg probe --store` and
+    /// `thalweg flows import` with --keep, --keep-bytes and --keep-free.
     Compact(KeepArgs),
 }
 
 /// Which records.
 #[derive(Debug, Args)]
 pub(crate) struct FlowsWhichArgs {
-    /// Records of the time until now: 30s, 15m, 1h, 7d [default: all records]
+    /// Only records of the last 30s, 15m, 1h, 7d and so on [default: all records]
     #[arg(long, value_name = "TIME", value_parser = parse_span, conflicts_with_all = ["from", "to"])]
     pub(crate) last: Option<u64>,
-    /// Records from this time on (UTC): 2026-11-22, 2026-11-22T05:30, or seconds since the epoch
+    /// Only records from this time on (UTC): 2026-11-22, 2026-11-22T05:30, or seconds since the epoch
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub(crate) from: Option<u64>,
-    /// Records before this time (UTC)
+    /// Only records before this time (UTC)
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub(crate) to: Option<u64>,
-    /// Threads [default: one per core]
+    /// Threads to use [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) threads: Option<u16>,
-    /// Print rows as comma-separated values, with a header
+    /// Print CSV with a header line
     #[arg(long)]
     pub(crate) csv: bool,
-    /// Print counters of tables with k, M or G, and three digits
+    /// Print counters in tables with three digits and k, M or G
     #[arg(long, conflicts_with = "csv")]
     pub(crate) human: bool,
-    /// Packets and bytes of sampled traffic as counted, not multiplied by the sampling interval
+    /// Print sampled packets and bytes as counted, not multiplied by the sampling interval
     #[arg(long)]
     pub(crate) raw: bool,
-    /// Which records, in the words below [default: all records]; < > ! ( ) need quotes in a shell
+    /// Only records that match this filter, see below; quote < > ! ( ) in a shell [default: all records]
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Vec<String>,
 }
@@ -74,13 +74,13 @@ pub(crate) struct FlowsWhichArgs {
 #[derive(Debug, Args)]
 #[command(after_help = TOP_HELP)]
 pub(crate) struct FlowsTopArgs {
-    /// What to rank: a key from the list below, or several with commas
+    /// Keys to rank, separated by commas, see below
     #[arg(value_name = "KEY[,KEY..]", value_parser = parse_keys)]
     pub(crate) keys: Keys,
-    /// Rank by
+    /// Counter to rank by
     #[arg(long, value_parser = one_of(METRICS), default_value = "bytes")]
     pub(crate) by: Metric,
-    /// Rows printed at most
+    /// Print at most this many rows
     #[arg(short, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub(crate) n: u32,
     #[command(flatten)]
@@ -90,10 +90,10 @@ pub(crate) struct FlowsTopArgs {
 #[derive(Debug, Args)]
 #[command(after_help = LIST_HELP)]
 pub(crate) struct FlowsListArgs {
-    /// Print records as the dataset's writer gets them, until interrupted
+    /// Print new records as they arrive, until interrupted
     #[arg(short, long, conflicts_with_all = ["n", "last", "from", "to", "no_live"])]
     pub(crate) follow: bool,
-    /// Records printed at most, the latest ones
+    /// Print this many of the latest records
     #[arg(short, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub(crate) n: u32,
     #[command(flatten)]
@@ -103,19 +103,19 @@ pub(crate) struct FlowsListArgs {
 #[derive(Debug, Args)]
 #[command(after_help = GRAPH_HELP)]
 pub(crate) struct FlowsGraphArgs {
-    /// One line for each of the largest values of this key (or several, with commas)
+    /// Draw a line for each of the largest values of this key, or of several separated by commas
     #[arg(long, value_name = "KEY", value_parser = parse_keys)]
     pub(crate) key: Option<Keys>,
-    /// Show
+    /// Counter to show
     #[arg(long, value_parser = one_of(METRICS), default_value = "bytes")]
     pub(crate) by: Metric,
-    /// Length of a step: 30s, 5m, 1h [default: about 30 steps in all]
+    /// Length of a step: 30s, 5m, 1h [default: a thirtieth of the time shown]
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     pub(crate) step: Option<u64>,
     /// Draw the graph into this SVG file instead
     #[arg(long, value_name = "FILE", conflicts_with = "csv")]
     pub(crate) svg: Option<PathBuf>,
-    /// How many values of the key have a line of their own
+    /// Draw this many values of the key; the rest is summed
     #[arg(short, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) n: u32,
     #[command(flatten)]
@@ -126,7 +126,7 @@ pub(crate) struct FlowsGraphArgs {
 const METRICS: &[Choice<Metric>] = &[
     ("packets", "", Metric::Packets),
     ("bytes", "", Metric::Bytes),
-    ("flows", "Records: a long flow is reported several times", Metric::Flows),
+    ("flows", "Flow records; a long flow has several", Metric::Flows),
 ];
 
 /// Keys, in the order in which they are shown.
@@ -152,8 +152,8 @@ fn parse_moment(text: &str) -> Result<u64, String> {
 macro_rules! counting {
     () => {
         "\
-A record belongs to the time at which its last packet came. Packets and bytes are those of both directions, of sampled
-traffic multiplied by the sampling interval; --raw leaves them as counted.
+A record counts at the time of its last packet. Packets and bytes are the sums of both directions. Sampled
+traffic is multiplied by the sampling interval, unless --raw is given.
 "
     };
 }
@@ -162,7 +162,7 @@ macro_rules! keys {
     () => {
         "
 Keys:
-  src dst host, src-port dst-port port, src-as dst-as as       host, port and as mean either end
+  src dst host, src-port dst-port port, src-as dst-as as       host, port and as match either end
   proto app ingress egress next-hop bgp-next-hop vlan mpls tos end drop nat-src nat-dst nat-src-port
   icmp-type icmp-code
 "
@@ -177,7 +177,7 @@ Filters:
   proto NAME_OR_N, tcp, udp, icmp, icmpv6, ipv4, ipv6, app NAME, end REASON, flags SA, nat
   next-hop, bgp-next-hop, nat-src, nat-dst PREFIX
   ingress, egress, vlan, mpls, tos, dscp, ttl, packets, bytes, duration, dropped, sampling, icmp-type, icmp-code N
-  N is a number, FROM-TO, or a comparison: > 10, <= 5k, != 0; tests are joined by and, or, not, ( )
+  N is a number, FROM-TO, or a comparison: > 10, <= 5k, != 0; join tests with and, or, not, ( )
 "
     };
 }

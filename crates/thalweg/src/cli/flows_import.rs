@@ -10,22 +10,23 @@ use super::keep::KeepArgs;
 #[derive(Debug, Args)]
 #[command(after_help = IMPORT_HELP)]
 pub(crate) struct FlowsImportArgs {
-    /// Captures, files of messages, `-` for a capture on standard input; or udp://ADDRESS:PORT, tcp://ADDRESS:PORT to listen
+    /// Captures or files of messages, `-` for a capture on standard input; udp://ADDRESS:PORT or tcp://ADDRESS:PORT to
+    /// listen
     #[arg(required = true, value_name = "SOURCE")]
     pub(crate) sources: Vec<ImportSource>,
-    /// Of captures only what goes to this port
+    /// In captures, read only packets to this UDP or TCP port
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Option<u16>,
-    /// Listen for so many seconds [default: until interrupted]
+    /// Stop after this many seconds [default: when interrupted]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) seconds: Option<u32>,
-    /// Leave the dataset alone
+    /// Do not add records to the dataset
     #[arg(long)]
     pub(crate) no_store: bool,
-    /// Write records to a file as lines of JSON; `-` is standard output
+    /// Write records to this file as JSON, one object per line; `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Write records to a file as comma-separated values; `-` is standard output
+    /// Write records to this file as CSV; `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
     #[command(flatten)]
@@ -45,8 +46,7 @@ impl FlowsImportArgs {
         }
         if self.keep.are_given() && self.no_store {
             return Err(
-                "--keep, --keep-bytes and --keep-free say what of the dataset is kept: leave out --no-store"
-                    .to_owned(),
+                "--keep, --keep-bytes and --keep-free need a dataset: leave out --no-store".to_owned()
             );
         }
         Ok(ImportOptions {
@@ -62,8 +62,8 @@ impl FlowsImportArgs {
 }
 
 const IMPORT_HELP: &str = "\
-Reads NetFlow 5, NetFlow 9 and IPFIX. Counts are kept as they were sent: each record says how many packets were sampled.
-With port 0 the system chooses one, and standard error says which.
+Reads NetFlow 5, NetFlow 9 and IPFIX. Counters are stored as received, with the sampling interval in each record.
+With port 0 the system chooses a port and prints it to standard error.
 
 Examples:
   thalweg flows import netflow.pcapng --data flows

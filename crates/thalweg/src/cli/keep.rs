@@ -1,4 +1,4 @@
-//! What of a dataset is kept: arguments of all commands that write one.
+//! Retention: arguments of all commands that write a dataset.
 
 use clap::Args;
 use thalweg_config::quantity;
@@ -6,15 +6,15 @@ use thalweg_store::Retention;
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct KeepArgs {
-    /// Remove hours of the dataset that ended longer ago than this: 12h, 30d
-    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = "What is kept")]
+    /// Remove records older than this, by the hour: 12h, 30d
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = "Retention")]
     keep: Option<u64>,
-    /// Remove the oldest records until the dataset has at most so many bytes: 500MB, 20GB
-    #[arg(long, alias = "keep-bytes", value_name = "BYTES", value_parser = bytes, help_heading = "What is kept")]
+    /// Limit the dataset's size: 500MB, 20GB; the oldest records are removed
+    #[arg(long, alias = "keep-bytes", value_name = "BYTES", value_parser = bytes, help_heading = "Retention")]
     keep_bytes: Option<u64>,
-    /// Write nothing while less is free on the file system [default: 5 % of it, at most 1GB]; with any of these three options
-    /// the oldest records are removed for it
-    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "What is kept")]
+    /// Keep this much of the file system free [default: 5 %, at most 1GB]; below it writing stops or, with any of these
+    /// three options, the oldest records are removed
+    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Retention")]
     keep_free: Option<u64>,
 }
 

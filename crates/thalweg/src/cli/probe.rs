@@ -21,38 +21,38 @@ use super::{Cores, parse_cores};
 pub(crate) struct ProbeArgs {
     /// Captures and text traces, in order; `-` is standard input
     ///
-    /// `PORT=FILE` gives its packets a port by name, which is part of a flow's key.
+    /// `PORT=FILE` sets the ingress port of the file's packets, a part of the flow key.
     #[arg(required_unless_present = "interface", value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
-    /// Capture from this interface instead, until interrupted; may be given several times
+    /// Capture from this interface until interrupted (repeatable)
     #[arg(short, long, value_name = "NAME", conflicts_with_all = ["inputs", "loops", "rate", "preload", "strict", "deal"],
           help_heading = "Input")]
     pub(crate) interface: Vec<String>,
-    /// How packets of interfaces are captured
+    /// Driver that captures from interfaces
     #[arg(long, value_parser = one_of(DRIVERS), default_value = "af-packet", requires = "interface", help_heading = "Input")]
     pub(crate) driver: LiveDriver,
-    /// End after so many seconds
+    /// Stop after this many seconds
     #[arg(long, value_name = "S", requires = "interface", value_parser = clap::value_parser!(u32).range(1..),
           help_heading = "Input")]
     pub(crate) seconds: Option<u32>,
-    /// End after about so many packets
+    /// Stop after about this many packets
     #[arg(long, value_name = "N", requires = "interface", value_parser = clap::value_parser!(u64).range(1..),
           help_heading = "Input")]
     pub(crate) packets: Option<u64>,
-    /// Go through the input this many times; time goes on from one to the next
+    /// Process the input this many times; timestamps continue from pass to pass
     #[arg(long = "loop", value_name = "N", default_value = "1",
           value_parser = clap::value_parser!(u32).range(1..), help_heading = "Input")]
     pub(crate) loops: u32,
-    /// Packets a second [default: as many as possible]
+    /// Read at this rate, in packets per second [default: as fast as possible]
     #[arg(long, value_name = "PPS", help_heading = "Input")]
     pub(crate) rate: Option<NonZeroU64>,
-    /// Read all input into memory before the clock starts
+    /// Read all input into memory before timing starts
     #[arg(long, help_heading = "Input")]
     pub(crate) preload: bool,
     /// Stop at the first bad line or damaged capture
     #[arg(long, help_heading = "Input")]
     pub(crate) strict: bool,
-    /// What tells flows apart beside addresses and protocol, or `none`
+    /// Fields of the flow key besides addresses and protocol, or `none`
     #[arg(
         long,
         value_enum,
@@ -65,99 +65,100 @@ pub(crate) struct ProbeArgs {
     /// Meter both directions as one flow (RFC 5103)
     #[arg(long, help_heading = "Metering")]
     pub(crate) biflow: bool,
-    /// Bytes of what are counted
+    /// Length that byte counters add up
     #[arg(long, value_parser = one_of(COUNTS), default_value = "ip", help_heading = "Metering")]
     pub(crate) count: Bytes,
-    /// Look at one packet in N only: every Nth, or with `random:N` each by chance
+    /// Sample one packet in N: every Nth, or with `random:N` at random
     #[arg(long, value_name = "1:N", value_parser = parse_sampling, help_heading = "Metering")]
     pub(crate) sample: Option<Sampling>,
-    /// Meter the inner packets of tunnels: GRE, IP in IP, VXLAN, GTP-U
+    /// Meter the packets inside tunnels: GRE, IP in IP, VXLAN, GTP-U
     #[arg(long, help_heading = "Metering")]
     pub(crate) tunnels: bool,
-    /// What names a flow's application
+    /// How a flow's application is identified
     #[arg(long, value_parser = one_of(APPLICATIONS), default_value = "ports", value_name = "BY", help_heading = "Metering")]
     pub(crate) applications: Labeling,
-    /// A flow without packets for so many seconds is over
+    /// End a flow after this many seconds without a packet
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "15", help_heading = "Flow cache")]
     pub(crate) idle_timeout: Nanoseconds,
-    /// A flow that goes on is reported after so many seconds
+    /// Report a flow that continues, every this many seconds
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "60", help_heading = "Flow cache")]
     pub(crate) active_timeout: Nanoseconds,
-    /// Flows in the cache at most; for one more, the one nearest to its end is reported early
+    /// Limit of flows in the cache; beyond it, the flow closest to its timeout is reported early
     #[arg(long, value_name = "N", default_value = "1048576", help_heading = "Flow cache")]
     pub(crate) flows_max: NonZeroU32,
-    /// Do not ask the kernel for huge pages: takes up to 20 MiB less with few flows, and is slower with many
+    /// Do not use huge pages: saves up to 20 MiB with few flows, is slower with many
     #[arg(long, help_heading = "Flow cache")]
     pub(crate) small_pages: bool,
     /// Send records to a collector: ipfix://HOST:PORT, ipfix+tcp://, ipfix+tls://, v9://, v5://, or to Kafka:
-    /// kafka://HOST:PORT/TOPIC; may be given several times
+    /// kafka://HOST:PORT/TOPIC (repeatable)
     #[arg(short, long, value_name = "URL", help_heading = "Export")]
     pub(crate) export: Vec<String>,
-    /// Share flows out among collectors by their hash, instead of sending all to each
+    /// Distribute flows over the collectors by hash, instead of sending all flows to each
     #[arg(long, requires = "export", help_heading = "Export")]
     pub(crate) export_balance: bool,
-    /// Datagrams a second to each collector at most: faster ones may be lost by it [default: unlimited]
+    /// Limit the rate to each collector, in datagrams per second, so that it loses none [default: unlimited]
     #[arg(long, value_name = "N", requires = "export", value_parser = clap::value_parser!(u32).range(1..),
           help_heading = "Export")]
     pub(crate) export_rate: Option<u32>,
-    /// Hand the kernel one datagram at a time: a capture taken on this host then has them as they are on the wire
+    /// Do not use UDP GSO, so that a capture on this host shows datagrams as they are on the wire
     #[arg(long, requires = "export", help_heading = "Export")]
     pub(crate) no_gso: bool,
-    /// Observation domain of the first collector's session; further ones count up
+    /// Observation domain ID of the first collector's session; each further session adds one
     #[arg(long, value_name = "N", requires = "export", default_value = "1", help_heading = "Export")]
     pub(crate) export_domain: u32,
-    /// Folder where records wait while a collector on TCP or TLS, or Kafka, is down
+    /// Spool records in this folder while a TCP or TLS collector, or Kafka, is down
     #[arg(long, value_name = "DIR", requires = "export", help_heading = "Export")]
     pub(crate) spool: Option<PathBuf>,
-    /// Most bytes of all records that wait there, in MB
+    /// Limit of the spool, in MB
     #[arg(long, value_name = "MB", requires = "spool", default_value = "256", value_parser = clap::value_parser!(u32).range(1..),
           help_heading = "Export")]
     pub(crate) spool_mb: u32,
-    /// Certificates (PEM) of the authorities that sign collectors' certificates
+    /// CA certificates (PEM) to verify collectors with
     #[arg(long, value_name = "FILE", requires = "export", help_heading = "Export")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// The name in the collector's certificate, if not its address's
+    /// Name to expect in the collector's certificate [default: its host name or address]
     #[arg(long, value_name = "NAME", requires = "export", help_heading = "Export")]
     pub(crate) tls_name: Option<String>,
-    /// Our certificate (PEM), for collectors that ask for one
+    /// Client certificate (PEM), for collectors that ask for one
     #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Export")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Its key (PEM)
+    /// Private key of --tls-cert (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Export")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Write records to a file as lines of JSON; `-` is standard output
+    /// Write records to this file as JSON, one object per line; `-` is standard output
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) json: Option<PathBuf>,
-    /// Write records to a file as comma-separated values; `-` is standard output
+    /// Write records to this file as CSV; `-` is standard output
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) csv: Option<PathBuf>,
-    /// Add records to the dataset in this folder, which `thalweg flows` answers from
+    /// Add records to the dataset in this folder, for `thalweg flows`
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) store: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
-    /// How the work is spread over cores [default: run-to-completion; farm with --readers or --pipelines]
+    /// Execution model: how packets are spread over cores [default: run-to-completion; farm with --readers or
+    /// --pipelines]
     #[arg(long, value_parser = one_of(MODELS), help_heading = "Execution")]
     pub(crate) model: Option<ModelKind>,
     /// Worker threads of each pipeline [default: one per core; 1 with --readers or --pipelines]
     #[arg(long, value_name = "W", help_heading = "Execution")]
     pub(crate) workers: Option<NonZeroUsize>,
-    /// Reader threads of each pipeline, which parse and label what its workers count [default: 1]
+    /// Reader threads of each pipeline, which parse packets for its workers [default: 1]
     #[arg(long, value_name = "R", help_heading = "Execution")]
     pub(crate) readers: Option<NonZeroUsize>,
-    /// Pipelines, each with a capture queue and a flow cache of its own [default: 1]
+    /// Pipelines, each with its own capture queue and flow cache [default: 1]
     #[arg(long, value_name = "P", help_heading = "Execution")]
     pub(crate) pipelines: Option<NonZeroUsize>,
-    /// How pipelines come by their packets
+    /// How packets are distributed over pipelines
     #[arg(long, value_parser = one_of(DEALS), default_value = "hash", help_heading = "Execution")]
     pub(crate) deal: Deal,
     /// Chunks in flight in the tokens model
     #[arg(long, value_name = "N", default_value = "24", help_heading = "Execution")]
     pub(crate) tokens: NonZeroUsize,
-    /// Packets read together, at most 65535 [default: 1600 of files, 256 of interfaces]
+    /// Packets read and scheduled together, at most 65535 [default: 1600 from files, 256 from interfaces]
     #[arg(long, value_name = "PACKETS", help_heading = "Execution")]
     pub(crate) chunk: Option<NonZeroUsize>,
-    /// Parts that the flow cache is cut into for its workers, of all pipelines each
+    /// Shards of each pipeline's flow cache
     #[arg(long, value_name = "N", default_value = "16", help_heading = "Execution")]
     pub(crate) shards: u16,
     /// Pin threads to these cores: `0,1` or `0-3`
@@ -167,15 +168,15 @@ pub(crate) struct ProbeArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KeyArg {
-    /// Transport ports, ICMP's type and code
+    /// TCP, UDP or SCTP ports; ICMP type and code
     Ports,
-    /// Type of service, traffic class
+    /// IPv4 type of service, IPv6 traffic class
     TrafficClass,
-    /// The interface it came in by
+    /// Ingress interface
     Ingress,
-    /// The outermost VLAN tag
+    /// Outermost VLAN tag
     Vlan,
-    /// The label at the top of an MPLS stack
+    /// Top label of the MPLS stack
     Mpls,
     /// Nothing
     None,
@@ -183,28 +184,24 @@ pub(crate) enum KeyArg {
 
 /// What names the application of a flow.
 const APPLICATIONS: &[Choice<Labeling>] = &[
-    ("ports", "Its ports", Labeling::Ports),
-    ("payload", "How its first payloads begin; its ports where they say nothing", Labeling::Payload),
-    ("none", "Nothing", Labeling::None),
+    ("ports", "By its ports", Labeling::Ports),
+    ("payload", "By its first payloads, or by its ports if those do not tell", Labeling::Payload),
+    ("none", "Not at all", Labeling::None),
 ];
 
 const COUNTS: &[Choice<Bytes>] = &[
-    ("ip", "IP packets, by their own length fields", Bytes::Ip),
-    ("frames", "Frames as they were on the wire", Bytes::Frame),
+    ("ip", "IP packets, by their length fields", Bytes::Ip),
+    ("frames", "Ethernet frames, as on the wire", Bytes::Frame),
 ];
 
 const DEALS: &[Choice<Deal>] = &[
-    ("hash", "By a hash of addresses, as a network card fills its receive queues", Deal::Hash),
-    ("files", "One input each", Deal::Files),
+    ("hash", "By a hash of addresses, like the receive queues of a network card", Deal::Hash),
+    ("files", "One input file per pipeline", Deal::Files),
 ];
 
 const DRIVERS: &[Choice<LiveDriver>] = &[
-    ("af-packet", "AF_PACKET: copies, beside the host's own stack", LiveDriver::AfPacket),
-    (
-        "af-xdp",
-        "AF_XDP: the host gets nothing of what comes in, as on a port that only mirrors",
-        LiveDriver::AfXdp,
-    ),
+    ("af-packet", "AF_PACKET: copies; the host keeps receiving its packets", LiveDriver::AfPacket),
+    ("af-xdp", "AF_XDP: takes all packets from the host; for a mirror (SPAN) port", LiveDriver::AfXdp),
 ];
 
 /// A time that was given in seconds.
@@ -237,13 +234,10 @@ impl ProbeArgs {
     /// The options as the probe wants them, or what does not fit together.
     pub(crate) fn options(&self) -> Result<ProbeOptions, String> {
         if self.key.contains(&KeyArg::None) && self.key.len() > 1 {
-            return Err("--key none stands alone".to_owned());
+            return Err("--key none excludes other fields".to_owned());
         }
         if self.keep.are_given() && self.store.is_none() {
-            return Err(
-                "--keep, --keep-bytes and --keep-free say what of a dataset is kept: add --store DIR"
-                    .to_owned(),
-            );
+            return Err("--keep, --keep-bytes and --keep-free need a dataset: add --store DIR".to_owned());
         }
         let has = |field| self.key.contains(&field);
         let meter = MeterOptions {
@@ -353,21 +347,21 @@ impl ProbeArgs {
 }
 
 const PROBE_HELP: &str = "\
-A record is what a flow did since it began or was last reported. Flows are reported when they end (nothing came for the
-idle timeout; TCP said so), when they go on for longer than the active timeout, and all at the end of the input.
+A record counts what a flow sent since it began or was last reported. A flow is reported when it ends (idle timeout, TCP
+FIN or RST), after each active timeout, and at the end of the input.
 
-The last line is the law: packets and bytes seen = exported + cached + dropped by reason.
+For packets and bytes, the summary holds: seen = exported + cached + dropped by reason.
 
 Examples:
-  thalweg probe office.pcapng                                  what is in it, counted
-  thalweg probe office.pcapng --json -                         a line for each flow
+  thalweg probe office.pcapng                                  a summary
+  thalweg probe office.pcapng --json -                         a line per record
   thalweg probe office.pcapng --csv flows.csv --biflow         both directions in one record
-  thalweg probe office.pcapng --store flows                    for `thalweg flows --data flows top src`
-  thalweg probe lan=a.pcap wan=b.pcap --key ports,ingress      which port packets came in by tells flows apart
+  thalweg probe office.pcapng --store flows                    for: thalweg flows --data flows top src
+  thalweg probe lan=a.pcap wan=b.pcap --key ports,ingress      flows by ingress port
   thalweg probe office.pcapng --export ipfix://192.0.2.1:4739  to a collector
-  thalweg probe office.pcapng --export kafka://192.0.2.1:9092/flows?format=protobuf    to a topic (cargo feature `kafka`)
+  thalweg probe office.pcapng --export kafka://192.0.2.1:9092/flows?format=protobuf    to Kafka (cargo feature `kafka`)
   thalweg probe big.pcap --readers 1 --workers 2               one reader, two workers
   thalweg probe big.pcap --model chain --workers 2             the same in a line, as in ffProbe
-  thalweg probe big.pcap --pipelines 2 --readers 1 --workers 1 two pipelines of 1R+1W, dealt out by a hash of addresses
-  thalweg probe --interface eth1 --seconds 60 --json -         what comes in, for a minute
-  thalweg probe big.pcap --preload --loop 10 --format json     from memory, for measuring";
+  thalweg probe big.pcap --pipelines 2 --readers 1 --workers 1 two pipelines of 1R+1W
+  thalweg probe --interface eth1 --seconds 60 --json -         an interface, for a minute
+  thalweg probe big.pcap --preload --loop 10 --format json     a benchmark, from memory";

@@ -4,39 +4,38 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::SOCKET_DEFAULT;
+use crate::client::SocketArgs;
 
 #[derive(Debug, Args)]
 pub(crate) struct TraceArgs {
     #[command(subcommand)]
-    pub(crate) thing: TraceThing,
+    pub(crate) command: TraceCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum TraceThing {
-    /// A packet that arrives on a port
+pub(crate) enum TraceCommand {
+    /// Trace a packet that arrives on a port
     ///
-    /// The packet goes through the stages that all packets go through, and leaves nothing behind: no session is made,
-    /// nothing is counted, no neighbor is asked for. The answer is that of the running router, with its sessions,
-    /// neighbors and queues as they are now; with --config, that of a router which has just started with this file.
+    /// The packet passes the real stages, with the router's sessions, neighbors and queues as they are now, and changes
+    /// nothing: no session opens, no counter changes, no neighbor is resolved. With --config, it passes a router that
+    /// has just started with that file.
     #[command(after_help = TRACE_HELP)]
     Packet {
-        /// The packet: PORT ip SOURCE -> DESTINATION and more, in quotes
+        /// The packet, in quotes: PORT ip SOURCE -> DESTINATION ..., see below
         #[arg(value_name = "PACKET")]
         packet: String,
-        /// The router's control socket
-        #[arg(long, value_name = "PATH", default_value = SOCKET_DEFAULT, conflicts_with = "config")]
-        socket: PathBuf,
-        /// Ask this configuration instead of a running router
-        #[arg(short, long, value_name = "FILE")]
+        #[command(flatten)]
+        router: SocketArgs,
+        /// Trace in a router with this configuration file, not in a running one
+        #[arg(short, long, value_name = "FILE", conflicts_with = "socket")]
         config: Option<PathBuf>,
     },
 }
 
 const TRACE_HELP: &str = "\
-The packet:
+Packet:
   PORT ip SOURCE -> DESTINATION [TRANSPORT] [OPTION]...
-    PORT        a port of the configuration, or its interface: where the packet comes in
+    PORT        the ingress port, by its name or its interface's
     TRANSPORT   udp [SOURCE_PORT ->] PORT | tcp [SOURCE_PORT ->] PORT | icmp [TYPE[/CODE]] | protocol NUMBER
     OPTION      ttl N | dscp NAME_OR_N | length BYTES | df | flags syn,ack,.. | fragment first|later
 

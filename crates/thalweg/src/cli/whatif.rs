@@ -17,40 +17,45 @@ Examples:
   thalweg whatif router.toml new.toml --table rib.mrt.bz2 --map 192.0.2.7=transit-1 --why
   thalweg whatif router.toml --table rib.mrt --fail each --flows /var/lib/thalweg/flows --last 1d
   thalweg whatif router.toml new.toml --table rib.mrt --fail-on 'lost>0,leak>0'
-Conditions compare what the report counts: lost, new, moved, attributes (prefixes); more, less, resent, leak (routes that
-neighbors are sent); added, removed, down (neighbors); bytes-moved, bytes-lost (a number, or a share such as 5%);
-fail-lost, fail-moved, fail-leak, fail-bytes-lost (of the worst failure).
-The table is one of routes as neighbors sent them, such as a route collector's: thalweg's own dumps have them after import.
-Exit codes: 0 done, 1 a condition of --fail-on holds or the table is damaged, 2 bad usage or configuration.")]
+Conditions of --fail-on compare counters of the report:
+  prefixes              lost, new, moved, attributes
+  announced routes      more, less, resent, leak
+  neighbors             added, removed, down
+  traffic               bytes-moved, bytes-lost: a number, or a share such as 5%
+  the worst failure     fail-lost, fail-moved, fail-leak, fail-bytes-lost
+The table must hold routes as neighbors sent them, as a route collector's does. thalweg's own dumps hold them after import.
+Exit codes: 0 success, 1 a condition holds or the table is damaged, 2 wrong usage or configuration.")]
 pub(crate) struct WhatIfArgs {
-    /// The configuration as it is
+    /// The present configuration
     #[arg(value_name = "OLD.toml")]
     pub(crate) old: PathBuf,
-    /// The configuration as it would be [default: the same, to see what failures do]
+    /// The new configuration [default: the present one, to see what failures do]
     #[arg(value_name = "NEW.toml")]
     pub(crate) new: Option<PathBuf>,
-    /// Routes that neighbors sent: MRT tables, plain or .gz, .bz2, .zst
+    /// Received routes: MRT tables, plain or .gz, .bz2, .zst
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     pub(crate) table: Vec<PathBuf>,
-    /// Routes of the table's peer ADDRESS are those of NEIGHBOR, by name or address [default: the neighbor with the address]
+    /// Take the routes of the table's peer ADDRESS as received from NEIGHBOR, by name or address [default: the neighbor
+    /// with that address]
     #[arg(long, value_name = "ADDRESS=NEIGHBOR", value_parser = mapping)]
     pub(crate) map: Vec<(IpAddr, String)>,
-    /// What a neighbor is to us, for leaks: provider, customer, peer, route-server, route-server-client [default: its `role`]
+    /// Role of a neighbor, to find leaks: provider, customer, peer, route-server, route-server-client [default: its
+    /// `role`]
     #[arg(long, value_name = "NEIGHBOR=ROLE", value_parser = role)]
     pub(crate) role: Vec<(String, Role)>,
-    /// What the failure of this neighbor would do, or of each one
+    /// Let this neighbor fail; `each` lets every neighbor fail in turn
     #[arg(long, value_name = "NEIGHBOR|each")]
     pub(crate) fail: Option<String>,
-    /// Say which traffic would move: the folder of a dataset of flow records
+    /// Report the traffic that would move, from the flow records in this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) flows: Option<PathBuf>,
-    /// Traffic of the time until now: 1h, 7d [default: all records]
+    /// Only traffic of the last 1h, 7d and so on [default: all records]
     #[arg(long, value_name = "TIME", value_parser = seconds, requires = "flows")]
     pub(crate) last: Option<u64>,
-    /// Show some prefixes with their paths before and after, and why paths are missing
+    /// Show examples: prefixes with their paths before and after, and why paths are missing
     #[arg(long)]
     pub(crate) why: bool,
-    /// End with exit code 1 if one of these conditions holds
+    /// Exit with code 1 if one of these conditions holds, such as `lost>0`
     #[arg(long, value_name = "CONDITION,..", value_parser = conditions)]
     pub(crate) fail_on: Option<Conditions>,
 }

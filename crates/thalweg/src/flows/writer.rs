@@ -1,4 +1,4 @@
-//! What the writer of the dataset adds to answers.
+//! Records of the dataset's writer that are not on disk yet.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) fn open(args: &FlowsArgs) -> Result<Dataset, Failure> {
     match dataset.is_one().map_err(failed)? {
         true => Ok(dataset),
         false => Err(Failure::Run(format!(
-            "{} is no dataset of flow records: name its folder with --data; a router writes one with `store` in [flows], others \
+            "{} is not a dataset of flow records: name its folder with --data; a router writes one with `store` in [flows], others \
              are `thalweg probe --store` and `thalweg flows import`",
             args.data.display()
         ))),
@@ -38,7 +38,7 @@ pub(super) fn open(args: &FlowsArgs) -> Result<Dataset, Failure> {
 }
 
 /// Says on standard error what times there are records of, because none was found.
-pub(super) fn tell_empty(args: &FlowsArgs) -> Result<(), Failure> {
+pub(super) fn report_empty(args: &FlowsArgs) -> Result<(), Failure> {
     let (everything, _) = view(args, Window::ALL)?;
     let text = match everything.summary().span_ns {
         None => "note: no flows match: the dataset is empty".to_owned(),
@@ -55,7 +55,7 @@ pub(super) fn tell_empty(args: &FlowsArgs) -> Result<(), Failure> {
 }
 
 /// Says on standard error what is missing of what is not on disk yet.
-pub(super) fn tell_writing(writing: &Writing) {
+pub(super) fn report_writing(writing: &Writing) {
     let mut err = std::io::stderr();
     match writing {
         Writing::Nobody => {}

@@ -26,14 +26,14 @@ use crate::signals::stop_on_signals;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  thalweg lab all --quick                      minutes: every experiment a little
-  thalweg lab all --only 003                   what the thesis on parallel BGP says
+  thalweg lab all --quick                      minutes: a short version of every experiment
+  thalweg lab all --only 003                   the claims of the thesis on parallel BGP
   thalweg lab all --resume                     go on after an interruption
   thalweg lab all --merge here/lab-all there   reports of several machines side by side
-Each experiment's own report lies in DIR/PAPER-EXPERIMENT. Rounds: those of each experiment. Those that make network
-namespaces are left out without root.")]
+The report of each experiment is in DIR/PAPER-EXPERIMENT. Each experiment has its own default of --runs. Experiments that
+make network namespaces are left out without root.")]
 pub(crate) struct LabAllArgs {
-    /// Papers, by number [default: all]
+    /// Only these papers, by number [default: all]
     #[arg(long, value_delimiter = ',', value_name = "PAPERS", value_parser = PossibleValuesParser::new(thalweg_lab::all::papers()))]
     pub(crate) only: Vec<String>,
     /// Keep the results that lie in the folder, and run only what is missing

@@ -11,16 +11,16 @@ use crate::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct LabRunArgs {
-    /// Rounds that count, each with everything in shuffled order [default: below]
+    /// Measured rounds, each in random order [default: see below]
     #[arg(long, alias = "passes", value_name = "N")]
     pub(crate) runs: Option<NonZeroUsize>,
-    /// Folder for report.html, results.json and what is made [default: lab-EXPERIMENT]
+    /// Folder for report.html, results.json and generated files [default: lab-EXPERIMENT]
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// A little of everything, to see that it works
+    /// Run a short version of everything, to see that it works
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Seed of what is made and of the order of runs [default: 1; 0 of models and lpm]
+    /// Seed for generated input and for the order of runs [default: 1; in models and lpm 0]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
@@ -52,7 +52,7 @@ impl LabRunArgs {
 /// Who is measured, where we have one rival.
 #[derive(Debug, Args)]
 pub(crate) struct LabSubjectsArgs {
-    /// Who is measured on live interfaces
+    /// Routers to measure on live interfaces
     #[arg(
         long,
         value_enum,
@@ -67,7 +67,8 @@ pub(crate) struct LabSubjectsArgs {
 /// What stages do beside their work.
 #[derive(Debug, Args)]
 pub(crate) struct LabWorkArgs {
-    /// Synthetic work per packet and stage: `none`; `queens:N`; `queens:4-10`, drawn per packet; `queens:6/8/6/10`, by stage
+    /// Synthetic work per packet and stage: `none`; `queens:N`; `queens:4-10`, random per packet; `queens:6/8/6/10`, by
+    /// stage
     #[arg(
         long,
         value_delimiter = ',',
@@ -81,10 +82,10 @@ pub(crate) struct LabWorkArgs {
 /// This program as a router under test.
 #[derive(Debug, Args)]
 pub(crate) struct LabRouterArgs {
-    /// Drivers of thalweg [default: all of the experiment]
+    /// Drivers of thalweg to measure [default: all]
     #[arg(long, value_delimiter = ',', value_name = "DRIVERS", value_parser = DRIVERS, help_heading = "What to vary")]
     drivers: Vec<String>,
-    /// Execution models of thalweg [default: below]
+    /// Execution models of thalweg to measure [default: see below]
     #[arg(
         long,
         value_delimiter = ',',
@@ -93,7 +94,7 @@ pub(crate) struct LabRouterArgs {
         help_heading = "What to vary"
     )]
     models: Vec<String>,
-    /// Seconds of a trial [default: below]
+    /// Length of a trial, in seconds [default: see below]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) trial: Option<f64>,
 }
@@ -115,7 +116,7 @@ impl LabRouterArgs {
             if !drivers.contains(&driver) {
                 let expected = drivers.join(", ");
                 return Err(Failure::Usage(format!(
-                    "--drivers: {driver} is not measured here, only {expected}"
+                    "--drivers: this experiment does not measure {driver}; expected {expected}"
                 )));
             }
             shapes.extend(models.iter().map(|model| (driver, *model)));
@@ -127,7 +128,7 @@ impl LabRouterArgs {
 /// A router under test, where it has one rival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RouterArg {
-    /// The kernel: nftables, or each queueing discipline that it has
+    /// The Linux kernel: nftables, or each of its queueing disciplines
     Linux,
     /// This program
     Thalweg,

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
-use thalweg_exec::control::SchedulingKind;
+use thalweg_exec::control_plane::SchedulingKind;
 use thalweg_lab::bgp::daemon::Advertise;
 use thalweg_lab::bgp::experiment::{self, Part, RunOptions};
 use thalweg_lab::bgp::replay::Replay;
@@ -34,14 +34,14 @@ const REPLAY_MESSAGES_MAX: usize = 4_000_000;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  thalweg lab bgp                                             everything, on a made-up table
+  thalweg lab bgp                                             everything, on a generated table
   thalweg lab bgp --only speed-up --cores 1,2,4 --threads-per-core 1,2
-  thalweg lab bgp --only mixes,functions --advertise monitor  with what announcing costs
+  thalweg lab bgp --only mixes,functions --advertise monitor  with the cost of announcing
   thalweg lab bgp --trace updates.20260222.1530.bz2           the peers of an MRT file
   thalweg lab bgp --quick                                     under two minutes, to see that it works
-Rounds: 5; 3 with --quick.")]
+Default of --runs: 5; 3 with --quick.")]
 pub(crate) struct LabBgpArgs {
-    /// An MRT file whose peers announce, instead of a made-up table
+    /// Announce what the peers of this MRT file announced, instead of a generated table
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// Parts of the experiment [default: all]
@@ -57,10 +57,10 @@ pub(crate) struct LabBgpArgs {
         help_heading = "What to vary"
     )]
     pub(crate) schedulings: Vec<SchedulingKind>,
-    /// Cores that the daemon may use; what does not vary them takes the largest [default: 1, each power of two, all]
+    /// Numbers of cores for the daemon; parts that do not vary it take the largest [default: 1, each power of two, all]
     #[arg(long, value_delimiter = ',', value_name = "COUNTS", help_heading = "What to vary")]
     pub(crate) cores: Vec<NonZeroUsize>,
-    /// Threads for each core, of dynamic and sharded; per-peer has one for each neighbor
+    /// Threads per core of dynamic and sharded (per-peer has one per neighbor)
     #[arg(
         long,
         value_delimiter = ',',
@@ -69,16 +69,16 @@ pub(crate) struct LabBgpArgs {
         help_heading = "What to vary"
     )]
     pub(crate) threads_per_core: Vec<NonZeroUsize>,
-    /// Whom the daemon announces to [default: none where the thesis had nobody; monitor for ways and wu]
-    #[arg(long, value_enum, value_name = "WHOM")]
+    /// Who receives the daemon's best routes [default: monitor for ways and wu, none for the others]
+    #[arg(long, value_enum, value_name = "RECEIVER")]
     pub(crate) advertise: Option<Advertise>,
-    /// Messages of a neighbor's turn, where neighbors send in turns
+    /// Messages per turn, where neighbors take turns
     #[arg(long, value_name = "N", default_value = "16")]
     pub(crate) turn: NonZeroUsize,
-    /// Neighbors that announce
+    /// Number of neighbors that announce routes
     #[arg(long, value_name = "N", default_value = "12")]
     pub(crate) neighbors: NonZeroUsize,
-    /// Prefixes that each neighbor announces [default: 50000, 100000 in Wu's loads; 20000, 50000 with --quick]
+    /// Prefixes per neighbor [default: 50000, in Wu's loads 100000; with --quick 20000 and 50000]
     #[arg(long, value_name = "N")]
     pub(crate) prefixes: Option<NonZeroUsize>,
     #[command(flatten)]
@@ -110,7 +110,7 @@ fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
     let core_counts = if args.cores.is_empty() { cores.steps() } else { numbers(&args.cores) };
     if let Some(many) = core_counts.iter().find(|count| **count > cores.count()) {
         let have = cores.count();
-        return Err(Failure::Usage(format!("--cores {many}: this process may use {have} cores")));
+        return Err(Failure::Usage(format!("--cores {many}: this process may use only {have} cores")));
     }
     let replay = match &args.trace {
         None => None,

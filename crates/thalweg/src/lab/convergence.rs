@@ -15,15 +15,15 @@ use crate::progress::Steps;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  thalweg lab convergence --quick                      a little of everything
+  thalweg lab convergence --quick                      a short version of everything
   thalweg lab convergence --only gadgets,cliques
   thalweg lab convergence --threads 2 --output conv    all of it: minutes
-A statement that is not found again is part of the result, not an error.")]
+A result that is not reproduced is reported, and is not an error.")]
 pub(crate) struct LabConvergenceArgs {
-    /// Parts to run [default: all]
+    /// Parts of the experiment [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS")]
     pub(crate) only: Vec<Part>,
-    /// Threads that run routers; the answer is the same for any number [default: the number of cores]
+    /// Threads to use; results do not depend on it [default: one per core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
     #[command(flatten)]

@@ -19,11 +19,11 @@ const PASSES_QUICK: usize = 3;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  thalweg lab lpm full-table.txt.gz --output report     a table of your own
-  thalweg lab lpm --quick                               a made-up table, to see that it works
-Rounds are passes over the addresses: 7; 3 with --quick.")]
+  thalweg lab lpm full-table.txt.gz --output report     your own table
+  thalweg lab lpm --quick                               a generated table, to see that it works
+Default of --runs, passes over the addresses: 7; 3 with --quick.")]
 pub(crate) struct LabLpmArgs {
-    /// Prefixes, the first word of each line, plain or compressed [default: a made-up table]
+    /// Table of prefixes, the first word of each line, plain or compressed [default: a generated table]
     #[arg(value_name = "PREFIXES")]
     pub(crate) prefixes: Option<PathBuf>,
     #[command(flatten)]

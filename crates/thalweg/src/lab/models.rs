@@ -50,19 +50,19 @@ struct Setting {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  thalweg lab models                                          the article's trace, made here
+  thalweg lab models                                          the article's trace, generated
   thalweg lab models --generate flood -c router.toml          64-byte packets over your routes
   thalweg lab models trace.txt -c router.toml --workers 1,2 --work none,queens:8 --output report
   thalweg lab models --quick                                  under a minute, to see that it works
-Rounds: 5; 3 with --quick.")]
+Default of --runs: 5; 3 with --quick.")]
 pub(crate) struct LabModelsArgs {
-    /// Captures and text traces that every run processes, over and over if they are short
+    /// Captures and text traces that every run processes, repeated if they are short
     #[arg(value_name = "INPUT", requires = "config", conflicts_with = "generate")]
     pub(crate) inputs: Vec<PathBuf>,
-    /// Configuration file; with `--generate flood` its routes are flooded
+    /// Configuration file; with `--generate flood`, packets go to its routes
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Make the input (and, without -c, the configuration) instead of reading it [default: trace]
+    /// Generate the input (and, without -c, the configuration) [default: trace]
     #[arg(long, value_enum, value_name = "WORKLOAD")]
     pub(crate) generate: Option<Generated>,
     /// Models to compare [default: all]
@@ -79,13 +79,13 @@ pub(crate) struct LabModelsArgs {
     /// Chunks in flight in the tokens model
     #[arg(long, value_name = "N", default_value = "24")]
     pub(crate) tokens: NonZeroUsize,
-    /// Readers of the farm model
+    /// Reader threads of the farm model
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) readers: NonZeroUsize,
-    /// Packets of each run without synthetic work [default: 1000000; 200000 with --quick]
+    /// Packets per run without synthetic work [default: 1000000; 200000 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) packets: Option<u64>,
-    /// Packets of each run with synthetic work [default: 20000; 3200 with --quick]
+    /// Packets per run with synthetic work [default: 20000; 3200 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) work_packets: Option<u64>,
     #[command(flatten)]
@@ -152,7 +152,7 @@ fn setting(args: &LabModelsArgs) -> Result<Setting, Failure> {
         return Err(Failure::Usage(format!("--chunks {chunk} is more than 65535 packets")));
     }
     if args.inputs.iter().any(|input| input.as_os_str() == "-") {
-        return Err(Failure::Usage("standard input cannot be read more than once: name a file".to_owned()));
+        return Err(Failure::Usage("standard input can be read only once: name a file".to_owned()));
     }
     let models: Vec<ModelKind> = match args.models.as_slice() {
         [] => ModelKind::ALL.to_vec(),
@@ -201,7 +201,7 @@ fn input(args: &LabModelsArgs, packets: u64) -> Result<Input, Failure> {
             Ok(Input { config, files: vec![made.input], description })
         }
         (Some(_), kind) => Err(Failure::Usage(format!(
-            "-c without an input: the {} workload brings its own configuration; name an input or --generate flood",
+            "the {} workload has its own configuration: leave out -c, name an input, or choose --generate flood",
             kind.name()
         ))),
         (None, kind) => {

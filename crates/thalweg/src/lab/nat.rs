@@ -31,12 +31,12 @@ const WIDTH_QUICK: f64 = 0.05;
 #[command(after_help = "\
 Examples:
   thalweg lab nat --quick                                  under two minutes, to see that it works
-  thalweg lab nat --only memory --sessions 10000000        needs nobody's permission
+  thalweg lab nat --only memory --sessions 10000000        needs no root
   thalweg lab nat --only set-up,established --subjects linux,thalweg --drivers af_xdp
-Live parts make network namespaces of their own, which needs root, touch nothing outside them and remove them at the end.
+Live parts run in their own network namespaces, which needs root, and remove them at the end.
 Defaults: 3 rounds, trials of 0.5 s, run-to-completion; with --quick 1 round, 0.1 s.")]
 pub(crate) struct LabNatArgs {
-    /// Parts of the experiment; memory is without interfaces, the others are live [default: all]
+    /// Parts of the experiment; memory needs no interfaces, the others are live [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = "What to vary")]
     pub(crate) only: Vec<Part>,
     /// Numbers of sessions in memory [default: 4000,100000,1000000,10000000; 4000,100000 with --quick]
@@ -48,7 +48,7 @@ pub(crate) struct LabNatArgs {
         help_heading = "What to vary"
     )]
     pub(crate) sessions: Vec<u32>,
-    /// Numbers of sessions that throughput is searched over, live [default: 1000,10000,100000; 10000 with --quick]
+    /// Numbers of sessions for the live throughput search [default: 1000,10000,100000; 10000 with --quick]
     #[arg(
         long,
         value_delimiter = ',',
@@ -57,7 +57,7 @@ pub(crate) struct LabNatArgs {
         help_heading = "What to vary"
     )]
     pub(crate) live_sessions: Vec<u32>,
-    /// Sessions of a set-up and of a tear-down trial, live [default: 40000; 10000 with --quick]
+    /// Sessions per live set-up or tear-down trial [default: 40000; 10000 with --quick]
     #[arg(
         long,
         value_name = "N",
@@ -65,7 +65,7 @@ pub(crate) struct LabNatArgs {
         help_heading = "What to vary"
     )]
     pub(crate) set_up_sessions: Option<u32>,
-    /// The most sessions that are tried at once, live [default: 300000; 40000 with --quick]
+    /// Limit of concurrent sessions in the live capacity test [default: 300000; 40000 with --quick]
     #[arg(
         long,
         value_name = "N",

@@ -109,7 +109,7 @@ fn run_sessions(args: &LabNetworkArgs, format: Format) -> Result<(), Failure> {
             Err(Failure::Run(format!("{name}: {oscillation}")))
         }
         Some(phase) => Err(Failure::Run(format!(
-            "{}: the network did not come to rest; {} sessions are down",
+            "{}: the network did not converge; {} sessions are down",
             phase.name, phase.sessions_down
         ))),
     }
@@ -127,10 +127,12 @@ fn run_interior(args: &LabNetworkArgs, zoo: &Path, format: Format) -> Result<(),
         (args.origin.is_some() || args.hijack.is_some() || args.leak.is_some(), "an origin or attack"),
     ];
     if let Some((_, option)) = others.iter().find(|(is_given, _)| *is_given) {
-        return Err(Failure::Usage(format!("{option} does not go with --zoo: it has the routers of one AS")));
+        return Err(Failure::Usage(format!(
+            "{option} does not go with --zoo, which has the routers of one AS"
+        )));
     }
     let PrefixPlan::Each(prefixes) = args.prefixes else {
-        return Err(Failure::Usage("--prefixes of --zoo is a number".to_owned()));
+        return Err(Failure::Usage("with --zoo, --prefixes must be a number".to_owned()));
     };
     let ibgp = |way: &IbgpArg| match way {
         IbgpArg::Mesh => Ibgp::Mesh,

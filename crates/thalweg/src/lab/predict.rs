@@ -26,19 +26,19 @@ const PACKETS_QUICK: [u64; 2] = [100_000, 3_200];
 Examples:
   thalweg lab predict                                          measures this machine, then predicts
   thalweg lab predict --cores 2,24,64 --work queens:8
-  thalweg lab predict --costs lab-predict/costs.json           the same prediction again, elsewhere, unmeasured
+  thalweg lab predict --costs lab-predict/costs.json           the same prediction, without measuring
   thalweg lab predict --quick                                  a minute, to see that it works
-Rounds: 5; 3 with --quick.")]
+Default of --runs: 5; 3 with --quick.")]
 pub(crate) struct LabPredictArgs {
     /// Cores to predict for, 1 to 64 [default: 1,2,3,4,6,8,12,16,24,32,48,64; 1,2,4,16,64 with --quick]
     #[arg(long, value_delimiter = ',', value_name = "COUNTS", value_parser = clap::value_parser!(u8).range(1..=64), help_heading = "What to vary")]
     pub(crate) cores: Vec<u8>,
     #[command(flatten)]
     pub(crate) work: LabWorkArgs,
-    /// Costs that an earlier prediction wrote (costs.json); nothing is measured then, so nothing is validated
+    /// Predict from the costs.json of an earlier run, without measuring or validating
     #[arg(long, value_name = "FILE", conflicts_with = "work")]
     pub(crate) costs: Option<PathBuf>,
-    /// Packets of a chunk
+    /// Packets per chunk
     #[arg(long, value_name = "PACKETS", default_value = "1600")]
     pub(crate) chunk: NonZeroU16,
     /// Chunks in flight in the tokens model [default: 24, or as many as there are cores]

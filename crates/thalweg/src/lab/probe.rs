@@ -20,23 +20,23 @@ const FLOWS_QUICK: [u32; 2] = [1_000, 100_000];
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Configurations: serial, 1R+2W (readers, workers), 2x(1R+1W) (pipelines of it), 2xserial, run-to-completion:2, pipeline:2, tokens:2; \
-behind each @pinned (threads stay on cores) or @small (no huge pages).
-Traffic: zipf:FLOWS, uniform:FLOWS, unique (every packet a flow of its own).
+Configurations: serial, 1R+2W (readers, workers), 2x(1R+1W) (two pipelines), 2xserial, run-to-completion:2, pipeline:2, tokens:2; \
+append @pinned (threads pinned to cores) or @small (no huge pages).
+Traffic: zipf:FLOWS, uniform:FLOWS, unique (a flow per packet).
 
 Examples:
   thalweg lab probe --quick                                 under two minutes, to see that it works
   thalweg lab probe --only table                            ffProbe's table
   thalweg lab probe --only rivals --runs 3                  softflowd, nfpcapd, pmacctd on the same file
   thalweg lab probe --only table --configurations serial,4R+8W,8x(1R+1W)@pinned --packets 20000000
-It needs no permissions, sends to 127.0.0.1 only, and removes the captures that it makes (76 bytes a packet, in the system's folder \
-for temporary files). As root its collector gets a larger receive buffer, and loses less.
-Rounds: 5; 1 with --quick.")]
+It needs no root, sends to 127.0.0.1 only and removes its captures (76 bytes per packet, in the system's folder for temporary \
+files). As root, its collector has a larger receive buffer and loses less.
+Default of --runs: 5; 1 with --quick.")]
 pub(crate) struct LabProbeArgs {
     /// Parts of the experiment [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = "What to vary")]
     pub(crate) only: Vec<Part>,
-    /// Who is measured; programs that are not here are skipped by name
+    /// Probes to measure; those that are not installed are skipped and named
     #[arg(
         long,
         value_enum,
@@ -46,10 +46,10 @@ pub(crate) struct LabProbeArgs {
         help_heading = "What to vary"
     )]
     pub(crate) subjects: Vec<Subject>,
-    /// How the probe spreads its work [default: ffProbe's table, the other models, pinned, small pages]
+    /// Configurations of thalweg, see below [default: ffProbe's table, the other models, pinned, small pages]
     #[arg(long, value_delimiter = ',', value_name = "SHAPES", help_heading = "What to vary")]
     pub(crate) configurations: Vec<Configuration>,
-    /// Kinds of traffic; the first one is that of the table and of rivals, and others are compared with it
+    /// Kinds of traffic, see below; the first is used for the table and the rivals
     #[arg(
         long,
         value_delimiter = ',',
@@ -67,7 +67,7 @@ pub(crate) struct LabProbeArgs {
         help_heading = "What to vary"
     )]
     pub(crate) flows: Vec<u32>,
-    /// Packets of each capture [default: 5000000; 1000000 with --quick]
+    /// Packets per capture [default: 5000000; 1000000 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) packets: Option<u64>,
     #[command(flatten)]

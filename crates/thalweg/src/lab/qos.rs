@@ -22,18 +22,18 @@ const CALL_PPS: f64 = 50.0;
 Examples:
   thalweg lab qos --quick                                  under two minutes, to see that it works
   thalweg lab qos --rate 20 --overload 4 --runs 10
-It makes network namespaces of its own, which needs root, touches nothing outside them and removes them at the end.
+It runs in its own network namespaces, which needs root, and removes them at the end.
 Defaults: 3 rounds, trials of 4 s, run-to-completion; with --quick 1 round, 1 s.")]
 pub(crate) struct LabQosArgs {
     #[command(flatten)]
     pub(crate) subjects: LabSubjectsArgs,
-    /// The port's rate, Mbit/s
+    /// Rate of the port, in Mbit/s
     #[arg(long, value_name = "MBIT", default_value = "100", value_parser = clap::value_parser!(u32).range(10..=1000))]
     pub(crate) rate: u32,
-    /// What is offered, as a multiple of the rate
+    /// Offered load, as a multiple of the rate
     #[arg(long, value_name = "TIMES", default_value = "2", value_parser = overload)]
     pub(crate) overload: f64,
-    /// Calls; each is 50 packets of 200 bytes a second
+    /// Number of calls, each of 50 packets per second with 200 bytes
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) calls: u16,
     #[command(flatten)]

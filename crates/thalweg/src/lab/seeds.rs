@@ -35,9 +35,9 @@ pub(super) fn run(args: &LabSeedsArgs, format: Format) -> Result<(), Failure> {
         }
         (None, Some(seed)) => match sides(args.side.unwrap_or(SeedSide::Bgp))[..] {
             [side] => one(&Case::draw(side, seed), &seed.to_string(), args, format),
-            _ => {
-                Err(Failure::Usage("one seed is played of one side: --side bgp or --side packets".to_owned()))
-            }
+            _ => Err(Failure::Usage(
+                "one seed runs on one side: choose --side bgp or --side packets".to_owned(),
+            )),
         },
         (None, None) => many(args, format),
     }
@@ -55,7 +55,7 @@ fn sides(side: SeedSide) -> Vec<Side> {
 fn one(case: &Case, name: &str, args: &LabSeedsArgs, format: Format) -> Result<(), Failure> {
     let shrunk = if args.shrink { case.shrink(TRIES) } else { None };
     if args.shrink && shrunk.is_none() {
-        return Err(Failure::Run(format!("{name} breaks no invariant: there is nothing to shrink")));
+        return Err(Failure::Run(format!("{name} breaks no invariant, so there is nothing to shrink")));
     }
     let case = shrunk.as_ref().map_or(case, |shrunk| &shrunk.plan);
     let (verdict, moments) = replay(case);

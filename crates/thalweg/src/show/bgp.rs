@@ -30,37 +30,37 @@ Examples:
 const BGP: &[Show] = &[
     Show::asks(
         "neighbors",
-        "Neighbors, a line for each",
+        "BGP neighbors, one per line",
         Request::Bgp(BgpRequest::Neighbors),
         Print::Page(|items| Ok(neighbors(&parse_all(items)?))),
     ),
     Show::reads::<NeighborArgs>(
         "neighbor",
-        "One neighbor in full: state, timers, capabilities, counters, last error",
+        "Details of a neighbor: state, timers, capabilities, counters, last error",
     ),
-    Show::reads::<RouteFilterArgs>("routes", "Routes, a line for each"),
-    Show::reads::<RouteArgs>("route", "Routes to one destination, in full"),
+    Show::reads::<RouteFilterArgs>("routes", "BGP routes, one per line"),
+    Show::reads::<RouteArgs>("route", "BGP routes to one destination, in full"),
     Show::asks(
         "rib",
-        "How many prefixes, routes and attribute sets there are",
+        "Numbers of prefixes, routes and attribute sets",
         Request::Bgp(BgpRequest::Rib),
         Print::Page(|items| Ok(parse_all(items)?.iter().map(rib).collect())),
     ),
     Show::asks(
         "update-groups",
-        "Groups of neighbors that get the same UPDATEs",
+        "Update groups: neighbors that receive the same UPDATEs",
         Request::Bgp(BgpRequest::UpdateGroups),
         Print::Page(|items| Ok(groups(&parse_all(items)?))),
     ),
     Show::asks(
         "memory",
-        "What memory is used for",
+        "Memory by use",
         Request::Bgp(BgpRequest::Memory),
         Print::Page(|items| Ok(parse_all(items)?.iter().map(memory).collect())),
     ),
     Show::asks(
         "functions",
-        "Time spent by function, of a router started with --profile-functions",
+        "Time by function, if the router was started with --profile-functions",
         Request::Bgp(BgpRequest::Functions),
         Print::Page(|items| Ok(items.into_iter().map(functions).collect())),
     ),
@@ -68,7 +68,7 @@ const BGP: &[Show] = &[
 
 #[derive(Debug, Args)]
 struct NeighborArgs {
-    /// Name or address
+    /// The neighbor's name or address
     neighbor: String,
 }
 
@@ -81,28 +81,28 @@ impl From<NeighborArgs> for Question {
 
 #[derive(Debug, Args)]
 struct RouteFilterArgs {
-    /// Only prefixes inside this one
+    /// Only this prefix and more specific ones
     #[arg(long, value_name = "PREFIX")]
     inside: Option<String>,
-    /// Only routes of this neighbor, by name or address
+    /// Only routes from this neighbor, by name or address
     #[arg(long, value_name = "NEIGHBOR")]
     neighbor: Option<String>,
-    /// Only routes whose AS path has this AS
+    /// Only routes with this AS in the AS path
     #[arg(long, value_name = "AS")]
     through_as: Option<u32>,
-    /// Only routes that this AS announced first
+    /// Only routes that this AS originated
     #[arg(long, value_name = "AS")]
     origin_as: Option<u32>,
     /// Only routes with this community: 64496:1 or 64496:1:2
     #[arg(long, value_name = "COMMUNITY")]
     community: Option<String>,
-    /// Only one family
+    /// Only this address family
     #[arg(long, value_name = "FAMILY", value_parser = ["ipv4", "ipv6"])]
     family: Option<String>,
     /// Only best routes
     #[arg(long)]
     best: bool,
-    /// No more than this many
+    /// Print at most this many routes
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 }
@@ -119,12 +119,12 @@ impl From<RouteFilterArgs> for Question {
 
 #[derive(Debug, Args)]
 struct RouteArgs {
-    /// An address (the most specific prefix that covers it) or a prefix
+    /// An address (its most specific prefix is shown) or a prefix
     destination: String,
-    /// Only this very prefix
+    /// Only exactly this prefix, not a less specific one
     #[arg(long)]
     exact: bool,
-    /// Say of each route why it is or is not the best
+    /// Say why each route is, or is not, the best
     #[arg(long)]
     why: bool,
 }
@@ -315,7 +315,7 @@ fn rib(view: &RibView) -> String {
     let families = [("IPv4", prefixes.ipv4, paths.ipv4), ("IPv6", prefixes.ipv6, paths.ipv6)];
     let rows = families.map(|(name, prefixes, paths)| vec![name.to_owned(), count(prefixes), count(paths)]);
     let attributes = count(view.attribute_sets);
-    let strangers = match view.strangers_refused {
+    let strangers = match view.unknown_refused {
         0 => String::new(),
         refused => format!("{} connections from unknown addresses refused\n", count(refused)),
     };
@@ -329,12 +329,12 @@ fn rib(view: &RibView) -> String {
 }
 
 fn restart(view: &RestartView) -> String {
-    let RestartView { deferred, selecting, awaited, left_s } = view;
+    let RestartView { deferred, selecting, awaited, remaining_s } = view;
     let mut text = String::new();
     if !deferred.is_empty() {
         let awaited: Vec<String> = awaited.iter().map(ToString::to_string).collect();
         text = format!(
-            "restart: no {} routes are selected before End-of-RIB from {}, {left_s} s at most\n",
+            "restart: no {} routes are selected before End-of-RIB from {}, {remaining_s} s at most\n",
             deferred.join(" and "),
             awaited.join(", ")
         );

@@ -1,4 +1,4 @@
-//! What a router's flow meter tells of itself, as tables.
+//! The flow meter's counters, as tables.
 
 use thalweg_node::control::{AmountView, FlowCacheView, PacketRequest, Request};
 use thalweg_text::units::{bytes, count};
@@ -9,7 +9,7 @@ use crate::tables::table;
 
 pub(super) const SHOW: &[Show] = &[Show::asks(
     "flow-cache",
-    "The flow meter's counters: what was seen, reported, is in the cache, and belongs to no flow",
+    "Flow meter: packets seen, exported, cached and not metered",
     Request::Packets(PacketRequest::FlowCache),
     Print::Page(|items| Ok(parse_all(items)?.iter().map(cache).collect())),
 )];

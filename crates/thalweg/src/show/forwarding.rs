@@ -1,9 +1,9 @@
-//! What a router tells of its forwarding table, and of how it is kept in step with the kernel's.
+//! The forwarding table and kernel sync, as tables.
 
 use clap::Args;
 use thalweg_node::control::{
-    FibFilter, FibRouteView, FibView, FibWay, ForwardingView, KernelSyncView, KernelView, NeighborSyncView,
-    Request,
+    FibFilter, FibNextHop, FibRouteView, FibView, ForwardingView, KernelSyncView, KernelView,
+    NeighborSyncView, Request,
 };
 use thalweg_text::units::{bytes, count};
 use thalweg_text::{Align, Table};
@@ -16,12 +16,12 @@ pub(super) const SHOW: &[Show] = &[
     Show {
         name: "fib",
         aliases: &["routes", "route"],
-        help: "The forwarding table: the route of one destination, or all routes, a line for each",
+        help: "Forwarding table: the route of one destination, or all routes",
         does: Does::reads::<FibArgs>(),
     },
     Show::asks(
         "forwarding",
-        "Where BGP's best routes go (the forwarding table or the kernel), and how well that works",
+        "Installation of BGP's best routes in the forwarding table and the kernel",
         Request::Forwarding,
         Print::Page(|items| Ok(parse_all(items)?.iter().map(forwarding).collect())),
     ),
@@ -29,19 +29,19 @@ pub(super) const SHOW: &[Show] = &[
 
 #[derive(Debug, Args)]
 struct FibArgs {
-    /// A packet's destination, or a prefix: its route and where that leads
+    /// Show the route of this address or prefix
     #[arg(conflicts_with_all = ["inside", "family", "source", "limit"])]
     destination: Option<String>,
-    /// Only prefixes inside this one
+    /// Only this prefix and more specific ones
     #[arg(long, value_name = "PREFIX")]
     inside: Option<String>,
-    /// Only one family
+    /// Only this address family
     #[arg(long, value_name = "FAMILY", value_parser = ["ipv4", "ipv6"])]
     family: Option<String>,
-    /// Only routes from here
+    /// Only routes from this source
     #[arg(long, value_name = "SOURCE", value_parser = ["connected", "configured", "kernel", "bgp"])]
     source: Option<String>,
-    /// No more than this many
+    /// Print at most this many routes
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 }
@@ -115,7 +115,7 @@ fn fib(view: &FibView) -> String {
     let by = view.prefix.as_ref().map_or_else(String::new, |prefix| format!(", by {prefix}"));
     let source = view.source.as_ref().map_or_else(String::new, |source| format!(" ({source})"));
     let mut text = format!("{}: {}{to}{port}{by}{source}\n", view.destination, view.action);
-    for way in view.ways.iter().filter(|way| !way.port.is_empty()) {
+    for way in view.next_hops.iter().filter(|way| !way.port.is_empty()) {
         let neighbor = way.neighbor.map_or_else(|| "the address itself".to_owned(), |each| each.to_string());
         let mac = way.mac.as_deref().unwrap_or("not resolved");
         let state = way.state.as_ref().map_or_else(String::new, |state| format!(", {state}"));
@@ -133,7 +133,10 @@ fn kernel_sync_rows(view: &KernelSyncView) -> Vec<(&'static str, String)> {
         ("Routes of others in the kernel", count(view.kernel_routes)),
         ("Imported, behind our own", format!("{}, {}", count(view.imported), count(view.imported_behind))),
         ("Changes without room", count(view.without_room)),
-        ("Route notifications, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
+        (
+            "Route notifications, times lost",
+            format!("{}, {}", count(view.notifications), count(view.overruns)),
+        ),
         (
             "Routes exported, not exported without a mirror",
             format!("{}, {}", count(view.exported), count(view.without_mirror)),
@@ -158,7 +161,10 @@ fn neighbor_rows(view: &NeighborSyncView) -> Vec<(&'static str, String)> {
             "Not: beyond the limit, set by others",
             format!("{}, {}", count(view.beyond_limit), count(view.left_alone)),
         ),
-        ("Neighbor notifications, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
+        (
+            "Neighbor notifications, times lost",
+            format!("{}, {}", count(view.notifications), count(view.overruns)),
+        ),
         (
             "Drift of neighbors imported, exported",
             format!("{}, {}", count(view.import_drift), count(view.export_drift)),
@@ -174,10 +180,10 @@ fn fib_columns() -> Table {
 }
 
 fn fib_row(route: FibRouteView) -> Vec<String> {
-    let way = |way: &FibWay| match way.neighbor {
+    let way = |way: &FibNextHop| match way.neighbor {
         Some(neighbor) => format!("{neighbor} on {}", way.port),
         None => way.port.clone(),
     };
-    let ways: Vec<String> = route.ways.iter().map(way).collect();
+    let ways: Vec<String> = route.next_hops.iter().map(way).collect();
     vec![route.prefix, route.source, route.action, ways.join(", ")]
 }

@@ -14,27 +14,26 @@ use crate::cli::endpoint;
 use crate::client::{parse, parse_all};
 use crate::tables::table;
 
-pub(super) const SHOW: &[Show] =
-    &[Show::reads::<NatArgs>("nat", "NAT sessions, a line for each; or blocks of ports, or counters")];
+pub(super) const SHOW: &[Show] = &[Show::reads::<NatArgs>("nat", "NAT sessions, port blocks or counters")];
 
 #[derive(Debug, Args)]
 struct NatArgs {
     /// Only sessions of this inside host
     #[arg(long, value_name = "ADDRESS")]
     inside: Option<Ipv4Addr>,
-    /// Only sessions on this public address, or on one port (ICMP: identifier) of it
+    /// Only sessions on this public address, or on one port (ICMP: identifier)
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = endpoint)]
     outside: Option<(Ipv4Addr, Option<u16>)>,
-    /// Only one protocol: tcp, udp, icmp, gre, esp, ah, sctp, or its number
+    /// Only sessions of this protocol: tcp, udp, icmp, gre, esp, ah, sctp, or a number
     #[arg(long)]
     protocol: Option<String>,
-    /// No more than this many lines
+    /// Print at most this many lines
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Blocks of ports that subscribers have, instead of sessions
+    /// Show the port blocks of subscribers instead of sessions
     #[arg(long, conflicts_with = "protocol")]
     blocks: bool,
-    /// What NAT has done and what is in use, instead of sessions
+    /// Show NAT counters instead of sessions
     #[arg(long, conflicts_with_all = ["inside", "outside", "protocol", "limit", "blocks"])]
     counters: bool,
 }

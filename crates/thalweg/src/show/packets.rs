@@ -1,4 +1,4 @@
-//! What a router on live interfaces tells of itself, as tables.
+//! The state of the packet path, as tables.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::tables::{columns, remark, table, table_of, width};
 pub(super) const SHOW: &[Show] = &[
     Show::asks(
         "ports",
-        "Ports: interface, link, driver, what they received and sent, and how fast",
+        "Ports: interface, link, driver, traffic and rates",
         Request::Packets(PacketRequest::Ports),
         Print::Page(|items| Ok(ports(&parse_all(items)?))),
     ),
@@ -31,25 +31,25 @@ pub(super) const SHOW: &[Show] = &[
     },
     Show::asks(
         "counters",
-        "Packets received, sent, for the router itself, and dropped by reason; what each worker did",
+        "Packets received, sent, delivered to the router and dropped by reason; load of each worker",
         Request::Packets(PacketRequest::Counters),
         Print::Page(|items| Ok(parse_all(items)?.iter().map(counters).collect())),
     ),
     Show::asks(
         "acl",
-        "Rules of access lists, and how many packets matched each",
+        "Access list rules with the packets that matched each",
         Request::Packets(PacketRequest::AccessLists),
         Print::Page(|items| Ok(access_lists(&parse_all(items)?))),
     ),
     Show::asks(
         "policers",
-        "Policers of classes, and how many packets were green, yellow and red",
+        "Policers by class, with green, yellow and red packets",
         Request::Packets(PacketRequest::Policers),
         Print::Page(|items| Ok(policers(&parse_all(items)?))),
     ),
     Show::asks(
         "queues",
-        "Queues of ports by class: sent, dropped, marked, how long packets waited",
+        "Queues by port and class: sent, dropped, ECN-marked, delay",
         Request::Packets(PacketRequest::Queues),
         Print::Page(|items| Ok(queues(&parse_all(items)?))),
     ),

@@ -13,19 +13,19 @@ use crate::{Failure, Format, print};
 pub(super) const SHOW: &[Show] = &[
     Show::asks(
         "status",
-        "How the router is: what is wrong, what is up and down, NAT, memory",
+        "Overall state: problems, ports and neighbors up and down, NAT, memory",
         Request::Status,
         Print::Page(|items| Ok(parse_all(items)?.iter().map(status).collect())),
     ),
     Show {
         name: "version",
         aliases: &[],
-        help: "Versions of this program and of the router",
+        help: "Versions of this program and of the running router",
         does: Does::Runs(version),
     },
     Show::asks(
         "config",
-        "The configuration in force, passwords masked",
+        "Configuration in use, with passwords masked",
         Request::Config,
         Print::Page(|items| Ok(parse_all(items)?.iter().map(config).collect())),
     ),
@@ -37,7 +37,7 @@ fn status(view: &StatusView) -> String {
         ("version", format!("thalweg {}", view.version)),
         ("process", format!("{}, {} threads", view.pid, count(view.threads))),
         ("up for", age(view.uptime_s)),
-        ("configuration", format!("{}, taken over {} ago", view.config.display(), age(view.config_age_s))),
+        ("configuration", format!("{}, loaded {} ago", view.config.display(), age(view.config_age_s))),
     ];
     rows.extend(view.ports.map(|ports| ("ports", up_down(ports))));
     rows.extend(view.bgp_neighbors.map(|neighbors| ("BGP neighbors", up_down(neighbors))));

@@ -123,7 +123,7 @@ fn routes_stay_over_a_graceful_restart() {
         let router = Router::start(directory.path(), "one", &graceful);
         router.text("stop", &["--remove-routes"]);
         let (status, log) = router.stop();
-        assert!(status.success() && log.contains("our routes were removed"), "{log}");
+        assert!(status.success() && log.contains("removed our routes"), "{log}");
         assert_eq!(ours().lines().count(), 0);
     });
 }

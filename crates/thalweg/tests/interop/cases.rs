@@ -10,7 +10,7 @@ const ESTABLISH_S: u64 = 20;
 /// Seconds routes may take.
 const ROUTES_S: u64 = 15;
 
-/// Both at their ends of a veth; `None` if one is not to be had.
+/// Both at their ends of a veth; `None` if one is not available.
 pub(crate) struct Pair<'a> {
     pub(crate) left: Box<dyn Router + 'a>,
     pub(crate) right: Box<dyn Router + 'a>,

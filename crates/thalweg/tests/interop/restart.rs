@@ -239,7 +239,7 @@ impl<'a> Site<'a> {
             let (neighbors, rib) =
                 (self.ask(&["show", "bgp", "neighbors"]), self.ask(&["show", "bgp", "rib"]));
             let is_up = neighbors.matches("Established").count() == 2 && rib.contains("IPv4");
-            let said = self.log().matches("has sent its whole table").count().is_multiple_of(2);
+            let said = self.log().matches("End-of-RIB received").count().is_multiple_of(2);
             (is_up && said && !rib.contains("restart:")).then_some(()).ok_or(neighbors + &rib)
         });
         let right = [(self.net.namespace(End::Left), "23.0.0.0/24"), (self.third.clone(), "21.0.0.0/24")];
@@ -327,7 +327,7 @@ fn no_packet_is_lost_over_our_restart() {
     assert_nothing_lost(&site, streams, "kill -9");
     let log = site.log();
     assert!(
-        log.contains("routes of a predecessor stay") && log.contains("restart: routes are selected"),
+        log.contains("keeping a predecessor's routes") && log.contains("restart: routes are selected"),
         "{log}"
     );
     let removed = site.removed().replacen(&before, "", 1);
@@ -341,7 +341,7 @@ fn no_packet_is_lost_over_our_restart() {
     thread::sleep(Duration::from_millis(500));
     site.start_thalweg();
     until("it restarts", LIMIT_S, || {
-        let count = site.log().matches("restart: routes are selected and neighbors").count();
+        let count = site.log().matches("restart: routes are selected and announced").count();
         if count == 2 { Ok(()) } else { Err(site.log()) }
     });
     site.await_settled();

@@ -230,7 +230,7 @@ fn captures_are_limited_and_end_with_their_clients() {
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (done, why) = one_more(&["nat", "--seconds", "1"]);
-    assert!(!done && why.contains("4 captures run: end one first"), "{why}");
+    assert!(!done && why.contains("4 captures are running already: stop one first"), "{why}");
     assert!(!site.file("more").exists(), "no file of a capture that did not begin");
     captures.remove(1).kill();
     eventually("its place is free", || one_more(&["nat", "--seconds", "1"]).0.then_some(()));

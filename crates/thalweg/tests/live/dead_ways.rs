@@ -39,7 +39,7 @@ fn all_answer(site: &Site) -> bool {
 /// The neighbors that a prefix is sent to.
 fn ways(router: &Router<'_>, prefix: &str) -> Option<Vec<String>> {
     let view = router.show(&["fib", prefix])?.pop()?;
-    let ways = view["ways"].as_array()?.iter();
+    let ways = view["next_hops"].as_array()?.iter();
     let mut ways: Vec<String> = ways.filter_map(|way| Some(way["neighbor"].as_str()?.to_owned())).collect();
     ways.sort();
     Some(ways)

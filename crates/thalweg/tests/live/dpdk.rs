@@ -74,7 +74,7 @@ mod built_in {
             assert!(site.pings(OFFICE, OUTSIDE.v4), "round {round}");
         }
         let said = router.reload(&(by_af_packet() + "[dpdk]\nmbufs = 8192\n")).expect_err("it is not");
-        assert!(said.contains("[dpdk] is different: that needs a restart"), "{said}");
+        assert!(said.contains("[dpdk] differs, which needs a restart"), "{said}");
         let said =
             router.reload(&by_af_packet().replace("framecnt=4096", "framecnt=2048")).expect_err("it is not");
         assert!(said.contains("`device` of [ports.lan] is different"), "{said}");

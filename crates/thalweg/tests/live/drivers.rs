@@ -230,7 +230,7 @@ fn captured(file: &[u8]) -> Vec<Vec<u8>> {
     frames
 }
 
-/// By a driver, on veths; `None` where there are none to be had.
+/// By a driver, on veths; `None` where there are none.
 fn live(by: By, expected: &Out) -> Option<Out> {
     let site = Site::new()?;
     let here = site.router();

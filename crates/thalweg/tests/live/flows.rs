@@ -49,7 +49,7 @@ fn amount(view: &Value, name: &str) -> (u64, u64) {
 }
 
 /// What was seen is reported, in the cache, or belongs to no flow.
-fn books_balance(router: &Router<'_>) -> Value {
+fn counters_add_up(router: &Router<'_>) -> Value {
     eventually("the flow meter's counters balance", || {
         let view = router.one("flow-cache");
         let mut sum = (0, 0);
@@ -115,7 +115,7 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
         let counters = router.one("counters");
         (counters["dropped"]["acl-denied"] == 7).then_some(())
     });
-    let counters = books_balance(&router);
+    let counters = counters_add_up(&router);
     assert!(counters["flows"].as_u64() >= Some(3), "{counters}");
     // Nothing is on disk yet: flows are in the cache, and a query of the dataset sees them, with what tables know of them.
     let program = env!("CARGO_BIN_EXE_thalweg");

@@ -187,7 +187,7 @@ inside = ["10.1.0.0/26"]
         let route = router.show(&["fib", "192.0.2.9"])?.pop()?;
         (route["action"] == "no route").then_some(())
     });
-    for line in ["on its mirror is the port's now", "is gone from its mirror"] {
+    for line in ["took over", "is gone from the mirror"] {
         eventually("the log says it", || site.log().contains(line).then_some(()));
     }
     router.counters_add_up();
@@ -289,7 +289,7 @@ fn waits_for_an_interface(driver: &str) {
     let router = site.run(&config, &[]);
     assert_eq!(port(&router, "guest")["mode"], "waits for its interface");
     let log = site.log();
-    assert!(log.contains("interface guest is not there; the port works when it appears"), "{log}");
+    assert!(log.contains("interface guest does not exist yet; the port comes up when it appears"), "{log}");
     for _ in 0..2 {
         site.veth(GUEST);
         site.ip(&site.namespace(GUEST), "route replace default via 10.2.0.1");

@@ -85,7 +85,7 @@ fn routes_that_come_and_go_are_followed() {
     eventually("packets go where the kernel says", || site.pings(OFFICE, BEHIND).then_some(()));
     let view = fib(&router, BEHIND);
     assert_eq!((&view["source"], &view["prefix"]), (&"kernel".into(), &"203.0.113.128/25".into()), "{view}");
-    let way = &view["ways"][0];
+    let way = &view["next_hops"][0];
     assert_eq!((&way["port"], &way["neighbor"]), (&"wan".into(), &"198.51.100.2".into()), "{view}");
     assert!(way["mac"].is_string() && way["state"].is_string(), "{view}");
     assert_eq!(fib(&router, "203.0.113.128/26")["prefix"], "203.0.113.128/25");
@@ -116,7 +116,7 @@ fn routes_that_come_and_go_are_followed() {
     );
     let ways = eventually("both ways are taken", || {
         let view = fib(&router, "2001:db8:99::1");
-        (view["ways"].as_array().map(Vec::len) == Some(2)).then_some(view)
+        (view["next_hops"].as_array().map(Vec::len) == Some(2)).then_some(view)
     });
     assert_eq!(ways["source"], "kernel", "{ways}");
 

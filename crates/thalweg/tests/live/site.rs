@@ -464,7 +464,7 @@ pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
     }
 }
 
-/// Whether a program is to be had; said loudly if not.
+/// Whether a program is available; said loudly if not.
 pub(crate) fn has(program: &str) -> bool {
     let there = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
     let there = there.is_ok_and(|output| output.status.success());

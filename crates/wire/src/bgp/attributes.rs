@@ -14,7 +14,7 @@ use super::{AS_TRANS, AfiSafi, Codec, Family, NextHop, Nlri, Origin, as_path};
 
 /// Type codes; `bgp::attribute` offers them to others.
 pub mod code {
-    #![allow(missing_docs, unreachable_pub, reason = "constants with the names of the attributes")]
+    #![allow(unreachable_pub, reason = "constants with the names of the attributes")]
     pub const ORIGIN: u8 = 1;
     pub const AS_PATH: u8 = 2;
     pub const NEXT_HOP: u8 = 3;
@@ -51,7 +51,6 @@ pub enum Severity {
 pub enum LengthRule {
     /// Any at all.
     Any,
-    /// This one.
     Exactly(u16),
     /// A multiple of this one, not 0.
     Multiple(u16),

@@ -55,14 +55,12 @@ pub struct ExtendedNextHop {
     pub afi: u16,
     /// The routes' subsequent identifier.
     pub safi: u16,
-    /// The next hop.
     pub next_hop_afi: u16,
 }
 
 /// A family whose routes a restarting router wants to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RestartFamily {
-    /// Which.
     pub family: AfiSafi,
     /// It kept forwarding by them over its restart.
     pub forwarding: bool,
@@ -84,7 +82,6 @@ pub struct GracefulRestart {
 /// A family whose routes may stay stale for long (RFC 9494). Only shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LongLivedFamily {
-    /// Which.
     pub family: AfiSafi,
     /// It kept forwarding by them over its restart.
     pub forwarding: bool,
@@ -104,7 +101,6 @@ pub struct HostName {
 /// A capability that is not understood here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UnknownCapability {
-    /// Its code.
     pub code: u8,
     /// Its value, at most 255 bytes.
     pub value: Vec<u8>,
@@ -127,14 +123,12 @@ pub struct Capabilities {
     pub add_path: Vec<AddPath>,
     /// Next hops of another family than the routes.
     pub extended_next_hop: Vec<ExtendedNextHop>,
-    /// Graceful restart.
     pub graceful_restart: Option<GracefulRestart>,
     /// Its role, as the number on the wire (RFC 9234 4.1: 0 provider, 1 route server, 2 its client, 3 customer,
     /// 4 peer).
     pub role: Option<u8>,
     /// Long-lived graceful restart.
     pub long_lived: Vec<LongLivedFamily>,
-    /// Name of the host.
     pub host_name: Option<HostName>,
     /// Name and version of the program.
     pub software_version: Option<Vec<u8>>,

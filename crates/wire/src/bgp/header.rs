@@ -82,7 +82,6 @@ impl fmt::Display for MessageKind {
 /// A whole message at the beginning of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// What it is.
     pub kind: MessageKind,
     /// What follows the header.
     pub body: &'a [u8],
@@ -97,13 +96,13 @@ pub enum HeaderError {
     #[error("expected a marker of ones")]
     NotSynchronized,
     /// No message of the kind has this length.
-    #[error("no message of its kind has length {length}")]
+    #[error("length {length} is wrong for this message type")]
     Length {
         /// What the header says.
         length: u16,
     },
     /// There is no such kind of message.
-    #[error("there is no message of type {byte}")]
+    #[error("unknown message type {byte}")]
     Kind {
         /// The type byte.
         byte: u8,

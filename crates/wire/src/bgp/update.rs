@@ -69,7 +69,6 @@ impl CodeSet {
 /// What is known of a neighbor when its messages are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PeerFacts {
-    /// Where it is.
     pub side: PeerSide,
     /// This router is a member of a confederation.
     pub in_confederation: bool,
@@ -160,7 +159,6 @@ pub struct Update<'a> {
     pub mp_reach: Option<MpReach<'a>>,
     /// What counts of the announced routes.
     pub verdict: Verdict,
-    /// ORIGIN.
     pub origin: Origin,
     /// NEXT_HOP; there whenever `reach_v4` is not empty and the verdict is good.
     pub next_hop: Option<Ipv4Addr>,

@@ -11,7 +11,6 @@ pub struct Attribute<'a> {
     pub flags: u8,
     /// The type code.
     pub code: u8,
-    /// The value.
     pub value: &'a [u8],
     /// Flags, code, length and value as they stand.
     pub whole: &'a [u8],
@@ -94,7 +93,6 @@ impl SegmentKind {
 /// One segment of an AS_PATH with four-octet numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsSegment<'a> {
-    /// What it is.
     pub kind: SegmentKind,
     members: &'a [[u8; 4]],
 }

@@ -20,7 +20,6 @@ use thalweg_base::IpPrefix;
 /// A date and time of day, UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Civil {
-    /// The year.
     pub year: i64,
     /// 1 to 12.
     pub month: u8,
@@ -78,7 +77,6 @@ pub enum Style {
 pub struct Change<'c, 'a> {
     /// Whose it is.
     pub peer: Endpoint,
-    /// What it is.
     pub action: Action<'c, 'a>,
 }
 

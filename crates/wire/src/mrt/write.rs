@@ -11,11 +11,9 @@ use thalweg_base::IpPrefix;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// More than a field can say.
-    #[error("{found} {what}, of which there may be {max}")]
+    #[error("{found} {what}, more than {max}")]
     TooMany {
-        /// Of what.
         what: &'static str,
-        /// How many.
         found: usize,
         /// And how many there may be.
         max: usize,

@@ -88,7 +88,6 @@ pub struct Limits {
     pub template_bytes_max: usize,
     /// Sets that wait for their template.
     pub waiting_sets_max: usize,
-    /// Their bytes.
     pub waiting_bytes_max: usize,
     /// After so long without being repeated a template that came over datagrams is not used any more (RFC 7011, 8.4). `None`
     /// keeps it.
@@ -140,7 +139,6 @@ struct WaitingSet {
 /// What a message held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Its header.
     pub header: Header,
     /// Flow and event records in it.
     pub records: u32,

@@ -13,7 +13,6 @@ const REACH: usize = 8;
 /// What the next line of a trace is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// A packet.
     Packet(TraceLine<'a>),
     /// Blank or a comment.
     Nothing,

@@ -2,7 +2,7 @@
 
 use thalweg_wire::bgp::Family;
 
-use super::super::encode::CHUNK_BYTES;
+use super::super::encode::BLOCK_BYTES;
 use super::*;
 
 fn extended() -> ExportView {
@@ -80,7 +80,7 @@ fn a_slow_reader_is_left_out_of_a_dump() {
         }
         let (held_max, needs) = world.dump_past_a_slow_reader();
         assert_eq!(needs, Some(DumpKind::Initial));
-        assert!(held_max <= dump_bytes_max.max(4 * CHUNK_BYTES), "{held_max}");
+        assert!(held_max <= dump_bytes_max.max(4 * BLOCK_BYTES), "{held_max}");
         world.settle(&mut XorShift64Star::new(1));
         assert_eq!(world.check().routes, 2 * 120_000);
     }

@@ -26,7 +26,6 @@ pub enum Rejection {
     RouteLeak,
     /// The neighbor is external and no policy is configured (RFC 8212).
     NoPolicy,
-    /// Policy.
     Policy,
     /// No network has the prefix (RFC 4271 6.3).
     Martian,
@@ -71,7 +70,7 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// What is looked at, made ready for one neighbor.
+/// The checks, prepared for one neighbor.
 #[derive(Clone, Debug)]
 pub(super) struct Checks {
     /// Our AS, and the confederation's or ours again.

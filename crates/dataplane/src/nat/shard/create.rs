@@ -1,4 +1,4 @@
-//! Making sessions: what is asked of a packet that has none, and where it gets a public port.
+//! Creates sessions: checks a packet without one, and gives it a public port.
 
 use super::super::config::NatProtocol;
 use super::super::hosts::HostRefusal;

@@ -1,4 +1,4 @@
-//! When sessions end: the wheel of seconds they are filed in, and who leaves early.
+//! When sessions end: the wheel of seconds they are filed in, and which end early.
 //!
 //! A bucket is a doubly linked list, so that a session can leave it before its second comes: refused connections do within
 //! seconds, others when somebody ends them, or when the table is full.
@@ -28,7 +28,7 @@ pub(super) struct Link {
 }
 
 impl NatShard {
-    /// Files a session under the second it has to be looked at: its end, or sooner.
+    /// Files a session under the second in which it must be checked: its end, or sooner.
     pub(super) fn file(&mut self, at: usize) {
         let session = &self.sessions[at];
         let horizon_s = self.horizons_s[session.protocol as usize];

@@ -1,4 +1,4 @@
-//! What a shard tells of its sessions, blocks and limits, where somebody wants to know.
+//! Events about a shard's sessions, blocks and limits, if anybody collects them.
 
 use super::super::config::{Filtering, NatProtocol};
 use super::super::events::{EventLog, Happening, Limit, NatEvent, NatLogging};

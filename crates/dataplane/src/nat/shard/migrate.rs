@@ -13,7 +13,7 @@ use super::{NatCounters, NatShard, WHEEL_S};
 use crate::reverse_path::SourceCheck;
 use std::sync::Arc;
 
-/// A filter that admits everybody: of a session that was made when nobody kept track of whom it sends to.
+/// A filter that admits everybody: for a session that was made without tracking its destinations.
 const ADMITS_ALL: [u64; 4] = [u64::MAX; 4];
 
 impl NatShard {
@@ -152,7 +152,7 @@ impl NatShard {
         self.layout.session_shard(session.protocol, session.addresses[0], session.ports[0])
     }
 
-    /// Whether sessions keep track of whom they send to.
+    /// Whether sessions track their destinations.
     pub(crate) fn is_filtered(&self) -> bool {
         self.filtering == Filtering::AddressDependent
     }

@@ -66,7 +66,7 @@ impl Reference {
     }
 
     /// What a SYN or a RST does to a TCP session, once its flags have been looked at.
-    fn heed(
+    fn track_state(
         &mut self,
         at: usize,
         outbound: bool,
@@ -123,7 +123,7 @@ impl Reference {
         (session.state, session.expires_s) = (state, expires_s);
         session.awaited = numbers[1];
         let public = session.public.1;
-        self.heed(at, true, flags, numbers, before, now_s);
+        self.track_state(at, true, flags, numbers, before, now_s);
         Ok(public)
     }
 
@@ -208,7 +208,7 @@ impl Reference {
             self.sessions[at].expires_s = now_s + self.lifetime_s(state);
         }
         self.sessions[at].state = state;
-        self.heed(at, false, flags, numbers, before, now_s);
+        self.track_state(at, false, flags, numbers, before, now_s);
         Ok(self.sessions[at].inside.1)
     }
 
@@ -409,7 +409,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn translates_as_the_twin_does(config in small_config(), events in proptest::collection::vec(event(), 1..300)) {
+    fn translates_as_the_reference_does(config in small_config(), events in proptest::collection::vec(event(), 1..300)) {
         let mut router = Router::new(&config);
         let mut reference = Reference::new(&config);
         for event in &events {

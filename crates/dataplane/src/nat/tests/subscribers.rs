@@ -129,12 +129,12 @@ fn wrong_subscribers_are_refused() {
         told("blocks of 24 ports; expected a power of two from 16 to 16384")
     );
     assert_eq!(with(&|_, s| s.ports_max = 0), told("a subscriber needs at least one port and one session"));
-    assert_eq!(with(&|c, _| c.shards = 16), told("8 blocks of ports leave some of 16 shards without one"));
+    assert_eq!(with(&|c, _| c.shards = 16), told("8 port blocks leave some of 16 shards without one"));
     let networks =
         |nets: &[&str]| BlockAllocation::Deterministic(nets.iter().map(|net| net.parse().unwrap()).collect());
     assert_eq!(
         with(&|_, s| s.allocation = networks(&["10.0.0.0/28"])),
-        told("16 subscribers share 8 blocks of ports; each needs one of its own")
+        told("16 subscribers share 8 port blocks; each needs its own")
     );
     assert_eq!(
         with(&|_, s| s.allocation = networks(&["10.0.0.0/30", "10.0.0.2/31"])),
@@ -238,7 +238,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn limits_and_blocks_are_those_of_the_twin(
+    fn limits_and_blocks_are_those_of_the_reference(
         is_deterministic: bool,
         addresses in 1u8..3,
         ports_max in 1u32..50,

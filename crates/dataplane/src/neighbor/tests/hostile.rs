@@ -170,7 +170,7 @@ proptest! {
     /// Whatever happens, bounds hold, packets are neither lost nor doubled, the outputs tell the same
     /// story as the table, and time goes on.
     #[test]
-    fn chaos_keeps_the_books(seed: u64) {
+    fn counters_survive_chaos(seed: u64) {
         let config = NeighborConfig {
             entries_max: 30, entries_per_port_max: 20, unresolved_max: 8, unresolved_per_port_max: 6,
             wanted_max: 8, queue_bytes_max: 8000, seed, ..NeighborConfig::default()

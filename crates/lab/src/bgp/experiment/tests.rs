@@ -1,4 +1,4 @@
-//! With made-up numbers: what is compared with what, and what is shown of it.
+//! With generated numbers: what is compared with what, and what is shown of it.
 
 use super::super::functions::{FunctionTime, FunctionTimes, MessageBytes};
 use super::*;

@@ -31,7 +31,6 @@ pub struct LatencyResult {
     pub share_of_throughput: f64,
     /// The rate, frames per second.
     pub packets_per_second: f64,
-    /// Percentiles.
     #[serde(flatten)]
     pub percentiles: Percentiles,
     /// Smallest and largest median of a round, nanoseconds.
@@ -58,7 +57,6 @@ pub struct CostResult {
 /// What a cell came to.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellResult {
-    /// Who.
     #[serde(flatten)]
     pub label: Label,
     /// As on the command line.
@@ -67,7 +65,6 @@ pub struct CellResult {
     pub nat: bool,
     /// Routes of the router.
     pub routes: usize,
-    /// Flows.
     pub flows: usize,
     /// Bytes of a frame, check sequence included.
     pub frame_bytes: usize,
@@ -101,7 +98,6 @@ pub struct ApplicationResult {
     pub label: Option<Label>,
     /// Whether with translation.
     pub nat: bool,
-    /// Bytes of a message.
     pub message_bytes: usize,
     /// Half of the round-trip time: the median of each round.
     pub half_round_trip_p50_ns: Summary,
@@ -126,7 +122,6 @@ pub struct Outcome {
     pub ceilings: Vec<CeilingResult>,
     /// One object for each cell.
     pub cells: Vec<CellResult>,
-    /// Applications.
     pub applications: Vec<ApplicationResult>,
     /// Who was left out, and why.
     pub left_out: Vec<String>,

@@ -122,7 +122,7 @@ fn too_many_targets_change_nothing() {
     assert_eq!(tables.gateways().len(), 2_000);
 }
 
-/// Routes of a made-up configuration.
+/// Routes of a generated configuration.
 fn routes() -> impl Strategy<Value = Vec<(u8, u8, u8)>> {
     prop::collection::vec((0u8..6, prop::sample::select(vec![8u8, 12, 16, 24, 30, 32]), 0u8..5), 0..24)
 }

@@ -33,17 +33,14 @@ pub enum Acks {
     All,
     /// The partition's leader.
     Leader,
-    /// Nobody.
     Nobody,
 }
 
 /// How batches are compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// LZ4.
     #[default]
     Lz4,
-    /// Snappy.
     Snappy,
     /// Not at all.
     None,
@@ -55,7 +52,6 @@ pub struct KafkaAddress {
     text: String,
     /// Names or addresses (IPv6 without brackets) and ports of brokers, one at least; they say which others there are.
     pub brokers: Vec<(String, u16)>,
-    /// The topic.
     pub topic: String,
     /// What messages look like.
     pub format: MessageFormat,

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
-use thalweg_flow::export::{Amount, Unsayable, flow_hash};
+use thalweg_flow::export::{Amount, Unexportable, flow_hash};
 
 /// Records given to the client and not acknowledged: some 20 MB here, as much again there.
 const FLIGHT_RECORDS_MAX: usize = 1 << 16;
@@ -339,7 +339,7 @@ impl Session for Outlet {
             Ok(Input::NatEvents(events)) => {
                 let amount = Amount { records: events.len() as u64, ..Amount::default() };
                 self.life.report.accepted += amount;
-                self.life.report.export.unsayable[Unsayable::NatEvent as usize] += amount;
+                self.life.report.export.unexportable[Unexportable::NatEvent as usize] += amount;
             }
             Ok(Input::Statistics(_) | Input::Interfaces(_)) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return false,

@@ -1,4 +1,4 @@
-//! What is known of a device that is a port: its address, its MTU, its link.
+//! A device that is a port: its address, its MTU, its link.
 
 use std::io;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Kernel {
         let links = Links::open().map_err(LiveError::call(device, "socket"))?;
         let (exclusive, why_shared) = match Exclusive::attach(facts.interface) {
             Ok(exclusive) => (Some(exclusive), None),
-            Err(error) => (None, Some(format!("the host's stack sees its packets too: {error}"))),
+            Err(error) => (None, Some(format!("the host's stack still receives its packets: {error}"))),
         };
         let has_its_address = driver == HAS_ITS_ADDRESS;
         Ok(Some(Self { links, index: facts.interface, has_its_address, _exclusive: exclusive, why_shared }))

@@ -70,7 +70,7 @@ pub fn start(arguments: &[String], devices: &[DpdkOptions]) -> Result<(), LiveEr
         }
         Err(why) => {
             let why = format!(
-                "{why} (arguments: {}); it cannot be tried again in this process",
+                "{why} (arguments: {}); it cannot start again in this process: restart the router",
                 arguments.join(" ")
             );
             *state = State::Failed { why: why.clone() };

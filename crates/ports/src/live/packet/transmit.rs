@@ -17,7 +17,7 @@ pub const SEND_BUFFER_BYTES: usize = 256 << 10;
 /// Frames pushed and not yet taken by the kernel: room for one batch while another is under way.
 pub const PENDING_FRAMES_MAX: usize = 4 * SEND_FRAMES_MAX;
 
-/// How often an interface that is down is looked at.
+/// How often to check an interface that is down.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Frames refused as too long after which the MTU is read anew.
 const REFUSED_PER_LOOK: u64 = 64;

@@ -73,7 +73,10 @@ impl<E: Entry> Ring<E> {
         let aligned = [layout.producer, layout.consumer, layout.flags].iter().all(|offset| offset % 4 == 0)
             && layout.entries.is_multiple_of(align_of::<E>() as u64);
         if !aligned || counters_end.iter().any(|&end| end > bytes) || !size.is_power_of_two() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the ring's layout makes no sense"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the kernel reports an impossible ring layout",
+            ));
         }
         let mapping = Mapping::shared(bytes, socket.as_raw_fd(), layout.page_offset)?;
         // SAFETY: all four lie in the mapping, as was checked.

@@ -44,7 +44,6 @@ pub struct Features {
     /// No capability route refresh of either kind.
     #[serde(skip_serializing_if = "is_default")]
     pub no_refresh: bool,
-    /// Graceful restart.
     #[serde(skip_serializing_if = "is_default")]
     pub graceful_restart: bool,
     /// Roles (RFC 9234), where links have relationships.
@@ -156,7 +155,6 @@ pub enum Fault {
     Up(usize),
     /// A link's rate and capacity change.
     Speed {
-        /// Which.
         link: usize,
         /// Bytes a millisecond.
         rate: usize,
@@ -189,7 +187,6 @@ pub enum Fault {
         link: usize,
         /// The end that seems to send them.
         end: usize,
-        /// How many.
         bytes: u8,
     },
     /// A router asks for all routes again.
@@ -201,14 +198,12 @@ pub enum Fault {
     },
     /// A router is reloaded with other prefixes of its own.
     Announce {
-        /// Which.
         router: usize,
         /// What it has from now on.
         now: RouterPlan,
     },
-    /// A router is reloaded with another policy towards a neighbor.
+    /// A router is reloaded with another policy toward a neighbor.
     Policy {
-        /// Which link.
         link: usize,
         /// Its first or second end.
         end: usize,
@@ -217,7 +212,6 @@ pub enum Fault {
     },
     /// A router loses the way to a neighbor's address; sessions stay up.
     NoWay {
-        /// Which link.
         link: usize,
         /// The end that loses it.
         end: usize,

@@ -121,7 +121,7 @@ pub(super) fn arrival(
         SocketAddrV4::new(seen.public.address, seen.public.port)
     });
     let v4 = |from, to| packet(item, from, to, number, false);
-    let towards = |address: [u8; 4]| v4(from, SocketAddrV4::new(address.into(), to.port()));
+    let toward = |address: [u8; 4]| v4(from, SocketAddrV4::new(address.into(), to.port()));
     let (port_in, l3) = match item.kind {
         Kind::Out => (lan, v4(from, to)),
         Kind::Back => (WAN, answer(item, back, at_public, seen, number)),
@@ -141,11 +141,11 @@ pub(super) fn arrival(
         Kind::Across => {
             (lan, v4(from, SocketAddrV4::new(inside(item.remote.wrapping_add(1), lans).1, to.port())))
         }
-        Kind::Blackhole => (lan, towards([10, 9, 0, 1])),
-        Kind::Unreachable => (lan, towards([10, 10, 0, 1])),
-        Kind::Unresolved => (lan, towards([10, 11, 0, 7])),
-        Kind::Local => (lan, towards([10, 0, lan as u8 - FIRST_LAN as u8, 1])),
-        Kind::Multicast => (lan, towards([224, 0, 0, 5])),
+        Kind::Blackhole => (lan, toward([10, 9, 0, 1])),
+        Kind::Unreachable => (lan, toward([10, 10, 0, 1])),
+        Kind::Unresolved => (lan, toward([10, 11, 0, 7])),
+        Kind::Local => (lan, toward([10, 0, lan as u8 - FIRST_LAN as u8, 1])),
+        Kind::Multicast => (lan, toward([224, 0, 0, 5])),
         Kind::Martian => (lan, v4(SocketAddrV4::new([127, 0, 0, 1].into(), port), to)),
         Kind::Forged => (lan, v4(SocketAddrV4::new([172, 16, 0, 10 + host].into(), port), to)),
         Kind::Six | Kind::SixNowhere => (lan, six(item, lan, host, port, number)),

@@ -19,7 +19,6 @@ pub struct Plan {
     /// The execution model that has to give the answer of the serial one.
     #[serde(with = "model_name")]
     pub model: ModelKind,
-    /// Its workers.
     pub workers: usize,
     /// Configurations. The first is in force at the start.
     pub routers: Vec<Setup>,
@@ -84,7 +83,6 @@ impl Setup {
 pub enum Deny {
     /// What an inside host sends.
     Host(u8),
-    /// UDP.
     Udp,
 }
 
@@ -189,7 +187,7 @@ pub struct FlowSetup {
     /// Both directions in one record.
     #[serde(skip_serializing_if = "is_default")]
     pub biflow: bool,
-    /// One packet in so many is looked at.
+    /// One packet in N is sampled.
     pub sample: u32,
     /// Ports do not tell flows apart.
     #[serde(skip_serializing_if = "is_default")]
@@ -208,7 +206,6 @@ impl Default for FlowSetup {
 pub struct Step {
     /// Milliseconds.
     pub after_ms: u32,
-    /// What.
     pub what: Act,
 }
 
@@ -239,7 +236,7 @@ impl Act {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Item {
-    /// From whom to whom.
+    /// Source and destination.
     pub kind: Kind,
     /// How many; each is from the next port of the inside host.
     #[serde(skip_serializing_if = "is_one")]
@@ -258,7 +255,6 @@ pub struct Item {
     /// TTL or hop limit.
     #[serde(skip_serializing_if = "is_usual_ttl")]
     pub ttl: u8,
-    /// DSCP.
     #[serde(skip_serializing_if = "is_default")]
     pub dscp: u8,
     /// Bytes of payload beyond the first few.
@@ -295,7 +291,7 @@ impl Default for Item {
     }
 }
 
-/// From whom to whom.
+/// Source and destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -364,7 +360,6 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
-    /// UDP.
     Udp,
     /// The first segment of TCP.
     TcpSyn,

@@ -14,16 +14,16 @@ use crate::lab::args::{LabRouterArgs, LabRunArgs, number};
 #[command(after_help = "\
 Examples:
   thalweg lab forwarding --quick                                 under two minutes, to see that it works
-  thalweg lab forwarding --prefixes full-table.txt.gz            everything, with a table of your own
+  thalweg lab forwarding --prefixes full-table.txt.gz            everything, with your own table
   thalweg lab forwarding --only throughput,cost --subjects linux,thalweg --frames 64,1518
-  thalweg lab forwarding --trial 60 --bursts 50 --runs 20        as long as the RFC wants it
-It makes network namespaces of its own, which needs root, touches nothing outside them and removes them at the end.
+  thalweg lab forwarding --trial 60 --bursts 50 --runs 20        as long as RFC 2544 asks for
+It runs in its own network namespaces, which needs root, and removes them at the end.
 Defaults: 3 rounds, trials of 1 s, run-to-completion and pipeline; with --quick 1, 0.1 s, run-to-completion.")]
 pub(crate) struct LabForwardingArgs {
-    /// Parts of the experiment; throughput is part of all but the last [default: all]
+    /// Parts of the experiment; all but the last need throughput [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = "What to vary")]
     pub(crate) only: Vec<Part>,
-    /// Who is measured
+    /// Routers to measure
     #[arg(
         long,
         value_enum,
@@ -33,23 +33,23 @@ pub(crate) struct LabForwardingArgs {
         help_heading = "What to vary"
     )]
     pub(crate) subjects: Vec<SubjectArg>,
-    /// Frame sizes, check sequence included [default: 64,128,256,512,1024,1280,1518; 64,1518 with --quick]
+    /// Frame sizes with FCS [default: 64,128,256,512,1024,1280,1518; 64,1518 with --quick]
     #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = frame_size, help_heading = "What to vary")]
     pub(crate) frames: Vec<FrameSize>,
-    /// What the router has to do: one route, the full table or NAT, and how many flows
-    /// [default: one:1,one:10000,full:60000,nat:1,nat:10000; one:1,full:60000,nat:10000 with --quick]
+    /// The router's task (one route, the full table, or NAT) and the number of flows [default:
+    /// one:1,one:10000,full:60000,nat:1,nat:10000; one:1,full:60000,nat:10000 with --quick]
     #[arg(long, value_delimiter = ',', value_name = "KIND:FLOWS", help_heading = "What to vary")]
     pub(crate) scenarios: Vec<Scenario>,
-    /// All frame sizes in all scenarios, not only in the first
+    /// Measure all frame sizes in all scenarios, not only in the first
     #[arg(long, help_heading = "What to vary")]
     pub(crate) all_frames: bool,
-    /// The full table: prefixes, the first word of each line, plain or compressed [default: a made-up table]
+    /// Table of prefixes, the first word of each line, plain or compressed [default: a generated table]
     #[arg(long, value_name = "FILE")]
     pub(crate) prefixes: Option<PathBuf>,
-    /// The share of frames that may be lost: 0.0001 is one in ten thousand
+    /// Accepted loss, as a share of frames: 0.0001 is one in ten thousand
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = share)]
     pub(crate) loss: f64,
-    /// Searches for the longest burst, of which the mean is taken [default: 5; 1 with --quick]
+    /// Searches for the longest burst; the report gives their mean [default: 5; 1 with --quick]
     #[arg(long, value_name = "N")]
     pub(crate) bursts: Option<NonZeroUsize>,
     #[command(flatten)]
@@ -69,9 +69,9 @@ fn share(text: &str) -> Result<f64, String> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SubjectArg {
-    /// The kernel's own forwarding and NAT: what others are compared with
+    /// The Linux kernel's forwarding and NAT, the baseline
     Linux,
-    /// xdp-forward of the xdp-tools
+    /// xdp-forward from xdp-tools
     XdpForward,
     /// This program, with each driver and model
     Thalweg,

@@ -10,43 +10,42 @@ use crate::lab::args::number;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  thalweg lab seeds                                    2,000 networks and as many routers with their packets
-  thalweg lab seeds --side packets --count 10000       routers with their packets alone
-  thalweg lab seeds --count 1000000 --hours 3          as many as there is time for
-  thalweg lab seeds --seed 4711                        one of them again, with all that happened
+  thalweg lab seeds                                    2,000 networks and as many routers with packets
+  thalweg lab seeds --side packets --count 10000       only routers with packets
+  thalweg lab seeds --count 1000000 --hours 3          for three hours at most
+  thalweg lab seeds --seed 4711                        one of them again, with every event
   thalweg lab seeds --seed 4711 --shrink --keep found  the smallest network that still fails, as a file
-  thalweg lab seeds --scenario found/4711.toml         plays that file
-A seed that breaks an invariant makes the command fail.")]
+  thalweg lab seeds --scenario found/4711.toml         runs that file
+The command fails if a seed breaks an invariant.")]
 pub(crate) struct LabSeedsArgs {
-    /// What seeds draw: networks that speak BGP, routers with their packets, or each of them both [default: both; of one
-    /// seed: bgp]
+    /// What a seed generates: BGP networks, routers with packets, or both [default: both; with --seed bgp]
     #[arg(long, value_name = "SIDE", conflicts_with = "scenario")]
     pub(crate) side: Option<SeedSide>,
-    /// How many seeds
+    /// Number of seeds
     #[arg(long, value_name = "N", default_value = "2000")]
     pub(crate) count: NonZeroU64,
-    /// The first one
+    /// First seed
     #[arg(long, value_name = "SEED", default_value = "0")]
     pub(crate) first: u64,
-    /// End after so many hours
+    /// Stop after this many hours
     #[arg(long, value_name = "H", value_parser = hours)]
     pub(crate) hours: Option<f64>,
-    /// End after so many failures
+    /// Stop after this many failures
     #[arg(long, value_name = "N", default_value = "5")]
     pub(crate) failures: NonZeroUsize,
-    /// Play this seed alone and show what happens
+    /// Run only this seed and print what happens
     #[arg(long, value_name = "SEED", conflicts_with_all = ["count", "first", "hours"])]
     pub(crate) seed: Option<u64>,
-    /// Play this scenario file and show what happens
+    /// Run this scenario file and print what happens
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "count", "first", "hours"])]
     pub(crate) scenario: Option<PathBuf>,
-    /// Make what fails as small as it still fails [always, with several seeds]
+    /// Shrink a failure to the smallest scenario that still fails [always on with several seeds]
     #[arg(long)]
     pub(crate) shrink: bool,
-    /// Write what fails to this folder, a scenario file for each
+    /// Write a scenario file for each failure to this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
-    /// Threads, each with seeds of its own [default: the number of cores]
+    /// Threads to use [default: one per core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Folder for report.html and results.json
@@ -57,9 +56,9 @@ pub(crate) struct LabSeedsArgs {
 /// What seeds draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SeedSide {
-    /// Networks that speak BGP
+    /// BGP networks
     Bgp,
-    /// Routers with their packets
+    /// Routers with packets
     Packets,
     /// Both
     Both,

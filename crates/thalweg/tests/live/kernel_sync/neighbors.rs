@@ -138,7 +138,11 @@ fn what_people_set_in_the_kernel_is_the_routers_neighbor() {
         assert_eq!((&found["mac"], &found["state"]), (&nobody.into(), &"static".into()), "{found}");
     }
     let view = router.show(&["fib", "198.51.100.77"]).expect("an answer").pop().expect("an answer");
-    assert_eq!((&view["action"], &view["ways"][0]["mac"]), (&"forward".into(), &nobody.into()), "{view}");
+    assert_eq!(
+        (&view["action"], &view["next_hops"][0]["mac"]),
+        (&"forward".into(), &nobody.into()),
+        "{view}"
+    );
     // What was set on the mirror is not put there again; what was set on the interface is.
     has(&site, "outside0", "198.51.100.78", nobody);
     assert!(!ours(&site, "outside0").contains("198.51.100.77"));

@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_millis(1);
 const LATE: Duration = Duration::from_millis(10);
 /// Enough for any burst that a busy receiver has to catch up with.
 const RECEIVE_BUFFER: usize = 64 << 20;
-/// Prefixes of the made-up table.
+/// Prefixes of the generated table.
 const MADE_UP: u32 = 30_000;
 
 /// What one reload did to a stream.
@@ -131,7 +131,7 @@ fn losses(router: &Router<'_>) -> (u64, u64) {
     (ports.iter().map(count).sum(), dropped.values().filter_map(Value::as_u64).sum())
 }
 
-/// A table: the Internet's where it is to be measured and here, else a made-up one. How many prefixes it has.
+/// A table: the Internet's where it is to be measured and here, else a generated one. How many prefixes it has.
 fn table(site: &Site, measures: bool) -> u64 {
     let real = thalweg_testdata::shared("prefixes/full-table-prefixes.txt.gz").filter(|_| measures);
     let file: PathBuf = site.file("table.txt");

@@ -11,7 +11,6 @@ pub struct Counters {
     pub messages_refused: u64,
     /// Records of flows and events.
     pub records: u64,
-    /// Records of options.
     pub options_records: u64,
     /// Templates received, repeated ones included.
     pub templates: u64,

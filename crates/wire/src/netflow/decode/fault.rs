@@ -58,7 +58,7 @@ pub enum FaultKind {
     #[error("set number {0}, which is reserved")]
     SetId(u16),
     /// Bytes behind the last set or record that are not padding.
-    #[error("{0} bytes that belong to nothing")]
+    #[error("{0} bytes left over")]
     Trailing(usize),
     /// A template ends within its fields.
     #[error("template {id} ends within its fields")]
@@ -70,7 +70,7 @@ pub enum FaultKind {
     #[error("a template with number {0}, where 256 or more was expected")]
     TemplateId(u16),
     /// A template whose records would have no bytes, or more than 16 fields without any.
-    #[error("template {0} makes records of no bytes, or of too many fields of none")]
+    #[error("template {0} describes records of 0 bytes, or too many empty fields")]
     TemplateEmpty(u16),
     /// A template with more scope fields than fields, or lengths that are no multiple of a field's.
     #[error("template {0} has scope fields that do not add up")]

@@ -58,7 +58,7 @@ pub struct Header {
     pub uptime_ms: Option<u32>,
     /// NetFlow 5: flows in the message. NetFlow 9: records of all kinds; exporters disagree, nothing relies on it.
     pub count: u16,
-    /// NetFlow 5: one packet in so many was looked at, where the header says so.
+    /// NetFlow 5: one packet in N was sampled, where the header says so.
     pub sampling_interval: Option<u16>,
 }
 

@@ -134,7 +134,6 @@ pub(super) fn cut(
 /// A field of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// What it is.
     pub name: FieldName,
     /// Whether it says what the record is about, rather than something about that.
     pub is_scope: bool,

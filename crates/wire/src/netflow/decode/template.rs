@@ -42,7 +42,6 @@ impl FieldName {
 /// A field of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldSpecifier {
-    /// What it is.
     pub name: FieldName,
     /// Bytes in each record, or [`VARIABLE`].
     pub bytes: u16,

@@ -79,8 +79,8 @@ pub(super) fn is_readable(descriptor: RawFd) -> bool {
 }
 
 /// Whether the descriptor is readable within so many milliseconds.
-pub(super) fn poll(descriptor: RawFd, patience_ms: i32) -> bool {
+pub(super) fn poll(descriptor: RawFd, timeout_ms: i32) -> bool {
     let mut poll = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
     // SAFETY: one live entry.
-    unsafe { libc::poll(&mut poll, 1, patience_ms) == 1 }
+    unsafe { libc::poll(&mut poll, 1, timeout_ms) == 1 }
 }

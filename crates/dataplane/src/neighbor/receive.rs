@@ -35,14 +35,14 @@ struct Said {
 impl<P: AsRef<[u8]>> NeighborTable<P> {
     /// An ARP frame came in by a port: a whole Ethernet frame, with a VLAN tag or without.
     pub fn handle_arp(&mut self, port: u16, frame: &[u8], now_ns: u64) -> Result<(), Ignored> {
-        let result = self.hear_arp(port, frame, now_ns);
+        let result = self.receive_arp(port, frame, now_ns);
         self.count(result)
     }
 
     /// A frame with an ICMPv6 packet came in by a port. [`Ignored::NotNeighborDiscovery`] if it is something
     /// else, such as an echo request, which is for the caller to look at.
     pub fn handle_nd(&mut self, port: u16, frame: &[u8], now_ns: u64) -> Result<(), Ignored> {
-        let result = self.hear_nd(port, frame, now_ns);
+        let result = self.receive_nd(port, frame, now_ns);
         if result == Err(Ignored::NotNeighborDiscovery) { result } else { self.count(result) }
     }
 
@@ -70,7 +70,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         Ok((identity, frame))
     }
 
-    fn hear_arp(&mut self, port: u16, frame: &[u8], now_ns: u64) -> Result<(), Ignored> {
+    fn receive_arp(&mut self, port: u16, frame: &[u8], now_ns: u64) -> Result<(), Ignored> {
         let (identity, frame) = self.open(port, frame)?;
         if frame.ether_type != EtherType::ARP {
             return Err(Ignored::NotArp);
@@ -129,7 +129,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         self.send(port, arp::frame(&reply, arp.sender_mac, identity.vlan));
     }
 
-    fn hear_nd(&mut self, port: u16, frame: &[u8], now_ns: u64) -> Result<(), Ignored> {
+    fn receive_nd(&mut self, port: u16, frame: &[u8], now_ns: u64) -> Result<(), Ignored> {
         let (identity, frame) = self.open(port, frame)?;
         if frame.ether_type != EtherType::IPV6 {
             return Err(Ignored::NotNeighborDiscovery);
@@ -144,7 +144,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         match received.message {
             Message::Solicitation { target, source_mac } => {
                 let from = source_mac.unwrap_or(frame.source);
-                self.hear_solicitation(port, &identity, (source, target), (source_mac, from), now_ns)
+                self.receive_solicitation(port, &identity, (source, target), (source_mac, from), now_ns)
             }
             Message::Advertisement { target, target_mac, router, solicited, overrides } => {
                 if identity.owns(target.into()) {
@@ -164,13 +164,13 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
                 self.learn((port, target.into()), said, Ignored::Unasked, now_ns)
             }
             Message::RouterSolicitation { source_mac } => {
-                self.hear_router_solicitation(port, &identity, source, source_mac, now_ns)
+                self.receive_router_solicitation(port, &identity, source, source_mac, now_ns)
             }
         }
     }
 
     /// RFC 4861 7.2.3 and 7.2.4.
-    fn hear_solicitation(
+    fn receive_solicitation(
         &mut self,
         port: u16,
         identity: &PortIdentity,
@@ -203,7 +203,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
     }
 
     /// RFC 4861 6.2.6.
-    fn hear_router_solicitation(
+    fn receive_router_solicitation(
         &mut self,
         port: u16,
         identity: &PortIdentity,

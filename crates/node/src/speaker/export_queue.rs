@@ -1,8 +1,8 @@
-//! Lanes: where changes of the shards become UPDATEs of groups, and what other readers need.
+//! Export queues: changes of the shards become UPDATEs of groups, and go to the other readers of routes.
 //!
-//! A shard puts what changed before every lane while its lock is held, so that a lane sees the changes of one
-//! shard in their order. The first thread that finds the lane free works it off: it hands the changes to every group of the
-//! lane and, when enough has gathered or nothing more is coming, has the groups encode.
+//! A shard appends its changes to every export queue while its lock is held, so that each queue sees the changes of a
+//! shard in order. The first thread that finds a queue free empties it: it hands the changes to every group of the queue
+//! and, when enough have gathered or no more are coming, lets the groups encode.
 //!
 //! Gathering matters: prefixes that share attributes come from several shards, and a prefix that changes
 //! several times in a moment needs to be sent once. It is bounded by [`PENDING_MAX`] changes and
@@ -18,7 +18,7 @@ use thalweg_bgp::peer::{PeerInfo, PeerTable};
 use thalweg_bgp::rib::ScanCursor;
 use thalweg_bgp::route::SharedChanges;
 use thalweg_bgp::session::NeighborConfig;
-use thalweg_exec::control::Exported;
+use thalweg_exec::control_plane::Exported;
 
 use super::lock;
 
@@ -38,15 +38,15 @@ pub trait RouteReader: Send {
     fn flush(&mut self);
 }
 
-/// A lane and what waits before it.
+/// An export queue and its inbox.
 #[derive(Default)]
-pub(super) struct Lane {
+pub(super) struct ExportQueue {
     inbox: Mutex<VecDeque<SharedChanges>>,
-    work: Mutex<LaneWork>,
+    work: Mutex<ExportWork>,
 }
 
 #[derive(Default)]
-pub(super) struct LaneWork {
+pub(super) struct ExportWork {
     pub(super) groups: Vec<Arc<GroupSlot>>,
     pub(super) readers: Vec<Box<dyn RouteReader>>,
     pending: usize,
@@ -75,7 +75,7 @@ impl Mrai {
 /// An update group's place.
 pub(super) struct GroupSlot {
     pub(super) index: usize,
-    pub(super) lane: usize,
+    pub(super) queue: usize,
     pub(super) log: Arc<GroupLog>,
     pub(super) mrai: Mrai,
     pub(super) members: AtomicUsize,
@@ -104,8 +104,8 @@ pub(super) struct RunningDump {
     pub(super) incomplete: bool,
 }
 
-impl Lane {
-    /// Puts changes before the lane.
+impl ExportQueue {
+    /// Appends changes.
     pub(super) fn push(&self, changes: SharedChanges) {
         lock(&self.inbox).push_back(changes);
     }
@@ -115,8 +115,8 @@ impl Lane {
         lock(&self.inbox).len()
     }
 
-    /// What the lane works on.
-    pub(super) fn work(&self) -> MutexGuard<'_, LaneWork> {
+    /// What the export queue works on.
+    pub(super) fn work(&self) -> MutexGuard<'_, ExportWork> {
         lock(&self.work)
     }
 
@@ -146,7 +146,7 @@ impl Lane {
             }
             exported.held = work.pending > 0;
             drop(work);
-            // Somebody put more there while we held the lane and went away when it was taken.
+            // Somebody put more there while we held the export queue and went away when it was taken.
             if lock(&self.inbox).is_empty() {
                 return exported;
             }
@@ -154,7 +154,7 @@ impl Lane {
     }
 }
 
-impl LaneWork {
+impl ExportWork {
     /// Changes are held back.
     pub(super) fn has_pending(&self) -> bool {
         self.pending > 0
@@ -205,7 +205,7 @@ impl LaneWork {
 impl GroupSlot {
     pub(super) fn new(
         index: usize,
-        lane: usize,
+        queue: usize,
         view: Arc<ExportView>,
         representative: Arc<PeerInfo>,
         limits: ExportLimits,
@@ -215,7 +215,7 @@ impl GroupSlot {
         let group = if mrai.withdrawals { group } else { group.withdrawing_first() };
         Self {
             index,
-            lane,
+            queue,
             log: group.log(),
             mrai,
             members: AtomicUsize::new(0),

@@ -3,7 +3,7 @@
 //! writes. The master starts a session's thread when its first connection opens, hands it further connections
 //! (two neighbors may connect to each other at once), and ends it when the last one closes.
 //!
-//! Only one thread at a time is in the lane's export; one that finds it taken leaves its changes to the one
+//! Only one thread at a time is in the export queue's export; one that finds it taken leaves its changes to the one
 //! that is there. When outlets grew, every session thread is woken to write.
 
 use parking_lot::Mutex;
@@ -17,7 +17,7 @@ use mio::{Registry, Token};
 
 use super::serial::read_and_apply;
 use super::thread::{Clock, LISTENERS, Poller, ThreadWaker, Wakers, stopped};
-use super::{Control, Notice, Share};
+use super::{ControlPlane, Notice, Share};
 
 /// Sessions need no deep stack, and there may be thousands.
 const STACK_BYTES: usize = 512 << 10;
@@ -38,7 +38,7 @@ struct PeerThreads<'c, C> {
     failure: Mutex<Option<io::Error>>,
 }
 
-pub(super) fn run<C: Control>(control: &C, stop: &AtomicBool) -> io::Result<()> {
+pub(super) fn run<C: ControlPlane>(control: &C, stop: &AtomicBool) -> io::Result<()> {
     let mut poller = Poller::open()?;
     let wakers = Wakers::default();
     wakers.add(poller.waker());
@@ -68,7 +68,7 @@ pub(super) fn run<C: Control>(control: &C, stop: &AtomicBool) -> io::Result<()> 
     }
 }
 
-impl<C: Control> PeerThreads<'_, C> {
+impl<C: ControlPlane> PeerThreads<'_, C> {
     /// Listens, runs timers and background_work, and passes on what happened to connections.
     fn master(
         &self,

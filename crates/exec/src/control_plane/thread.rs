@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Registry, Token, Waker};
 
-use super::{Control, Share};
+use super::{ControlPlane, Share};
 
 /// The token of listening sockets; sessions have their number.
 pub(super) const LISTENERS: Token = Token(usize::MAX - 1);
@@ -118,7 +118,7 @@ impl Poller {
 
     /// What is to be done beside sessions: connections that wait, timers that are due, a piece of long work.
     /// Whether there is more of that; `due_ms` becomes the time of the next timer.
-    pub(super) fn housekeeping<C: Control>(
+    pub(super) fn housekeeping<C: ControlPlane>(
         &mut self,
         control: &C,
         worker: &mut C::Worker,
@@ -137,7 +137,7 @@ impl Poller {
 
     /// Takes readiness from the kernel; sleeps until there is some, until `until_ms` or until the waker rings,
     /// unless `busy`.
-    pub(super) fn poll<C: Control>(
+    pub(super) fn poll<C: ControlPlane>(
         &mut self,
         control: &C,
         clock: Clock,

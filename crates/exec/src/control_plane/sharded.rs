@@ -1,11 +1,11 @@
-//! `sharded`: every session, shard and lane has one worker that owns it. A worker decodes what arrives on its
-//! sessions into batches and puts each before the workers whose shards it touches; a shard's owner applies it
-//! and puts what changed before the lanes; a lane's owner encodes it and wakes the workers, who write it to
-//! their sessions. Everything moves in batches, so a lock or a wake-up is paid once for hundreds of routes.
+//! `sharded`: each session, shard and export queue has one worker that owns it. A worker decodes the bytes of its
+//! sessions into batches and queues each batch at the workers whose shards it touches. The owner of a shard applies it
+//! and appends the changes to the export queues. The owner of an export queue encodes them and wakes the workers, who
+//! write them to their sessions. Everything moves in batches, so a lock or a wake-up is paid once for hundreds of routes.
 //!
-//! Order: a shard's batches are applied in the order they were put before its owner; those of one session come
-//! from one worker, in the order they were read. Deadlock is not possible because nobody waits for a queue:
-//! a session that may not put another batch is read later.
+//! Order: a shard's batches are applied in the order in which its owner received them; those of one session come from
+//! one worker, in the order in which they were read. Deadlock is impossible because no thread waits for a queue: a
+//! session that may not queue another batch is read later.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use std::thread;
 use mio::{Registry, Token};
 
 use super::thread::{Clock, LISTENERS, Poller, ThreadWaker, Wakers, stopped};
-use super::{BATCHES_IN_FLIGHT_MAX, Control, Notice, Share};
+use super::{BATCHES_IN_FLIGHT_MAX, ControlPlane, Notice, Share};
 
 /// Sessions read by a worker before it looks at its inbox again.
 const READS_PER_ROUND: usize = 8;
@@ -28,17 +28,17 @@ struct InFlight<B> {
     workers_left: AtomicUsize,
 }
 
-/// What others put before a worker. Bounded by [`BATCHES_IN_FLIGHT_MAX`].
+/// The inbox of a worker. Bounded by [`BATCHES_IN_FLIGHT_MAX`].
 struct WorkerQueue<B> {
     inbox: Mutex<VecDeque<Arc<InFlight<B>>>>,
-    /// The worker's lane has changes, or its sessions something to write.
+    /// The worker's export queue has changes, or its sessions something to write.
     export: AtomicBool,
     write: AtomicBool,
     waker: ThreadWaker,
     registry: Registry,
 }
 
-struct Pool<'c, C: Control> {
+struct Pool<'c, C: ControlPlane> {
     control: &'c C,
     stop: &'c AtomicBool,
     clock: Clock,
@@ -47,7 +47,7 @@ struct Pool<'c, C: Control> {
     in_flight: AtomicUsize,
 }
 
-pub(super) fn run<C: Control>(control: &C, threads: usize, stop: &AtomicBool) -> io::Result<()> {
+pub(super) fn run<C: ControlPlane>(control: &C, threads: usize, stop: &AtomicBool) -> io::Result<()> {
     let wakers = Wakers::default();
     let (mut all_eyes, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..threads {
@@ -96,7 +96,7 @@ pub(super) fn run<C: Control>(control: &C, threads: usize, stop: &AtomicBool) ->
     })
 }
 
-impl<C: Control> Pool<'_, C> {
+impl<C: ControlPlane> Pool<'_, C> {
     /// A worker's life; whatever ends it ends all.
     fn work(&self, index: usize, mut poller: Poller) -> io::Result<()> {
         let result = self.rounds(index, &mut poller);
@@ -171,7 +171,7 @@ impl<C: Control> Pool<'_, C> {
         owners
     }
 
-    /// Applies what others put before the worker; whether there was anything.
+    /// Applies the batches in the worker's inbox; whether there were any.
     fn apply_inbox(&self, worker: &mut C::Worker, share: Share, now: u64) -> bool {
         let inbox = &self.queues[share.index].inbox;
         let mut any = false;
@@ -192,7 +192,7 @@ impl<C: Control> Pool<'_, C> {
         any
     }
 
-    /// Exports the worker's lane; whether it is to be called again soon. Changes are held back while other
+    /// Exports the worker's export queue; whether it is to be called again soon. Changes are held back while other
     /// parts of their batches are still being applied: they go out together.
     fn export(&self, worker: &mut C::Worker, share: Share, now: u64) -> bool {
         let asked = self.queues[share.index].export.swap(false, Ordering::SeqCst);

@@ -10,7 +10,7 @@ use std::thread;
 
 use super::serial::read_and_apply;
 use super::thread::{Clock, LISTENERS, Poller, Wakers, stopped};
-use super::{Control, Notice, Share};
+use super::{ControlPlane, Notice, Share};
 
 /// One thread's queue of sessions that are ready. Holds each session at most once, so it is bounded by them.
 #[derive(Default)]
@@ -56,7 +56,7 @@ struct Pool<'c, C> {
     dealt: RwLock<Vec<Dealt>>,
 }
 
-pub(super) fn run<C: Control>(control: &C, threads: usize, stop: &AtomicBool) -> io::Result<()> {
+pub(super) fn run<C: ControlPlane>(control: &C, threads: usize, stop: &AtomicBool) -> io::Result<()> {
     let mut poller = Poller::open()?;
     let wakers = Wakers::default();
     wakers.add(poller.waker());
@@ -90,7 +90,7 @@ pub(super) fn run<C: Control>(control: &C, threads: usize, stop: &AtomicBool) ->
     })
 }
 
-impl<C: Control> Pool<'_, C> {
+impl<C: ControlPlane> Pool<'_, C> {
     fn master(&self, poller: &mut Poller) -> io::Result<()> {
         let mut worker = self.control.worker();
         let (mut due_ms, mut busy, mut next) = (0, true, 0);

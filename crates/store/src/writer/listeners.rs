@@ -1,4 +1,4 @@
-//! Who listens in while records come in: questions that are being answered (`crate::live`), and people who follow.
+//! Listeners to new records: queries that are being answered (`crate::live`), and `flows list --follow`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::live::Note;
 
 /// Somebody who listens in.
-pub(super) struct Tap {
+pub(super) struct Listener {
     number: u64,
     what: What,
     /// Records that are kept of what comes in, or of which notes are.
@@ -26,9 +26,9 @@ enum What {
     Records(VecDeque<Arc<[FlowRecord]>>),
 }
 
-impl Tap {
+impl Listener {
     /// Takes what comes in.
-    pub(super) fn hear(&mut self, batch: &Arc<[FlowRecord]>) {
+    pub(super) fn take(&mut self, batch: &Arc<[FlowRecord]>) {
         if batch.len() > self.room {
             self.missed += batch.len() as u64;
             return;
@@ -41,15 +41,15 @@ impl Tap {
     }
 }
 
-/// A tap, for as long as it is held.
-pub(crate) struct Tapped {
+/// A listener, for as long as it is held.
+pub(crate) struct Listening {
     shared: Arc<Shared>,
     number: u64,
 }
 
-impl Drop for Tapped {
+impl Drop for Listening {
     fn drop(&mut self) {
-        self.shared.state().taps.retain(|tap| tap.number != self.number);
+        self.shared.state().listeners.retain(|listener| listener.number != self.number);
     }
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Moment {
     pub(crate) files: Vec<String>,
     /// What is in none of them yet.
     pub(crate) pending: Vec<Arc<[FlowRecord]>>,
-    /// Notes of what has come in since the tap was made.
+    /// Notes of what has come in since the listener was made.
     pub(crate) notes: Vec<Note>,
     /// Whether there was room for all of them.
     pub(crate) notes_whole: bool,
@@ -67,40 +67,41 @@ pub(crate) struct Moment {
 
 impl Shared {
     /// Keeps notes of so many records that come in from now on.
-    pub(crate) fn tap_notes(self: &Arc<Self>, max: usize) -> Tapped {
-        self.tap(What::Notes(Vec::new()), max)
+    pub(crate) fn listen_for_notes(self: &Arc<Self>, max: usize) -> Listening {
+        self.listen(What::Notes(Vec::new()), max)
     }
 
     /// Keeps so many records that come in from now on.
-    pub(crate) fn tap_records(self: &Arc<Self>, max: usize) -> Tapped {
-        self.tap(What::Records(VecDeque::new()), max)
+    pub(crate) fn listen_for_records(self: &Arc<Self>, max: usize) -> Listening {
+        self.listen(What::Records(VecDeque::new()), max)
     }
 
-    fn tap(self: &Arc<Self>, what: What, room: usize) -> Tapped {
+    fn listen(self: &Arc<Self>, what: What, room: usize) -> Listening {
         let mut state = self.state();
         let number = state.next_tap;
         state.next_tap += 1;
-        state.taps.push(Tap { number, what, room, missed: 0 });
+        state.listeners.push(Listener { number, what, room, missed: 0 });
         drop(state);
-        Tapped { shared: Arc::clone(self), number }
+        Listening { shared: Arc::clone(self), number }
     }
 
     /// What came in since the last time, and how many records found no room.
-    pub(crate) fn drain(&self, tapped: &Tapped) -> (Vec<Arc<[FlowRecord]>>, u64) {
+    pub(crate) fn drain(&self, listening: &Listening) -> (Vec<Arc<[FlowRecord]>>, u64) {
         let mut state = self.state();
-        let Some(tap) = state.taps.iter_mut().find(|tap| tap.number == tapped.number) else {
+        let Some(listener) = state.listeners.iter_mut().find(|listener| listener.number == listening.number)
+        else {
             return (Vec::new(), 0);
         };
-        let batches: Vec<_> = match &mut tap.what {
+        let batches: Vec<_> = match &mut listener.what {
             What::Records(batches) => batches.drain(..).collect(),
             What::Notes(_) => Vec::new(),
         };
-        tap.room += batches.iter().map(|batch| batch.len()).sum::<usize>();
-        (batches, std::mem::take(&mut tap.missed))
+        listener.room += batches.iter().map(|batch| batch.len()).sum::<usize>();
+        (batches, std::mem::take(&mut listener.missed))
     }
 
-    /// What there is now: no file changes its name while this looks. Takes the notes of a tap.
-    pub(crate) fn moment(&self, window: Window, tapped: &Tapped) -> Result<Moment, StoreError> {
+    /// What there is now: no file changes its name while this looks. Takes the notes of a listener.
+    pub(crate) fn moment(&self, window: Window, listening: &Listening) -> Result<Moment, StoreError> {
         let root = &self.changes.root;
         let _names = self.changes.publish.lock();
         let files = dataset::list(root, window)?;
@@ -109,10 +110,11 @@ impl Shared {
         let mut state = self.state();
         let pending = state.pending.iter().cloned().collect();
         let (mut notes, mut notes_whole) = (Vec::new(), false);
-        if let Some(tap) = state.taps.iter_mut().find(|tap| tap.number == tapped.number)
-            && let What::Notes(kept) = &mut tap.what
+        if let Some(listener) =
+            state.listeners.iter_mut().find(|listener| listener.number == listening.number)
+            && let What::Notes(kept) = &mut listener.what
         {
-            (notes, notes_whole) = (std::mem::take(kept), tap.missed == 0);
+            (notes, notes_whole) = (std::mem::take(kept), listener.missed == 0);
         }
         Ok(Moment { files, pending, notes, notes_whole })
     }

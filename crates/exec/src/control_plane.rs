@@ -1,21 +1,21 @@
-//! Scheduling of work that does not come as a stream of jobs: a control plane with sessions.
+//! Scheduling of a control plane: work of sessions, not a stream of jobs.
 //!
-//! A [`Control`] has *sessions* that bytes arrive on, *shards* of state that what arrived is applied to, and
-//! *lanes* of outlets that carry what changed back out to the sessions. A scheduling decides which thread does
-//! what and when, and knows nothing else: no protocol, no socket beyond its readiness.
+//! A [`ControlPlane`] has *sessions* on which bytes arrive, *shards* of state to which routes are applied, and *export
+//! queues* that carry changes back to the sessions. A scheduling decides which thread does what and when, and knows
+//! nothing else: no protocol, no socket beyond its readiness.
 //!
 //! ```text
-//! read(session) ──batch──> apply(shard) ──changes──> export(lane) ──> write(session)
+//! read(session) ──batch──> apply(shard) ──changes──> export(queue) ──> write(session)
 //! ```
 //!
 //! | scheduling | threads | who reads | who applies | who exports | after |
 //! |---|---|---|---|---|---|
 //! | `serial` | one | it | it | it | Quagga |
-//! | `per-peer` | a master and one a session | the session's thread | the same, under shard locks | the same, under the lane's lock | PBTS |
+//! | `per-peer` | a master and one a session | the session's thread | the same, under shard locks | the same, under the export queue's lock | PBTS |
 //! | `dynamic` | a master and a fixed pool | any of the pool | the same, under shard locks | the same | DTS |
-//! | `sharded` | workers | the session's worker | the shard's worker | the lane's worker | ours |
+//! | `sharded` | workers | the session's worker | the shard's worker | the export queue's worker | ours |
 //!
-//! The four call the same functions of the same [`Control`] and so give the same answer. Where two threads may
+//! The four call the same functions of the same [`ControlPlane`] and so give the same answer. Where two threads may
 //! want the same part, the part's own lock decides; under `serial` and `sharded` only its owner ever asks.
 //!
 //! Bounds: a session has at most one batch on its way in `serial`, `per-peer` and `dynamic`; in `sharded` all
@@ -50,7 +50,7 @@ pub enum SchedulingKind {
     PerPeer,
     /// A pool of threads takes sessions that are ready, in turn.
     Dynamic,
-    /// Sessions, shards and lanes each have a worker that owns them.
+    /// Sessions, shards and export queues each have a worker that owns them.
     Sharded,
 }
 
@@ -99,7 +99,6 @@ pub struct UnknownScheduling(pub String);
 pub struct Share {
     /// Which part.
     pub index: usize,
-    /// Of how many.
     pub of: usize,
 }
 
@@ -131,10 +130,10 @@ pub struct Exported {
     pub held: bool,
 }
 
-/// What the scheduling must know of what happened inside.
+/// What a scheduling must know about connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The session has a new connection, which must be [attached](Control::attach).
+    /// The session has a new connection, which must be [attached](ControlPlane::attach).
     Opened(usize),
     /// The session has no connection any more.
     Closed(usize),
@@ -142,7 +141,7 @@ pub enum Notice {
 
 /// The work of a control plane. All functions may be called from any thread; those that take a lock hold it
 /// for a bounded time. `now_ms` counts from when the scheduling began.
-pub trait Control: Send + Sync {
+pub trait ControlPlane: Send + Sync {
     /// What a thread keeps for its work: buffers, counters.
     type Worker: Send;
     /// What arrived on a session, for the shards.
@@ -154,9 +153,9 @@ pub trait Control: Send + Sync {
     /// How many shards there are.
     fn shards(&self) -> usize;
 
-    /// Called once before anything else: how many lanes the outlets shall be dealt to, and how to wake the
-    /// threads when something changed from outside.
-    fn begin(&self, lanes: usize, wakers: Wakers);
+    /// Called once before anything else: how many export queues share the update groups and route readers, and
+    /// how to wake the threads when something changed from outside.
+    fn begin(&self, export_queues: usize, wakers: Wakers);
 
     /// Registers the listening sockets.
     fn attach_listeners(&self, registry: &Registry, token: Token) -> io::Result<()>;
@@ -176,12 +175,12 @@ pub trait Control: Send + Sync {
     /// Whether the shard has anything to do for the batch.
     fn touches(&self, batch: &Self::Batch, shard: usize) -> bool;
 
-    /// Applies a batch to a shard; what changes is put before every lane.
+    /// Applies a batch to a shard; its changes are appended to every export queue.
     fn apply(&self, worker: &mut Self::Worker, shard: usize, batch: &Self::Batch, now_ms: u64);
 
-    /// Hands a lane's outlets what changed. Holding back for a moment, so that changes go out together, is
+    /// Hands the changes to an export queue's update groups and route readers. Holding back for a moment, so that changes go out together, is
     /// allowed unless `now` is said.
-    fn export(&self, worker: &mut Self::Worker, lane: usize, now: bool, now_ms: u64) -> Exported;
+    fn export(&self, worker: &mut Self::Worker, queue: usize, now: bool, now_ms: u64) -> Exported;
 
     /// Writes what the session has to write, as far as its socket takes it.
     fn write(&self, worker: &mut Self::Worker, session: usize, now_ms: u64);
@@ -209,9 +208,9 @@ pub struct SchedulingOptions {
     pub threads: usize,
 }
 
-/// Runs a control plane until `stop` is set (and the threads are woken). Errors if a thread or a poller cannot
-/// be had.
-pub fn schedule<C: Control>(
+/// Runs a control plane until `stop` is set (and the threads are woken). Errors if a thread or a poller cannot be
+/// created.
+pub fn schedule<C: ControlPlane>(
     control: &C,
     options: SchedulingOptions,
     stop: &Arc<AtomicBool>,

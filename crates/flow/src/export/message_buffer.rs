@@ -43,7 +43,7 @@ impl Train {
 }
 
 /// See the head of this file.
-pub(super) struct Outbox {
+pub(super) struct MessageBuffer {
     buffer: Vec<u8>,
     /// Where the open message begins; the end of the closed ones.
     start: usize,
@@ -58,7 +58,7 @@ pub(super) struct Outbox {
     pub(super) counts: Amount,
 }
 
-impl Outbox {
+impl MessageBuffer {
     pub(super) fn new(message_bytes_max: usize) -> Self {
         Self {
             buffer: Vec::new(),

@@ -32,11 +32,11 @@ const QUEUE_BATCHES: usize = 64;
 const NAP: Duration = Duration::from_millis(1);
 
 /// The queue before somebody uses it.
-pub(crate) fn queue() -> (Way, Arrivals) {
+pub(crate) fn queue() -> (RecordQueue, Arrivals) {
     let (full, arrivals) = bounded(QUEUE_BATCHES);
     let (returned, empty) = bounded(QUEUE_BATCHES);
     let passage = Arc::new(Passage::default());
-    (Way { full, empty, passage: Arc::clone(&passage) }, Arrivals { arrivals, returned, passage })
+    (RecordQueue { full, empty, passage: Arc::clone(&passage) }, Arrivals { arrivals, returned, passage })
 }
 
 /// Records that came through; their total minus this is how many are on their way.
@@ -57,15 +57,15 @@ impl Passage {
     }
 }
 
-/// The way to the queue, from which every worker gets an outbox of its own.
+/// The queue, from which every worker gets its own sender.
 #[derive(Clone)]
-pub(crate) struct Way {
+pub(crate) struct RecordQueue {
     full: Sender<Packed>,
     empty: Receiver<Packed>,
     passage: Arc<Passage>,
 }
 
-impl Way {
+impl RecordQueue {
     /// Room for a batch, used before if there is one.
     pub(crate) fn empty_batch(&self) -> Packed {
         self.empty.try_recv().unwrap_or_else(|_| Packed::with_capacity(BATCH_RECORDS))
@@ -76,26 +76,26 @@ impl Way {
         &self.passage
     }
 
-    /// Hands a batch over, or gives it back if there is no room or nobody any more.
+    /// Hands a batch over, or gives it back if there is no room or no receiver any more.
     pub(crate) fn try_send(&self, batch: Packed) -> Result<(), Packed> {
         self.full.try_send(batch).map_err(TrySendError::into_inner)
     }
 
-    /// An outbox that waits for `timeout` when the queue is full, or for as long as it takes.
-    pub(crate) fn outbox(&self, timeout: Option<Duration>) -> Outbox {
-        Outbox { way: self.clone(), timeout, batch: Packed::default(), lost: Amount::default() }
+    /// A sender that waits for `timeout` when the queue is full, or for as long as it takes.
+    pub(crate) fn sender(&self, timeout: Option<Duration>) -> RecordSender {
+        RecordSender { queue: self.clone(), timeout, batch: Packed::default(), lost: Amount::default() }
     }
 }
 
 /// A worker's end. What is in it when it is dropped is gone: it must be sent on before.
-pub(crate) struct Outbox {
-    way: Way,
+pub(crate) struct RecordSender {
+    queue: RecordQueue,
     timeout: Option<Duration>,
     batch: Packed,
     lost: Amount,
 }
 
-impl Outbox {
+impl RecordSender {
     /// Takes a record, and hands over what has gathered when it is enough.
     #[inline]
     pub(crate) fn put(&mut self, record: &FlowRecord) {
@@ -111,20 +111,22 @@ impl Outbox {
         if self.batch.is_empty() {
             return;
         }
-        let next = self.way.empty_batch();
+        let next = self.queue.empty_batch();
         let batch = std::mem::replace(&mut self.batch, next);
-        let refused = match self.way.full.try_send(batch) {
+        let refused = match self.queue.full.try_send(batch) {
             Ok(()) => return,
             Err(TrySendError::Disconnected(batch)) => Some(batch),
             Err(TrySendError::Full(batch)) => match self.timeout {
-                None => self.way.full.send(batch).err().map(|error| error.0),
-                Some(timeout) => self.way.full.send_timeout(batch, timeout).err().map(|error| match error {
-                    SendTimeoutError::Timeout(batch) | SendTimeoutError::Disconnected(batch) => batch,
-                }),
+                None => self.queue.full.send(batch).err().map(|error| error.0),
+                Some(timeout) => {
+                    self.queue.full.send_timeout(batch, timeout).err().map(|error| match error {
+                        SendTimeoutError::Timeout(batch) | SendTimeoutError::Disconnected(batch) => batch,
+                    })
+                }
             },
         };
         if let Some(batch) = refused {
-            self.way.passage.add(batch.len());
+            self.queue.passage.add(batch.len());
             self.lost += batch.amount();
         }
     }
@@ -135,9 +137,9 @@ impl Outbox {
     }
 }
 
-impl std::fmt::Debug for Outbox {
+impl std::fmt::Debug for RecordSender {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Outbox").field("waiting", &self.batch.len()).field("lost", &self.lost).finish()
+        f.debug_struct("RecordSender").field("waiting", &self.batch.len()).field("lost", &self.lost).finish()
     }
 }
 
@@ -227,11 +229,11 @@ mod tests {
                 }
             });
             for worker in 0..3 {
-                let mut outbox = way.outbox(None);
+                let mut sender = way.sender(None);
                 scope.spawn(move || {
-                    (0..20_000 + worker).for_each(|_| outbox.put(&record(3)));
-                    outbox.send();
-                    assert_eq!(outbox.lost(), Amount::default());
+                    (0..20_000 + worker).for_each(|_| sender.put(&record(3)));
+                    sender.send();
+                    assert_eq!(sender.lost(), Amount::default());
                 });
             }
             drop(way);
@@ -243,14 +245,14 @@ mod tests {
     #[test]
     fn what_finds_no_room_is_counted() {
         let (way, arrivals) = queue();
-        let mut outbox = way.outbox(Some(Duration::ZERO));
+        let mut sender = way.sender(Some(Duration::ZERO));
         let room = (QUEUE_BATCHES * BATCH_RECORDS) as u64;
-        (0..room + 5).for_each(|_| outbox.put(&record(2)));
-        outbox.send();
-        assert_eq!(outbox.lost(), Amount { records: 5, packets: 10, bytes: 100 });
+        (0..room + 5).for_each(|_| sender.put(&record(2)));
+        sender.send();
+        assert_eq!(sender.lost(), Amount { records: 5, packets: 10, bytes: 100 });
         drop(arrivals);
-        outbox.put(&record(1));
-        outbox.send();
-        assert_eq!(outbox.lost().records, 6, "nobody is there any more");
+        sender.put(&record(1));
+        sender.send();
+        assert_eq!(sender.lost().records, 6, "nobody is there any more");
     }
 }

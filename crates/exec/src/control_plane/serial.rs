@@ -6,9 +6,9 @@ use std::io;
 use std::sync::atomic::AtomicBool;
 
 use super::thread::{Clock, LISTENERS, Poller, Wakers, stopped};
-use super::{Control, Notice, Share};
+use super::{ControlPlane, Notice, Share};
 
-pub(super) fn run<C: Control>(control: &C, stop: &AtomicBool) -> io::Result<()> {
+pub(super) fn run<C: ControlPlane>(control: &C, stop: &AtomicBool) -> io::Result<()> {
     let mut poller = Poller::open()?;
     let wakers = Wakers::default();
     wakers.add(poller.waker());
@@ -44,7 +44,7 @@ pub(super) fn run<C: Control>(control: &C, stop: &AtomicBool) -> io::Result<()> 
 }
 
 /// Reads a session and applies what came to every shard; whether there may be more.
-pub(super) fn read_and_apply<C: Control>(
+pub(super) fn read_and_apply<C: ControlPlane>(
     control: &C,
     worker: &mut C::Worker,
     session: usize,
