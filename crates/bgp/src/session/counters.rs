@@ -34,7 +34,7 @@ impl MessageCounters {
     }
 }
 
-/// From which state to which other one a session has gone, as whoever drives it sees that.
+/// From which state to which other one a session has gone, as its driver sees that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transitions {
     last: State,
@@ -43,11 +43,10 @@ pub struct Transitions {
 }
 
 impl Transitions {
-    const STATES: usize = State::ALL.len();
-
     pub(super) fn note(&mut self, state: State) {
         if state != self.last {
-            self.seen |= 1 << (self.last as usize * Self::STATES + state as usize);
+            let place = |state| State::ALL.iter().position(|each| *each == state).unwrap_or(0);
+            self.seen |= 1 << (place(self.last) * State::ALL.len() + place(state));
             self.last = state;
         }
     }
