@@ -37,6 +37,7 @@ impl Plan {
             plan.rounds.push(events);
         }
         let random = &mut Random::of(seed, 3);
+        plan.features.damping = random.happens(0.1);
         if random.happens(0.15) {
             make_route_server(random, &mut plan);
         }
