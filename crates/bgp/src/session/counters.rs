@@ -45,7 +45,7 @@ pub struct Transitions {
 impl Transitions {
     pub(super) fn note(&mut self, state: State) {
         if state != self.last {
-            let place = |state| State::ALL.iter().position(|each| *each == state).unwrap_or(0);
+            let place = |state: State| State::ALL.iter().position(|each| *each == state).unwrap_or(0);
             self.seen |= 1 << (place(self.last) * State::ALL.len() + place(state));
             self.last = state;
         }
