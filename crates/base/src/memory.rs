@@ -45,8 +45,8 @@ pub fn prefetch_at<T>(items: &[T], at: usize) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused(pub usize);
 
-/// Zeroed memory that begins where a huge page does. The system gives pages when they are touched, so a large reserve costs
-/// address space alone.
+/// Zeroed memory that begins at a line of the cache, or where a huge page does if it is to have some. The system gives pages
+/// when they are touched, so a large reserve costs address space alone.
 #[derive(Debug)]
 pub struct ZeroedMemory {
     start: NonNull<u8>,
@@ -63,12 +63,14 @@ impl ZeroedMemory {
     /// At least so many bytes, in huge pages if the system likes.
     pub fn new(bytes: usize, huge_pages: bool) -> Result<Self, Refused> {
         // Zeros of a small alignment come from the system; of a large one the allocator would write them. So it is made here.
-        let asked = bytes.checked_add(HUGE_PAGE).ok_or(Refused(usize::MAX))?;
+        // What is small is asked for without much to skip: the allocator zeroes by hand what it gives a second time.
+        let alignment = if huge_pages { HUGE_PAGE } else { LINE };
+        let asked = bytes.checked_add(alignment).ok_or(Refused(usize::MAX))?;
         let layout = Layout::from_size_align(asked, 16).map_err(|_| Refused(asked))?;
         // SAFETY: the layout's size is not zero.
         let allocation = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Refused(asked))?;
-        let skip = allocation.as_ptr().align_offset(HUGE_PAGE);
-        // SAFETY: less than a huge page is skipped, which was asked for on top.
+        let skip = allocation.as_ptr().align_offset(alignment);
+        // SAFETY: less than the alignment is skipped, which was asked for on top.
         let start = unsafe { allocation.add(skip) };
         if huge_pages {
             advise_huge_pages(start.as_ptr(), bytes);

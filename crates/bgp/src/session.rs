@@ -70,7 +70,7 @@ use timers::Chance;
 pub use action::{Action, Admission, Cause, DownReason, Event, Refusal, StaleEnd, State, StopReason};
 pub use assume::{AssumedNeighbor, assume};
 pub use config::NeighborConfig;
-pub use counters::{MessageCounters, SessionCounters};
+pub use counters::{MessageCounters, SessionCounters, Transitions};
 pub use import::{Importer, Remark};
 pub use negotiate::{Connection, Negotiated, NeighborRestart, OpenProblem};
 
@@ -224,7 +224,11 @@ impl Session {
 
     /// What is to be done next.
     pub fn poll_action(&mut self) -> Option<Action> {
-        self.actions.pop_front()
+        let action = self.actions.pop_front();
+        if action.is_none() {
+            self.counters.transitions.note(self.state());
+        }
+        action
     }
 
     /// Appends what is to be written on a connection: whole messages.

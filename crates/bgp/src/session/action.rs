@@ -31,6 +31,12 @@ pub enum State {
     Established,
 }
 
+impl State {
+    /// All of them, as far as they go.
+    pub const ALL: [Self; 6] =
+        [Self::Idle, Self::Connect, Self::Active, Self::OpenSent, Self::OpenConfirm, Self::Established];
+}
+
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -2,6 +2,7 @@
 
 use thalweg_wire::bgp::MessageKind;
 
+use super::action::State;
 use crate::peer::Millis;
 
 /// Messages by kind.
@@ -32,6 +33,30 @@ impl MessageCounters {
     }
 }
 
+/// From which state to which other one a session has gone, as its driver sees that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transitions {
+    last: State,
+    /// A bit for each pair.
+    seen: u64,
+}
+
+impl Transitions {
+    pub(super) fn note(&mut self, state: State) {
+        if state != self.last {
+            let place = |state: State| State::ALL.iter().position(|each| *each == state).unwrap_or(0);
+            self.seen |= 1 << (place(self.last) * State::ALL.len() + place(state));
+            self.last = state;
+        }
+    }
+
+    /// Each pair once.
+    pub fn pairs(self) -> impl Iterator<Item = (State, State)> {
+        let pairs = State::ALL.into_iter().flat_map(|from| State::ALL.map(|to| (from, to)));
+        pairs.enumerate().filter(move |(at, _)| self.seen & 1 << at != 0).map(|(_, pair)| pair)
+    }
+}
+
 /// What a session counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionCounters {
@@ -53,6 +78,8 @@ pub struct SessionCounters {
     pub flaps: u64,
     /// How often the neighbor had more prefixes of a family than its limit allows.
     pub prefix_limit_exceeded: u64,
+    /// States it has gone through.
+    pub transitions: Transitions,
     /// Collisions of two connections.
     pub collisions: u64,
     /// UPDATEs whose routes were withdrawn because of an error (RFC 7606).

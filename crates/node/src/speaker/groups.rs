@@ -123,8 +123,13 @@ impl Speaker {
     /// Begins the dumps that members of the share's groups want, and gets on with those that were begun.
     pub(super) fn dump_background_work(&self, share: Share) -> bool {
         let mut more = false;
-        let groups = lock(&self.groups).clone();
-        for group in groups.iter().filter(|group| share.has(group.queue)) {
+        let has_work = |group: &&Arc<GroupSlot>| {
+            let is_wanted = group.wants.load(Ordering::Acquire);
+            share.has(group.queue) && (is_wanted || group.dumps_can_go_on.load(Ordering::Acquire))
+        };
+        // Asked for after every step of other work, and nearly always there is none.
+        let groups: Vec<_> = lock(&self.groups).iter().filter(has_work).cloned().collect();
+        for group in &groups {
             if group.wants.swap(false, Ordering::AcqRel) {
                 self.profile.time(Function::Export, || self.begin_dumps(group));
             }

@@ -25,8 +25,8 @@ const PARTING_MAX: usize = 256;
 const STRANGERS_MAX: usize = PARTING_MAX / 4;
 
 /// Bytes read from a connection at a look.
-const READ_BYTES: usize = 64 << 10;
-const READS_PER_LOOK: usize = 4;
+const READ_BYTES: usize = 16 << 10;
+const READS_PER_LOOK: usize = 16;
 
 /// Who is left.
 #[derive(Clone, Copy, PartialEq, Eq)]

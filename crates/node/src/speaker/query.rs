@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 use thalweg_base::{Address, IpPrefix, Prefix};
 use thalweg_bgp::attrs::{Attrs, flag};
-use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
+use thalweg_bgp::peer::{Millis, PeerId, PeerInfo, PeerTable};
 use thalweg_bgp::rib::{Explained, PathView, RibAddress, RibShard, ScanCursor, Step, Verdict};
 use thalweg_bgp::route::shard_of;
 use thalweg_bgp::session::import::Rejection;
-use thalweg_bgp::session::{Negotiated, Remark, State, StopReason};
+use thalweg_bgp::session::{Negotiated, Remark, State, StopReason, Transitions};
 use thalweg_wire::bgp::{Family, Origin};
 
 use super::Speaker;
@@ -38,6 +38,8 @@ pub struct SessionFacts {
     pub address: IpAddr,
     /// State of the session.
     pub state: State,
+    /// States it has gone through.
+    pub transitions: Transitions,
     /// Routes of it in the RIB, both families.
     pub accepted: u64,
 }
@@ -52,7 +54,10 @@ impl Speaker {
                 let slot = self.find(neighbor).ok_or_else(|| unknown(neighbor));
                 emit_all(slot.map(|slot| [neighbor_view(&slot, &slot.lock(), now)]), emit)
             }
-            BgpRequest::Routes(filter) => self.each_route(filter, &mut |view| emit(to_json(&view))),
+            BgpRequest::Routes(filter) => match self.routes(filter, now) {
+                Err(error) => Ok(Err(error)),
+                Ok(selection) => selection.emit_all(self, &mut |view| emit(to_json(&view))).map(Ok),
+            },
             BgpRequest::Route { destination, exact, why } => self.route(destination, *exact, *why, now, emit),
             BgpRequest::Rib => emit_all(Ok([self.rib_view()]), emit),
             BgpRequest::UpdateGroups => emit_all(Ok(self.group_views()), emit),
@@ -90,22 +95,20 @@ impl Speaker {
                 name: state.config.name.clone(),
                 address: state.config.address,
                 state: state.session.state(),
+                transitions: state.session.counters().transitions,
                 accepted: Family::ALL.map(|family| u64::from(slot.paths.get(family))).iter().sum(),
             }
         };
         self.slots_in_use().iter().map(facts).collect()
     }
 
-    /// Gives the routes that a filter admits, one after the other.
-    pub fn each_route(
-        &self,
-        filter: &RouteFilter,
-        emit: &mut dyn FnMut(RouteView) -> io::Result<()>,
-    ) -> Answer {
-        let now = Millis(self.now_ms.load(Ordering::Relaxed));
-        match self.routes(filter, now) {
-            Err(error) => Ok(Err(error)),
-            Ok(selection) => selection.emit_all(self, emit).map(Ok),
+    /// Shows all paths as the RIB has them, shard by shard: the prefix, the path, whether it is the best, its neighbor.
+    pub fn each_path(&self, see: &mut dyn FnMut(IpPrefix, &PathView<'_>, bool, Option<&PeerInfo>)) {
+        let peers = self.peers();
+        for shard in &self.shards {
+            let rib = shard.rib();
+            see_all::<u32>(&rib, &peers, see);
+            see_all::<u128>(&rib, &peers, see);
         }
     }
 
@@ -262,6 +265,21 @@ impl Speaker {
             resident_peak: process.resident_peak,
         }
     }
+}
+
+fn see_all<A: RibAddress>(
+    rib: &RibShard,
+    peers: &PeerTable,
+    see: &mut dyn FnMut(IpPrefix, &PathView<'_>, bool, Option<&PeerInfo>),
+) {
+    let mut cursor = ScanCursor::START;
+    rib.scan::<A>(&mut cursor, usize::MAX, &mut |route| {
+        let best = route.best().map(|best| (best.peer, best.local_id));
+        for path in route.paths() {
+            let is_best = best == Some((path.peer, path.local_id));
+            see(A::to_ip_prefix(route.prefix), &path, is_best, peers.get(path.peer).map(|info| &**info));
+        }
+    });
 }
 
 /// Which routes to show.

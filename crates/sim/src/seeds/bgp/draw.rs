@@ -36,7 +36,37 @@ impl Plan {
             let events = (0..2 + random.below(14)).map(|_| event(random, &plan)).collect();
             plan.rounds.push(events);
         }
+        let random = &mut Random::of(seed, 3);
+        plan.features.damping = random.happens(0.1);
+        if random.happens(0.15) {
+            make_route_server(random, &mut plan);
+        }
         plan
+    }
+}
+
+/// Makes a router of which nobody is a site a route server; to its clients it is a peer.
+fn make_route_server(random: &mut Random, plan: &mut Plan) {
+    let at = random.below(plan.routers.len());
+    if plan.routers.iter().any(|router| router.site_of == Some(at)) {
+        return;
+    }
+    let server = RouterPlan { route_server: true, ..RouterPlan::default() };
+    plan.routers[at] = server;
+    let links: Vec<(usize, usize, usize)> = plan.links_of(at).collect();
+    for (link, end, _) in &links {
+        let link = &mut plan.links[*link];
+        link.is = link.is.map(|_| Relationship::Peer);
+        link.ends[*end] = End::default();
+    }
+    for event in plan.rounds.iter_mut().flatten() {
+        match &mut event.what {
+            Fault::Announce { router, now } if *router == at => *now = server,
+            Fault::Policy { link, end, now } if links.iter().any(|own| (own.0, own.1) == (*link, *end)) => {
+                *now = End::default();
+            }
+            _ => {}
+        }
     }
 }
 
@@ -53,11 +83,12 @@ fn features(random: &mut Random) -> Features {
         short_logs: random.happens(0.3),
         interleaved: random.happens(0.6),
         large_as: random.happens(0.2),
+        damping: false,
     }
 }
 
 fn router(random: &mut Random, most: usize) -> RouterPlan {
-    RouterPlan { prefixes: random.below(most) as u16, anycast: random.happens(0.3), site_of: None }
+    RouterPlan { prefixes: random.below(most) as u16, anycast: random.happens(0.3), ..RouterPlan::default() }
 }
 
 /// Makes two routers with a neighbor in common sites of one AS, so that MED is compared.

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use thalweg_base::IpPrefix;
+use thalweg_bgp::attrs::Attrs;
 use thalweg_bgp::session::State;
-use thalweg_node::control::{BgpRequest, RouteFilter, RouteView};
+use thalweg_node::control::{BgpRequest, RouteView};
 use thalweg_node::speaker::{SessionFacts, Speaker};
 
-use super::oracle::{Oracle, Row, Table};
+use super::oracle::{Mark, Oracle, Row, Table};
 use super::plan::Plan;
 use super::text::routers_of_name;
 use crate::error::SimError;
@@ -17,6 +19,23 @@ use crate::seeds::trial::Violation;
 
 /// Differences that a violation names.
 const DIFFERENCES: usize = 4;
+
+/// A path that a router holds.
+struct Held {
+    prefix: IpPrefix,
+    /// What the router calls the neighbor that it is of; none for its own.
+    neighbor: Option<Arc<str>>,
+    is_best: bool,
+    is_stale: bool,
+    is_damped: bool,
+    row: Row,
+}
+
+impl Held {
+    fn neighbor(&self) -> &str {
+        self.neighbor.as_deref().unwrap_or("local")
+    }
+}
 
 struct Bench<'a> {
     network: &'a Network,
@@ -37,22 +56,31 @@ impl Bench<'_> {
         self.network.speaker(self.router).map_err(|error| self.broken("a router runs", error.to_string()))
     }
 
-    fn routes(&self) -> Result<Vec<RouteView>, Violation> {
+    fn routes(&self) -> Result<Vec<Held>, Violation> {
         let mut routes = Vec::new();
-        let answer = self.speaker()?.each_route(&RouteFilter::default(), &mut |route| {
-            routes.push(route);
-            Ok(())
+        self.speaker()?.each_path(&mut |prefix, path, is_best, neighbor| {
+            let neighbor = neighbor.map(|info| info.name.clone());
+            let from = neighbor.as_deref().and_then(routers_of_name).map(|(_, other)| other);
+            let row = Row {
+                from,
+                path: path.attrs.as_path().segments().flat_map(|segment| segment.asns()).collect(),
+                local_pref: path.attrs.local_pref,
+                med: path.attrs.med(),
+                marks: marks(path.attrs),
+                next_hop: from.is_some().then(|| path.attrs.next_hop().address()),
+                path_id: path.path_id,
+            };
+            let (is_stale, is_damped) = (path.stale, path.damped);
+            routes.push(Held { prefix, neighbor, is_best, is_stale, is_damped, row });
         });
-        let refused = |error: String| self.broken("requests are accepted", error);
-        answer.map_err(|error| refused(error.to_string()))?.map_err(refused)?;
         Ok(routes)
     }
 
     /// Counters are what the tables hold.
-    fn counters(&self, routes: &[RouteView], neighbors: &[SessionFacts]) -> Result<(), Violation> {
+    fn counters(&self, routes: &[Held], neighbors: &[SessionFacts]) -> Result<(), Violation> {
         let mut held: HashMap<&str, u64> = HashMap::new();
         for route in routes {
-            *held.entry(&route.neighbor).or_default() += 1;
+            *held.entry(route.neighbor()).or_default() += 1;
         }
         for neighbor in neighbors {
             let held = held.get(&*neighbor.name).copied().unwrap_or(0);
@@ -71,7 +99,7 @@ impl Bench<'_> {
     }
 
     /// The routes, which are what they must be at any moment.
-    fn checked_routes(&self) -> Result<Vec<RouteView>, Violation> {
+    fn checked_routes(&self) -> Result<Vec<Held>, Violation> {
         let (routes, neighbors) = (self.routes()?, self.speaker()?.sessions());
         self.counters(&routes, &neighbors)?;
         self.one_best(&routes)?;
@@ -79,12 +107,16 @@ impl Bench<'_> {
         Ok(routes)
     }
 
-    /// A prefix has one best route at most.
-    fn one_best(&self, routes: &[RouteView]) -> Result<(), Violation> {
-        let mut best: HashMap<&str, &str> = HashMap::new();
-        for route in routes.iter().filter(|route| route.best) {
-            if let Some(other) = best.insert(&route.prefix, &route.neighbor) {
-                let text = format!("{} by {other} and by {}", route.prefix, route.neighbor);
+    /// A prefix has one best route at most, and one that is not suppressed.
+    fn one_best(&self, routes: &[Held]) -> Result<(), Violation> {
+        if let Some(route) = routes.iter().find(|route| route.is_best && route.is_damped) {
+            let text = format!("{} by {}", route.prefix, route.neighbor());
+            return Err(self.broken("no route is used while it is suppressed", text));
+        }
+        let mut best: HashMap<IpPrefix, &str> = HashMap::new();
+        for route in routes.iter().filter(|route| route.is_best) {
+            if let Some(other) = best.insert(route.prefix, route.neighbor()) {
+                let text = format!("{} by {other} and by {}", route.prefix, route.neighbor());
                 return Err(self.broken("a prefix has one best route", text));
             }
         }
@@ -94,35 +126,51 @@ impl Bench<'_> {
     /// Routes of a neighbor whose session has ended are gone, or kept for its restart.
     fn no_route_outlives_its_session(
         &self,
-        routes: &[RouteView],
+        routes: &[Held],
         neighbors: &[SessionFacts],
     ) -> Result<(), Violation> {
         let is_up = |each: &&SessionFacts| each.state == State::Established;
         let down: Vec<&str> = neighbors.iter().filter(|each| !is_up(each)).map(|each| &*each.name).collect();
-        let left = routes.iter().find(|route| !route.stale && down.contains(&route.neighbor.as_str()));
+        let left = routes.iter().find(|route| !route.is_stale && down.contains(&route.neighbor()));
         match left {
             None => Ok(()),
             Some(route) => {
-                let text = format!("{} by {}, whose session has ended", route.prefix, route.neighbor);
+                let text = format!("{} by {}, whose session has ended", route.prefix, route.neighbor());
                 Err(self.broken("no route outlives its session", text))
             }
         }
     }
 }
 
-/// What a router must be like at any moment; the states of its sessions. `shut` are the neighbors whose sessions it was told
-/// to end for good: no restart is awaited of them.
-pub(super) fn always(network: &Network, router: usize, shut: &[String]) -> Result<Vec<State>, Violation> {
+/// What a router must be like at any moment. `shut` are the neighbors whose sessions it was told to end for good: no restart
+/// is awaited of them.
+pub(super) fn always(
+    network: &Network,
+    router: usize,
+    shut: &[String],
+    coverage: &mut Coverage,
+) -> Result<(), Violation> {
     if !network.is_running(router) {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let bench = Bench { network, router };
     let routes = bench.checked_routes()?;
-    if let Some(left) = routes.iter().find(|route| shut.contains(&route.neighbor)) {
-        let text = format!("{} by {}", left.prefix, left.neighbor);
+    if let Some(left) = routes.iter().find(|route| shut.iter().any(|name| name == route.neighbor())) {
+        let text = format!("{} by {}", left.prefix, left.neighbor());
         return Err(bench.broken("a session that is shut down leaves no routes", text));
     }
-    Ok(bench.speaker()?.sessions().iter().map(|session| session.state).collect())
+    meet_states(&bench, coverage)
+}
+
+/// In which states sessions are, and through which they went since the router started.
+fn meet_states(bench: &Bench<'_>, coverage: &mut Coverage) -> Result<(), Violation> {
+    for session in bench.speaker()?.sessions() {
+        coverage.meet("state", &session.state.to_string());
+        for (from, to) in session.transitions.pairs() {
+            coverage.meet("transition", &format!("{from} to {to}"));
+        }
+    }
+    Ok(())
 }
 
 /// Names a session that is not up.
@@ -148,32 +196,33 @@ pub(super) fn at_rest(network: &Network, plan: &Plan, coverage: &mut Coverage) -
     for router in 0..network.len() {
         let bench = Bench { network, router };
         let routes = bench.checked_routes()?;
-        if let Some(stale) = routes.iter().find(|route| route.stale) {
-            let text = format!("{} by {}", stale.prefix, stale.neighbor);
+        if let Some(stale) = routes.iter().find(|route| route.is_stale) {
+            let text = format!("{} by {}", stale.prefix, stale.neighbor());
             return Err(bench.broken("nothing is stale at rest", text));
         }
         for neighbor in bench.speaker()?.neighbors() {
             coverage.meet_counters("", &neighbor.counters);
         }
+        meet_states(&bench, coverage)?;
         meet_decisions(&bench, &routes, coverage)?;
         tables.push(table(&bench, &oracle, routes)?);
     }
     compare(network, &oracle, &tables)?;
-    walk(network, &tables)
+    walk(network, &oracle, &tables)
 }
 
 /// Which steps decided about a prefix.
-fn meet_decisions(bench: &Bench<'_>, routes: &[RouteView], coverage: &mut Coverage) -> Result<(), Violation> {
-    let mut several: BTreeMap<&str, usize> = BTreeMap::new();
+fn meet_decisions(bench: &Bench<'_>, routes: &[Held], coverage: &mut Coverage) -> Result<(), Violation> {
+    let mut several: BTreeMap<IpPrefix, usize> = BTreeMap::new();
     for route in routes {
-        *several.entry(&route.prefix).or_default() += 1;
+        *several.entry(route.prefix).or_default() += 1;
     }
     // The one with the most routes has the most to decide.
     let Some((prefix, _)) = several.into_iter().filter(|(_, routes)| *routes > 1).max_by_key(|each| each.1)
     else {
         return Ok(());
     };
-    let request = BgpRequest::Route { destination: prefix.to_owned(), exact: true, why: true };
+    let request = BgpRequest::Route { destination: prefix.to_string(), exact: true, why: true };
     for route in bench.ask::<RouteView>(&request)? {
         if let Some(why) = route.why.filter(|_| !route.best) {
             let words = why.split_whitespace().filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
@@ -184,26 +233,14 @@ fn meet_decisions(bench: &Bench<'_>, routes: &[RouteView], coverage: &mut Covera
 }
 
 /// A router's routes as the oracle has them, best first; the best must be the one that is used.
-fn table(bench: &Bench<'_>, oracle: &Oracle<'_>, routes: Vec<RouteView>) -> Result<Table, Violation> {
+fn table(bench: &Bench<'_>, oracle: &Oracle<'_>, routes: Vec<Held>) -> Result<Table, Violation> {
     let mut table = Table::new();
     let mut used = BTreeMap::new();
-    for route in routes {
-        let from = routers_of_name(&route.neighbor).map(|(_, other)| other);
-        let mut marks = route.communities;
-        marks.sort_unstable();
-        let row = Row {
-            from,
-            path: route.as_path.split_whitespace().filter_map(|asn| asn.parse().ok()).collect(),
-            local_pref: route.local_pref,
-            med: route.med,
-            marks,
-            next_hop: if from.is_some() { route.next_hop } else { "self".to_owned() },
-            path_id: route.path_id,
-        };
-        if route.best {
-            used.insert(route.prefix.clone(), row.clone());
+    for Held { prefix, is_best, row, .. } in routes {
+        if is_best {
+            used.insert(prefix, row.clone());
         }
-        table.entry(route.prefix).or_default().push(row);
+        table.entry(prefix).or_default().push(row);
     }
     for (prefix, rows) in &mut table {
         oracle.rank(bench.router, rows);
@@ -225,16 +262,12 @@ fn compare(network: &Network, oracle: &Oracle<'_>, tables: &[Table]) -> Result<(
     };
     let wanted = wanted.unwrap_or_else(|| oracle.next(tables));
     for (router, (has, wanted)) in tables.iter().zip(&wanted).enumerate() {
-        let (has, wanted) = (plain(has), plain(wanted));
         let mut differences = Vec::new();
         for prefix in has.keys().chain(wanted.keys().filter(|prefix| !has.contains_key(*prefix))) {
-            if has.get(prefix) != wanted.get(prefix) {
-                let show = |rows: Option<&Vec<Row>>| format!("{:?}", rows.map_or(&[][..], Vec::as_slice));
-                differences.push(format!(
-                    "{prefix} is {} and must be {}",
-                    show(has.get(prefix)),
-                    show(wanted.get(prefix))
-                ));
+            let [has, wanted] = [has, wanted].map(|table| table.get(prefix).map_or(&[][..], Vec::as_slice));
+            if has != wanted && plain(has) != plain(wanted) {
+                let (has, wanted) = (plain(has), plain(wanted));
+                differences.push(format!("{prefix} is {has:?} and must be {wanted:?}"));
             }
         }
         if !differences.is_empty() {
@@ -248,17 +281,22 @@ fn compare(network: &Network, oracle: &Oracle<'_>, tables: &[Table]) -> Result<(
 }
 
 /// Rows in an order that path identifiers do not decide, without them: they are the sender's choice.
-fn plain(table: &Table) -> Table {
-    let mut table = table.clone();
-    for rows in table.values_mut() {
-        rows.iter_mut().for_each(|row| row.path_id = 0);
-        rows.sort_unstable();
-    }
-    table
+fn plain(rows: &[Row]) -> Vec<Row> {
+    let mut rows: Vec<Row> = rows.iter().map(|row| Row { path_id: 0, ..row.clone() }).collect();
+    rows.sort_unstable();
+    rows
+}
+
+fn marks(attrs: &Attrs) -> Vec<Mark> {
+    let standard = attrs.communities().map(|each| [0, each >> 16, each & 0xffff]);
+    let extended = attrs.extended_communities().map(|each| [u32::MAX, (each >> 32) as u32, each as u32]);
+    let mut marks: Vec<Mark> = standard.chain(extended).chain(attrs.large_communities()).collect();
+    marks.sort_unstable();
+    marks
 }
 
 /// A packet follows best routes until it arrives: never in a circle, never to a router without a route.
-fn walk(network: &Network, tables: &[Table]) -> Result<(), Violation> {
+fn walk(network: &Network, oracle: &Oracle<'_>, tables: &[Table]) -> Result<(), Violation> {
     for (start, table) in tables.iter().enumerate() {
         for prefix in table.keys() {
             let mut at = start;
@@ -267,10 +305,13 @@ fn walk(network: &Network, tables: &[Table]) -> Result<(), Violation> {
                 let what = match next {
                     Some(Row { from: None, .. }) => break,
                     Some(_) if hop > tables.len() => "goes in a circle",
-                    Some(Row { from: Some(next), .. }) => {
-                        at = *next;
-                        continue;
-                    }
+                    Some(row) => match oracle.leads_to(row) {
+                        Some(next) => {
+                            at = next;
+                            continue;
+                        }
+                        None => "is sent to an address that nobody has",
+                    },
                     None => "ends at a router without a route",
                 };
                 let text = format!("{prefix} from router {start} {what}");

@@ -14,7 +14,9 @@ use thalweg_node::speaker::Restart;
 
 use super::invariants;
 use super::plan::{Event, Fault, Features, Plan, RouterPlan};
-use super::text::{self, CONNECT_RETRY_S, DEFERRAL_S, IDLE_HOLD_MAX_S, STALE_S, ipv6_address};
+use super::text::{
+    self, CONNECT_RETRY_S, DEFERRAL_S, IDLE_HOLD_MAX_S, STALE_S, SUPPRESS_MAX_S, ipv6_address,
+};
 use crate::chance::Random;
 use crate::error::SimError;
 use crate::link::{Link, LinkState};
@@ -65,7 +67,7 @@ pub fn run(plan: &Plan, threads: usize, voice: Option<Voice<'_>>) -> Trial {
 /// What a plan has.
 fn meet_plan(plan: &Plan, coverage: &mut Coverage) {
     let Features { ipv6, paths, short_messages, no_refresh, graceful_restart, .. } = plan.features;
-    let Features { roles, mrai_ms, short_logs, interleaved, large_as, .. } = plan.features;
+    let Features { roles, mrai_ms, short_logs, interleaved, large_as, damping, .. } = plan.features;
     let features = [
         ("IPv6", ipv6),
         ("additional paths", paths >= 2),
@@ -77,6 +79,8 @@ fn meet_plan(plan: &Plan, coverage: &mut Coverage) {
         ("short logs", short_logs),
         ("several workers", interleaved),
         ("large AS numbers", large_as),
+        ("damping", damping),
+        ("route server", plan.routers.iter().any(|router| router.route_server)),
         ("relationships", plan.links.iter().any(|link| link.is.is_some())),
         ("one AS at two sites", plan.routers.iter().any(|router| router.site_of.is_some())),
         ("anycast", plan.routers.iter().filter(|router| router.anycast).count() > 1),
@@ -156,9 +160,7 @@ impl<'a> Life<'a> {
             for event in events {
                 self.run_us(u64::from(event.after_ms) * 1000, coverage)?;
                 let router = self.random.below(self.plan.routers.len());
-                for state in invariants::always(&self.network, router, &self.shut_neighbors(router))? {
-                    coverage.meet("state", &state.to_string());
-                }
+                invariants::always(&self.network, router, &self.shut_neighbors(router), coverage)?;
                 coverage.meet("fault", event.what.name());
                 self.tell(Moment::Fault(event.what));
                 self.happen(event.what).map_err(|error| self.broken(error))?;
@@ -216,8 +218,11 @@ impl<'a> Life<'a> {
         if self.plan.features.graceful_restart {
             self.run_us((STALE_S + DEFERRAL_S + 1) * SECOND_US, coverage)?;
         }
-        let quiet_us =
-            QUIET_S * SECOND_US + 2 * u64::from(self.plan.features.mrai_ms) * 1000 + 8 * latency_us;
+        // A route that was suppressed comes back after the last flap.
+        let damped_s = if self.plan.features.damping { SUPPRESS_MAX_S } else { 0 };
+        let quiet_us = (QUIET_S + damped_s) * SECOND_US
+            + 2 * u64::from(self.plan.features.mrai_ms) * 1000
+            + 8 * latency_us;
         let end_us = self.network.now_us() + WORK_MAX_S * SECOND_US;
         loop {
             self.run_us(quiet_us / 2, coverage)?;
@@ -267,11 +272,18 @@ impl<'a> Life<'a> {
 
     /// Tells a router how its neighbors are reached.
     fn tell_ways(&mut self, router: usize) -> Result<(), SimError> {
+        let beside: Vec<usize> = self.plan.links_of(router).map(|(.., other)| other).collect();
         let ways = self.plan.links_of(router).flat_map(|(link, end, other)| {
             let metric = self.plan.links[link].ends[end].metric;
             let metric = (!self.no_way.contains(&(link, end))).then_some(metric);
-            let hosts = [format!("{}/32", address(other)), format!("{}/128", ipv6_address(other))];
-            hosts.into_iter().filter_map(move |host| Some((host.parse::<IpPrefix>().ok()?, metric)))
+            // Behind a route server lie its clients.
+            let server = Some(other).filter(|other| self.plan.routers[*other].route_server);
+            let behind = server.into_iter().flat_map(|server| self.plan.links_of(server));
+            let behind = behind.map(|(.., client)| client);
+            let behind = behind.filter(|client| *client != router && !beside.contains(client));
+            let routers: Vec<usize> = std::iter::once(other).chain(behind).collect();
+            let hosts = routers.into_iter().flat_map(|at| [address(at).into(), ipv6_address(at).into()]);
+            hosts.map(move |host| (IpPrefix::host(host), metric))
         });
         let view = NextHopView::new(ways.collect::<Vec<_>>());
         self.network.set_next_hops(router, view).map(drop)
@@ -334,8 +346,8 @@ impl<'a> Life<'a> {
             }
             Fault::Refresh { link, end } => self.ask(link, end, |neighbor| BgpRequest::Refresh { neighbor }),
             Fault::Announce { router, now } => {
-                let site_of = self.plan.routers[router].site_of;
-                self.plan.routers[router] = RouterPlan { site_of, ..now };
+                let RouterPlan { site_of, route_server, .. } = self.plan.routers[router];
+                self.plan.routers[router] = RouterPlan { site_of, route_server, ..now };
                 self.reload(router)
             }
             Fault::Policy { link, end, now } => {

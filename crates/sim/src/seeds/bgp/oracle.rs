@@ -2,17 +2,24 @@
 //!
 //! A router's routes are what its neighbors announce of their best ones. So from any table follows the next one, and
 //! a plan whose paths can only grow, or whose links have relationships without a circle, comes to one table that
-//! follows from itself.
+//! follows from itself. Prefixes do not know of each other: those of one kind that the same routers originate have the same
+//! routes.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use thalweg_base::IpPrefix;
 
 use super::plan::Plan;
-use super::text::{Other, asn, ipv6_address, mark, neighbor_name, prefixes};
+use super::text::{LEARNED, Other, PASSED, asn, ipv6_address, kind, neighbor_name, prefixes};
 use crate::policy::address;
 
 /// LOCAL_PREF where no policy sets one.
 const LOCAL_PREF: u32 = 100;
+
+/// How many of its routes a route server tries for a client.
+const SERVER_RANKS: usize = 4;
 
 /// A route as a table has it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,24 +29,43 @@ pub(super) struct Row {
     pub(super) path: Vec<u32>,
     pub(super) local_pref: u32,
     pub(super) med: Option<u32>,
-    pub(super) marks: Vec<String>,
-    pub(super) next_hop: String,
+    pub(super) marks: Vec<Mark>,
+    /// None for its own.
+    pub(super) next_hop: Option<IpAddr>,
     pub(super) path_id: u32,
 }
 
+/// A community: a standard one behind a 0, an extended one behind the highest number, a large one as it is.
+pub(super) type Mark = [u32; 3];
+
 /// The routes of a router, by prefix, best first.
-pub(super) type Table = BTreeMap<String, Vec<Row>>;
+pub(super) type Table = BTreeMap<IpPrefix, Vec<Row>>;
 
 /// What follows from a plan.
 pub(super) struct Oracle<'a> {
     plan: &'a Plan,
-    own: Vec<Vec<(String, u8)>>,
+    /// Who originates each prefix.
+    origins: BTreeMap<IpPrefix, Vec<usize>>,
+    /// Whose address is whose.
+    routers: BTreeMap<IpAddr, usize>,
 }
 
 impl<'a> Oracle<'a> {
     pub(super) fn new(plan: &'a Plan) -> Self {
-        let own = (0..plan.routers.len()).map(|router| prefixes(plan, router)).collect();
-        Self { plan, own }
+        let mut origins: BTreeMap<IpPrefix, Vec<usize>> = BTreeMap::new();
+        for router in 0..plan.routers.len() {
+            prefixes(plan, router)
+                .into_iter()
+                .for_each(|prefix| origins.entry(prefix).or_default().push(router));
+        }
+        let addresses = |router| [IpAddr::from(address(router)), ipv6_address(router).into()];
+        let routers = (0..plan.routers.len()).flat_map(|router| addresses(router).map(|own| (own, router)));
+        Self { plan, origins, routers: routers.collect() }
+    }
+
+    /// To which router a route leads; none for its own.
+    pub(super) fn leads_to(&self, row: &Row) -> Option<usize> {
+        self.routers.get(&row.next_hop?).copied()
     }
 
     /// Whether each neighbor gets one path of a prefix.
@@ -49,82 +75,109 @@ impl<'a> Oracle<'a> {
 
     /// The tables that follow from themselves; `None` if they do not come about in time.
     pub(super) fn tables(&self) -> Option<Vec<Table>> {
+        let mut alike: BTreeMap<_, Vec<IpPrefix>> = BTreeMap::new();
+        for (prefix, origins) in &self.origins {
+            let is_ipv4 = matches!(prefix, IpPrefix::V4(_));
+            alike.entry((is_ipv4, kind(*prefix), origins)).or_default().push(*prefix);
+        }
         let mut tables = vec![Table::new(); self.plan.routers.len()];
-        for _ in 0..4 * self.plan.routers.len() + 8 {
-            let next = self.next(&tables);
-            if next == tables {
-                return Some(tables);
+        for prefixes in alike.values() {
+            for (table, rows) in tables.iter_mut().zip(self.stable(prefixes[0])?) {
+                if !rows.is_empty() {
+                    table.extend(prefixes.iter().map(|prefix| (*prefix, rows.clone())));
+                }
             }
-            tables = next;
+        }
+        Some(tables)
+    }
+
+    /// Every router's routes of a prefix that follow from themselves.
+    fn stable(&self, prefix: IpPrefix) -> Option<Vec<Vec<Row>>> {
+        let routers = self.plan.routers.len();
+        let mut all = vec![Vec::new(); routers];
+        for _ in 0..4 * routers + 8 {
+            let next: Vec<_> = (0..routers).map(|router| self.rows(router, prefix, |at| &all[at])).collect();
+            if next == all {
+                return Some(all);
+            }
+            all = next;
         }
         None
     }
 
     /// The tables that neighbors' tables make.
     pub(super) fn next(&self, tables: &[Table]) -> Vec<Table> {
-        (0..tables.len()).map(|router| self.table(router, tables)).collect()
+        let known: BTreeSet<IpPrefix> = tables.iter().flat_map(|table| table.keys().copied()).collect();
+        let mut next = vec![Table::new(); tables.len()];
+        for prefix in self.origins.keys().copied().chain(known) {
+            for (router, table) in next.iter_mut().enumerate() {
+                let rows = self.rows(router, prefix, |at| tables[at].get(&prefix).map_or(&[], Vec::as_slice));
+                if !rows.is_empty() {
+                    table.insert(prefix, rows);
+                }
+            }
+        }
+        next
     }
 
-    fn table(&self, router: usize, tables: &[Table]) -> Table {
-        let mut table = Table::new();
-        for (prefix, _) in &self.own[router] {
-            let row = Row {
+    /// A router's routes of a prefix, best first: its own and what neighbors announce of theirs.
+    fn rows<'t>(&self, router: usize, prefix: IpPrefix, of: impl Fn(usize) -> &'t [Row]) -> Vec<Row> {
+        let mut rows = Vec::new();
+        if self.origins.get(&prefix).is_some_and(|origins| origins.contains(&router)) {
+            rows.push(Row {
                 from: None,
                 path: Vec::new(),
                 local_pref: LOCAL_PREF,
                 med: None,
                 marks: Vec::new(),
-                next_hop: "self".to_owned(),
+                next_hop: None,
                 path_id: 0,
-            };
-            table.entry(prefix.clone()).or_default().push(row);
+            });
         }
         for (link, end, other) in self.plan.links_of(router) {
-            for (prefix, rows) in &tables[other] {
-                let sent = rows.iter().take(usize::from(self.plan.features.paths).max(1));
-                for row in sent.filter_map(|row| self.announced(other, link, 1 - end, prefix, row)) {
-                    if let Some(row) = self.accepted(router, link, end, row) {
-                        table.entry(prefix.clone()).or_default().push(row);
-                    }
-                }
-            }
+            // A route server tries its next best for a client that may not have the best (RFC 7947 2.3).
+            let is_served = self.plan.routers[other].route_server && self.sends_one_path();
+            let ranks = if is_served { SERVER_RANKS } else { usize::from(self.plan.features.paths).max(1) };
+            let sent = of(other).iter().take(ranks);
+            let sent = sent.filter_map(|row| self.announced(other, link, 1 - end, prefix, row));
+            let sent = sent.take(if is_served { 1 } else { ranks });
+            rows.extend(sent.filter_map(|row| self.accepted(router, link, end, row)));
         }
-        for rows in table.values_mut() {
-            self.rank(router, rows);
-        }
-        table
+        self.rank(router, &mut rows);
+        rows
     }
 
     /// What a router announces of a route at one end of a link.
-    fn announced(&self, router: usize, link: usize, end: usize, prefix: &str, row: &Row) -> Option<Row> {
+    fn announced(&self, router: usize, link: usize, end: usize, prefix: IpPrefix, row: &Row) -> Option<Row> {
         let plan = &self.plan.links[link];
-        let (policy, relation) = (&plan.ends[end], Other::at(plan.is, end));
+        let (policy, relation) = (&plan.ends[end], Other::at(self.plan, link, end));
         let other = if end == 0 { plan.b } else { plan.a };
         let is_ours = |relation| match row.from {
             None => true,
             Some(from) => relation == Other::Customer || self.relation(router, from) == Some(Other::Customer),
         };
-        let kind = prefix_kind(prefix);
-        if row.from == Some(other) || policy.reject == Some(kind) || !relation.is_none_or(is_ours) {
+        if row.from == Some(other) || policy.reject == Some(kind(prefix)) || !relation.is_none_or(is_ours) {
             return None;
         }
-        let own = asn(self.plan, router);
-        let mut path = vec![own; 1 + usize::from(policy.prepend)];
+        let is_server = self.plan.routers[router].route_server;
+        let prepend = if is_server { 0 } else { 1 + usize::from(policy.prepend) };
+        let mut path = vec![asn(self.plan, router); prepend];
         path.extend(&row.path);
         let mut marks = row.marks.clone();
-        marks.retain(|mark| !mark.starts_with("64512:"));
-        marks.extend(policy.mark.then(|| mark(router)));
-        let next_hop = match prefix.contains(':') {
-            true => ipv6_address(router).to_string(),
-            false => address(router).to_string(),
+        marks.retain(|mark| mark[..2] != [0, LEARNED]);
+        marks.extend(policy.mark.then_some([0, PASSED, router as u32]));
+        let next_hop = match prefix {
+            _ if is_server => row.next_hop?,
+            IpPrefix::V4(_) => IpAddr::from(address(router)),
+            IpPrefix::V6(_) => ipv6_address(router).into(),
         };
         Some(Row {
             from: Some(router),
             path,
             local_pref: LOCAL_PREF,
-            med: policy.med,
+            med: policy.med.or(row.med.filter(|_| is_server)),
             marks,
-            next_hop,
+            next_hop: Some(next_hop),
             path_id: 0,
         })
     }
@@ -134,9 +187,9 @@ impl<'a> Oracle<'a> {
         if row.path.contains(&asn(self.plan, router)) {
             return None;
         }
-        if let Some(relation) = Other::at(self.plan.links[link].is, end) {
+        if let Some(relation) = Other::at(self.plan, link, end) {
             row.local_pref = relation.local_pref();
-            row.marks.push(format!("64512:{}", row.local_pref));
+            row.marks.push([0, LEARNED, row.local_pref]);
         }
         row.marks.sort_unstable();
         row.marks.dedup();
@@ -145,7 +198,7 @@ impl<'a> Oracle<'a> {
 
     fn relation(&self, router: usize, other: usize) -> Option<Other> {
         let (link, end, _) = self.plan.links_of(router).find(|(.., at)| *at == other)?;
-        Other::at(self.plan.links[link].is, end)
+        Other::at(self.plan, link, end)
     }
 
     /// Brings routes of a prefix into the order of preference: the best one, the best of the others, and so on.
@@ -159,8 +212,11 @@ impl<'a> Oracle<'a> {
     /// The place of the best route (RFC 4271 section 9.1.2); of none, 0.
     fn best(&self, router: usize, rows: &[Row]) -> usize {
         let metric = |row: &Row| {
-            let link = self.plan.links_of(router).find(|(.., other)| Some(*other) == row.from);
-            link.map_or(0, |(link, end, _)| self.plan.links[link].ends[end].metric)
+            // Behind a route server lie its clients, unless there is a shorter way.
+            let to = |at: Option<usize>| self.plan.links_of(router).find(|(.., other)| Some(*other) == at);
+            to(self.leads_to(row))
+                .or_else(|| to(row.from))
+                .map_or(0, |(link, end, _)| self.plan.links[link].ends[end].metric)
         };
         let first_steps = |row: &Row| (Reverse(row.local_pref), row.from.is_some(), row.path.len());
         let Some(first) = rows.iter().map(first_steps).min() else { return 0 };
@@ -179,9 +235,4 @@ impl<'a> Oracle<'a> {
     pub(super) fn source(router: usize, row: &Row) -> String {
         row.from.map_or("local".to_owned(), |other| neighbor_name(router, other))
     }
-}
-
-fn prefix_kind(prefix: &str) -> u8 {
-    let length: u8 = prefix.rsplit('/').next().and_then(|length| length.parse().ok()).unwrap_or(0);
-    length - if prefix.contains(':') { 64 } else { 24 }
 }

@@ -63,6 +63,9 @@ pub struct Features {
     /// AS numbers of four bytes.
     #[serde(skip_serializing_if = "is_default")]
     pub large_as: bool,
+    /// Flap damping, with times of seconds.
+    #[serde(skip_serializing_if = "is_default")]
+    pub damping: bool,
 }
 
 /// A router.
@@ -78,6 +81,9 @@ pub struct RouterPlan {
     /// It is another site of this router's AS, with no session to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site_of: Option<usize>,
+    /// It is a route server (RFC 7947): it passes on its neighbors' routes and has none of its own.
+    #[serde(skip_serializing_if = "is_default")]
+    pub route_server: bool,
 }
 
 /// What the first router of a link is to the second one.
@@ -359,7 +365,30 @@ impl Plan {
                 return Err(format!("routers {at} and {other} of one AS are linked"));
             }
         }
+        self.check_route_servers()?;
         self.no_circle_of_providers()
+    }
+
+    /// A route server stays one, has no routes and no policy of its own, and none beside it.
+    fn check_route_servers(&self) -> Result<(), String> {
+        let servers = (0..self.routers.len()).filter(|at| self.routers[*at].route_server);
+        for at in servers {
+            let own = RouterPlan { route_server: true, ..RouterPlan::default() };
+            let changes = |event: &Event| match event.what {
+                Fault::Announce { router, now } => router == at && now != own,
+                Fault::Policy { link, end, now } => self.router_at(link, end) == at && now != End::default(),
+                _ => false,
+            };
+            let is_plain = self.links_of(at).all(|(link, end, other)| {
+                self.links[link].ends[end] == End::default() && !self.routers[other].route_server
+            });
+            if self.routers[at] != own || !is_plain || self.rounds.iter().flatten().any(changes) {
+                return Err(format!(
+                    "router {at} is a route server: it has no prefixes, policies or sites, and no other one beside it"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// With one, the routes that are best may never come to rest.

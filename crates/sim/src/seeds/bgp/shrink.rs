@@ -56,7 +56,7 @@ fn without_links(plan: &Plan) -> Vec<Plan> {
 }
 
 fn without_features(plan: &Plan) -> Vec<Plan> {
-    let changes: [fn(&mut Features); 10] = [
+    let changes: [fn(&mut Features); 11] = [
         |features| features.ipv6 = false,
         |features| features.paths = 0,
         |features| features.short_messages = false,
@@ -67,6 +67,7 @@ fn without_features(plan: &Plan) -> Vec<Plan> {
         |features| features.short_logs = false,
         |features| features.interleaved = false,
         |features| features.large_as = false,
+        |features| features.damping = false,
     ];
     let plans = changes.into_iter().map(|change| changed(plan, |plan| change(&mut plan.features)));
     plans.filter(|smaller| smaller.features != plan.features).collect()
@@ -85,6 +86,9 @@ fn with_fewer_prefixes(plan: &Plan) -> Vec<Plan> {
         }
         if own.site_of.is_some() {
             plans.push(changed(plan, |plan| plan.routers[router].site_of = None));
+        }
+        if own.route_server {
+            plans.push(changed(plan, |plan| plan.routers[router].route_server = false));
         }
     }
     plans

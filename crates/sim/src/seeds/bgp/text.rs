@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ipnet::{Ipv4Net, Ipv6Net};
+use thalweg_base::IpPrefix;
 
 use super::plan::{End, Features, Plan, Relationship};
 use crate::policy::address;
@@ -21,6 +24,8 @@ pub(super) const IDLE_HOLD_MAX_S: u64 = 8;
 /// How long a restarting router waits for tables, and routes of one are kept.
 pub(super) const DEFERRAL_S: u64 = 10;
 pub(super) const STALE_S: u64 = 20;
+/// How long a route that flapped is suppressed, at most.
+pub(super) const SUPPRESS_MAX_S: u64 = 12;
 
 pub(super) fn asn(plan: &Plan, router: usize) -> u32 {
     let first = if plan.features.large_as { 4_200_000_000 } else { 65_001 };
@@ -43,15 +48,16 @@ pub(super) fn routers_of_name(name: &str) -> Option<(usize, usize)> {
     Some((number(router)?, number(other)?))
 }
 
-/// Prefixes of a router with their kinds.
-pub(super) fn prefixes(plan: &Plan, router: usize) -> Vec<(String, u8)> {
+/// Prefixes of a router.
+pub(super) fn prefixes(plan: &Plan, router: usize) -> Vec<IpPrefix> {
     let mut all = Vec::new();
     let mut add = |network: usize, number: u16| {
         let kind = (number % u16::from(KINDS)) as u8;
-        all.push((format!("10.{network}.{number}.0/{}", 24 + kind), kind));
+        let address = Ipv4Addr::new(10, network as u8, number as u8, 0);
+        all.push(IpPrefix::V4(Ipv4Net::new_assert(address, 24 + kind).into()));
         if plan.features.ipv6 {
             let address = Ipv6Addr::new(0x2001, 0xdb8, network as u16, number, 0, 0, 0, 0);
-            all.push((format!("{address}/{}", 64 + kind), kind));
+            all.push(IpPrefix::V6(Ipv6Net::new_assert(address, 64 + kind).into()));
         }
     };
     let own = plan.routers[router];
@@ -60,6 +66,14 @@ pub(super) fn prefixes(plan: &Plan, router: usize) -> Vec<(String, u8)> {
         add(255, 0);
     }
     all
+}
+
+/// The kind of a prefix.
+pub(super) fn kind(prefix: IpPrefix) -> u8 {
+    match prefix {
+        IpPrefix::V4(prefix) => prefix.length() - 24,
+        IpPrefix::V6(prefix) => prefix.length() - 64,
+    }
 }
 
 /// What the other end of a link is to a router.
@@ -71,8 +85,12 @@ pub(super) enum Other {
 }
 
 impl Other {
-    pub(super) fn at(is: Option<Relationship>, end: usize) -> Option<Self> {
-        Some(match (is?, end) {
+    /// As the router at an end of a link has it; to a route server all are alike.
+    pub(super) fn at(plan: &Plan, link: usize, end: usize) -> Option<Self> {
+        if plan.routers[plan.router_at(link, end)].route_server {
+            return None;
+        }
+        Some(match (plan.links[link].is?, end) {
             (Relationship::Peer, _) => Self::Peer,
             (Relationship::Provider, 0) => Self::Customer,
             (Relationship::Provider, _) => Self::Provider,
@@ -96,15 +114,14 @@ impl Other {
     }
 }
 
-/// The community a router marks with what it announces over a link.
-pub(super) fn mark(router: usize) -> String {
-    format!("64600:{router}")
-}
+/// The first half of communities that say of whom a route was learned, and of those that say where it passed.
+pub(super) const LEARNED: u32 = 64_512;
+pub(super) const PASSED: u32 = 64_600;
 
 /// The configuration of a router as its plan is now. Sessions in `shut` are not to be up.
 pub(super) fn configuration(plan: &Plan, router: usize) -> String {
     let features = &plan.features;
-    let networks: Vec<String> = prefixes(plan, router).into_iter().map(|(prefix, _)| prefix).collect();
+    let networks: Vec<String> = prefixes(plan, router).iter().map(IpPrefix::to_string).collect();
     let mut text = format!(
         "[bgp]\nas = {}\nrouter_id = \"{}\"\nlisten = []\ninstall = \"none\"\nnetworks = {networks:?}\n\
          hold_time_s = {}\nconnect_retry_s = {CONNECT_RETRY_S}\nidle_hold_max_s = {IDLE_HOLD_MAX_S}\n\
@@ -118,7 +135,7 @@ pub(super) fn configuration(plan: &Plan, router: usize) -> String {
     text += &shared(features);
     for (number, end, other) in plan.links_of(router) {
         let link = &plan.links[number];
-        let relation = Other::at(link.is, end);
+        let relation = Other::at(plan, number, end);
         let _ = writeln!(
             text,
             "[[bgp.neighbor]]\nname = \"{}\"\naddress = \"{}\"\nas = {}\nimport = \"{}\"\nexport = \"{}\"",
@@ -128,14 +145,18 @@ pub(super) fn configuration(plan: &Plan, router: usize) -> String {
             import_name(relation),
             export_name(relation, &link.ends[end]),
         );
-        if let Some(relation) = relation.filter(|_| features.roles) {
+        if plan.routers[router].route_server {
+            text += "route_server_client = true\n";
+        } else if plan.routers[other].route_server {
+            text += "first_as_check = false\n";
+        } else if let Some(relation) = relation.filter(|_| features.roles) {
             let _ = writeln!(text, "role = \"{}\"", relation.role());
         }
     }
     let mut rules = BTreeMap::new();
     for (number, end, _) in plan.links_of(router) {
         let link = &plan.links[number];
-        let (relation, end) = (Other::at(link.is, end), &link.ends[end]);
+        let (relation, end) = (Other::at(plan, number, end), &link.ends[end]);
         rules.insert(import_name(relation), import_rules(relation));
         rules.insert(export_name(relation, end), export_rules(router, relation, end));
     }
@@ -173,6 +194,12 @@ fn shared(features: &Features) -> String {
     if features.mrai_ms > 0 {
         let _ = writeln!(text, "mrai_ms = {}", features.mrai_ms);
     }
+    if features.damping {
+        let _ = writeln!(
+            text,
+            "damping = {{ suppress_threshold = 1200, half_life_s = 5, max_suppress_s = {SUPPRESS_MAX_S} }}"
+        );
+    }
     if features.graceful_restart {
         let _ = writeln!(text, "graceful_restart = {{ time_s = 10, stale_path_s = {STALE_S} }}");
     }
@@ -183,7 +210,7 @@ fn import_rules(relation: Option<Other>) -> String {
     let set = relation.map_or(String::new(), |relation| {
         let pref = relation.local_pref();
         format!(
-            "set = {{ local_pref = {pref}, communities_remove = [\"64512:*\"], communities_add = [\"64512:{pref}\"] }}\n"
+            "set = {{ local_pref = {pref}, communities_remove = [\"{LEARNED}:*\"], communities_add = [\"{LEARNED}:{pref}\"] }}\n"
         )
     });
     format!("[[policy.rules.{}]]\n{set}action = \"accept\"\n", import_name(relation))
@@ -202,7 +229,7 @@ fn export_rules(router: usize, relation: Option<Other>, end: &End) -> String {
             ));
         }
     }
-    let mut set = vec!["communities_remove = [\"64512:*\"]".to_owned()];
+    let mut set = vec![format!("communities_remove = [\"{LEARNED}:*\"]")];
     if end.prepend > 0 {
         set.push(format!("prepend = {}", end.prepend));
     }
@@ -210,7 +237,7 @@ fn export_rules(router: usize, relation: Option<Other>, end: &End) -> String {
         set.push(format!("med = {med}"));
     }
     if end.mark {
-        set.push(format!("communities_add = [\"{}\"]", mark(router)));
+        set.push(format!("communities_add = [\"{PASSED}:{router}\"]"));
     }
     let set = set.join(", ");
     let only = match relation {
@@ -218,7 +245,7 @@ fn export_rules(router: usize, relation: Option<Other>, end: &End) -> String {
         // Peers and providers get what is our own and our customers'.
         Some(_) => vec![
             "match = { source = \"local\" }\n".to_owned(),
-            format!("match = {{ community = \"64512:{CUSTOMER}\" }}\n"),
+            format!("match = {{ community = \"{LEARNED}:{CUSTOMER}\" }}\n"),
         ],
     };
     for condition in &only {
