@@ -9,7 +9,6 @@ mod datagrams;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 pub use datagrams::{Datagram, datagrams};
 
@@ -30,28 +29,6 @@ fn find(root: &Path, path: &str) -> Result<PathBuf, String> {
 pub fn skipped(why: &str) {
     // Nothing can be done if even this fails.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
-}
-
-/// Pauses between two questions to a program. The first are short, as most answers are there soon; then they grow, as each question
-/// starts programs, and many tests that wait would keep each other from what they wait for.
-#[derive(Debug)]
-pub struct Pauses(Duration);
-
-impl Default for Pauses {
-    fn default() -> Self {
-        Self(Duration::from_millis(20))
-    }
-}
-
-impl Pauses {
-    /// The longest.
-    const MAX: Duration = Duration::from_millis(200);
-
-    /// The next pause.
-    pub fn pause(&mut self) {
-        std::thread::sleep(self.0);
-        self.0 = (self.0 * 3 / 2).min(Self::MAX);
-    }
 }
 
 #[cfg(test)]

@@ -5,24 +5,27 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use thalweg_testdata::Pauses;
 
 /// How long anything may take on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
+/// How often is looked.
+const POLL: Duration = Duration::from_millis(20);
+
 /// Asks until the answer is there.
 #[track_caller]
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let (begun, mut pauses) = (Instant::now(), Pauses::default());
+    let begun = Instant::now();
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
         assert!(begun.elapsed() < DEADLINE, "not within {DEADLINE:?}: {what}");
-        pauses.pause();
+        thread::sleep(POLL);
     }
 }
 

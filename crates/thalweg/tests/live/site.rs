@@ -18,11 +18,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use thalweg_testdata::Pauses;
 use thalweg_wire::MacAddr;
 
 /// How long anything may take on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(50);
 /// Between two looks at counters that are to stand still: longer than drivers' counters take to be published.
 const STILL: Duration = Duration::from_millis(250);
 
@@ -454,13 +454,13 @@ impl Router<'_> {
 /// Asks until the answer is there.
 #[track_caller]
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let (begun, mut pauses) = (Instant::now(), Pauses::default());
+    let begun = Instant::now();
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
         assert!(begun.elapsed() < DEADLINE, "not within {DEADLINE:?}: {what}");
-        pauses.pause();
+        thread::sleep(POLL);
     }
 }
 
