@@ -9,29 +9,41 @@ use thalweg_config::ROLES;
 use thalweg_node::whatif::{Condition, Failing};
 
 use super::keep::seconds;
+use crate::client::SOCKET_DEFAULT;
 
 #[derive(Debug, Args)]
+#[command(override_usage = "\
+thalweg whatif [OPTIONS] <OLD.toml> [NEW.toml] --table <FILE>...
+       thalweg whatif [OPTIONS] [NEW.toml] --live [--socket <PATH>]")]
 #[command(after_help = "\
 Examples:
   thalweg whatif router.toml new.toml --table rib.mrt
   thalweg whatif router.toml new.toml --table rib.mrt.bz2 --map 192.0.2.7=transit-1 --why
   thalweg whatif router.toml --table rib.mrt --fail each --flows /var/lib/thalweg/flows --last 1d
   thalweg whatif router.toml new.toml --table rib.mrt --fail-on 'lost>0,leak>0'
+  thalweg whatif new.toml --live --why
 Conditions compare what the report counts: lost, new, moved, attributes (prefixes); more, less, resent, leak (routes that
 neighbors are sent); added, removed, down (neighbors); bytes-moved, bytes-lost (a number, or a share such as 5%);
 fail-lost, fail-moved, fail-leak, fail-bytes-lost (of the worst failure).
 The table is one of routes as neighbors sent them, such as a route collector's: thalweg's own dumps have them after import.
-Exit codes: 0 done, 1 a condition of --fail-on holds or the table is damaged, 2 bad usage or configuration.")]
+With --live a router that runs asks its neighbors for their routes again (route refresh) and goes on as before; nothing else
+is sent, and nothing is changed. Its configuration in force is the old one. Ctrl-C ends it at any time.
+Exit codes: 0 done, 1 a condition of --fail-on holds, the table is damaged or a neighbor did not send all of its routes, 2 bad
+usage or configuration.")]
 pub(crate) struct WhatIfArgs {
-    /// The configuration as it is
-    #[arg(value_name = "OLD.toml")]
-    pub(crate) old: PathBuf,
-    /// The configuration as it would be [default: the same, to see what failures do]
-    #[arg(value_name = "NEW.toml")]
-    pub(crate) new: Option<PathBuf>,
+    /// The configuration as it is, unless --live says where it comes from, and the one as it would be [default: the same, to see
+    /// what failures do]
+    #[arg(value_name = "CONFIG.toml", num_args = 0..=2, required_unless_present = "live")]
+    pub(crate) configs: Vec<PathBuf>,
     /// Routes that neighbors sent: MRT tables, plain or .gz, .bz2, .zst
-    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
+    #[arg(long, required_unless_present = "live", num_args = 1.., value_name = "FILE")]
     pub(crate) table: Vec<PathBuf>,
+    /// Take routes and configuration from a router that runs
+    #[arg(long, conflicts_with = "table")]
+    pub(crate) live: bool,
+    /// The router's control socket
+    #[arg(long, value_name = "PATH", default_value = SOCKET_DEFAULT, requires = "live")]
+    pub(crate) socket: PathBuf,
     /// Routes of the table's peer ADDRESS are those of NEIGHBOR, by name or address [default: the neighbor with the address]
     #[arg(long, value_name = "ADDRESS=NEIGHBOR", value_parser = mapping)]
     pub(crate) map: Vec<(IpAddr, String)>,
