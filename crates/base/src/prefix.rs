@@ -180,6 +180,15 @@ impl IpPrefix {
         }
     }
 
+    /// Whether every address of `other` is in this prefix.
+    pub fn covers(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::V4(outer), Self::V4(inner)) => outer.covers(inner),
+            (Self::V6(outer), Self::V6(inner)) => outer.covers(inner),
+            _ => false,
+        }
+    }
+
     /// How many bits are fixed.
     pub fn length(self) -> u8 {
         match self {

@@ -128,6 +128,21 @@ impl ConfigSource {
         Ok(Self { file, text, folder: path.parent().unwrap_or(Path::new("")).to_owned() })
     }
 
+    /// How findings name it.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The text as it stands.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The same with its passwords masked, to compare it with one that somebody else shows.
+    pub fn masked(&self) -> Self {
+        Self { text: masked(&self.text), ..self.clone() }
+    }
+
     /// The configuration, with addresses that programs have given mirrors of ports. What these addresses make wrong is an
     /// error at the port that has them.
     pub fn config(&self, learned: &[LearnedAddress]) -> Result<RouterConfig, ConfigErrors> {

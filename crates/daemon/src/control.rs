@@ -1,6 +1,7 @@
 //! Answers on the control socket: a line of JSON in, lines of JSON out.
 
 mod capture;
+mod received;
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::IpAddr;
@@ -31,6 +32,11 @@ const REQUEST_MAX_BYTES: u64 = 64 << 10;
 
 /// A client that takes nothing for so long is left.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a look at a client takes that says nothing any more, which is all of them that the connection is given to.
+const LOOK: Duration = Duration::from_millis(1);
+
+const NO_BGP: &str = "this router does not speak BGP: its configuration has no [bgp]";
 
 /// Who answers.
 #[derive(Clone)]
@@ -94,6 +100,11 @@ fn talk(stream: &UnixStream, server: &ControlServer) -> io::Result<()> {
         if let Some(wanted) = request.as_ref().ok().and_then(Request::as_capture) {
             return capture::serve(wanted, server.packets(), stream, reader, writer);
         }
+        if let Some(wanted) = request.as_ref().ok().and_then(Request::as_received)
+            && let Some(speaker) = &server.speaker
+        {
+            return received::serve(wanted, speaker, stream, reader, writer);
+        }
         let mut items = 0;
         let answered = match request {
             Err(error) => Err(error),
@@ -125,15 +136,16 @@ impl ControlServer {
             Request::Forwarding => emit_all(self.forwarding().map(|table| [table.status()]), emit),
             Request::Fib { destination } => emit_all(self.look_up(&destination).map(|view| [view]), emit),
             Request::FibRoutes(filter) => self.fib_routes(&filter, emit),
-            // `talk` serves captures, with the whole connection.
+            // `talk` serves these, with the whole connection.
             Request::Capture(_) => Ok(Err("a capture needs its own connection".to_owned())),
+            Request::Received(_) => Ok(Err(NO_BGP.to_owned())),
             Request::Packets(request) => match self.packets() {
                 Ok(packets) => packets.answer(&request, emit),
                 Err(none) => Ok(Err(none)),
             },
             Request::Bgp(request) => match &self.speaker {
                 Some(speaker) => speaker.answer(&request, emit),
-                None => Ok(Err("this router does not speak BGP: its configuration has no [bgp]".to_owned())),
+                None => Ok(Err(NO_BGP.to_owned())),
             },
         }
     }
@@ -202,7 +214,7 @@ impl ControlServer {
                 let Ok(prefix) = route.prefix.parse::<IpPrefix>() else { continue };
                 let is_wanted = filter.source.as_ref().is_none_or(|source| *source == route.source)
                     && family.is_none_or(|is_v4| is_v4 == prefix.address().is_ipv4())
-                    && inside.is_none_or(|outer| covers(outer, prefix));
+                    && inside.is_none_or(|outer| outer.covers(prefix));
                 if is_wanted && left > 0 {
                     left -= 1;
                     emit(to_json(route))?;
@@ -233,16 +245,24 @@ impl ControlServer {
 /// Routes of the forwarding table looked at under one hold of its lock.
 const FIB_SLICE: usize = 512;
 
-fn covers(outer: IpPrefix, prefix: IpPrefix) -> bool {
-    match (outer, prefix) {
-        (IpPrefix::V4(outer), IpPrefix::V4(prefix)) => outer.covers(prefix),
-        (IpPrefix::V6(outer), IpPrefix::V6(prefix)) => outer.covers(prefix),
-        _ => false,
-    }
-}
-
 fn bits_of(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// Whether a client that has a connection to itself wants no more: it closed its half, or is gone.
+fn has_enough(reader: &mut BufReader<&UnixStream>) -> bool {
+    match reader.fill_buf() {
+        Ok([]) => true,
+        Ok(said) => {
+            let length = said.len();
+            reader.consume(length);
+            false
+        }
+        Err(error) => !matches!(
+            error.kind(),
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+        ),
+    }
 }
 
 fn write_line(writer: &mut impl Write, line: &Line) -> io::Result<()> {

@@ -62,7 +62,7 @@ impl Helpers {
         let alone = bgp.is_some_and(|bgp| bgp.next_hop_check == NextHopCheck::Kernel) && kernel.is_none();
         let next_hops = alone.then(|| NextHopThread::new(PROTOCOL)).transpose()?;
         let writes = bgp.is_some_and(|bgp| bgp.mrt.dump.is_some() || bgp.mrt.updates.is_some());
-        let recorder = writes.then(Arc::<UpdateRecorder>::default);
+        let recorder = writes.then(|| Arc::new(UpdateRecorder::of_all()));
         let (stop, threads) = (Arc::default(), Vec::new());
         // Without it sessions end by their hold timer, which is no reason not to run.
         let bgp_links = bgp.map(|_| BgpLinks::new(config)).transpose().unwrap_or_else(|error| {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use thalweg_config::{RouterConfig, masked};
+use thalweg_config::{ConfigSource, RouterConfig, masked};
 use thalweg_node::ProcessFacts;
 use thalweg_node::control::{ConfigView, StatusView};
 
@@ -48,8 +48,14 @@ impl Identity {
     /// The configuration in force.
     pub(crate) fn config(&self) -> ConfigView {
         let in_force = self.config.lock();
-        let (path, age_s) = (self.path.clone(), in_force.since.elapsed().as_secs());
-        ConfigView { path, age_s, text: masked(&in_force.text) }
+        let on_disk = ConfigSource::read(&self.path).ok();
+        ConfigView {
+            // For who asks from another folder.
+            path: std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone()),
+            age_s: in_force.since.elapsed().as_secs(),
+            text: masked(&in_force.text),
+            file_differs: on_disk.map(|source| source.text() != &*in_force.text),
+        }
     }
 
     /// A status that knows of the process alone.

@@ -8,17 +8,19 @@
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use thalweg_bgp::session::Negotiated;
 use thalweg_config::MrtConfig;
-use thalweg_node::mrt::{RibDump, write_session_state, write_session_updates};
+use thalweg_node::mrt::{RibDump, write_session_messages, write_session_state};
 use thalweg_node::speaker::{SessionObserver, Speaker};
 use thalweg_ports::{MrtWriteError, MrtWriter, MrtWriterOptions};
+use thalweg_wire::bgp::MessageKind;
 use thalweg_wire::mrt::Timestamp;
 
-/// Bytes of messages that may wait: about a table of 500,000 routes.
+/// Bytes of messages that may wait for the disk: about a table of 500,000 routes.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
 /// What each entry of the queue counts besides its messages.
@@ -31,7 +33,7 @@ const WAIT: Duration = Duration::from_millis(200);
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// What sessions said, and when.
-struct Seen {
+pub(crate) struct Seen {
     session: Arc<Negotiated>,
     time: Timestamp,
     what: What,
@@ -43,10 +45,12 @@ enum What {
 }
 
 /// Where what sessions read waits for the thread that writes it.
-#[derive(Default)]
 pub(crate) struct UpdateRecorder {
     state: Mutex<RecorderState>,
     ready: Condvar,
+    waiting_bytes_max: usize,
+    /// Only sessions with these neighbors.
+    only: Option<Vec<IpAddr>>,
 }
 
 #[derive(Default)]
@@ -69,10 +73,23 @@ impl SessionObserver for UpdateRecorder {
 }
 
 impl UpdateRecorder {
+    /// For files, of all sessions.
+    pub(crate) fn of_all() -> Self {
+        Self::new(None, WAITING_BYTES_MAX)
+    }
+
+    /// Of the sessions with these neighbors, if only they are wanted. No more than `waiting_bytes_max` bytes wait.
+    pub(crate) fn new(only: Option<Vec<IpAddr>>, waiting_bytes_max: usize) -> Self {
+        Self { state: Mutex::default(), ready: Condvar::new(), waiting_bytes_max, only }
+    }
+
     fn push(&self, session: &Arc<Negotiated>, bytes: usize, what: impl FnOnce() -> What) {
+        if self.only.as_ref().is_some_and(|only| !only.contains(&session.remote_address)) {
+            return;
+        }
         let time = timestamp();
         let mut state = self.lock();
-        if state.bytes + bytes + ENTRY_BYTES > WAITING_BYTES_MAX {
+        if state.bytes + bytes + ENTRY_BYTES > self.waiting_bytes_max {
             state.dropped += 1;
             return;
         }
@@ -86,7 +103,7 @@ impl UpdateRecorder {
     }
 
     /// Everything that waits, how many reads were dropped, and whether that was the end.
-    fn take(&self, timeout: Duration) -> (VecDeque<Seen>, u64, bool) {
+    pub(crate) fn take(&self, timeout: Duration) -> (VecDeque<Seen>, u64, bool) {
         let mut state = self.lock();
         if state.queue.is_empty() && !state.is_closed {
             self.ready.wait_for(&mut state, timeout);
@@ -161,7 +178,7 @@ impl Files {
         let mut result = writer.handle_time(timestamp().seconds.into());
         for each in seen {
             self.buffer.clear();
-            each.encode(&mut self.buffer);
+            each.encode(&mut self.buffer, &[MessageKind::Update]);
             if !self.buffer.is_empty() {
                 result = result.and(writer.write(each.time.seconds.into(), &self.buffer));
             }
@@ -234,15 +251,18 @@ impl Files {
 }
 
 impl Seen {
-    fn encode(&self, out: &mut Vec<u8>) {
+    /// Appends records of its messages of these kinds, or of the change of state.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>, wanted: &[MessageKind]) {
         match &self.what {
             What::State { is_up } => write_session_state(out, self.time, &self.session, *is_up),
-            What::Messages(bytes) => _ = write_session_updates(out, self.time, &self.session, bytes),
+            What::Messages(bytes) => {
+                write_session_messages(out, self.time, &self.session, bytes, wanted);
+            }
         }
     }
 }
 
-fn timestamp() -> Timestamp {
+pub(crate) fn timestamp() -> Timestamp {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp { seconds: now.as_secs() as u32, microseconds: now.subsec_micros() }
 }

@@ -11,6 +11,8 @@ mod flows;
 mod forwarding;
 mod nat;
 mod packets;
+mod received;
+mod sent_route;
 mod status;
 
 use std::io;
@@ -32,6 +34,9 @@ pub use packets::{
     AclRuleView, CountersView, NeighborView, PacketRequest, PolicerView, PortRates, PortView, QueueRates,
     QueueView, ReceiveQueueView, WorkerView,
 };
+pub use received::{ReceivedItem, ReceivedRequest};
+pub use sent_route::SentRouteView;
+pub(crate) use sent_route::communities;
 pub use status::{ConfigView, NatUse, PacketStatus, StatusView, UpDown};
 
 /// What can be asked of a router.
@@ -54,6 +59,8 @@ pub enum Request {
     Config,
     /// Packets as they pass, as blocks of a pcapng file: see `control/capture.rs`.
     Capture(CaptureRequest),
+    /// Routes as neighbors send them, as records of MRT: see `control/received.rs`.
+    Received(ReceivedRequest),
     /// Read the configuration again and apply what differs.
     Reload,
     /// Read the configuration again and say what differs, and whether it could be applied.

@@ -5,6 +5,7 @@
 //!   port.
 //! - [`live_tables`]: tables that change while packets pass.
 //! - [`speaker`]: BGP's sessions, shards and update groups put together. [`seed`], [`mrt`]: routes from and to MRT.
+//! - [`received`]: routes as a running router's neighbors sent them, before import.
 //! - [`whatif`]: what another configuration would make of a table: which best paths change, and what neighbors are sent.
 //! - [`fib`], [`forwarding`]: best routes to the data plane's tables or the kernel's, on a thread behind a bounded
 //!   queue.
@@ -25,6 +26,7 @@ pub mod mrt;
 mod mrt_update;
 pub mod plan;
 mod process_facts;
+pub mod received;
 pub mod seed;
 pub mod speaker;
 pub mod trace;

@@ -51,6 +51,8 @@ pub struct DumpCounters {
 pub struct RibDump {
     places: HashMap<PeerId, u16>,
     local: u16,
+    /// Only routes of these neighbors.
+    only: Option<Vec<PeerId>>,
     time_s: u32,
     /// Wall clock at the beginning of the speaker's time.
     epoch_s: u64,
@@ -74,6 +76,7 @@ impl RibDump {
         Ok(Self {
             local: (index.peers.len() - 1) as u16,
             places,
+            only: None,
             time_s,
             epoch_s: now_s.saturating_sub(speaker.uptime_s()),
             family: 0,
@@ -84,6 +87,14 @@ impl RibDump {
             attributes: Vec::new(),
             counters: DumpCounters::default(),
         })
+    }
+
+    /// Leaves out routes of neighbors with other addresses than these.
+    pub fn only_of(mut self, speaker: &Speaker, neighbors: &[IpAddr]) -> Self {
+        let peers = speaker.peer_table();
+        self.only =
+            Some(peers.iter().filter(|info| neighbors.contains(&info.address)).map(|info| info.id).collect());
+        self
     }
 
     /// Appends the records of the next slice; whether it was the last.
@@ -108,10 +119,11 @@ impl RibDump {
     }
 
     fn scan<A: RibAddress>(&mut self, speaker: &Speaker) -> bool {
-        let found = &mut self.found;
+        let (found, only) = (&mut self.found, &self.only);
         speaker.scan_shard::<A>(self.shard, &mut self.cursor, &mut |route| {
             let prefix = A::to_ip_prefix(route.prefix);
-            found.extend(route.paths().map(|path| Found {
+            let wanted = |peer: PeerId| only.as_ref().is_none_or(|only| only.contains(&peer));
+            found.extend(route.paths().filter(|path| wanted(path.peer)).map(|path| Found {
                 prefix,
                 peer: path.peer,
                 path_id: path.path_id,
@@ -216,18 +228,20 @@ pub fn write_session_state(out: &mut Vec<u8>, time: Timestamp, session: &Negotia
     let _ = write_state_change(out, time, peer, local, old, new);
 }
 
-/// Appends a record for each UPDATE among whole messages that a session received, one after the other; how many.
-pub fn write_session_updates(
+/// Appends a record for each message of the kinds `wanted` among whole messages that a session received, one after the
+/// other; how many.
+pub fn write_session_messages(
     out: &mut Vec<u8>,
     time: Timestamp,
     session: &Negotiated,
     messages: &[u8],
+    wanted: &[MessageKind],
 ) -> u64 {
     let (peer, local) = endpoints(session);
-    let (mut rest, mut updates) = (messages, 0);
+    let (mut rest, mut written) = (messages, 0);
     while let Ok(Some(message)) = frame(rest, session.codec.message_length_max()) {
         let (whole, next) = rest.split_at(message.length.min(rest.len()));
-        if message.kind == MessageKind::Update {
+        if wanted.contains(&message.kind) {
             let form = MessageForm {
                 direction: Direction::Received,
                 as_size: if session.codec.four_octet_as { AsSize::Four } else { AsSize::Two },
@@ -235,11 +249,11 @@ pub fn write_session_updates(
             };
             // The longest message fits into a record.
             let _ = write_message(out, time, peer, local, form, whole);
-            updates += 1;
+            written += 1;
         }
         rest = next;
     }
-    updates
+    written
 }
 
 /// Whether the message's NLRI has path identifiers: a matter of its family.

@@ -17,6 +17,7 @@
 //! If a bug panics while a session's bytes are processed, only that session ends: it closes like one that lost its
 //! connection, and the log says so.
 
+mod advertised;
 mod best_path;
 mod direct;
 mod drive;
@@ -72,6 +73,7 @@ pub use shards::Work;
 
 use export_queue::{ExportQueue, GroupSlot};
 use memory::GiveBack;
+use observer::Observers;
 use parting::{Partings, Whose};
 use profile::{Function, Profile};
 use restart_progress::RestartProgress;
@@ -101,7 +103,7 @@ pub struct Speaker {
     next_hops: Mutex<Arc<NextHopView>>,
     /// Given to the first export queue when there is one.
     readers: Mutex<Vec<Box<dyn RouteReader>>>,
-    observer: Option<Arc<dyn SessionObserver>>,
+    observers: Observers,
     notices: Mutex<VecDeque<Notice>>,
     wakers: OnceLock<Wakers>,
     now_ms: AtomicU64,
@@ -184,7 +186,7 @@ impl Speaker {
             groups: Mutex::default(),
             next_hops: Mutex::default(),
             readers: Mutex::new(options.readers),
-            observer: options.observer,
+            observers: Observers::new(options.observer),
             notices: Mutex::default(),
             wakers: OnceLock::new(),
             now_ms: AtomicU64::new(0),

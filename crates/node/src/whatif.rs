@@ -38,8 +38,8 @@ use thalweg_wire::mrt::RibEntry;
 pub use compare::{Exports, Kind, Prefixes};
 pub use condition::{Condition, ConditionError, Held, Needs};
 pub use report::{
-    Both, Change, Down, Example, Export, Failure, FailureCounts, Import, MappedPeer, Move, NeighborChange,
-    Report, Table, TablePeer, Traffic,
+    Both, Change, Down, Example, Export, Failure, FailureCounts, Import, Live, MappedPeer, Move,
+    NeighborChange, Report, Table, TablePeer, Traffic,
 };
 
 use crate::mrt_update::UpdateFields;

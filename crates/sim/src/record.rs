@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use thalweg_bgp::session::Negotiated;
-use thalweg_node::mrt::{DumpCounters, RibDump, write_session_state, write_session_updates};
+use thalweg_node::mrt::{DumpCounters, RibDump, write_session_messages, write_session_state};
 use thalweg_node::speaker::{SessionObserver, Speaker};
+use thalweg_wire::bgp::MessageKind;
 use thalweg_wire::mrt::Timestamp;
 
 use crate::network::Clock;
@@ -113,7 +114,8 @@ impl Recorder {
 
 impl SessionObserver for Recorder {
     fn received(&self, session: &Arc<Negotiated>, messages: &[u8]) {
-        let updates = self.record(|out, time| write_session_updates(out, time, session, messages));
+        let updates = self
+            .record(|out, time| write_session_messages(out, time, session, messages, &[MessageKind::Update]));
         self.state.lock().count(session.remote_address, updates);
     }
 

@@ -16,6 +16,7 @@ mod metering;
 mod mrt;
 mod probe;
 mod progress;
+mod received;
 mod replay;
 mod run;
 mod show;
@@ -184,11 +185,17 @@ fn load_config(path: &Path) -> Result<RouterConfig, Failure> {
 /// The same, with the text that it was made of.
 fn load_with_source(path: &Path) -> Result<(ConfigSource, RouterConfig), Failure> {
     let source = ConfigSource::read(path).map_err(Failure::Config)?;
+    let config = parsed(&source)?;
+    Ok((source, config))
+}
+
+/// Parses a configuration; warnings go to standard error.
+fn parsed(source: &ConfigSource) -> Result<RouterConfig, Failure> {
     let config = source.config(&[]).map_err(Failure::Config)?;
     for warning in &config.warnings {
         let _ = writeln!(std::io::stderr(), "{warning}");
     }
-    Ok((source, config))
+    Ok(config)
 }
 
 /// Writes to standard output.

@@ -13,12 +13,12 @@ use std::path::Path;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use serde_json::Value;
-use thalweg_node::control::Request;
+use thalweg_node::control::{BgpRequest, Request};
 use thalweg_text::Table;
 
 use crate::client::{SocketArgs, ask};
 use crate::tables::stream;
-use crate::{Failure, Format, print};
+use crate::{Failure, Format, print, received};
 
 /// Commands in the order of the help text.
 const TOPICS: &[&[Show]] =
@@ -58,6 +58,8 @@ enum Print {
     Page(fn(Vec<Value>) -> Result<String, Failure>),
     /// A row for each item as it comes: there may be millions.
     Rows(fn() -> Table, fn(Value) -> Result<Vec<String>, Failure>),
+    /// Routes of a neighbor before import, which the router does not keep: this program gathers them.
+    Received,
 }
 
 impl Show {
@@ -152,6 +154,10 @@ pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
         ShowCommand::Question(request, form) => (request, form),
     };
     match (format, form) {
+        (_, Print::Received) => match request {
+            Request::Bgp(BgpRequest::Routes(filter)) => received::show(&args.router.socket, filter, format),
+            other => ask(&args.router.socket, other, |item| print(&format!("{item}\n"))),
+        },
         (Format::Json, _) => ask(&args.router.socket, request, |item| print(&format!("{item}\n"))),
         (Format::Human, Print::Rows(columns, row)) => {
             let mut rows = stream(columns());

@@ -1,8 +1,12 @@
 //! `thalweg whatif`: what another configuration, or a failure, would make of a table.
 
-use std::fmt::Write as _;
-use std::path::Path;
+mod live;
 
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thalweg_config::{BgpConfig, ConfigSource};
 use thalweg_node::whatif::{
     Both, Change, Converged, Example, Failure as NeighborFailure, Move, Options, Report, WhatIf, WhatIfError,
 };
@@ -17,7 +21,7 @@ use crate::cli::{Format, WhatIfArgs};
 use crate::mrt::{Errors, read};
 use crate::progress::Steps;
 use crate::tables::{remark, table};
-use crate::{Failure, load_config, print};
+use crate::{Failure, parsed, print};
 
 /// Progress is shown after so many routes.
 const PROGRESS_ROUTES: u64 = 20_000;
@@ -37,40 +41,62 @@ pub(crate) fn run(args: &WhatIfArgs, format: Format) -> Result<(), Failure> {
             return Err(Failure::Usage(format!("--fail-on {condition}: needs --fail, a neighbor or `each`")));
         }
     }
-    if args.new.is_none() && args.fail.is_none() {
-        return Err(Failure::Usage(
-            "only one configuration: add a second one, --fail NEIGHBOR or --fail each".into(),
-        ));
+    let [old, new] = configs(args)?;
+    if new.is_none() && args.fail.is_none() {
+        let what =
+            if args.live { "no configuration: add one" } else { "only one configuration: add a second one" };
+        return Err(Failure::Usage(format!("{what}, --fail NEIGHBOR or --fail each")));
     }
-    let (converged, errors) = converged(args)?;
-    let report = converged.report();
+    let (report, mut wrong) = match old {
+        Some(old) => of_table(args, old, new)?,
+        None => live::report(args, new)?,
+    };
     match format {
         Format::Json => {
             let json =
                 serde_json::to_string_pretty(&report).map_err(|error| Failure::Run(error.to_string()))?;
             print(&format!("{json}\n"))?;
         }
-        Format::Human => print(&text(&report, args.new.is_some()))?,
+        Format::Human => print(&text(&report, new.is_some()))?,
     }
     let held = conditions.iter().filter_map(|condition| condition.check(&report));
-    let mut wrong: Vec<String> = held.map(|held| format!("--fail-on: {held}")).collect();
-    if errors.count > 0 {
-        wrong.push(format!("the table is damaged: {}", counted(errors.count, "error")));
-    }
+    wrong.splice(0..0, held.map(|held| format!("--fail-on: {held}")));
     if wrong.is_empty() { Ok(()) } else { Err(Failure::Incomplete(wrong)) }
 }
 
-fn converged(args: &WhatIfArgs) -> Result<(Converged, Errors), Failure> {
-    let bgp = |path: &Path| {
-        let bgp = load_config(path)?.bgp;
-        bgp.map(std::sync::Arc::new)
-            .ok_or_else(|| Failure::Usage(format!("{}: has no [bgp] section", path.display())))
-    };
-    let old = bgp(&args.old)?;
-    let new = args.new.as_deref().map_or_else(|| Ok(old.clone()), bgp)?;
-    let options =
-        Options { map: args.map.clone(), roles: args.role.clone(), failing: args.failing(), why: args.why };
-    let mut what_if = WhatIf::new(old, new, options).map_err(refused)?;
+/// The old configuration, if it is a file, and the new one, if there is one.
+fn configs(args: &WhatIfArgs) -> Result<[Option<&Path>; 2], Failure> {
+    let paths: Vec<&Path> = args.configs.iter().map(PathBuf::as_path).collect();
+    match (args.live, &paths[..]) {
+        (true, [old, new]) => Err(Failure::Usage(format!(
+            "{} and {}: with --live the router has the old configuration, so give the new one only",
+            old.display(),
+            new.display()
+        ))),
+        (true, [new]) => Ok([None, Some(*new)]),
+        (false, [old, new]) => Ok([Some(*old), Some(*new)]),
+        (false, [old]) => Ok([Some(*old), None]),
+        (_, _) => Ok([None, None]),
+    }
+}
+
+/// What a configuration says of BGP.
+fn bgp_of(source: &ConfigSource) -> Result<Arc<BgpConfig>, Failure> {
+    let config = parsed(source)?;
+    let none = || Failure::Usage(format!("{}: has no [bgp] section", source.file()));
+    config.bgp.map(Arc::new).ok_or_else(none)
+}
+
+fn options(args: &WhatIfArgs) -> Options {
+    Options { map: args.map.clone(), roles: args.role.clone(), failing: args.failing(), why: args.why }
+}
+
+/// The report of a table in files, and what is wrong with them.
+fn of_table(args: &WhatIfArgs, old: &Path, new: Option<&Path>) -> Result<(Report, Vec<String>), Failure> {
+    let bgp = |path: &Path| bgp_of(&ConfigSource::read(path).map_err(Failure::Config)?);
+    let old = bgp(old)?;
+    let new = new.map_or_else(|| Ok(old.clone()), bgp)?;
+    let mut what_if = WhatIf::new(old, new, options(args)).map_err(refused)?;
     let (mut errors, mut routes) = (Errors::default(), 0_u64);
     let steps = Steps::on_terminal(None);
     for path in &args.table {
@@ -87,11 +113,18 @@ fn converged(args: &WhatIfArgs) -> Result<(Converged, Errors), Failure> {
             Ok(Ok(()))
         })?;
     }
-    steps.at(routes as usize, "deciding");
+    let report = decided(what_if, args, &steps)?;
+    let damaged = || format!("the table is damaged: {}", counted(errors.count, "error"));
+    Ok((report, (errors.count > 0).then(damaged).into_iter().collect()))
+}
+
+/// All routes are in.
+fn decided(what_if: WhatIf, args: &WhatIfArgs, steps: &Steps) -> Result<Report, Failure> {
+    steps.at(0, "deciding");
     let converged = what_if.converge().map_err(refused);
-    let converged = converged.and_then(|converged| with_traffic(converged, args));
+    let report = converged.and_then(|converged| with_traffic(converged, args)).map(Converged::report);
     steps.finish();
-    Ok((converged?, errors))
+    report
 }
 
 fn refused(error: WhatIfError) -> Failure {
@@ -126,7 +159,8 @@ fn with_traffic(mut converged: Converged, args: &WhatIfArgs) -> Result<Converged
 }
 
 fn text(report: &Report, two: bool) -> String {
-    let mut text = about_the_table(report);
+    let mut text = live::text(report);
+    text += &about_the_table(report);
     if two {
         text += &neighbors(report);
         text += &prefixes(report);

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use thalweg_base::{IpPrefix, Prefix};
-use thalweg_wire::bgp::Family;
+use thalweg_wire::bgp::{Family, attribute, write_attribute};
 
 use super::attributes::{self, Block};
 use super::audience::AudienceCode;
 use super::origins::Origins;
 use super::queue::QueueAddress;
-use super::rules::Rules;
+use super::rules::{Offer, Rules};
 use super::view::ExportView;
 use super::{Exported, exported};
 use crate::attrs::AttrRef;
@@ -35,6 +35,9 @@ pub struct Outgoing {
     pub attrs: AttrRef,
     /// Of all attributes as they would be encoded: equal for equal bytes.
     pub fingerprint: u64,
+    /// The identifier it would be sent with; 0 without add-path.
+    pub path_id: u16,
+    origins: Origins,
     audience: AudienceCode,
 }
 
@@ -110,6 +113,20 @@ impl Preview {
         self.rules.audiences.includes(outgoing.audience, member)
     }
 
+    /// Puts the path attributes of one of what [`Self::outgoing`] said last into `out`, as they would be sent, but for
+    /// MP_REACH_NLRI, which has the next hop only.
+    pub fn encode(&mut self, family: Family, outgoing: &Outgoing, out: &mut Vec<u8>) {
+        let Self { rules, block, .. } = self;
+        attributes::attributes(&rules.view, family, &outgoing.attrs, outgoing.origins, block);
+        out.clear();
+        out.extend_from_slice(&block.bytes);
+        let next_hop = &block.next_hop[..usize::from(block.next_hop_length)];
+        if !next_hop.is_empty() {
+            let value = [&[block.next_hop_length], next_hop].concat();
+            write_attribute(out, attribute::FLAG_OPTIONAL, attribute::MP_REACH_NLRI, &value);
+        }
+    }
+
     /// Forgets what it knows of neighbors: the table may be another.
     pub fn forget(&mut self) {
         self.rules.forget_sources();
@@ -119,10 +136,10 @@ impl Preview {
     fn fill<A: QueueAddress>(&mut self, prefix: Prefix<A>, paths: &[Chosen], peers: &PeerTable) {
         let mut out = std::mem::take(&mut self.out);
         exported(&mut self.rules, prefix, paths.iter(), peers, &mut out);
-        for Exported { source, offer, .. } in out.drain(..) {
+        for Exported { source, offer, path_id, .. } in out.drain(..) {
             let fingerprint = self.fingerprint(A::FAMILY, &offer.attrs, offer.origins);
-            let audience = offer.audience;
-            self.outgoing.push(Outgoing { source, attrs: offer.attrs, fingerprint, audience });
+            let Offer { attrs, origins, audience, .. } = offer;
+            self.outgoing.push(Outgoing { source, attrs, fingerprint, path_id, origins, audience });
         }
         self.out = out;
     }

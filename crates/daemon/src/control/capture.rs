@@ -1,17 +1,13 @@
 //! A capture's client at the other end of the control socket; see [`thalweg_node::control::CaptureRequest`] for what passes.
 
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufReader, BufWriter, Write};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 use thalweg_live::CaptureClient;
 use thalweg_node::control::{CaptureBegun, CaptureRequest, Line};
 
-use super::write_line;
+use super::{LOOK, has_enough, write_line};
 use crate::packets::PacketSide;
-
-/// How long a look at the client takes while it says nothing, which is always.
-const LOOK: Duration = Duration::from_millis(1);
 
 /// A client at the other end of a socket.
 struct SocketClient<'s> {
@@ -36,18 +32,7 @@ impl CaptureClient for SocketClient<'_> {
     }
 
     fn has_enough(&mut self) -> bool {
-        match self.reader.fill_buf() {
-            Ok([]) => true,
-            Ok(said) => {
-                let length = said.len();
-                self.reader.consume(length);
-                false
-            }
-            Err(error) => !matches!(
-                error.kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
-            ),
-        }
+        has_enough(&mut self.reader)
     }
 }
 

@@ -80,6 +80,9 @@ pub struct RouteFilter {
     pub family: Option<String>,
     /// Only best routes.
     pub best: bool,
+    /// Not the routes that there are, but what of them this neighbor is sent, by name or address: as
+    /// [`super::SentRouteView`].
+    pub advertised_to: Option<String>,
     /// No more than this many.
     pub limit: Option<usize>,
 }

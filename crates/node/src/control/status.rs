@@ -62,6 +62,9 @@ pub struct ConfigView {
     pub age_s: u64,
     /// The text, passwords masked.
     pub text: String,
+    /// Whether the file has another text by now, which no reload has taken over; `null` if it cannot be read.
+    #[serde(default)]
+    pub file_differs: Option<bool>,
 }
 
 /// What live ports add to a status.

@@ -188,9 +188,7 @@ impl Speaker {
         self.change_peers(|peers| peers.insert(info));
         self.set_import_policy(state, negotiated);
         state.negotiated = Some(negotiated.clone());
-        if let Some(observer) = &self.observer {
-            observer.state_changed(negotiated, true);
-        }
+        self.observers.each(|observer| observer.state_changed(negotiated, true));
         self.sessions_changed.store(true, Ordering::Release);
         self.restart.handle_up(state.config.address, negotiated, now);
         if !self.restart.is_active() {
@@ -228,9 +226,7 @@ impl Speaker {
         }
         let Some(negotiated) = state.negotiated.take() else { return };
         self.sessions_changed.store(true, Ordering::Release);
-        if let Some(observer) = &self.observer {
-            observer.state_changed(&negotiated, false);
-        }
+        self.observers.each(|observer| observer.state_changed(&negotiated, false));
         for family in Family::ALL.into_iter().filter(|family| negotiated.family(*family)) {
             match retained[family.index()] {
                 true => {

@@ -53,12 +53,22 @@ impl Speaker {
         negotiated: &Negotiated,
         info: &Arc<PeerInfo>,
     ) -> Arc<GroupSlot> {
+        let view = Arc::new(self.export_view(config, negotiated, info));
+        self.group_for(view, info, Mrai::of(config))
+    }
+
+    /// What decides what a neighbor is sent.
+    pub(super) fn export_view(
+        &self,
+        config: &NeighborConfig,
+        negotiated: &Negotiated,
+        info: &PeerInfo,
+    ) -> ExportView {
         let policy = self.config().policy(config.export.rules.as_deref(), negotiated.kind);
         let shared = shares(config, negotiated)
             .then(|| self.network.shared_network(info.local_address, info.address))
             .flatten();
-        let view = Arc::new(view_of(config, negotiated, info, policy, shared));
-        self.group_for(view, info, Mrai::of(config))
+        view_of(config, negotiated, info, policy, shared)
     }
 
     /// Moves a neighbor that is to be sent something else to its new group. What it was being sent goes on there,

@@ -21,11 +21,11 @@ use super::slot::{PeerSlot, PeerState};
 use crate::ProcessFacts;
 use crate::control::{
     Answer, BgpNeighborView, BgpRequest, Emit, MemoryView, NegotiatedView, RibView, RouteFilter, RouteView,
-    UpDown, emit_all, to_json,
+    UpDown, communities, emit_all, to_json,
 };
 
 /// Prefixes looked at under one hold of a shard's lock.
-const SLICE_PREFIXES: usize = 1024;
+pub(super) const SLICE_PREFIXES: usize = 1024;
 
 /// Where routes go. An error means that nobody listens any more.
 type EmitRoute<'e> = &'e mut dyn FnMut(RouteView) -> io::Result<()>;
@@ -54,9 +54,10 @@ impl Speaker {
                 let slot = self.find(neighbor).ok_or_else(|| unknown(neighbor));
                 emit_all(slot.map(|slot| [neighbor_view(&slot, &slot.lock(), now)]), emit)
             }
-            BgpRequest::Routes(filter) => match self.routes(filter, now) {
-                Err(error) => Ok(Err(error)),
-                Ok(selection) => selection.emit_all(self, &mut |view| emit(to_json(&view))).map(Ok),
+            BgpRequest::Routes(filter) => match (&filter.advertised_to, self.select(filter)) {
+                (_, Err(error)) => Ok(Err(error)),
+                (Some(neighbor), Ok(_)) => self.advertised(neighbor, filter, emit),
+                (None, Ok(selection)) => selection.emit_all(self, &mut |view| emit(to_json(&view))).map(Ok),
             },
             BgpRequest::Route { destination, exact, why } => self.route(destination, *exact, *why, now, emit),
             BgpRequest::Rib => emit_all(Ok([self.rib_view()]), emit),
@@ -128,7 +129,7 @@ impl Speaker {
         (count, problems)
     }
 
-    fn find(&self, neighbor: &str) -> Option<Arc<PeerSlot>> {
+    pub(super) fn find(&self, neighbor: &str) -> Option<Arc<PeerSlot>> {
         let address: Option<IpAddr> = neighbor.parse().ok();
         self.slots_in_use().into_iter().find(|slot| {
             let state = slot.lock();
@@ -176,7 +177,8 @@ impl Speaker {
         })
     }
 
-    fn routes(&self, filter: &RouteFilter, now: Millis) -> Result<Selection, String> {
+    pub(super) fn select(&self, filter: &RouteFilter) -> Result<Selection, String> {
+        let now = Millis(self.now_ms.load(Ordering::Relaxed));
         let neighbor = match &filter.neighbor {
             None => None,
             Some(name) => Some(self.find(name).ok_or_else(|| unknown(name))?.id),
@@ -283,23 +285,23 @@ fn see_all<A: RibAddress>(
 }
 
 /// Which routes to show.
-struct Selection {
+pub(super) struct Selection {
     filter: RouteFilter,
-    neighbor: Option<PeerId>,
+    pub(super) neighbor: Option<PeerId>,
     inside: Option<IpPrefix>,
     family: Option<Family>,
     now: Millis,
-    peers: Arc<PeerTable>,
+    pub(super) peers: Arc<PeerTable>,
 }
 
 impl Selection {
     fn emit_all(&self, speaker: &Speaker, emit: EmitRoute<'_>) -> io::Result<()> {
         let mut left = self.filter.limit.unwrap_or(usize::MAX);
         for shard in &speaker.shards {
-            if self.family != Some(Family::Ipv6) {
+            if self.has(Family::Ipv4) {
                 self.emit_shard::<u32>(|| shard.rib(), &mut left, emit)?;
             }
-            if self.family != Some(Family::Ipv4) {
+            if self.has(Family::Ipv6) {
                 self.emit_shard::<u128>(|| shard.rib(), &mut left, emit)?;
             }
         }
@@ -336,22 +338,26 @@ impl Selection {
         }
     }
 
-    fn is_inside(&self, prefix: IpPrefix) -> bool {
-        match (self.inside, prefix) {
-            (None, _) => true,
-            (Some(IpPrefix::V4(outer)), IpPrefix::V4(prefix)) => outer.covers(prefix),
-            (Some(IpPrefix::V6(outer)), IpPrefix::V6(prefix)) => outer.covers(prefix),
-            _ => false,
-        }
+    pub(super) fn has(&self, family: Family) -> bool {
+        self.family.is_none_or(|only| only == family)
+    }
+
+    pub(super) fn is_inside(&self, prefix: IpPrefix) -> bool {
+        self.inside.is_none_or(|outer| outer.covers(prefix))
     }
 
     fn wants(&self, path: &PathView<'_>, is_best: bool) -> bool {
-        let filter = &self.filter;
-        (!filter.best || is_best)
+        (!self.filter.best || is_best)
             && self.neighbor.is_none_or(|peer| path.peer == peer)
-            && filter.origin_as.is_none_or(|asn| path.attrs.origin_as == asn)
-            && filter.through_as.is_none_or(|asn| path.attrs.path_contains(asn))
-            && filter.community.as_ref().is_none_or(|text| communities(path.attrs).contains(text))
+            && self.admits(path.attrs)
+    }
+
+    /// Whether the filter admits a route with these attributes.
+    pub(super) fn admits(&self, attrs: &Attrs) -> bool {
+        let filter = &self.filter;
+        filter.origin_as.is_none_or(|asn| attrs.origin_as == asn)
+            && filter.through_as.is_none_or(|asn| attrs.path_contains(asn))
+            && filter.community.as_ref().is_none_or(|text| communities_of(attrs).contains(text))
     }
 }
 
@@ -387,16 +393,11 @@ fn route_view<A: Address>(
         neighbor: peer_name(peers, path.peer),
         next_hop: attrs.next_hop().to_string(),
         as_path: attrs.as_path().to_string(),
-        origin: match attrs.origin {
-            Origin::Igp => "igp",
-            Origin::Egp => "egp",
-            Origin::Incomplete => "incomplete",
-        }
-        .to_owned(),
+        origin: attrs.origin.to_string(),
         med: attrs.med(),
         local_pref: attrs.local_pref,
         weight: attrs.weight,
-        communities: communities(attrs),
+        communities: communities_of(attrs),
         discard: attrs.has(flag::DISCARD),
         path_id: path.path_id,
         age_s: u64::from(now.seconds().saturating_sub(path.received_s)),
@@ -435,11 +436,8 @@ fn peer_name(peers: &PeerTable, peer: PeerId) -> String {
 }
 
 /// All communities as operators write them.
-fn communities(attrs: &Attrs) -> Vec<String> {
-    let standard = attrs.communities().map(|each| format!("{}:{}", each >> 16, each & 0xffff));
-    let large = attrs.large_communities().map(|[a, b, c]| format!("{a}:{b}:{c}"));
-    let extended = attrs.extended_communities().map(|each| format!("ext:{each:016x}"));
-    standard.chain(large).chain(extended).collect()
+fn communities_of(attrs: &Attrs) -> Vec<String> {
+    communities(attrs.communities(), attrs.large_communities(), attrs.extended_communities())
 }
 
 fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> BgpNeighborView {
@@ -504,6 +502,6 @@ fn negotiated_view(negotiated: &Negotiated) -> NegotiatedView {
     }
 }
 
-fn unknown(neighbor: &str) -> String {
+pub(super) fn unknown(neighbor: &str) -> String {
     format!("no neighbor is called {neighbor} or has that address; `thalweg show bgp neighbors` lists them")
 }

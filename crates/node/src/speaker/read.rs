@@ -142,11 +142,11 @@ impl Speaker {
             });
             turn.updates += updates;
             let used = used.min(rest.len());
-            if let (Some(observer), Some(negotiated)) = (&self.observer, &state.negotiated)
+            if let Some(negotiated) = &state.negotiated
                 && negotiated.connection == connection
                 && used > 0
             {
-                observer.received(negotiated, &rest[..used]);
+                self.observers.each(|observer| observer.received(negotiated, &rest[..used]));
             }
             done += used;
             turn.ended |= self.drive(slot, state, now, &mut turn.after);

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 
 use serde::Serialize;
 
 use super::compare::{Exports, Kind, Prefixes};
 use crate::control::RouteView;
+use crate::received::Source;
 
 /// Of each of the two configurations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -20,6 +22,8 @@ pub struct Both<T> {
 /// Everything a new configuration would change.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
+    /// The running router that the table is of, if it is of one.
+    pub live: Option<Live>,
     /// The table, and whose routes are whose.
     pub table: Table,
     /// Neighbors that are added, removed or configured otherwise.
@@ -42,6 +46,19 @@ pub struct Report {
     pub failures: Vec<Failure>,
     /// Some prefixes, before and after.
     pub examples: Vec<Example>,
+}
+
+/// A running router.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Live {
+    /// The file of its configuration.
+    pub config: PathBuf,
+    /// Seconds since that was taken over.
+    pub config_age_s: u64,
+    /// Whether the file has another text by now; `None` if it cannot be read.
+    pub file_differs: Option<bool>,
+    /// Its neighbors, and how their routes are known.
+    pub neighbors: Vec<Source>,
 }
 
 /// The table.

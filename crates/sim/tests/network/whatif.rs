@@ -1,13 +1,21 @@
 //! What a changed configuration would do, as `whatif` says it, and what a router does that is really reloaded with it: the
-//! same best paths change, and neighbors are sent the same more, less and otherwise.
+//! same best paths change, and neighbors are sent the same more, less and otherwise. `whatif` has its routes from a table, or
+//! from the neighbors of the router itself, which are asked for them and notice nothing else.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use thalweg_node::control::{BgpRequest, RouteView};
+use parking_lot::Mutex;
+use thalweg_bgp::session::Negotiated;
+use thalweg_node::control::{BgpRequest, RouteFilter, RouteView, SentRouteView};
+use thalweg_node::mrt::{write_session_messages, write_session_state};
+use thalweg_node::received::{Known, Received};
+use thalweg_node::speaker::SessionObserver;
 use thalweg_node::whatif::{Exports, Options, Prefixes, Report, WhatIf};
 use thalweg_sim::{Random, dump_table};
-use thalweg_wire::mrt::{Content, Decoder, frame};
+use thalweg_wire::bgp::{MessageKind, RefreshKind, RouteRefresh};
+use thalweg_wire::mrt::{Content, Decoder, Timestamp, frame};
 
 use crate::world::{World, address, config};
 use crate::{networks, router, with_seeds};
@@ -25,6 +33,17 @@ struct Around {
     configs: Vec<String>,
     /// A setting that a reload does not change.
     compares_med: bool,
+    /// Whether a session marks the beginning and the end of a refresh, by neighbor.
+    marks: Vec<bool>,
+}
+
+/// What may be the matter with a hub's neighbors.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sessions {
+    /// Some are not there, disabled or above their limit.
+    Any,
+    /// All are up.
+    Up,
 }
 
 impl Around {
@@ -65,7 +84,8 @@ impl Around {
             roles.push(role);
             configs.push(text);
         }
-        Self { neighbors, roles, configs, compares_med: random.happens(0.3) }
+        let marks = (0..=neighbors).map(|_| random.happens(0.5)).collect();
+        Self { neighbors, roles, configs, compares_med: random.happens(0.3), marks }
     }
 
     /// A hub that takes everything as it comes.
@@ -75,21 +95,25 @@ impl Around {
     }
 
     /// A hub with some policies.
-    fn hub(&self, random: &mut Random) -> String {
+    fn hub(&self, random: &mut Random, sessions: Sessions) -> String {
         let shared = networks(9, 24);
         let mut keys = Vec::new();
         for node in 1..=self.neighbors {
-            if random.happens(0.12) {
+            let any = sessions == Sessions::Any;
+            if random.happens(0.12) && any {
                 continue;
             }
             let import = ["accept", "prefer", "avoid", "filter", "marked", "longer"][random.below(6)];
             let export = ["accept", "reject", "prepended", "some", "med", "without"][random.below(6)];
             let mut text = format!("import = \"{import}\"\nexport = \"{export}\"\n");
             match random.below(12) {
-                0 => text += "enabled = false\n",
-                1 => text += "max_prefixes = { ipv4 = 8 }\n",
+                0 if any => text += "enabled = false\n",
+                1 if any => text += "max_prefixes = { ipv4 = 8 }\n",
                 2 => text += "send_communities = false\n",
                 _ => {}
+            }
+            if !self.marks[node] {
+                text += "enhanced_refresh = false\n";
             }
             if !self.roles[node].is_empty() {
                 text += &format!("role = \"{}\"\n", self.roles[node]);
@@ -194,58 +218,216 @@ impl Tables {
     }
 }
 
-fn report(old: &str, new: &str, table: &[u8]) -> Report {
-    let mut what_if = WhatIf::new(config(old), config(new), Options::default()).expect("two configurations");
-    let mut decoder = Decoder::default();
-    let mut rest = table;
-    while let Ok(Some((record, length))) = frame(rest) {
-        if let Ok(Content::Rib(rib)) = decoder.decode(&record) {
-            rib.entries().filter(|entry| entry.peer.asn != HUB).for_each(|entry| what_if.push(&entry));
-        }
-        rest = &rest[length..];
+/// Reads records of MRT one after the other.
+fn read(mut bytes: &[u8], decoder: &mut Decoder, mut take: impl FnMut(&Content<'_>)) {
+    while let Ok(Some((record, length))) = frame(bytes) {
+        take(&decoder.decode(&record).expect("good records"));
+        bytes = &bytes[length..];
     }
-    what_if.converge().expect("a table").report()
+}
+
+fn what_if(old: &str, new: &str) -> WhatIf {
+    WhatIf::new(config(old), config(new), Options::default()).expect("two configurations")
+}
+
+/// Reloads the hub, and compares what that changes with what was said. How many changes there were.
+fn check(around: &Around, world: &mut World, old: &str, new: &str, report: &Report, seed: u64) -> [u64; 5] {
+    let before = Tables::of(world, around.neighbors);
+    world.reload(0, new);
+    // A session that ended at the old limit of prefixes is started by hand, whatever the new one is.
+    let stays_down =
+        |name: &str| report.down.iter().any(|down| down.neighbor == name && down.why.after.is_some());
+    for neighbor in world.neighbors(0) {
+        if neighbor.state == "Idle" && !stays_down(&neighbor.name) {
+            world.ask(0, &BgpRequest::Start { neighbor: neighbor.name });
+        }
+    }
+    world.run_s(30);
+    let after = Tables::of(world, around.neighbors);
+
+    assert_eq!(report.prefixes, Tables::prefixes(&before, &after), "seed {seed}: best paths\n{old}\n{new}");
+    let of = |routes: &Exports| [routes.more, routes.less, routes.changed];
+    let said = report.exports.iter().map(|export| (export.neighbor.clone(), of(&export.routes)));
+    let said: BTreeMap<_, _> = said.filter(|(_, numbers)| *numbers != [0; 3]).collect();
+    assert_eq!(said, Tables::exports(&before, &after), "seed {seed}: sent\n{old}\n{new}");
+    let Prefixes { moved, lost, new, attributes, .. } = report.prefixes;
+    [moved, lost, new, attributes, report.exports_total.changed]
+}
+
+/// Runs a test of two hubs with many seeds; what changed shows that there was something to say.
+fn with_hubs(count: u64, sessions: Sessions, test: impl Fn(u64, &Around, &str, &str) -> [u64; 5]) {
+    let seen = Cell::new([0_u64; 5]);
+    with_seeds(count, |seed| {
+        let random = &mut Random::new(seed);
+        let around = Around::draw(random);
+        let (old, new) = (around.hub(random, sessions), around.hub(random, sessions));
+        let changes = test(seed, &around, &old, &new);
+        let sums = seen.get();
+        seen.set(std::array::from_fn(|at| sums[at] + changes[at]));
+    });
+    assert!(seen.get().iter().all(|changes| *changes > count), "there is something to say: {:?}", seen.get());
 }
 
 #[test]
 fn what_is_said_is_what_a_reload_does() {
-    let seen = Cell::new([0_u64; 5]);
-    with_seeds(100, |seed| {
-        let random = &mut Random::new(seed);
-        let around = Around::draw(random);
-        let (old, new) = (around.hub(random), around.hub(random));
+    with_hubs(100, Sessions::Any, |seed, around, old, new| {
         let mut table = Vec::new();
         let open = around.world(seed, &around.open_hub());
         dump_table(&open.speaker(0), open.network.now_us(), &mut table).expect("a dump");
-
-        let mut world = around.world(seed, &old);
-        let before = Tables::of(&world, around.neighbors);
-        world.reload(0, &new);
-        let report = report(&old, &new, &table);
-        // A session that ended at the old limit of prefixes is started by hand, whatever the new one is.
-        let stays_down =
-            |name: &str| report.down.iter().any(|down| down.neighbor == name && down.why.after.is_some());
-        for neighbor in world.neighbors(0) {
-            if neighbor.state == "Idle" && !stays_down(&neighbor.name) {
-                world.ask(0, &BgpRequest::Start { neighbor: neighbor.name });
+        let mut what_if = what_if(old, new);
+        read(&table, &mut Decoder::new(), |content| {
+            if let Content::Rib(rib) = content {
+                rib.entries().filter(|entry| entry.peer.asn != HUB).for_each(|entry| what_if.push(&entry));
             }
-        }
-        world.run_s(30);
-        let after = Tables::of(&world, around.neighbors);
-
-        assert_eq!(
-            report.prefixes,
-            Tables::prefixes(&before, &after),
-            "seed {seed}: best paths\n{old}\n{new}"
-        );
-        let of = |routes: &Exports| [routes.more, routes.less, routes.changed];
-        let said = report.exports.iter().map(|export| (export.neighbor.clone(), of(&export.routes)));
-        let said: BTreeMap<_, _> = said.filter(|(_, numbers)| *numbers != [0; 3]).collect();
-        assert_eq!(said, Tables::exports(&before, &after), "seed {seed}: sent\n{old}\n{new}");
-        let Prefixes { moved, lost, new, attributes, .. } = report.prefixes;
-        let changes = [moved, lost, new, attributes, report.exports_total.changed];
-        let sums = seen.get();
-        seen.set(std::array::from_fn(|at| sums[at] + changes[at]));
+        });
+        let report = what_if.converge().expect("a table").report();
+        check(around, &mut around.world(seed, old), old, new, &report, seed)
     });
-    assert!(seen.get().iter().all(|changes| *changes > 100), "there is something to say: {:?}", seen.get());
+}
+
+const EVERYTHING: [MessageKind; 5] = [
+    MessageKind::Open,
+    MessageKind::Update,
+    MessageKind::Notification,
+    MessageKind::Keepalive,
+    MessageKind::RouteRefresh,
+];
+
+/// Copies what a router receives.
+#[derive(Default)]
+struct Ear(Mutex<Vec<u8>>);
+
+impl Ear {
+    fn of(world: &World, node: usize) -> Arc<Self> {
+        let ear = Arc::new(Self::default());
+        world.speaker(node).observe(ear.clone()).expect("nobody else looks on");
+        ear
+    }
+
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut self.0.lock())
+    }
+}
+
+impl SessionObserver for Ear {
+    fn received(&self, session: &Arc<Negotiated>, messages: &[u8]) {
+        let time = Timestamp { seconds: 0, microseconds: 0 };
+        write_session_messages(&mut self.0.lock(), time, session, messages, &EVERYTHING);
+    }
+
+    fn state_changed(&self, session: &Arc<Negotiated>, is_up: bool) {
+        write_session_state(&mut self.0.lock(), Timestamp { seconds: 0, microseconds: 0 }, session, is_up);
+    }
+}
+
+/// Has a router ask its neighbors for their routes, and takes them in.
+fn gather(world: &mut World) -> Received {
+    let mut received = Received::new(&world.neighbors(0));
+    let ear = Ear::of(world, 0);
+    let mut decoder = Decoder::new();
+    let mut table = Vec::new();
+    dump_table(&world.speaker(0), world.network.now_us(), &mut table).expect("a dump");
+    read(&table, &mut decoder, |content| received.handle(content, world.now_ms()));
+    while !received.is_complete(world.now_ms()) {
+        while let Some(neighbor) = received.next(world.now_ms()) {
+            world.ask(0, &BgpRequest::Refresh { neighbor: neighbor.to_string() });
+        }
+        world.run_ms(50);
+        read(&ear.take(), &mut decoder, |content| received.handle(content, world.now_ms()));
+    }
+    let ear: Arc<dyn SessionObserver> = ear;
+    world.speaker(0).stop_observing(&ear);
+    received
+}
+
+#[test]
+fn a_running_router_says_the_same_of_itself_and_asks_for_nothing_but_routes() {
+    with_hubs(30, Sessions::Up, |seed, around, old, new| {
+        let mut world = around.world(seed, old);
+        let tables = |world: &World| (0..=around.neighbors).map(|node| world.table(node)).collect::<Vec<_>>();
+        let before = tables(&world);
+        let ears: Vec<_> = (1..=around.neighbors).map(|node| Ear::of(&world, node)).collect();
+        let mut received = gather(&mut world);
+        for ear in ears {
+            let mut asked = 0;
+            read(&ear.take(), &mut Decoder::new(), |content| match content {
+                Content::Message(message) if message.message_type == MessageKind::RouteRefresh as u8 => {
+                    let refresh = RouteRefresh::parse(message.body()).expect("a good message");
+                    assert_eq!(refresh.map(|refresh| refresh.kind), Some(RefreshKind::Request));
+                    asked += 1;
+                }
+                Content::Message(message) => {
+                    assert_eq!(message.message_type, MessageKind::Keepalive as u8, "seed {seed}");
+                }
+                other => panic!("seed {seed}: {other:?}"),
+            });
+            assert_eq!(asked, 1, "seed {seed}");
+        }
+        assert_eq!(tables(&world), before, "seed {seed}: nothing is another anywhere");
+
+        assert_eq!(received.failures(), Vec::<String>::new(), "seed {seed}");
+        let mut what_if = what_if(old, new);
+        let pushed = received.drain(|entry| {
+            what_if.push(entry);
+            Ok::<(), ()>(())
+        });
+        pushed.expect("nothing fails");
+        let report = what_if.converge().expect("a table").report();
+        check(around, &mut world, old, new, &report, seed)
+    });
+}
+
+#[test]
+fn without_route_refresh_routes_are_as_import_left_them() {
+    let own = networks(1, 3);
+    let neighbor = router(1, asn(1), &own, "", &[(0, HUB, "")]);
+    let hub = router(0, HUB, &[], "", &[(1, asn(1), "route_refresh = false\nimport = \"first\"")]);
+    let hub = format!(
+        "{hub}[[policy.rules.first]]\nmatch = {{ prefix = {:?} }}\nset = {{ communities_add = [\"65000:7\"] }}\n\
+         action = \"accept\"\n[[policy.rules.first]]\ndefault = \"reject\"\n",
+        &own[..1]
+    );
+    let mut world = World::new(1, &[hub, neighbor], &[(0, 1)]);
+    world.run_s(20);
+    let ear = Ear::of(&world, 1);
+    let mut received = gather(&mut world);
+    let sources = received.sources();
+    assert_eq!((sources[0].known, sources[0].routes), (Known::AfterImport, 1));
+    let mut routes = Vec::new();
+    let visited = received.drain(|entry| {
+        routes.push(SentRouteView::new(entry.prefix, 0, &entry.path(), ""));
+        Ok::<(), ()>(())
+    });
+    visited.expect("nothing fails");
+    assert_eq!((&routes[0].prefix, &routes[0].communities[..]), (&own[0], &["65000:7".to_owned()][..]));
+    assert_eq!(ear.take(), Vec::<u8>::new(), "it is asked for nothing");
+}
+
+/// What a neighbor is sent, as the router says, is what the neighbor has of it.
+#[test]
+fn what_is_advertised_is_what_arrives() {
+    let routes = Cell::new(0);
+    with_seeds(20, |seed| {
+        let random = &mut Random::new(seed);
+        let around = Around::draw(random);
+        let world = around.world(seed, &around.hub(random, Sessions::Any));
+        let sent = Tables::of(&world, around.neighbors).sent;
+        let up: Vec<_> = world.neighbors(0).into_iter().filter(|each| each.state == "Established").collect();
+        for (node, has) in (1..=around.neighbors).zip(sent) {
+            let name = address(node).to_string();
+            if !up.iter().any(|each| each.name == name) {
+                continue;
+            }
+            let filter = RouteFilter { advertised_to: Some(name), ..RouteFilter::default() };
+            let said: Vec<SentRouteView> = world.items(0, &BgpRequest::Routes(filter));
+            let plain = |view: SentRouteView| {
+                let SentRouteView { as_path, origin, med, communities, next_hop, .. } = view;
+                (view.prefix, format!("{as_path} {origin} {med:?} {communities:?} {next_hop} 100"))
+            };
+            let said: BTreeMap<_, _> = said.into_iter().map(plain).collect();
+            assert_eq!(said, has, "seed {seed}: to router {node}");
+            routes.set(routes.get() + said.len());
+        }
+    });
+    assert!(routes.get() > 200, "there is something to say: {}", routes.get());
 }

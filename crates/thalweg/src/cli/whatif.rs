@@ -9,14 +9,19 @@ use thalweg_config::ROLES;
 use thalweg_node::whatif::{Condition, Failing};
 
 use super::keep::seconds;
+use crate::client::SOCKET_DEFAULT;
 
 #[derive(Debug, Args)]
+#[command(override_usage = "\
+thalweg whatif [OPTIONS] <OLD.toml> [NEW.toml] --table <FILE>...
+       thalweg whatif [OPTIONS] [NEW.toml] --live [--socket <PATH>]")]
 #[command(after_help = "\
 Examples:
   thalweg whatif router.toml new.toml --table rib.mrt
   thalweg whatif router.toml new.toml --table rib.mrt.bz2 --map 192.0.2.7=transit-1 --why
   thalweg whatif router.toml --table rib.mrt --fail each --flows /var/lib/thalweg/flows --last 1d
   thalweg whatif router.toml new.toml --table rib.mrt --fail-on 'lost>0,leak>0'
+  thalweg whatif new.toml --live --why
 Conditions of --fail-on compare counters of the report:
   prefixes              lost, new, moved, attributes
   announced routes      more, less, resent, leak
@@ -24,17 +29,23 @@ Conditions of --fail-on compare counters of the report:
   traffic               bytes-moved, bytes-lost: a number, or a share such as 5%
   the worst failure     fail-lost, fail-moved, fail-leak, fail-bytes-lost
 The table must hold routes as neighbors sent them, as a route collector's does. thalweg's own dumps hold them after import.
-Exit codes: 0 success, 1 a condition holds or the table is damaged, 2 wrong usage or configuration.")]
+With --live, a running router asks its neighbors to send their routes again (ROUTE-REFRESH) and goes on as before; nothing
+else is sent, and nothing is changed. The configuration in force is the old one. Ctrl-C ends it at any time.
+Exit codes: 0 success, 1 a condition holds, the table is damaged or a neighbor did not send all its routes, 2 wrong usage or
+configuration.")]
 pub(crate) struct WhatIfArgs {
-    /// The present configuration
-    #[arg(value_name = "OLD.toml")]
-    pub(crate) old: PathBuf,
-    /// The new configuration [default: the present one, to see what failures do]
-    #[arg(value_name = "NEW.toml")]
-    pub(crate) new: Option<PathBuf>,
+    /// The present configuration, except with --live, and the new one [default: the present one, to see what failures do]
+    #[arg(value_name = "CONFIG.toml", num_args = 0..=2, required_unless_present = "live")]
+    pub(crate) configs: Vec<PathBuf>,
     /// Received routes: MRT tables, plain or .gz, .bz2, .zst
-    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
+    #[arg(long, required_unless_present = "live", num_args = 1.., value_name = "FILE")]
     pub(crate) table: Vec<PathBuf>,
+    /// Take the configuration and the received routes from a running router
+    #[arg(long, conflicts_with = "table")]
+    pub(crate) live: bool,
+    /// Control socket of the router
+    #[arg(long, value_name = "PATH", default_value = SOCKET_DEFAULT, requires = "live")]
+    pub(crate) socket: PathBuf,
     /// Take the routes of the table's peer ADDRESS as received from NEIGHBOR, by name or address [default: the neighbor
     /// with that address]
     #[arg(long, value_name = "ADDRESS=NEIGHBOR", value_parser = mapping)]

@@ -12,6 +12,7 @@ use thalweg_text::{Align, Table};
 use super::status::facts;
 use super::{Does, Print, Question, Show};
 use crate::client::{parse, parse_all};
+use crate::received::{path_text, sent_route_columns, sent_route_row};
 use crate::tables::{columns, table, width};
 
 pub(super) const SHOW: &[Show] = &[Show {
@@ -25,7 +26,9 @@ const EXAMPLES: &str = "\
 Examples:
   thalweg show bgp neighbors
   thalweg show bgp route 192.0.2.1 --why
-  thalweg show bgp routes --neighbor transit-1 --origin-as 64496 --format json";
+  thalweg show bgp routes --neighbor transit-1 --origin-as 64496 --format json
+  thalweg show bgp routes --neighbor transit-1 --received
+  thalweg show bgp routes --advertised-to peer-3";
 
 const BGP: &[Show] = &[
     Show::asks(
@@ -102,6 +105,12 @@ struct RouteFilterArgs {
     /// Only best routes
     #[arg(long)]
     best: bool,
+    /// Routes as the neighbor sent them, before import: asks it to send them again (ROUTE-REFRESH)
+    #[arg(long, requires = "neighbor", conflicts_with_all = ["best", "advertised_to"])]
+    received: bool,
+    /// Routes that this neighbor is sent, by its name or address, as export leaves them
+    #[arg(long, value_name = "NEIGHBOR", conflicts_with = "best")]
+    advertised_to: Option<String>,
     /// Print at most this many routes
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
@@ -109,10 +118,26 @@ struct RouteFilterArgs {
 
 impl From<RouteFilterArgs> for Question {
     fn from(args: RouteFilterArgs) -> Self {
-        let RouteFilterArgs { inside, neighbor, through_as, origin_as, community, family, best, limit } =
-            args;
-        let filter = RouteFilter { inside, neighbor, through_as, origin_as, community, family, best, limit };
-        let print = Print::Rows(route_columns, |item| Ok(route_row(parse(item)?)));
+        let RouteFilterArgs {
+            inside, neighbor, through_as, origin_as, community, family, best, limit, ..
+        } = args;
+        let RouteFilterArgs { received, advertised_to, .. } = args;
+        let print = match (received, &advertised_to) {
+            (true, _) => Print::Received,
+            (false, Some(_)) => Print::Rows(sent_route_columns, |item| Ok(sent_route_row(parse(item)?))),
+            (false, None) => Print::Rows(route_columns, |item| Ok(route_row(parse(item)?))),
+        };
+        let filter = RouteFilter {
+            inside,
+            neighbor,
+            through_as,
+            origin_as,
+            community,
+            family,
+            best,
+            advertised_to,
+            limit,
+        };
         (Request::Bgp(BgpRequest::Routes(filter)), print)
     }
 }
@@ -267,11 +292,6 @@ fn route_row(route: RouteView) -> Vec<String> {
         (false, true) => " S",
         (false, false) => "",
     };
-    let origin = match route.origin.as_str() {
-        "igp" => 'i',
-        "egp" => 'e',
-        _ => '?',
-    };
     vec![
         mark.to_owned(),
         route.prefix,
@@ -279,7 +299,7 @@ fn route_row(route: RouteView) -> Vec<String> {
         route.neighbor,
         count(route.local_pref.into()),
         route.med.map_or_else(String::new, |med| count(med.into())),
-        format!("{} {origin}", route.as_path).trim_start().to_owned(),
+        path_text(&route.as_path, &route.origin),
     ]
 }
 

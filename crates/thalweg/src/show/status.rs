@@ -63,7 +63,12 @@ fn status(view: &StatusView) -> String {
 fn config(view: &ConfigView) -> String {
     let (path, since) = (view.path.display(), age(view.age_s));
     let end = if view.text.ends_with('\n') { "" } else { "\n" };
-    format!("# {path}, in force since {since} ago; passwords are masked\n{}{end}", view.text)
+    let file = match view.file_differs {
+        Some(false) => "",
+        Some(true) => "\n# the file is another one by now: `thalweg reload` takes it over",
+        None => "\n# the file cannot be read any more",
+    };
+    format!("# {path}, in force since {since} ago; passwords are masked{file}\n{}{end}", view.text)
 }
 
 /// This program's version, and that of the router: they may be different after an update.

@@ -12,4 +12,5 @@ mod router;
 mod control;
 mod kernel;
 mod next_hops;
+mod received;
 mod tables;

@@ -62,6 +62,27 @@ pub struct RibEntry<'a> {
 }
 
 impl<'a> RibEntry<'a> {
+    /// A route that no record has; `peer_index` is the peer's number among those that such routes come from.
+    pub fn new(
+        peer: Peer,
+        peer_index: u16,
+        route: (IpPrefix, Option<u32>),
+        attributes: &'a [u8],
+        as_size: AsSize,
+    ) -> Self {
+        let (prefix, path_id) = route;
+        Self {
+            peer,
+            peer_index: Some(peer_index),
+            originated_s: 0,
+            prefix,
+            path_id,
+            attributes,
+            as_size,
+            at: 0,
+        }
+    }
+
     /// Looks into the attributes.
     #[inline]
     pub fn path(&self) -> PathView<'a> {

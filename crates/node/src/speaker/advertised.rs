@@ -1,0 +1,101 @@
+//! What a neighbor is sent (Adj-RIB-Out), worked out from the RIB when somebody asks: it is kept nowhere.
+
+use std::io;
+use std::sync::Arc;
+
+use thalweg_bgp::export::{Outgoing, Preview};
+use thalweg_bgp::peer::PeerId;
+use thalweg_bgp::rib::{RibAddress, ScanCursor};
+use thalweg_bgp::route::Chosen;
+use thalweg_wire::bgp::Family;
+use thalweg_wire::mrt::{AsSize, PathView};
+
+use super::Speaker;
+use super::query::{SLICE_PREFIXES, Selection, unknown};
+use crate::control::{Answer, Emit, RouteFilter, SentRouteView, to_json};
+
+/// The neighbor, and what of the routes it is sent.
+struct Advertised<'s> {
+    speaker: &'s Speaker,
+    selection: Selection,
+    preview: Preview,
+    member: PeerId,
+    name: Arc<str>,
+    as_size: AsSize,
+    attributes: Vec<u8>,
+    left: usize,
+}
+
+impl Speaker {
+    /// Gives what a neighbor is sent of the routes that a filter admits. It is what the RIB and the export policy come to
+    /// now; a neighbor that reads slowly may not have all of it yet.
+    pub(super) fn advertised(&self, neighbor: &str, filter: &RouteFilter, emit: Emit<'_>) -> Answer {
+        let Some(slot) = self.find(neighbor) else { return Ok(Err(unknown(neighbor))) };
+        let (preview, as_size, name) = {
+            let state = slot.lock();
+            let Some(negotiated) = &state.negotiated else {
+                return Ok(Err(format!("the session with {neighbor} is not up: it is sent nothing")));
+            };
+            let info = Arc::new(negotiated.peer_info(slot.id, &state.config));
+            let view = self.export_view(&state.config, negotiated, &info);
+            let as_size = if view.codec.four_octet_as { AsSize::Four } else { AsSize::Two };
+            let mut preview = Preview::new(Arc::new(view), info.clone());
+            preview.join(slot.id, info.remote_as);
+            (preview, as_size, state.config.name.clone())
+        };
+        let selection = match self.select(filter) {
+            Ok(selection) => selection,
+            Err(why) => return Ok(Err(why)),
+        };
+        let left = filter.limit.unwrap_or(usize::MAX);
+        let (member, attributes) = (slot.id, Vec::new());
+        let mut advertised =
+            Advertised { speaker: self, selection, preview, member, name, as_size, attributes, left };
+        for shard in 0..self.shards.len() {
+            if advertised.selection.has(Family::Ipv4) {
+                advertised.emit_shard::<u32>(shard, emit)?;
+            }
+            if advertised.selection.has(Family::Ipv6) {
+                advertised.emit_shard::<u128>(shard, emit)?;
+            }
+        }
+        Ok(Ok(()))
+    }
+}
+
+impl Advertised<'_> {
+    fn emit_shard<A: RibAddress>(&mut self, shard: usize, emit: Emit<'_>) -> io::Result<()> {
+        let (mut cursor, mut done) = (ScanCursor::START, false);
+        let mut found = Vec::new();
+        while !done && self.left > 0 {
+            let selection = &self.selection;
+            done = self.speaker.shards[shard].rib().scan::<A>(&mut cursor, SLICE_PREFIXES, &mut |route| {
+                if selection.is_inside(A::to_ip_prefix(route.prefix)) {
+                    found.push((
+                        route.prefix,
+                        route.ranked().map(|path| path.chosen()).collect::<Vec<Chosen>>(),
+                    ));
+                }
+            });
+            for (prefix, paths) in found.drain(..) {
+                let outgoing = self.preview.outgoing(prefix, &paths, &self.selection.peers).to_vec();
+                for each in outgoing {
+                    if self.left > 0 && self.is_wanted(&each) {
+                        self.left -= 1;
+                        self.preview.encode(A::FAMILY, &each, &mut self.attributes);
+                        let path = PathView::new(&self.attributes, self.as_size);
+                        let prefix = A::to_ip_prefix(prefix);
+                        emit(to_json(&SentRouteView::new(prefix, each.path_id.into(), &path, &self.name)))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_wanted(&self, outgoing: &Outgoing) -> bool {
+        self.preview.goes_to(outgoing, self.member)
+            && self.selection.neighbor.is_none_or(|source| outgoing.source == source)
+            && self.selection.admits(&outgoing.attrs)
+    }
+}

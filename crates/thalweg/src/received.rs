@@ -1,0 +1,244 @@
+//! Routes of a running router's neighbors as they sent them: gathered here, since the router does not keep them.
+
+use std::io::{ErrorKind, Read};
+use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use thalweg_base::IpPrefix;
+use thalweg_node::control::{
+    BgpNeighborView, BgpRequest, Line, ReceivedItem, Request, RouteFilter, SentRouteView,
+};
+use thalweg_node::received::{Known, Received};
+use thalweg_text::units::{count, counted};
+use thalweg_text::{Align, Table};
+use thalweg_wire::mrt::{Decoder, RibEntry, frame};
+
+use crate::client::{ask, connect, lost, parse};
+use crate::progress::Steps;
+use crate::tables::stream;
+use crate::{Failure, Format, print};
+
+const READ_BYTES: usize = 64 << 10;
+
+/// The longest line that a router sends between records.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// How long a look at the router takes before one at the clock.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Has the router ask its neighbors for their routes, or the one of this name or address, and takes them in until all have sent
+/// them, or will not.
+pub(crate) fn gather(socket: &Path, only: Option<&str>, steps: &Steps) -> Result<Received, Failure> {
+    let mut neighbors: Vec<BgpNeighborView> = Vec::new();
+    let question = match only {
+        None => BgpRequest::Neighbors,
+        Some(neighbor) => BgpRequest::Neighbor { neighbor: neighbor.to_owned() },
+    };
+    ask(socket, &Request::Bgp(question), |item| {
+        neighbors.push(parse(item)?);
+        Ok(())
+    })?;
+    let mut received = Received::new(&neighbors);
+    let stream = connect(socket, &Request::Received(received.request()))?;
+    stream.set_read_timeout(Some(LOOK)).map_err(|error| lost(socket, error))?;
+    let mut incoming = Incoming::new(stream);
+    let begun = Instant::now();
+    loop {
+        let now_ms = begun.elapsed().as_millis() as u64;
+        incoming.read().map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => Failure::Control("the router closed the connection".to_owned()),
+            _ => lost(socket, error),
+        })?;
+        while incoming.take(&mut received, now_ms)? {}
+        if incoming.is_watching {
+            while let Some(neighbor) = received.next(now_ms) {
+                refresh(socket, neighbor, &mut received);
+            }
+            if received.is_complete(now_ms) {
+                return Ok(received);
+            }
+        }
+        let routes = received.routes();
+        steps.at(routes as usize, &format!("neighbors have sent {}", counted(routes, "route")));
+    }
+}
+
+fn refresh(socket: &Path, neighbor: IpAddr, received: &mut Received) {
+    let request = Request::Bgp(BgpRequest::Refresh { neighbor: neighbor.to_string() });
+    if let Err(error) = ask(socket, &request, |_| Ok(())) {
+        let why = match error {
+            Failure::Control(why) => why,
+            other => other.to_string(),
+        };
+        received.handle_refused(neighbor, format!("it was not asked: {why}"));
+    }
+}
+
+/// What the router sends: lines, some of them with records of MRT behind them.
+struct Incoming {
+    stream: UnixStream,
+    buffer: Vec<u8>,
+    /// Bytes of records that the last line announced.
+    records: Option<usize>,
+    is_watching: bool,
+    decoder: Decoder,
+}
+
+impl Incoming {
+    fn new(stream: UnixStream) -> Self {
+        Self { stream, buffer: Vec::new(), records: None, is_watching: false, decoder: Decoder::new() }
+    }
+
+    /// Reads what there is, or nothing if nothing comes for a moment.
+    fn read(&mut self) -> std::io::Result<()> {
+        let mut bytes = [0; READ_BYTES];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                self.buffer.extend_from_slice(&bytes[..count]);
+                Ok(())
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Takes the next line, or the records behind it, if they are there whole.
+    fn take(&mut self, received: &mut Received, now_ms: u64) -> Result<bool, Failure> {
+        if let Some(bytes) = self.records {
+            let Some(mut records) = self.buffer.get(..bytes) else { return Ok(false) };
+            while let Ok(Some((record, length))) = frame(records) {
+                let content = self.decoder.decode(&record).map_err(|fault| not_understood(&fault))?;
+                received.handle(&content, now_ms);
+                records = &records[length..];
+            }
+            if !records.is_empty() {
+                return Err(not_understood(&"a record is not whole"));
+            }
+            self.buffer.drain(..bytes);
+            self.records = None;
+            return Ok(true);
+        }
+        let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') else {
+            return if self.buffer.len() > LINE_BYTES_MAX {
+                Err(not_understood(&"a line without end"))
+            } else {
+                Ok(false)
+            };
+        };
+        let line = serde_json::from_slice(&self.buffer[..end]).map_err(|error| not_understood(&error))?;
+        self.buffer.drain(..=end);
+        match line {
+            Line::Item(item) => match parse(item)? {
+                ReceivedItem::Mrt { bytes } => self.records = Some(bytes),
+                ReceivedItem::Watching => self.is_watching = true,
+            },
+            Line::Done { .. } => return Err(Failure::Control("the router has ended its answer".to_owned())),
+            Line::Error(error) => return Err(Failure::Control(error)),
+        }
+        Ok(true)
+    }
+}
+
+fn not_understood(what: &dyn std::fmt::Display) -> Failure {
+    Failure::Control(format!("the router's answer is not understood: {what}"))
+}
+
+/// `thalweg show bgp routes --received`.
+pub(crate) fn show(socket: &Path, filter: &RouteFilter, format: Format) -> Result<(), Failure> {
+    let inside = filter
+        .inside
+        .as_ref()
+        .map(|text| text.parse::<IpPrefix>().map_err(|error| Failure::Control(format!("{text}: {error}"))));
+    let inside = inside.transpose()?;
+    let steps = Steps::on_terminal(None);
+    let received = gather(socket, filter.neighbor.as_deref(), &steps);
+    steps.finish();
+    let mut received = received?;
+    let sources = received.sources();
+    for source in &sources {
+        let (name, note) = (&source.neighbor, source.note.as_deref().unwrap_or_default());
+        match source.known {
+            Known::AsSent => {}
+            Known::AfterImport => {
+                return Err(Failure::Control(format!(
+                    "{name} does not offer route refresh, and what it sent before import is not kept; \
+                     `thalweg show bgp routes --neighbor {name}` has its routes after import"
+                )));
+            }
+            Known::Unknown => {
+                return Err(Failure::Control(format!("routes of {name} are not known: {note}")));
+            }
+        }
+    }
+    let mut rows = stream(sent_route_columns());
+    let mut left = filter.limit.unwrap_or(usize::MAX);
+    received.drain(|entry| {
+        let name = sources.first().map_or("", |source| &source.neighbor);
+        let view = SentRouteView::new(entry.prefix, entry.path_id.unwrap_or(0), &entry.path(), name);
+        let is_inside = inside.is_none_or(|outer| outer.covers(entry.prefix));
+        if left == 0 || !is_inside || !admits(filter, entry, &view) {
+            return Ok(());
+        }
+        left -= 1;
+        match format {
+            Format::Json => print(&format!("{}\n", thalweg_node::control::to_json(&view))),
+            Format::Human => print(&rows.push(sent_route_row(view))),
+        }
+    })?;
+    match format {
+        Format::Json => Ok(()),
+        Format::Human => print(&rows.finish()),
+    }
+}
+
+/// Whether the filter of the routes of a router admits one of a neighbor.
+fn admits(filter: &RouteFilter, entry: &RibEntry<'_>, view: &SentRouteView) -> bool {
+    let is_v4 = entry.prefix.address().is_ipv4();
+    let mut ases =
+        view.as_path.split(|c: char| !c.is_ascii_digit()).filter_map(|each| each.parse::<u32>().ok());
+    let (origin, through) = (ases.clone().next_back(), filter.through_as);
+    filter.family.as_deref().is_none_or(|family| (family == "ipv4") == is_v4)
+        && filter.origin_as.is_none_or(|asn| origin == Some(asn))
+        && through.is_none_or(|asn| ases.any(|each| each == asn))
+        && filter.community.as_ref().is_none_or(|text| view.communities.contains(text))
+}
+
+/// AS path and origin.
+pub(crate) fn path_text(as_path: &str, origin: &str) -> String {
+    let origin = match origin {
+        "igp" => 'i',
+        "egp" => 'e',
+        _ => '?',
+    };
+    format!("{as_path} {origin}").trim_start().to_owned()
+}
+
+/// Columns of routes as sessions carry them.
+pub(crate) fn sent_route_columns() -> Table {
+    let columns = [
+        ("Prefix", Align::Left),
+        ("Next hop", Align::Left),
+        ("Pref", Align::Right),
+        ("MED", Align::Right),
+        ("AS path", Align::Left),
+        ("Communities", Align::Left),
+    ];
+    Table::new("", columns).optional(&["Pref", "MED", "Communities"])
+}
+
+pub(crate) fn sent_route_row(route: SentRouteView) -> Vec<String> {
+    let number = |number: Option<u32>| number.map_or_else(String::new, |number| count(number.into()));
+    vec![
+        route.prefix,
+        route.next_hop,
+        number(route.local_pref),
+        number(route.med),
+        path_text(&route.as_path, &route.origin),
+        route.communities.join(" "),
+    ]
+}
