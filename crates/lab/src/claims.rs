@@ -5,7 +5,6 @@
 //! way, or this machine cannot. A claim that selects rows without the number is a mistake in the file and says so.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
@@ -84,25 +83,17 @@ struct Series {
     rows: BTreeMap<String, Vec<f64>>,
 }
 
-/// What came of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// Every value is within the bounds, or what is said was found.
-    Reproduced,
-    /// One is not.
-    Differs,
-    /// There is none.
-    NotRun,
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Verdict::Reproduced => "reproduced",
-            Verdict::Differs => "differs",
-            Verdict::NotRun => "not run",
-        })
+thalweg_base::words! {
+    /// What came of a claim.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Verdict {
+        /// Every value is within the bounds, or what is said was found.
+        Reproduced => "reproduced",
+        /// One is not.
+        Differs => "differs",
+        /// There is none.
+        NotRun => "not run",
     }
 }
 

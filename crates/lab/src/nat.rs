@@ -27,35 +27,21 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use thalweg_base::XorShift64Star;
 
-/// What is measured.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Part {
-    /// Everything without interfaces: set-up, established, tear-down, memory by number of sessions.
-    Memory,
-    /// The fastest rate at which new sessions are made and valid.
-    SetUp,
-    /// Throughput over established sessions.
-    Established,
-    /// How fast sessions are forgotten at one command.
-    TearDown,
-    /// How many sessions there can be at once.
-    Capacity,
-}
-
-impl Part {
-    /// All of them.
-    pub const ALL: [Part; 5] = [Part::Memory, Part::SetUp, Part::Established, Part::TearDown, Part::Capacity];
-
-    /// The name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Part::Memory => "memory",
-            Part::SetUp => "set-up",
-            Part::Established => "established",
-            Part::TearDown => "tear-down",
-            Part::Capacity => "capacity",
-        }
+thalweg_base::words! {
+    /// What is measured.
+    #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Part {
+        /// Everything without interfaces: set-up, established, tear-down, memory by number of sessions.
+        Memory => "memory",
+        /// The fastest rate at which new sessions are made and valid.
+        SetUp => "set-up",
+        /// Throughput over established sessions.
+        Established => "established",
+        /// How fast sessions are forgotten at one command.
+        TearDown => "tear-down",
+        /// How many sessions there can be at once.
+        Capacity => "capacity",
     }
 }
 

@@ -10,7 +10,6 @@
 
 use super::{Address, NextHopId, Prefix};
 use ipnet::{Ipv4Net, Ipv6Net};
-use std::fmt;
 use thalweg_base::XorShift64Star;
 
 /// Routes of both families.
@@ -86,29 +85,16 @@ pub const ADDRESSES: usize = 4_194_304;
 /// Addresses that zipf draws from.
 const ZIPF_POOL: u32 = 65_536;
 
-/// Which addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Anywhere.
-    Random,
-    /// In a prefix of the table.
-    Inside,
-    /// A few addresses often, many seldom.
-    Zipf,
-}
-
-impl Kind {
-    /// All kinds.
-    pub const ALL: [Kind; 3] = [Kind::Random, Kind::Inside, Kind::Zipf];
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::Random => "random",
-            Kind::Inside => "inside",
-            Kind::Zipf => "zipf",
-        })
+thalweg_base::words! {
+    /// Which addresses.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kind {
+        /// Anywhere.
+        Random => "random",
+        /// In a prefix of the table.
+        Inside => "inside",
+        /// A few addresses often, many seldom.
+        Zipf => "zipf",
     }
 }
 

@@ -35,23 +35,15 @@ const SERVING: [&str; 3] = ["peer-", "pool-", "shard-"];
 /// A daemon that was asked to end has this long.
 const STOP_WAIT: Duration = Duration::from_secs(5);
 
-/// Whom the daemon announces to.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Advertise {
-    /// Nobody, as in the thesis, which times the way from the socket to the table; the daemon says when it has worked
-    /// UPDATEs off, and is asked for its table then
-    None,
-    /// The monitor, which is told every best route and knows when the last one is right
-    Monitor,
-}
-
-impl Advertise {
-    /// As on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Advertise::None => "none",
-            Advertise::Monitor => "monitor",
-        }
+thalweg_base::words! {
+    /// Whom the daemon announces to.
+    #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Advertise {
+        /// Nobody, as in the thesis, which times the way from the socket to the table; the daemon says when it has worked
+        /// UPDATEs off, and is asked for its table then
+        None => "none",
+        /// The monitor, which is told every best route and knows when the last one is right
+        Monitor => "monitor",
     }
 }
 

@@ -14,28 +14,16 @@ use thalweg_base::XorShift64Star;
 
 const POOL: usize = 65_536;
 
-/// How addresses are drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Evenly over the address space.
-    Random,
-    /// Evenly over the prefixes.
-    Inside,
-    /// Few addresses often, many seldom.
-    Zipf,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 3] = [Kind::Random, Kind::Inside, Kind::Zipf];
-
-    /// The name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Random => "random",
-            Kind::Inside => "inside",
-            Kind::Zipf => "zipf",
-        }
+thalweg_base::words! {
+    /// How addresses are drawn.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kind {
+        /// Evenly over the address space.
+        Random => "random",
+        /// Evenly over the prefixes.
+        Inside => "inside",
+        /// Few addresses often, many seldom.
+        Zipf => "zipf",
     }
 }
 

@@ -76,25 +76,16 @@ host_sessions_per_second = 0
 
 const TRACE_CONFIG: &str = include_str!("../../../../examples/article/router.toml");
 
-/// What to make.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Generated {
-    /// The smallest packets to addresses all over the table.
-    Flood,
-    /// Sessions through a translator.
-    Nat,
-    /// The article's text trace.
-    Trace,
-}
-
-impl Generated {
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Generated::Flood => "flood",
-            Generated::Nat => "nat",
-            Generated::Trace => "trace",
-        }
+thalweg_base::words! {
+    /// What to make.
+    #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Generated {
+        /// The smallest packets to addresses all over the table.
+        Flood => "flood",
+        /// Sessions through a translator.
+        Nat => "nat",
+        /// The article's text trace.
+        Trace => "trace",
     }
 }
 

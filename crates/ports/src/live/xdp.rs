@@ -72,7 +72,6 @@ mod socket;
 mod transmit;
 mod umem;
 
-use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -97,33 +96,22 @@ use thalweg_wire::MacAddr;
 use transmit::Sender;
 use umem::{Frame, Umem};
 
-/// How frames come to us, best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum XdpMode {
-    /// By the driver, which writes into our memory itself.
-    NativeZeroCopy,
-    /// By the driver, copied by the kernel.
-    NativeCopy,
-    /// By the kernel behind any driver, copied.
-    GenericCopy,
-}
-
-impl XdpMode {
-    /// All modes, best first.
-    pub const ALL: [Self; 3] = [Self::NativeZeroCopy, Self::NativeCopy, Self::GenericCopy];
-
-    fn is_native(self) -> bool {
-        self != Self::GenericCopy
+thalweg_base::words! {
+    /// How frames come to us, best first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum XdpMode {
+        /// By the driver, which writes into our memory itself.
+        NativeZeroCopy => "native zero-copy",
+        /// By the driver, copied by the kernel.
+        NativeCopy => "native copy",
+        /// By the kernel behind any driver, copied.
+        GenericCopy => "generic copy",
     }
 }
 
-impl fmt::Display for XdpMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NativeZeroCopy => "native zero-copy",
-            Self::NativeCopy => "native copy",
-            Self::GenericCopy => "generic copy",
-        })
+impl XdpMode {
+    fn is_native(self) -> bool {
+        self != Self::GenericCopy
     }
 }
 
