@@ -16,35 +16,28 @@ pub fn table(outcome: &Outcome) -> Table {
         outcome.runs,
         packets(&outcome.cells)
     );
-    let mut table = Table::new(
-        caption,
-        columns(
-            "<work | chunk | <model | workers | pps | spread | speed-up | efficiency | elapsed | CPU | CPU/pkt | cores in use | p50 | p99",
-        ),
-    )
-    .optional(&["p99", "p50", "cores in use", "CPU/pkt", "CPU", "elapsed", "spread"]);
-    for result in &outcome.cells {
-        let cell = &result.cell;
-        let percent = |share: f64| format!("{:.0} %", share * 100.0);
-        let or_dash = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
-        table.push([
-            cell.work.clone(),
-            cell.chunk_packets.to_string(),
-            cell.model.clone(),
-            cell.workers.to_string(),
-            Unit::Count.format(result.packets_per_second.median),
-            percent(result.packets_per_second.spread()),
-            or_dash(result.speed_up.map(|s| format!("{s:.2}"))),
-            or_dash(result.efficiency.map(percent)),
-            Unit::Nanoseconds.format(result.elapsed_s.median * 1e9),
-            Unit::Nanoseconds.format(result.cpu_s.median * 1e9),
-            Unit::Nanoseconds.format(result.cpu_ns_per_packet.median),
-            or_dash(result.concurrency.as_ref().map(|in_use| format!("{:.2}", in_use.mean))),
-            Unit::Nanoseconds.format(result.residence_p50_ns.median),
-            Unit::Nanoseconds.format(result.residence_p99_ns.median),
-        ]);
-    }
-    table
+    let ns = |value| Unit::Nanoseconds.format(value);
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
+    Table::of(caption, &outcome.cells)
+        .words("work", |result| result.cell.work.clone())
+        .number("chunk", |result| result.cell.chunk_packets.to_string())
+        .words("model", |result| result.cell.model.clone())
+        .number("workers", |result| result.cell.workers.to_string())
+        .number("pps", |result| Unit::Count.format(result.packets_per_second.median))
+        .number("spread", |result| percent(result.packets_per_second.spread()))
+        .number("speed-up", |result| or_dash(result.speed_up.map(|s| format!("{s:.2}"))))
+        .number("efficiency", |result| or_dash(result.efficiency.map(percent)))
+        .number("elapsed", |result| ns(result.elapsed_s.median * 1e9))
+        .number("CPU", |result| ns(result.cpu_s.median * 1e9))
+        .number("CPU/pkt", |result| ns(result.cpu_ns_per_packet.median))
+        .number("cores in use", |result| {
+            or_dash(result.concurrency.as_ref().map(|in_use| format!("{:.2}", in_use.mean)))
+        })
+        .number("p50", |result| ns(result.residence_p50_ns.median))
+        .number("p99", |result| ns(result.residence_p99_ns.median))
+        .optional(&["p99", "p50", "cores in use", "CPU/pkt", "CPU", "elapsed", "spread"])
+        .table()
 }
 
 /// All tables: the cells, what the article's analyses show, and what it says.

@@ -17,22 +17,18 @@ pub fn tables(outcome: &Outcome) -> Vec<Table> {
 }
 
 fn validation(outcome: &Outcome) -> Table {
-    let mut table = Table::new(
+    Table::of(
         "Held out: speed-up over serial, predicted and measured (median, slowest to fastest run)",
-        columns("<work | <model | workers | predicted | measured | <range | error"),
-    );
-    for cell in &outcome.validation {
-        table.push([
-            cell.work.clone(),
-            cell.model.clone(),
-            cell.workers.to_string(),
-            format!("{:.2}", cell.predicted),
-            format!("{:.2}", cell.measured.median),
-            format!("{:.2} to {:.2}", cell.measured.min, cell.measured.max),
-            signed_percent(cell.error),
-        ]);
-    }
-    table
+        &outcome.validation,
+    )
+    .words("work", |cell| cell.work.clone())
+    .words("model", |cell| cell.model.clone())
+    .number("workers", |cell| cell.workers.to_string())
+    .number("predicted", |cell| format!("{:.2}", cell.predicted))
+    .number("measured", |cell| format!("{:.2}", cell.measured.median))
+    .words("range", |cell| format!("{:.2} to {:.2}", cell.measured.min, cell.measured.max))
+    .number("error", |cell| signed_percent(cell.error))
+    .table()
 }
 
 fn curves(outcome: &Outcome) -> Table {
@@ -60,19 +56,15 @@ fn curves(outcome: &Outcome) -> Table {
 }
 
 fn article(outcome: &Outcome) -> Table {
-    let mut table = Table::new(
+    Table::of(
         "Tokens beside the article on a parallel router emulator: as many packets, cores and tokens",
-        columns("<work | cores | article | predicted"),
-    );
-    for row in &outcome.article {
-        table.push([
-            row.work.clone(),
-            row.cores.to_string(),
-            format!("{:.1}", row.found),
-            format!("{:.1}", row.predicted),
-        ]);
-    }
-    table
+        &outcome.article,
+    )
+    .words("work", |row| row.work.clone())
+    .number("cores", |row| row.cores.to_string())
+    .number("article", |row| format!("{:.1}", row.found))
+    .number("predicted", |row| format!("{:.1}", row.predicted))
+    .table()
 }
 
 fn plot(outcome: &Outcome, work: &str) -> LineChart {
