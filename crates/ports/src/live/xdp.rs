@@ -352,7 +352,7 @@ struct Setup<'a> {
 impl<'a> Setup<'a> {
     fn new(options: &'a XdpOptions) -> Result<Self, LiveError> {
         let name = &options.interface;
-        check_options(options).map_err(|why| LiveError::BadOption { interface: name.clone(), why })?;
+        check_options(options)?;
         let interface = Interface::find(name)?;
         let LinkFacts { mac, mtu, .. } = interface.read()?;
         let queues = interface.queues().0.min(QUEUES_MAX);
@@ -585,16 +585,17 @@ impl<'a> Setup<'a> {
     }
 }
 
-fn check_options(options: &XdpOptions) -> Result<(), String> {
+fn check_options(options: &XdpOptions) -> Result<(), LiveError> {
+    let refuse = |why| Err(LiveError::BadOption { interface: options.interface.clone(), why });
     const FRAMES: std::ops::RangeInclusive<u32> = 64..=1 << 16;
     for (name, frames) in [("rx_frames", options.rx_frames), ("tx_frames", options.tx_frames)] {
         if !frames.is_power_of_two() || !FRAMES.contains(&frames) {
-            return Err(format!("{name} is {frames}; a power of two from 64 to 65536 was expected"));
+            return refuse(format!("{name} is {frames}; a power of two from 64 to 65536 was expected"));
         }
     }
     match &options.leave_to_kernel {
         LeaveToKernel::NonIpAndTo(addresses) if addresses.len() > ADDRESSES_MAX => {
-            Err(format!("{} addresses to leave to the kernel; at most {ADDRESSES_MAX}", addresses.len()))
+            refuse(format!("{} addresses to leave to the kernel; at most {ADDRESSES_MAX}", addresses.len()))
         }
         _ => Ok(()),
     }
