@@ -83,7 +83,7 @@ pub fn look_up_all<A: Copy>(
 pub const ADDRESSES: usize = 4_194_304;
 
 /// Addresses that zipf draws from.
-const ZIPF_POOL: u32 = 65_536;
+pub const ZIPF_POOL: u32 = 65_536;
 
 thalweg_base::words! {
     /// Which addresses.
@@ -124,8 +124,8 @@ pub trait Workload: Address {
     }
 }
 
-/// Zipf with exponent 1: the inverse of the continuous approximation, rank = pool^u.
-fn zipf_rank(rng: &mut XorShift64Star) -> usize {
+/// A place in the pool, by Zipf with exponent 1: the inverse of the continuous approximation, rank = pool^u.
+pub fn zipf_rank(rng: &mut XorShift64Star) -> usize {
     let unit = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
     let rank = f64::from(ZIPF_POOL).powf(unit) as usize;
     rank.clamp(1, ZIPF_POOL as usize) - 1
