@@ -12,8 +12,6 @@ use serde_json::Value;
 use thalweg_text::Table;
 use thalweg_text::units::Unit;
 
-use crate::report::columns;
-
 static FILE: LazyLock<File> = LazyLock::new(|| {
     toml::from_str(include_str!("../claims.toml"))
         .unwrap_or_else(|error| unreachable!("claims.toml: {error}"))
@@ -137,21 +135,13 @@ pub fn table(judged: &[Judged]) -> Option<Table> {
     if judged.is_empty() {
         return None;
     }
-    let mut table = Table::new(
-        "What the papers say, and what was found here",
-        columns("<where | <claim | <paper | <here | <verdict"),
-    );
-    for judged in judged {
-        let Judged { claim, .. } = judged;
-        table.push([
-            claim.place.clone(),
-            claim.statement.clone(),
-            claim.said.clone(),
-            judged.found(),
-            judged.said(),
-        ]);
-    }
-    Some(table)
+    let table = Table::of("What the papers say, and what was found here", judged)
+        .words("where", |judged| judged.claim.place.clone())
+        .words("claim", |judged| judged.claim.statement.clone())
+        .words("paper", |judged| judged.claim.said.clone())
+        .words("here", Judged::found)
+        .words("verdict", Judged::said);
+    Some(table.table())
 }
 
 impl Judged {

@@ -257,9 +257,7 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
         report.plot(svg, caption);
     }
     report.heading("All measurements");
-    for table in tables(outcome) {
-        report.table(table);
-    }
+    report.tables(tables(outcome));
     report.left_out(&outcome.left_out);
     report.heading("How to read this");
     report.notes([

@@ -3,7 +3,7 @@
 use super::{CellResult, Outcome, SERIAL, serial_of};
 use crate::claims;
 use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series};
-use crate::report::{Origin, Report, columns};
+use crate::report::{Origin, Report};
 use crate::stats::distinct;
 use thalweg_base::CHUNK_PACKETS_DEFAULT;
 use thalweg_text::units::{Unit, count};
@@ -93,19 +93,14 @@ fn hot_spots(outcome: &Outcome) -> Option<Table> {
     if outcome.hot_spots.is_empty() {
         return None;
     }
-    let mut table = Table::new(
-        "Hot spots of a serial run: shares of all stages' time, synthetic work as a line of its own",
-        columns("<work | <stage | share | ticks/packet"),
-    );
-    for spot in &outcome.hot_spots {
-        table.push([
-            spot.work.clone(),
-            spot.stage.clone(),
-            format!("{:.1} %", spot.share * 100.0),
-            Unit::Plain.format(spot.ticks_per_packet),
-        ]);
-    }
-    Some(table)
+    let caption =
+        "Hot spots of a serial run: shares of all stages' time, synthetic work as a line of its own";
+    let table = Table::of(caption, &outcome.hot_spots)
+        .words("work", |spot| spot.work.clone())
+        .words("stage", |spot| spot.stage.clone())
+        .number("share", |spot| format!("{:.1} %", spot.share * 100.0))
+        .number("ticks/packet", |spot| Unit::Plain.format(spot.ticks_per_packet));
+    Some(table.table())
 }
 
 /// Packets of a run, for each work: a run takes whole chunks, so their size has a say.

@@ -171,9 +171,7 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
             report.plot(live_chart(outcome, part, title).svg(), "Ranges: the slowest and the fastest round.");
         }
     }
-    for table in tables(outcome) {
-        report.table(table);
-    }
+    report.tables(tables(outcome));
     report.left_out(&outcome.left_out);
     report.heading("How to read this");
     let ceiling = outcome.ceiling_per_second.map_or_else(String::new, |s| {

@@ -316,9 +316,7 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
     if has(Part::Rivals) {
         report.plot(rivals_chart(outcome).svg(), "Whole processes, reading and writing included.");
     }
-    for table in tables(outcome) {
-        report.table(table);
-    }
+    report.tables(tables(outcome));
     report.left_out(&outcome.left_out);
     report.heading("How to read this");
     report.notes(notes());

@@ -9,6 +9,9 @@ use thalweg_replay::Work;
 
 use crate::Failure;
 
+/// The heading of what an experiment varies.
+pub(crate) const VARY: &str = "What to vary";
+
 #[derive(Debug, Args)]
 pub(crate) struct LabRunArgs {
     /// Rounds that count, each with everything in shuffled order [default: below]
@@ -59,7 +62,7 @@ pub(crate) struct LabSubjectsArgs {
         value_delimiter = ',',
         value_name = "SUBJECTS",
         default_value = "linux,thalweg",
-        help_heading = "What to vary"
+        help_heading = VARY
     )]
     pub(crate) subjects: Vec<RouterArg>,
 }
@@ -68,13 +71,7 @@ pub(crate) struct LabSubjectsArgs {
 #[derive(Debug, Args)]
 pub(crate) struct LabWorkArgs {
     /// Synthetic work per packet and stage: `none`; `queens:N`; `queens:4-10`, drawn per packet; `queens:6/8/6/10`, by stage
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "WORK",
-        default_value = "none,queens:8",
-        help_heading = "What to vary"
-    )]
+    #[arg(long, value_delimiter = ',', value_name = "WORK", default_value = "none,queens:8", help_heading = VARY)]
     pub(crate) work: Vec<Work>,
 }
 
@@ -82,7 +79,7 @@ pub(crate) struct LabWorkArgs {
 #[derive(Debug, Args)]
 pub(crate) struct LabRouterArgs {
     /// Drivers of thalweg [default: all of the experiment]
-    #[arg(long, value_delimiter = ',', value_name = "DRIVERS", value_parser = DRIVERS, help_heading = "What to vary")]
+    #[arg(long, value_delimiter = ',', value_name = "DRIVERS", value_parser = DRIVERS, help_heading = VARY)]
     drivers: Vec<String>,
     /// Execution models of thalweg [default: below]
     #[arg(
@@ -90,7 +87,7 @@ pub(crate) struct LabRouterArgs {
         value_delimiter = ',',
         value_name = "MODELS",
         value_parser = ["run-to-completion", "pipeline", "farm"],
-        help_heading = "What to vary"
+        help_heading = VARY
     )]
     models: Vec<String>,
     /// Seconds of a trial [default: below]
