@@ -234,9 +234,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
                 *number = self.table.find(hash, item.prefix);
             }
             if *number != NONE {
-                let block = self.block(*number);
-                prefetch(block.meta.as_ptr());
-                prefetch(block.attrs.as_ptr());
+                prefetch(self.block(*number).meta.as_ptr());
             }
         }
         for number in numbers.iter().filter(|number| **number != NONE) {
