@@ -37,7 +37,7 @@ fuzz_target!(|input: &[u8]| {
             assert!(bytes <= record.bytes().len());
             assert_eq!(record.fields().count(), record.template.fields.len());
             for field in record.fields() {
-                field.value(record.header);
+                let _ = (field.unsigned(), field.float(), field.address(), field.text(), field.time_ns(record.header));
             }
         });
         assert_eq!(imported, decoded);

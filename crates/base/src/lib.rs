@@ -1,5 +1,5 @@
 //! What every crate shares: packets in chunks, drop reasons, hashes that place a flow on a shard, prefixes, tables
-//! bounded by age, seeded chance, and limits for repeated log lines.
+//! bounded by age, seeded chance, limits for repeated log lines, and enums with a word for each value ([`words!`]).
 //!
 //! Data flows through Thalweg as [`Chunk`]s. A source cuts its input into chunks of consecutive packets. The bytes of
 //! a chunk lie together in one [`Slab`], where the source put them, until the sink has written them. What is known
@@ -22,6 +22,7 @@ mod rng;
 mod slab;
 mod throttle;
 mod verdict;
+mod words;
 
 pub use aged::Aged;
 pub use aged_sets::AgedSets;

@@ -62,74 +62,52 @@ pub struct BgpConfig {
     pub(crate) reject: Arc<Policy>,
 }
 
-/// Where best routes go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Install {
-    /// Nowhere: a route server or reflector.
-    None,
-    /// Into the data plane's forwarding table.
-    #[default]
-    Fib,
-    /// Into the kernel's.
-    Kernel,
-}
-
-impl Install {
-    /// All, as they are written.
-    pub const NAMES: [(&'static str, Self); 3] =
-        [("none", Self::None), ("fib", Self::Fib), ("kernel", Self::Kernel)];
-
-    /// Its name in the configuration.
-    pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, each)| *each == self).map_or("?", |(name, _)| name)
+thalweg_base::words! {
+    /// Where best routes go.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Install {
+        /// Nowhere: a route server or reflector.
+        None => "none",
+        /// Into the data plane's forwarding table.
+        #[default]
+        Fib => "fib",
+        /// Into the kernel's.
+        Kernel => "kernel",
     }
 }
 
-/// What becomes of routes when the router is stopped and the command does not say it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnStop {
-    /// Neighbors are told that the sessions end, and routes are removed from the kernel.
-    #[default]
-    RemoveRoutes,
-    /// Neighbors with graceful restart are told nothing, and routes stay in the kernel for the next process.
-    KeepRoutes,
+thalweg_base::words! {
+    /// What becomes of routes when the router is stopped and the command does not say it.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum OnStop {
+        /// Neighbors are told that the sessions end, and routes are removed from the kernel.
+        #[default]
+        RemoveRoutes => "remove-routes",
+        /// Neighbors with graceful restart are told nothing, and routes stay in the kernel for the next process.
+        KeepRoutes => "keep-routes",
+    }
 }
 
 impl OnStop {
-    /// All, as they are written.
-    pub const NAMES: [(&'static str, Self); 2] =
-        [("remove-routes", Self::RemoveRoutes), ("keep-routes", Self::KeepRoutes)];
-
     /// By whether routes stay.
     pub fn of(keep_routes: bool) -> Self {
         if keep_routes { Self::KeepRoutes } else { Self::RemoveRoutes }
     }
-
-    /// Its name in the configuration.
-    pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, each)| *each == self).map_or("?", |(name, _)| name)
-    }
 }
 
-/// What says which next hops can be reached, and at what cost (RFC 4271 sections 9.1.2.1 and 9.1.2.2 e).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NextHopCheck {
-    /// Nothing: all can, and none is nearer than another.
-    #[default]
-    Off,
-    /// The kernel's networks and routes, without ours.
-    Kernel,
+thalweg_base::words! {
+    /// What says which next hops can be reached, and at what cost (RFC 4271 sections 9.1.2.1 and 9.1.2.2 e).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum NextHopCheck {
+        /// Nothing: all can, and none is nearer than another.
+        #[default]
+        Off => "off",
+        /// The kernel's networks and routes, without ours.
+        Kernel => "kernel",
+    }
 }
 
 impl NextHopCheck {
-    /// Its name in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Kernel => "kernel",
-        }
-    }
-
     /// What it checks with.
     pub fn in_words(self) -> &'static str {
         match self {

@@ -62,21 +62,14 @@ const DEVICE_MAX: usize = 1024;
 /// The longest name that Linux gives an interface (IFNAMSIZ, less the byte that ends it).
 const INTERFACE_NAME_MAX: usize = 15;
 
-/// What a port has under a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
-    /// The interface that it opens.
-    Interface,
-    /// The interface of the system that stands for it.
-    Mirror,
-}
-
-impl Use {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Interface => "interface",
-            Self::Mirror => "mirror",
-        }
+thalweg_base::words! {
+    /// What a port has under a name.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Use {
+        /// The interface that it opens.
+        Interface => "interface",
+        /// The interface of the system that stands for it.
+        Mirror => "mirror",
     }
 }
 

@@ -111,11 +111,11 @@ impl ConfigSource {
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, ConfigErrors> {
         let file = path.display().to_string();
-        let text = read_text(path).map_err(|what| ConfigErrors {
+        let text = read_text(path).map_err(|why| ConfigErrors {
             diagnostics: vec![Diagnostic {
                 severity: Severity::Error,
                 kind: ErrorKind::File,
-                message: what,
+                message: why.to_string(),
                 file: file.clone(),
                 line: 0,
                 column: 0,

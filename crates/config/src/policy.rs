@@ -158,8 +158,9 @@ fn read_prefix_file<'a>(
     let Some(name) = reader.string(item, "the path of a file with prefixes") else { return };
     let text = match read_text(&folder.join(name)) {
         Ok(text) => text,
-        Err(what) => {
-            let finding = reader.error(ErrorKind::File, &item.span, what, "a readable file of prefixes");
+        Err(why) => {
+            let finding =
+                reader.error(ErrorKind::File, &item.span, why.to_string(), "a readable file of prefixes");
             finding.help = Some("paths are relative to the configuration".to_owned());
             return;
         }

@@ -277,18 +277,15 @@ pub struct InterfaceConfig {
     pub xdp_mode: Option<XdpPlace>,
 }
 
-/// Where an XDP program runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum XdpPlace {
-    /// In the interface's driver.
-    Native,
-    /// Behind it.
-    Generic,
-}
-
-impl XdpPlace {
-    /// All, as they are written.
-    pub const NAMES: [(&'static str, XdpPlace); 2] = [("native", Self::Native), ("generic", Self::Generic)];
+thalweg_base::words! {
+    /// Where an XDP program runs.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum XdpPlace {
+        /// In the interface's driver.
+        Native => "native",
+        /// Behind it.
+        Generic => "generic",
+    }
 }
 
 impl InterfaceConfig {
@@ -325,32 +322,25 @@ impl InterfaceConfig {
     }
 }
 
-/// How an interface is driven.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Driver {
-    /// The best that works: AF_XDP, else AF_PACKET.
-    #[default]
-    Auto,
-    /// AF_XDP sockets.
-    AfXdp,
-    /// AF_PACKET rings.
-    AfPacket,
-    /// A TAP interface, made for the port: the system is the neighbor on it.
-    Tap,
-    /// A device of DPDK's, where that is built in.
-    Dpdk,
+thalweg_base::words! {
+    /// How an interface is driven.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Driver {
+        /// The best that works: AF_XDP, else AF_PACKET.
+        #[default]
+        Auto => "auto",
+        /// AF_XDP sockets.
+        AfXdp => "af_xdp",
+        /// AF_PACKET rings.
+        AfPacket => "af_packet",
+        /// A TAP interface, made for the port: the system is the neighbor on it.
+        Tap => "tap",
+        /// A device of DPDK's, where that is built in.
+        Dpdk => "dpdk",
+    }
 }
 
 impl Driver {
-    /// All, as they are written.
-    pub const NAMES: [(&'static str, Driver); 5] = [
-        ("auto", Self::Auto),
-        ("af_xdp", Self::AfXdp),
-        ("af_packet", Self::AfPacket),
-        ("tap", Self::Tap),
-        ("dpdk", Self::Dpdk),
-    ];
-
     /// Whether it takes an interface that the system has: with its receive queues, and it may come and go.
     pub fn takes_interface(self) -> bool {
         !matches!(self, Self::Tap | Self::Dpdk)
@@ -359,11 +349,6 @@ impl Driver {
     /// Whether XDP programs run for it.
     pub fn has_xdp(self) -> bool {
         matches!(self, Self::AfXdp | Self::Auto)
-    }
-
-    /// As it is written.
-    pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, driver)| *driver == self).map_or("?", |(name, _)| name)
     }
 }
 

@@ -25,31 +25,21 @@ use crate::route::{NextHops, Router};
 use std::fmt;
 use thalweg_base::{BATCH_PACKETS, Batch, DropReason};
 
-/// What a port asks of the sources of packets that come in by it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ReversePathMode {
-    /// Nothing.
-    #[default]
-    Off,
-    /// The way back leads out of the same port.
-    Strict,
-    /// There is a way back other than a default route.
-    Loose,
-    /// There is a way back.
-    LooseAllowDefault,
-    /// As strict, asked of IPv4 packets that would make a session of NAT, and of no others.
-    NewSessions,
-}
-
-impl fmt::Display for ReversePathMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ReversePathMode::Off => "off",
-            ReversePathMode::Strict => "strict",
-            ReversePathMode::Loose => "loose",
-            ReversePathMode::LooseAllowDefault => "loose-allow-default",
-            ReversePathMode::NewSessions => "new-sessions",
-        })
+thalweg_base::words! {
+    /// What a port asks of the sources of packets that come in by it.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum ReversePathMode {
+        /// Nothing.
+        #[default]
+        Off => "off",
+        /// The way back leads out of the same port.
+        Strict => "strict",
+        /// There is a way back other than a default route.
+        Loose => "loose",
+        /// There is a way back.
+        LooseAllowDefault => "loose-allow-default",
+        /// As strict, asked of IPv4 packets that would make a session of NAT, and of no others.
+        NewSessions => "new-sessions",
     }
 }
 

@@ -28,7 +28,6 @@ mod serial;
 mod sharded;
 mod thread;
 
-use std::fmt;
 use std::io;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -41,40 +40,18 @@ pub use thread::Wakers;
 /// Batches that may be between reading and having been applied, all sessions together.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 64;
 
-/// The ways to spread a control plane over threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SchedulingKind {
-    /// One thread does everything.
-    Serial,
-    /// A thread for each session, which does everything for what arrives on it.
-    PerPeer,
-    /// A pool of threads takes sessions that are ready, in turn.
-    Dynamic,
-    /// Sessions, shards and export queues each have a worker that owns them.
-    Sharded,
-}
-
-impl SchedulingKind {
-    /// All of them, serial first.
-    pub const ALL: [SchedulingKind; 4] = [Self::Serial, Self::PerPeer, Self::Dynamic, Self::Sharded];
-
-    /// All with their names.
-    pub const NAMES: [(&'static str, SchedulingKind); 4] = [
-        ("serial", Self::Serial),
-        ("per-peer", Self::PerPeer),
-        ("dynamic", Self::Dynamic),
-        ("sharded", Self::Sharded),
-    ];
-
-    /// The name on the command line, in the configuration and in reports.
-    pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, kind)| *kind == self).map_or("?", |(name, _)| name)
-    }
-}
-
-impl fmt::Display for SchedulingKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+thalweg_base::words! {
+    /// The ways to spread a control plane over threads.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum SchedulingKind {
+        /// One thread does everything.
+        Serial => "serial",
+        /// A thread for each session, which does everything for what arrives on it.
+        PerPeer => "per-peer",
+        /// A pool of threads takes sessions that are ready, in turn.
+        Dynamic => "dynamic",
+        /// Sessions, shards and export queues each have a worker that owns them.
+        Sharded => "sharded",
     }
 }
 

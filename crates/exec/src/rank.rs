@@ -18,7 +18,6 @@
 //! ```
 
 use crate::os;
-use std::fmt;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,31 +37,21 @@ const REAL_TIME: i32 = 1;
 /// As most system services that must not wait.
 const NICE: i32 = -10;
 
-/// How soon threads are to get a core.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Priority {
-    /// As any thread.
-    #[default]
-    Normal,
-    /// Before most: a larger share of a core that is wanted by several.
-    Nice,
-    /// At once, within a budget.
-    RealTime,
+thalweg_base::words! {
+    /// How soon threads are to get a core.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Priority {
+        /// As any thread.
+        #[default]
+        Normal => "normal",
+        /// Before most: a larger share of a core that is wanted by several.
+        Nice => "nice",
+        /// At once, within a budget.
+        RealTime => "realtime",
+    }
 }
 
 impl Priority {
-    /// All, lowest first.
-    pub const ALL: [Priority; 3] = [Priority::Normal, Priority::Nice, Priority::RealTime];
-
-    /// All with their names in configurations.
-    pub const NAMES: [(&'static str, Priority); 3] =
-        [("normal", Priority::Normal), ("nice", Priority::Nice), ("realtime", Priority::RealTime)];
-
-    /// The name in configurations.
-    pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, priority)| *priority == self).map_or("?", |(name, _)| name)
-    }
-
     /// The best priority up to this one that threads of this process may have, and why it is not this one. Asked by a
     /// thread of its own, which ends.
     pub fn allowed(self) -> (Self, Option<io::Error>) {
@@ -89,12 +78,6 @@ impl Priority {
             Priority::Nice => os::set_nice(NICE),
             Priority::RealTime => os::set_real_time(Some(REAL_TIME)),
         }
-    }
-}
-
-impl fmt::Display for Priority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 

@@ -70,8 +70,8 @@ impl RunControl {
         match &self.cores {
             None => thread::park(),
             Some(cores) => {
-                if let Err(waiting) = cores.park(awaited) {
-                    self.abort(ExecError::Deadlock(waiting));
+                if let Err(deadlock) = cores.park(awaited) {
+                    self.abort(deadlock);
                 }
             }
         }

@@ -74,8 +74,8 @@ fn on_virtual_core<P: Plan, R>(
     let _bound = home.map(os::pin_current_thread);
     cores.enter(number);
     let result = body();
-    while let Err(waiting) = cores.leave() {
-        shared.control.abort(ExecError::Deadlock(waiting));
+    while let Err(deadlock) = cores.leave() {
+        shared.control.abort(deadlock);
     }
     result
 }

@@ -31,6 +31,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::thread::{self, Thread};
 
+use crate::report::ExecError;
 use thalweg_base::{XorShift64Star, mix64};
 
 /// What handing over costs on the machine that is imitated.
@@ -215,13 +216,13 @@ impl VirtualCores {
     }
 
     /// The running thread ends. If all that are left wait, it does not, and the answer is who waits for what.
-    pub(crate) fn leave(&self) -> Result<(), String> {
+    pub(crate) fn leave(&self) -> Result<(), ExecError> {
         let mut state = self.state.lock();
         let Some(me) = state.running else { return Ok(()) };
         let others = || state.members.iter().enumerate().filter(|(number, _)| *number != me);
         let can_run = others().any(|(_, other)| matches!(other.phase, Phase::Runs | Phase::Ready));
         if !can_run && others().any(|(_, other)| matches!(other.phase, Phase::Parked(_))) {
-            return Err(state.waiting());
+            return Err(ExecError::Deadlock(state.waiting()));
         }
         self.end(&mut state, me);
         state.run_next();
@@ -242,7 +243,7 @@ impl VirtualCores {
 
     /// The running thread waits until it is woken. If nobody could ever wake it, it goes on with an answer who waits
     /// for what.
-    pub(crate) fn park(&self, awaited: Awaited) -> Result<(), String> {
+    pub(crate) fn park(&self, awaited: Awaited) -> Result<(), ExecError> {
         let mut state = self.state.lock();
         let Some(me) = state.running else { return Ok(()) };
         if std::mem::take(&mut state.members[me].token) {
@@ -255,7 +256,7 @@ impl VirtualCores {
         if !can_run {
             let waiting = state.waiting();
             state.members[me].phase = Phase::Runs;
-            return Err(waiting);
+            return Err(ExecError::Deadlock(waiting));
         }
         self.free_core(&mut state, now);
         state.run_next();
@@ -452,8 +453,8 @@ mod tests {
                     cores.enter(first + number);
                     control.register();
                     body(control);
-                    while let Err(waiting) = cores.leave() {
-                        control.abort(crate::ExecError::Deadlock(waiting));
+                    while let Err(deadlock) = cores.leave() {
+                        control.abort(deadlock);
                     }
                 });
             }

@@ -99,41 +99,28 @@ pub struct Counters {
     pub ttl_max: Option<u8>,
 }
 
-/// Why a record was made: the values of IPFIX `flowEndReason` (136).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum EndReason {
-    /// Nothing came for the idle timeout.
-    IdleTimeout = 1,
-    /// It goes on; reported after the active timeout.
-    ActiveTimeout = 2,
-    /// The protocol said so: FIN or RST.
-    EndDetected = 3,
-    /// The meter stopped, or was told to report everything.
-    ForcedEnd = 4,
-    /// Its place was needed for another flow.
-    LackOfResources = 5,
+thalweg_base::words! {
+    /// Why a record was made: the values of IPFIX `flowEndReason` (136).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[repr(u8)]
+    pub enum EndReason {
+        /// Nothing came for the idle timeout.
+        IdleTimeout = 1 => "idle-timeout",
+        /// It goes on; reported after the active timeout.
+        ActiveTimeout = 2 => "active-timeout",
+        /// The protocol said so: FIN or RST.
+        EndDetected = 3 => "end-detected",
+        /// The meter stopped, or was told to report everything.
+        ForcedEnd = 4 => "forced-end",
+        /// Its place was needed for another flow.
+        LackOfResources = 5 => "lack-of-resources",
+    }
 }
 
 impl EndReason {
-    /// Every reason, in the order of its codes.
-    pub const ALL: [Self; 5] =
-        [Self::IdleTimeout, Self::ActiveTimeout, Self::EndDetected, Self::ForcedEnd, Self::LackOfResources];
-
     /// The reason with this code of IPFIX.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
-    }
-
-    /// The name in tables and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::IdleTimeout => "idle-timeout",
-            Self::ActiveTimeout => "active-timeout",
-            Self::EndDetected => "end-detected",
-            Self::ForcedEnd => "forced-end",
-            Self::LackOfResources => "lack-of-resources",
-        }
     }
 }
 

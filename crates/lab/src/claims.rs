@@ -5,7 +5,6 @@
 //! way, or this machine cannot. A claim that selects rows without the number is a mistake in the file and says so.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::LazyLock;
 
@@ -13,8 +12,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thalweg_text::Table;
 use thalweg_text::units::Unit;
-
-use crate::report::columns;
 
 static FILE: LazyLock<File> = LazyLock::new(|| {
     toml::from_str(include_str!("../claims.toml"))
@@ -89,25 +86,17 @@ struct Series {
     rows: BTreeMap<String, Vec<f64>>,
 }
 
-/// What came of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// Every value is within the bounds, or what is said was found.
-    Reproduced,
-    /// One is not.
-    Differs,
-    /// There is none.
-    NotRun,
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Verdict::Reproduced => "reproduced",
-            Verdict::Differs => "differs",
-            Verdict::NotRun => "not run",
-        })
+thalweg_base::words! {
+    /// What came of a claim.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Verdict {
+        /// Every value is within the bounds, or what is said was found.
+        Reproduced => "reproduced",
+        /// One is not.
+        Differs => "differs",
+        /// There is none.
+        NotRun => "not run",
     }
 }
 
@@ -151,21 +140,13 @@ pub fn table(judged: &[Judged]) -> Option<Table> {
     if judged.is_empty() {
         return None;
     }
-    let mut table = Table::new(
-        "What the papers say, and what was found here",
-        columns("<where | <claim | <paper | <here | <verdict"),
-    );
-    for judged in judged {
-        let Judged { claim, .. } = judged;
-        table.push([
-            claim.place.clone(),
-            claim.statement.clone(),
-            claim.said.clone(),
-            range(&judged.here).unwrap_or_else(|| "–".to_owned()),
-            judged.said(),
-        ]);
-    }
-    Some(table)
+    let table = Table::of("What the papers say, and what was found here", judged)
+        .words("where", |judged| judged.claim.place.clone())
+        .words("claim", |judged| judged.claim.statement.clone())
+        .words("paper", |judged| judged.claim.said.clone())
+        .words("here", |judged| range(&judged.here).unwrap_or_else(|| "–".to_owned()))
+        .words("verdict", Judged::said);
+    Some(table.table())
 }
 
 /// Values as text: a range if there are several.

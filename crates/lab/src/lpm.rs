@@ -7,7 +7,7 @@ pub mod bench;
 mod measure;
 
 use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
-use crate::report::{Origin, Report, columns};
+use crate::report::{Origin, Report};
 use crate::stats::distinct;
 use serde::Serialize;
 use thalweg_text::Table;
@@ -48,28 +48,19 @@ pub struct Range {
 
 /// One row per measurement.
 pub fn table(rows: &[LpmRow]) -> Table {
-    let mut table = Table::new(
-        "Look-ups: median of the passes, slowest to fastest, and per second of processor time",
-        columns(
-            "<family | <addresses | <structure | <mode | M/s | range | M/CPU s | memory | build | updates/s",
-        ),
-    );
-    for row in rows {
-        let number = |value: f64| Unit::Plain.format(value);
-        table.push([
-            row.family.clone(),
-            row.kind.clone(),
-            row.structure.clone(),
-            row.mode.clone(),
-            number(row.mlps.median),
-            format!("{} to {}", number(row.mlps.min), number(row.mlps.max)),
-            number(row.cpu_mlps),
-            Unit::Bytes.format(row.memory_bytes as f64),
-            Unit::Nanoseconds.format(row.build_s * 1e9),
-            row.updates_per_s.map_or("–".to_owned(), |u| Unit::Count.format(u)),
-        ]);
-    }
-    table
+    let number = |value: f64| Unit::Plain.format(value);
+    Table::of("Look-ups: median of the passes, slowest to fastest, and per second of processor time", rows)
+        .words("family", |row| row.family.clone())
+        .words("addresses", |row| row.kind.clone())
+        .words("structure", |row| row.structure.clone())
+        .words("mode", |row| row.mode.clone())
+        .number("M/s", |row| number(row.mlps.median))
+        .number("range", |row| format!("{} to {}", number(row.mlps.min), number(row.mlps.max)))
+        .number("M/CPU s", |row| number(row.cpu_mlps))
+        .number("memory", |row| Unit::Bytes.format(row.memory_bytes as f64))
+        .number("build", |row| Unit::Nanoseconds.format(row.build_s * 1e9))
+        .number("updates/s", |row| row.updates_per_s.map_or("–".to_owned(), |u| Unit::Count.format(u)))
+        .table()
 }
 
 /// The report: per family, look-ups by kind of addresses, then memory.

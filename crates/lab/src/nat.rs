@@ -27,35 +27,21 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use thalweg_base::XorShift64Star;
 
-/// What is measured.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Part {
-    /// Set-up, established, tear-down and memory without interfaces, by number of sessions.
-    Memory,
-    /// The highest rate of valid new sessions.
-    SetUp,
-    /// Throughput over established sessions.
-    Established,
-    /// How fast one command clears all sessions.
-    TearDown,
-    /// The number of concurrent sessions.
-    Capacity,
-}
-
-impl Part {
-    /// All of them.
-    pub const ALL: [Part; 5] = [Part::Memory, Part::SetUp, Part::Established, Part::TearDown, Part::Capacity];
-
-    /// The name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Part::Memory => "memory",
-            Part::SetUp => "set-up",
-            Part::Established => "established",
-            Part::TearDown => "tear-down",
-            Part::Capacity => "capacity",
-        }
+thalweg_base::words! {
+    /// What is measured.
+    #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Part {
+        /// Set-up, established, tear-down and memory without interfaces, by number of sessions.
+        Memory => "memory",
+        /// The highest rate of valid new sessions.
+        SetUp => "set-up",
+        /// Throughput over established sessions.
+        Established => "established",
+        /// How fast one command clears all sessions.
+        TearDown => "tear-down",
+        /// The number of concurrent sessions.
+        Capacity => "capacity",
     }
 }
 

@@ -47,61 +47,37 @@ pub const FLOWS: [u32; 4] = [1_000, 10_000, 100_000, 1_000_000];
 /// Kinds of traffic, the usual one first.
 pub const TRAFFIC: [Spread; 3] = [Spread::Zipf(200_000), Spread::Uniform(1_000_000), Spread::Unique];
 
-/// A part of the experiment.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
-    /// ffProbe's table: configurations from memory and from a file.
-    Table,
-    /// Kinds of traffic under a few configurations, with export.
-    Traffic,
-    /// The number of live flows.
-    Flows,
-    /// Other probes on the same file.
-    Rivals,
-}
-
-impl Part {
-    /// All of them.
-    pub const ALL: [Part; 4] = [Part::Table, Part::Traffic, Part::Flows, Part::Rivals];
-
-    /// The name in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Part::Table => "table",
-            Part::Traffic => "traffic",
-            Part::Flows => "flows",
-            Part::Rivals => "rivals",
-        }
+thalweg_base::words! {
+    /// A part of the experiment.
+    #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Part {
+        /// ffProbe's table: configurations from memory and from a file.
+        Table => "table",
+        /// Kinds of traffic under a few configurations, with export.
+        Traffic => "traffic",
+        /// The number of live flows.
+        Flows => "flows",
+        /// Other probes on the same file.
+        Rivals => "rivals",
     }
 }
 
-/// A probe to measure.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Subject {
-    /// This program.
-    Thalweg,
-    /// softflowd, NetFlow 9 to a collector.
-    Softflowd,
-    /// nfdump's probe, to files of its own.
-    Nfpcapd,
-    /// pmacct's probe, to a text file.
-    Pmacctd,
+thalweg_base::words! {
+    /// A probe to measure.
+    #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Subject {
+        /// This program.
+        Thalweg => "thalweg",
+        /// softflowd, NetFlow 9 to a collector.
+        Softflowd => "softflowd",
+        /// nfdump's probe, to files of its own.
+        Nfpcapd => "nfpcapd",
+        /// pmacct's probe, to a text file.
+        Pmacctd => "pmacctd",
+    }
 }
 
 impl Subject {
-    /// All of them.
-    pub const ALL: [Subject; 4] = [Subject::Thalweg, Subject::Softflowd, Subject::Nfpcapd, Subject::Pmacctd];
-
-    /// The program's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Subject::Thalweg => "thalweg",
-            Subject::Softflowd => "softflowd",
-            Subject::Nfpcapd => "nfpcapd",
-            Subject::Pmacctd => "pmacctd",
-        }
-    }
-
     /// Where its records go.
     fn destination(self) -> Destination {
         match self {
@@ -113,55 +89,37 @@ impl Subject {
     }
 }
 
-/// Where packets come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Input {
-    /// They lie in memory before the clock starts.
-    Memory,
-    /// A capture file, in the system's cache.
-    File,
-}
-
-impl Input {
-    /// The name in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Input::Memory => "memory",
-            Input::File => "file",
-        }
+thalweg_base::words! {
+    /// Where packets come from.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Input {
+        /// They lie in memory before the clock starts.
+        Memory => "memory",
+        /// A capture file, in the system's cache.
+        File => "file",
     }
 }
 
-/// Where records go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Destination {
-    /// They are made, counted and forgotten.
-    Nowhere,
-    /// IPFIX over UDP.
-    IpfixUdp,
-    /// IPFIX over TCP.
-    IpfixTcp,
-    /// NetFlow 9 over UDP.
-    NetFlow9,
-    /// Text.
-    Csv,
-    /// The probe's own kind of files: nfdump's, or a dataset.
-    Files,
+thalweg_base::words! {
+    /// Where records go.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Destination {
+        /// They are made, counted and forgotten.
+        Nowhere => "none",
+        /// IPFIX over UDP.
+        IpfixUdp => "ipfix+udp",
+        /// IPFIX over TCP.
+        IpfixTcp => "ipfix+tcp",
+        /// NetFlow 9 over UDP.
+        NetFlow9 => "v9+udp",
+        /// Text.
+        Csv => "csv",
+        /// The probe's own kind of files: nfdump's, or a dataset.
+        Files => "files",
+    }
 }
 
 impl Destination {
-    /// The name in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Destination::Nowhere => "none",
-            Destination::IpfixUdp => "ipfix+udp",
-            Destination::IpfixTcp => "ipfix+tcp",
-            Destination::NetFlow9 => "v9+udp",
-            Destination::Csv => "csv",
-            Destination::Files => "files",
-        }
-    }
-
     /// How the collector is spoken to, if there is one.
     fn transport(self) -> Option<Transport> {
         match self {
@@ -188,11 +146,6 @@ impl Destination {
 
 macro_rules! serialize_as_name {
     ($($kind:ty),*) => {$(
-        impl fmt::Display for $kind {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.name())
-            }
-        }
         impl Serialize for $kind {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.serialize_str(self.name())

@@ -93,6 +93,11 @@ impl Report {
         self.blocks.push(Block::Table(table));
     }
 
+    /// Adds tables.
+    pub fn tables(&mut self, tables: impl IntoIterator<Item = Table>) {
+        self.blocks.extend(tables.into_iter().map(Block::Table));
+    }
+
     /// Adds a drawing made by [`crate::plot`], with a sentence that says how to read it.
     pub fn plot(&mut self, svg: String, caption: impl Into<String>) {
         self.blocks.push(Block::Plot { svg, caption: caption.into() });

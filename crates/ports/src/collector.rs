@@ -191,11 +191,6 @@ impl Collector {
         })
     }
 
-    /// Hands over NAT events, waiting for room; whether they were taken.
-    pub fn send_nat_events(&self, events: Vec<NatEvent>) -> bool {
-        self.queue.send(Input::NatEvents(events)).is_ok()
-    }
-
     /// Hands over NAT events if there is room at once; else gives them back, and the caller counts them.
     pub fn try_send_nat_events(&self, events: Vec<NatEvent>) -> Result<(), Vec<NatEvent>> {
         self.queue.try_send(Input::NatEvents(events)).map_err(|error| match error.into_inner() {

@@ -38,37 +38,22 @@ pub enum Change {
 /// A change and its time, in microseconds after the beginning of the load.
 pub type Event = (u64, Change);
 
-/// The kinds of load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Load {
-    /// New prefixes are announced, none is withdrawn: the thesis's trace.
-    Announcements,
-    /// Prefixes are withdrawn and announced again, few of them most of the time.
-    Flaps,
-    /// Links fail and come back.
-    Links,
-    /// Sessions are reset.
-    Resets,
-    /// A few prefixes are announced for two hours, withdrawn for two hours.
-    Beacons,
-    /// All that flaps does in its time happens in one second.
-    Surge,
-}
-
-impl Load {
-    /// All with their names.
-    pub const NAMES: [(&'static str, Load); 6] = [
-        ("announcements", Self::Announcements),
-        ("flaps", Self::Flaps),
-        ("links", Self::Links),
-        ("resets", Self::Resets),
-        ("beacons", Self::Beacons),
-        ("surge", Self::Surge),
-    ];
-
-    /// The name on the command line and in reports.
-    pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, load)| *load == self).map_or("?", |(name, _)| name)
+thalweg_base::words! {
+    /// The kinds of load.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Load {
+        /// New prefixes are announced, none is withdrawn: the thesis's trace.
+        Announcements => "announcements",
+        /// Prefixes are withdrawn and announced again, few of them most of the time.
+        Flaps => "flaps",
+        /// Links fail and come back.
+        Links => "links",
+        /// Sessions are reset.
+        Resets => "resets",
+        /// A few prefixes are announced for two hours, withdrawn for two hours.
+        Beacons => "beacons",
+        /// All that flaps does in its time happens in one second.
+        Surge => "surge",
     }
 }
 

@@ -30,22 +30,14 @@ const REFLECTORS: usize = 2;
 /// Of an IGP metric of the Zoo, in microseconds.
 const METRIC_US: u64 = 10;
 
-/// How routers of the AS tell each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Ibgp {
-    /// Each has a session with each.
-    Mesh,
-    /// Each has a session with two route reflectors.
-    Reflectors,
-}
-
-impl Ibgp {
-    /// The name on the command line and in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Mesh => "mesh",
-            Self::Reflectors => "reflectors",
-        }
+thalweg_base::words! {
+    /// How routers of the AS tell each other.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Ibgp {
+        /// Each has a session with each.
+        Mesh => "mesh",
+        /// Each has a session with two route reflectors.
+        Reflectors => "reflectors",
     }
 }
 

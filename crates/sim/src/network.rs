@@ -429,11 +429,6 @@ impl Network {
         self.places.iter().flat_map(take).collect()
     }
 
-    /// UPDATEs that a router sent so far.
-    pub fn updates_of(&self, node: usize) -> u64 {
-        self.places[node].site.lock().sent.updates
-    }
-
     /// Sessions between two running routers whose link is up that are not established, seen from each end.
     pub fn sessions_down(&self) -> Result<usize, SimError> {
         let mut down = 0;

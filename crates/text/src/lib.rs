@@ -6,5 +6,5 @@ pub mod table;
 pub mod units;
 mod wrap;
 
-pub use table::{Align, Table, TableStream};
+pub use table::{Align, Rows, Table, TableStream};
 pub use wrap::wrap;

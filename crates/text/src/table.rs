@@ -53,6 +53,12 @@ impl Table {
         Table { caption: caption.into(), columns, rows: Vec::new(), optional: Vec::new() }
     }
 
+    /// A table with a row for each item; columns follow, each with what it shows of an item.
+    pub fn of<T: Copy>(caption: impl Into<String>, items: impl IntoIterator<Item = T>) -> Rows<T> {
+        let items: Vec<T> = items.into_iter().collect();
+        Rows { table: Table { rows: vec![Vec::new(); items.len()], ..Self::new(caption, []) }, items }
+    }
+
     /// Columns that may be left out where there is no room for all, by heading, the least important first.
     #[must_use]
     pub fn optional(mut self, headings: &[&str]) -> Self {
@@ -205,6 +211,46 @@ impl Table {
 }
 
 /// Each row as one line.
+/// A table whose rows are items, while it gets its columns: a heading and what stands below it, in one place.
+#[derive(Clone, Debug)]
+pub struct Rows<T> {
+    table: Table,
+    items: Vec<T>,
+}
+
+impl<T: Copy> Rows<T> {
+    /// A column of words.
+    #[must_use]
+    pub fn words(self, heading: &str, cell: impl Fn(T) -> String) -> Self {
+        self.column(heading, Align::Left, cell)
+    }
+
+    /// A column of numbers.
+    #[must_use]
+    pub fn number(self, heading: &str, cell: impl Fn(T) -> String) -> Self {
+        self.column(heading, Align::Right, cell)
+    }
+
+    /// A column.
+    #[must_use]
+    pub fn column(mut self, heading: &str, align: Align, cell: impl Fn(T) -> String) -> Self {
+        self.table.columns.push((heading.to_owned(), align));
+        self.table.rows.iter_mut().zip(&self.items).for_each(|(row, item)| row.push(cell(*item)));
+        self
+    }
+
+    /// See [`Table::optional`].
+    #[must_use]
+    pub fn optional(self, headings: &[&str]) -> Self {
+        Self { table: self.table.optional(headings), ..self }
+    }
+
+    /// All columns are there.
+    pub fn table(self) -> Table {
+        self.table
+    }
+}
+
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.render(None))

@@ -59,20 +59,19 @@ pub use write::{
     write_attribute, write_end_of_rib,
 };
 
-/// An address family with its subsequent family, as far as routes are kept of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Family {
-    /// IPv4 unicast, AFI 1, SAFI 1.
-    Ipv4 = 0,
-    /// IPv6 unicast, AFI 2, SAFI 1.
-    Ipv6 = 1,
+thalweg_base::words! {
+    /// An address family with its subsequent family, as far as routes are kept of it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[repr(u8)]
+    pub enum Family {
+        /// IPv4 unicast, AFI 1, SAFI 1.
+        Ipv4 = 0 => "ipv4",
+        /// IPv6 unicast, AFI 2, SAFI 1.
+        Ipv6 = 1 => "ipv6",
+    }
 }
 
 impl Family {
-    /// Every family there is.
-    pub const ALL: [Family; 2] = [Family::Ipv4, Family::Ipv6];
-
     /// The address family identifier and the subsequent one.
     pub const fn afi_safi(self) -> (u16, u8) {
         match self {
@@ -93,15 +92,6 @@ impl Family {
     /// Index into arrays with a slot for each family.
     pub const fn index(self) -> usize {
         self as usize
-    }
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ipv4 => "ipv4",
-            Self::Ipv6 => "ipv6",
-        })
     }
 }
 
@@ -175,26 +165,18 @@ pub mod attribute {
     pub const FLAG_EXTENDED: u8 = 0x10;
 }
 
-/// ORIGIN. Lower is preferred.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Origin {
-    /// Learned from an interior protocol.
-    #[default]
-    Igp = 0,
-    /// Learned from EGP.
-    Egp = 1,
-    /// Learned some other way.
-    Incomplete = 2,
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Igp => "igp",
-            Self::Egp => "egp",
-            Self::Incomplete => "incomplete",
-        })
+thalweg_base::words! {
+    /// ORIGIN. Lower is preferred.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[repr(u8)]
+    pub enum Origin {
+        /// Learned from an interior protocol.
+        #[default]
+        Igp = 0 => "igp",
+        /// Learned from EGP.
+        Egp = 1 => "egp",
+        /// Learned some other way.
+        Incomplete = 2 => "incomplete",
     }
 }
 

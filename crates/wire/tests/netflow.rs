@@ -4,3 +4,4 @@
 mod datagrams;
 mod netgauze;
 mod tshark;
+mod value;

@@ -39,7 +39,6 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::next_hops::NextHopView;
@@ -62,54 +61,36 @@ pub struct DecisionConfig {
 /// that a prefix with thousands of paths does not take millions of comparisons.
 const PAIRWISE_MAX: usize = 32;
 
-/// A step of the decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Step {
-    /// Lower weight.
-    Weight,
-    /// Lower LOCAL_PREF.
-    LocalPref,
-    /// Not originated by this router.
-    LocallyOriginated,
-    /// Longer AS_PATH.
-    PathLength,
-    /// Worse ORIGIN.
-    Origin,
-    /// Higher MED among paths of the same neighboring AS.
-    Med,
-    /// Not from an external neighbor.
-    External,
-    /// Next hop farther away.
-    IgpMetric,
-    /// Higher router identifier.
-    RouterId,
-    /// Longer CLUSTER_LIST.
-    ClusterList,
-    /// Higher address of the neighbor.
-    PeerAddress,
-    /// Higher path identifier.
-    PathId,
-    /// Later place of the neighbor in the configuration.
-    PeerPlace,
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Weight => "lower weight",
-            Self::LocalPref => "lower local preference",
-            Self::LocallyOriginated => "not originated here",
-            Self::PathLength => "longer AS path",
-            Self::Origin => "worse origin",
-            Self::Med => "higher MED from the same neighboring AS",
-            Self::External => "not from an external neighbor",
-            Self::IgpMetric => "next hop farther away",
-            Self::RouterId => "higher router identifier",
-            Self::ClusterList => "longer cluster list",
-            Self::PeerAddress => "higher neighbor address",
-            Self::PathId => "higher path identifier",
-            Self::PeerPlace => "neighbor configured later",
-        })
+thalweg_base::words! {
+    /// A step of the decision.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Step {
+        /// Lower weight.
+        Weight => "lower weight",
+        /// Lower LOCAL_PREF.
+        LocalPref => "lower local preference",
+        /// Not originated by this router.
+        LocallyOriginated => "not originated here",
+        /// Longer AS_PATH.
+        PathLength => "longer AS path",
+        /// Worse ORIGIN.
+        Origin => "worse origin",
+        /// Higher MED among paths of the same neighboring AS.
+        Med => "higher MED from the same neighboring AS",
+        /// Not from an external neighbor.
+        External => "not from an external neighbor",
+        /// Next hop farther away.
+        IgpMetric => "next hop farther away",
+        /// Higher router identifier.
+        RouterId => "higher router identifier",
+        /// Longer CLUSTER_LIST.
+        ClusterList => "longer cluster list",
+        /// Higher address of the neighbor.
+        PeerAddress => "higher neighbor address",
+        /// Higher path identifier.
+        PathId => "higher path identifier",
+        /// Later place of the neighbor in the configuration.
+        PeerPlace => "neighbor configured later",
     }
 }
 

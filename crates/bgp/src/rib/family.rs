@@ -21,7 +21,7 @@
 
 use std::collections::VecDeque;
 
-use thalweg_base::Prefix;
+use thalweg_base::{Prefix, prefetch};
 
 use super::damping::{Damper, Flap, RouteKey};
 use super::decision::{Candidate, Comparison, Decision, Key, candidate};
@@ -216,17 +216,17 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         }
     }
 
-    /// Finds the entries of a group. Every pass issues the loads of all items before any is needed.
+    /// Finds the entries of a group. Every pass asks for the lines of all items before any is needed.
     fn look_up(&self, group: &[RouteItem<A>]) -> ([u64; GROUP], [u32; GROUP]) {
         let (mut hashes, mut numbers) = ([0; GROUP], [NONE; GROUP]);
         for (item, hash) in group.iter().zip(&mut hashes) {
             *hash = self.table.hash(item.prefix);
-            self.table.touch(*hash);
+            self.table.prefetch_slot(*hash);
         }
         for (number, hash) in numbers.iter_mut().zip(hashes).take(group.len()) {
             *number = self.table.candidate(hash);
             if *number != NONE {
-                std::hint::black_box(self.table.entry(*number).version);
+                prefetch(self.table.entry(*number));
             }
         }
         for (number, (item, hash)) in numbers.iter_mut().zip(group.iter().zip(hashes)) {
@@ -234,13 +234,13 @@ impl<A: RouteAddress> FamilyRoutes<A> {
                 *number = self.table.find(hash, item.prefix);
             }
             if *number != NONE {
-                let block = self.block(*number);
-                std::hint::black_box(block.meta.first().map(|meta| meta.peer));
+                prefetch(self.block(*number).meta.as_ptr());
             }
         }
         for number in numbers.iter().filter(|number| **number != NONE) {
-            let best = self.block(*number).attrs.first().and_then(|attrs| attrs.as_deref());
-            std::hint::black_box(best.map(|attrs| attrs.weight));
+            if let Some(Some(best)) = self.block(*number).attrs.first() {
+                prefetch(&best.weight);
+            }
         }
         (hashes, numbers)
     }

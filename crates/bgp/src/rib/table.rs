@@ -18,7 +18,7 @@
 //! The index has its own hash, with a secret seed: prefixes that meet in the same slot cannot be
 //! chosen from outside. A prefix costs 16 + 4 / 0.68 bytes on average.
 
-use thalweg_base::{Address, Prefix};
+use thalweg_base::{Address, Prefix, prefetch_at};
 
 /// Prefixes that a table can have: an entry's number has 24 bits. 16 shards hold 268 million. What comes on top
 /// is refused and counted.
@@ -168,10 +168,10 @@ impl<A: Address> Table<A> {
         (((hash & 0xffff_ffff) * self.slots.len() as u64) >> 32) as usize
     }
 
-    /// Reads the slot where the search for the hash begins, so that it is in the cache.
+    /// Asks the cache for the slot where the search for the hash begins.
     #[inline]
-    pub(super) fn touch(&self, hash: u64) {
-        std::hint::black_box(self.slots.get(self.first_slot(hash)).copied());
+    pub(super) fn prefetch_slot(&self, hash: u64) {
+        prefetch_at(&self.slots, self.first_slot(hash));
     }
 
     /// The entry of the first slot with the hash's tag: most likely the one looked for.

@@ -13,40 +13,23 @@ use thalweg_wire::bgp::{Family, Notification, cease, error};
 use super::import::{Rejection, Remark};
 use super::negotiate::{Connection, Negotiated, OpenProblem};
 
-/// The states of RFC 4271 8.2.2. With two connections, that of the one that is further.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum State {
-    /// Stopped, or resting after a protocol error. Connections are refused.
-    #[default]
-    Idle,
-    /// A connection is being opened.
-    Connect,
-    /// Waiting for a connection, or for the time to open one.
-    Active,
-    /// OPEN is sent and not yet answered.
-    OpenSent,
-    /// OPEN is answered; KEEPALIVE is awaited.
-    OpenConfirm,
-    /// Routes are exchanged.
-    Established,
-}
-
-impl State {
-    /// All of them, as far as they go.
-    pub const ALL: [Self; 6] =
-        [Self::Idle, Self::Connect, Self::Active, Self::OpenSent, Self::OpenConfirm, Self::Established];
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Idle => "Idle",
-            Self::Connect => "Connect",
-            Self::Active => "Active",
-            Self::OpenSent => "OpenSent",
-            Self::OpenConfirm => "OpenConfirm",
-            Self::Established => "Established",
-        })
+thalweg_base::words! {
+    /// The states of RFC 4271 8.2.2. With two connections, that of the one that is further.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum State {
+        /// Stopped, or resting after a protocol error. Connections are refused.
+        #[default]
+        Idle => "Idle",
+        /// A connection is being opened.
+        Connect => "Connect",
+        /// Waiting for a connection, or for the time to open one.
+        Active => "Active",
+        /// OPEN is sent and not yet answered.
+        OpenSent => "OpenSent",
+        /// OPEN is answered; KEEPALIVE is awaited.
+        OpenConfirm => "OpenConfirm",
+        /// Routes are exchanged.
+        Established => "Established",
     }
 }
 
@@ -61,17 +44,19 @@ pub enum Admission {
     Refuse(Refusal),
 }
 
-/// Why a connection is closed at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The session is stopped.
-    Stopped,
-    /// The session rests after a protocol error.
-    Resting,
-    /// It came to another of our addresses than the configured one.
-    LocalAddress,
-    /// The session is up.
-    Established,
+thalweg_base::words! {
+    /// Why a connection is closed at once.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Refusal {
+        /// The session is stopped.
+        Stopped => "the session is stopped",
+        /// The session rests after a protocol error.
+        Resting => "the session rests after a protocol error",
+        /// It came to another of our addresses than the configured one.
+        LocalAddress => "it came to another address than the configured local one",
+        /// The session is up.
+        Established => "the session is up already",
+    }
 }
 
 impl Refusal {
@@ -84,17 +69,6 @@ impl Refusal {
             Self::Resting => return None,
         };
         Some(Notification::new(error::CEASE, subcode))
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Stopped => "the session is stopped",
-            Self::Resting => "the session rests after a protocol error",
-            Self::LocalAddress => "it came to another address than the configured local one",
-            Self::Established => "the session is up already",
-        })
     }
 }
 
@@ -349,33 +323,22 @@ pub enum Event {
     },
 }
 
-/// Why stale routes are withdrawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StaleEnd {
-    /// The neighbor did not come back in time.
-    RestartTimer,
-    /// The neighbor came back and did not finish in time.
-    StalePathTimer,
-    /// The neighbor came back and had not kept its forwarding state.
-    NotForwarding,
-    /// The session failed again before the routes had come anew.
-    FailedAgain,
-    /// A refresh that began did not end in time.
-    RefreshTimer,
-    /// The session was stopped here.
-    Stopped,
-}
-
-impl fmt::Display for StaleEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::RestartTimer => "the neighbor did not come back in its restart time",
-            Self::StalePathTimer => "no End-of-RIB within the stale path time",
-            Self::NotForwarding => "the neighbor did not keep its forwarding state",
-            Self::FailedAgain => "the session failed again before End-of-RIB",
-            Self::RefreshTimer => "a route refresh began and did not end in time",
-            Self::Stopped => "the session was stopped",
-        })
+thalweg_base::words! {
+    /// Why stale routes are withdrawn.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum StaleEnd {
+        /// The neighbor did not come back in time.
+        RestartTimer => "the neighbor did not come back in its restart time",
+        /// The neighbor came back and did not finish in time.
+        StalePathTimer => "no End-of-RIB within the stale path time",
+        /// The neighbor came back and had not kept its forwarding state.
+        NotForwarding => "the neighbor did not keep its forwarding state",
+        /// The session failed again before the routes had come anew.
+        FailedAgain => "the session failed again before End-of-RIB",
+        /// A refresh that began did not end in time.
+        RefreshTimer => "a route refresh began and did not end in time",
+        /// The session was stopped here.
+        Stopped => "the session was stopped",
     }
 }
 

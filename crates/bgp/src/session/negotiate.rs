@@ -18,19 +18,18 @@ use crate::peer::{PeerId, PeerInfo, PeerKind, Role};
 /// The longest restart time the capability can say.
 const RESTART_TIME_MAX_S: u16 = 0x0fff;
 
-/// One of the two connections a session may have while it comes up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Connection {
-    /// We opened it.
-    Outgoing = 0,
-    /// The neighbor opened it.
-    Incoming = 1,
+thalweg_base::words! {
+    /// One of the two connections a session may have while it comes up.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Connection {
+        /// We opened it.
+        Outgoing = 0 => "outgoing connection",
+        /// The neighbor opened it.
+        Incoming = 1 => "incoming connection",
+    }
 }
 
 impl Connection {
-    /// Both.
-    pub const ALL: [Connection; 2] = [Connection::Outgoing, Connection::Incoming];
-
     /// The other one.
     pub const fn other(self) -> Self {
         match self {
@@ -41,15 +40,6 @@ impl Connection {
 
     pub(super) const fn index(self) -> usize {
         self as usize
-    }
-}
-
-impl fmt::Display for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Outgoing => "outgoing connection",
-            Self::Incoming => "incoming connection",
-        })
     }
 }
 

@@ -61,25 +61,16 @@ use std::ops::RangeInclusive;
 use thalweg_base::{Packet, PacketFlags};
 use thalweg_wire::{ip_protocol, tcp};
 
-/// What becomes of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Action {
-    /// It passes.
-    Permit,
-    /// It is dropped without a word.
-    Deny,
-    /// It is dropped, and its sender is told.
-    Reject,
-}
-
-impl Action {
-    /// The word for it in configurations and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Action::Permit => "permit",
-            Action::Deny => "deny",
-            Action::Reject => "reject",
-        }
+thalweg_base::words! {
+    /// What becomes of a packet.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Action {
+        /// It passes.
+        Permit => "permit",
+        /// It is dropped without a word.
+        Deny => "deny",
+        /// It is dropped, and its sender is told.
+        Reject => "reject",
     }
 }
 

@@ -58,57 +58,33 @@ pub enum IcmpError {
     },
 }
 
-/// Why no error was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotWritten {
-    /// What the error would be about is no IP packet.
-    NotIp,
-    /// Router's address and packet are of different families, or the family has no such error.
-    WrongFamily,
-    /// It is about an ICMP error or a redirect.
-    AboutAnError,
-    /// It is about a later fragment.
-    LaterFragment,
-    /// The packet was addressed to many, or came to many on its link.
-    SentToMany,
-    /// The source is not one host's: unspecified, loopback, multicast, broadcast, the router itself.
-    InvalidSource,
-    /// The limit for all errors.
-    Limited,
-    /// The limit for this receiver.
-    LimitedForReceiver,
+thalweg_base::words! {
+    /// Why no error was written.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum NotWritten {
+        /// What the error would be about is no IP packet.
+        NotIp => "not-ip",
+        /// Router's address and packet are of different families, or the family has no such error.
+        WrongFamily => "wrong-family",
+        /// It is about an ICMP error or a redirect.
+        AboutAnError => "about-an-error",
+        /// It is about a later fragment.
+        LaterFragment => "later-fragment",
+        /// The packet was addressed to many, or came to many on its link.
+        SentToMany => "sent-to-many",
+        /// The source is not one host's: unspecified, loopback, multicast, broadcast, the router itself.
+        InvalidSource => "invalid-source",
+        /// The limit for all errors.
+        Limited => "limited",
+        /// The limit for this receiver.
+        LimitedForReceiver => "limited-for-receiver",
+    }
 }
 
 impl NotWritten {
-    /// Every reason, in order of [`index`](Self::index).
-    pub const ALL: &'static [NotWritten] = &[
-        Self::NotIp,
-        Self::WrongFamily,
-        Self::AboutAnError,
-        Self::LaterFragment,
-        Self::SentToMany,
-        Self::InvalidSource,
-        Self::Limited,
-        Self::LimitedForReceiver,
-    ];
-
     /// Place in arrays of counters.
     pub fn index(self) -> usize {
         self as usize
-    }
-
-    /// Name in tables and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NotIp => "not-ip",
-            Self::WrongFamily => "wrong-family",
-            Self::AboutAnError => "about-an-error",
-            Self::LaterFragment => "later-fragment",
-            Self::SentToMany => "sent-to-many",
-            Self::InvalidSource => "invalid-source",
-            Self::Limited => "limited",
-            Self::LimitedForReceiver => "limited-for-receiver",
-        }
     }
 }
 

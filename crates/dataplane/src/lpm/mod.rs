@@ -63,8 +63,6 @@ pub type Fib6Writer = Writer<Fib6Table>;
 /// Writes a [`Dir24`].
 pub type Dir24Writer = Writer<Dir24Table>;
 
-use std::fmt;
-
 use thalweg_base::LengthOutOfRange;
 
 /// The number of a next hop; [`NO_ROUTE`] says that no prefix covers the address.
@@ -93,21 +91,20 @@ pub trait Lpm<A: Address>: Send + Sync {
     fn memory_bytes(&self) -> usize;
 }
 
-/// The code a table runs its batches with. All give the same answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kernel {
-    /// Plain Rust for any processor.
-    Portable,
-    /// The same, compiled for processors with BMI2, POPCNT and AVX2; key compares use AVX2.
-    Avx2,
-    /// AVX-512 (F, BW, DQ, VL, VPOPCNTDQ).
-    Avx512,
+thalweg_base::words! {
+    /// The code a table runs its batches with. All give the same answers.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kernel {
+        /// Plain Rust for any processor.
+        Portable => "portable",
+        /// The same, compiled for processors with BMI2, POPCNT and AVX2; key compares use AVX2.
+        Avx2 => "avx2",
+        /// AVX-512 (F, BW, DQ, VL, VPOPCNTDQ).
+        Avx512 => "avx512",
+    }
 }
 
 impl Kernel {
-    /// All kernels, plainest first.
-    pub const ALL: [Kernel; 3] = [Kernel::Portable, Kernel::Avx2, Kernel::Avx512];
-
     /// The last of [`Self::ALL`] that this processor can run.
     pub fn best() -> Kernel {
         let kernel = Self::ALL.into_iter().rev().find(|kernel| kernel.is_supported());
@@ -138,16 +135,6 @@ impl Kernel {
         {
             self == Kernel::Portable
         }
-    }
-}
-
-impl fmt::Display for Kernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kernel::Portable => "portable",
-            Kernel::Avx2 => "avx2",
-            Kernel::Avx512 => "avx512",
-        })
     }
 }
 

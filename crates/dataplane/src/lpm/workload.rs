@@ -10,7 +10,6 @@
 
 use super::{Address, NextHopId, Prefix};
 use ipnet::{Ipv4Net, Ipv6Net};
-use std::fmt;
 use thalweg_base::XorShift64Star;
 
 /// Routes of both families.
@@ -84,31 +83,18 @@ pub fn look_up_all<A: Copy>(
 pub const ADDRESSES: usize = 4_194_304;
 
 /// Addresses that zipf draws from.
-const ZIPF_POOL: u32 = 65_536;
+pub const ZIPF_POOL: u32 = 65_536;
 
-/// Which addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Anywhere.
-    Random,
-    /// In a prefix of the table.
-    Inside,
-    /// A few addresses often, many seldom.
-    Zipf,
-}
-
-impl Kind {
-    /// All kinds.
-    pub const ALL: [Kind; 3] = [Kind::Random, Kind::Inside, Kind::Zipf];
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::Random => "random",
-            Kind::Inside => "inside",
-            Kind::Zipf => "zipf",
-        })
+thalweg_base::words! {
+    /// Which addresses.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kind {
+        /// Anywhere.
+        Random => "random",
+        /// In a prefix of the table.
+        Inside => "inside",
+        /// A few addresses often, many seldom.
+        Zipf => "zipf",
     }
 }
 
@@ -138,8 +124,8 @@ pub trait Workload: Address {
     }
 }
 
-/// Zipf with exponent 1: the inverse of the continuous approximation, rank = pool^u.
-fn zipf_rank(rng: &mut XorShift64Star) -> usize {
+/// A place in the pool, by Zipf with exponent 1: the inverse of the continuous approximation, rank = pool^u.
+pub fn zipf_rank(rng: &mut XorShift64Star) -> usize {
     let unit = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
     let rank = f64::from(ZIPF_POOL).powf(unit) as usize;
     rank.clamp(1, ZIPF_POOL as usize) - 1

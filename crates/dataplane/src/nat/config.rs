@@ -4,22 +4,21 @@ use ipnet::Ipv4Net;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
-/// The transport protocols NAT translates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum NatProtocol {
-    /// TCP (RFC 5382).
-    Tcp = 0,
-    /// UDP (RFC 4787).
-    Udp = 1,
-    /// ICMP echo, whose identifier is treated as a port (RFC 5508).
-    Icmp = 2,
+thalweg_base::words! {
+    /// The transport protocols NAT translates.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[repr(u8)]
+    pub enum NatProtocol {
+        /// TCP (RFC 5382).
+        Tcp = 0 => "tcp",
+        /// UDP (RFC 4787).
+        Udp = 1 => "udp",
+        /// ICMP echo, whose identifier is treated as a port (RFC 5508).
+        Icmp = 2 => "icmp",
+    }
 }
 
 impl NatProtocol {
-    /// Every protocol, in code order.
-    pub const ALL: [NatProtocol; 3] = [NatProtocol::Tcp, NatProtocol::Udp, NatProtocol::Icmp];
-
     /// Whether NAT translates the protocol with this number; asked without a branch per protocol.
     #[inline(always)]
     pub fn translates(number: u8) -> bool {
@@ -48,15 +47,6 @@ impl NatProtocol {
         }
     }
 
-    /// The name used in tables and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            NatProtocol::Tcp => "tcp",
-            NatProtocol::Udp => "udp",
-            NatProtocol::Icmp => "icmp",
-        }
-    }
-
     pub(crate) fn from_code(code: u8) -> Self {
         match code {
             0 => NatProtocol::Tcp,
@@ -66,47 +56,30 @@ impl NatProtocol {
     }
 }
 
-/// How a new session's public port is chosen, which also decides how sessions spread over shards.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PortSelection {
-    /// The inside port if it is free (RFC 4787 section 4.2.1), else one of the same shard. Sessions that
-    /// share an inside port share a shard, so a network where everyone uses one port wants `Hash`.
-    #[default]
-    Preserve,
-    /// A port that follows from a keyed hash of the inside endpoint; spreads any traffic evenly.
-    Hash,
-}
-
-impl PortSelection {
-    /// All, as they are written.
-    pub const NAMES: [(&'static str, Self); 2] = [("preserve", Self::Preserve), ("hash", Self::Hash)];
-
-    /// As it is written.
-    pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, each)| *each == self).map_or("?", |(name, _)| name)
+thalweg_base::words! {
+    /// How a new session's public port is chosen, which also decides how sessions spread over shards.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum PortSelection {
+        /// The inside port if it is free (RFC 4787 section 4.2.1), else one of the same shard. Sessions that
+        /// share an inside port share a shard, so a network where everyone uses one port wants `Hash`.
+        #[default]
+        Preserve => "preserve",
+        /// A port that follows from a keyed hash of the inside endpoint; spreads any traffic evenly.
+        Hash => "hash",
     }
 }
 
-/// Which outside senders a session admits (RFC 4787 section 5).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Filtering {
-    /// Anyone who knows the public port: what peer-to-peer programs and games want.
-    #[default]
-    EndpointIndependent,
-    /// Addresses that the inside endpoint has sent to, by any port of theirs. Kept as a 256-bit Bloom
-    /// filter per session: it never refuses such an address, and admits another with the probability
-    /// `(1 - (63/64)^n)^4` after `n` of them (6e-8 for one, 5e-4 for ten, 9 % for fifty).
-    AddressDependent,
-}
-
-impl Filtering {
-    /// All, as they are written.
-    pub const NAMES: [(&'static str, Self); 2] =
-        [("endpoint-independent", Self::EndpointIndependent), ("address-dependent", Self::AddressDependent)];
-
-    /// As it is written.
-    pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, each)| *each == self).map_or("?", |(name, _)| name)
+thalweg_base::words! {
+    /// Which outside senders a session admits (RFC 4787 section 5).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Filtering {
+        /// Anyone who knows the public port: what peer-to-peer programs and games want.
+        #[default]
+        EndpointIndependent => "endpoint-independent",
+        /// Addresses that the inside endpoint has sent to, by any port of theirs. Kept as a 256-bit Bloom
+        /// filter per session: it never refuses such an address, and admits another with the probability
+        /// `(1 - (63/64)^n)^4` after `n` of them (6e-8 for one, 5e-4 for ten, 9 % for fifty).
+        AddressDependent => "address-dependent",
     }
 }
 
@@ -140,30 +113,18 @@ impl Default for NatTimeouts {
     }
 }
 
-/// What a host is told about a packet that would need a session and gets none: a limit is reached or something is
-/// used up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NatRefusal {
-    /// ICMP "host unreachable" (RFC 6888 REQ-11b).
-    #[default]
-    HostUnreachable,
-    /// ICMP "communication administratively prohibited" (RFC 5508 REQ-8).
-    Prohibited,
-    /// Nothing.
-    Silent,
-}
-
-impl NatRefusal {
-    /// All, as they are written.
-    pub const NAMES: [(&'static str, Self); 3] = [
-        ("host-unreachable", Self::HostUnreachable),
-        ("prohibited", Self::Prohibited),
-        ("silent", Self::Silent),
-    ];
-
-    /// As it is written.
-    pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, each)| *each == self).map_or("?", |(name, _)| name)
+thalweg_base::words! {
+    /// What a host is told about a packet that would need a session and gets none: a limit is reached or something is
+    /// used up.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum NatRefusal {
+        /// ICMP "host unreachable" (RFC 6888 REQ-11b).
+        #[default]
+        HostUnreachable => "host-unreachable",
+        /// ICMP "communication administratively prohibited" (RFC 5508 REQ-8).
+        Prohibited => "prohibited",
+        /// Nothing.
+        Silent => "silent",
     }
 }
 

@@ -4,39 +4,28 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use thalweg_wire::MacAddr;
 
-/// Where a neighbor stands (RFC 4861 7.3.2; the diagram is at the module's head).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NeighborState {
-    /// Asked for, not yet answered.
-    Incomplete,
-    /// Wanted, did not answer, is asked for again after a pause.
-    Failed,
-    /// Confirmed not long ago.
-    Reachable,
-    /// Known, not confirmed lately.
-    Stale,
-    /// In use and about to be probed.
-    Delay,
-    /// Being probed.
-    Probe,
-    /// Configured.
-    Static,
+thalweg_base::words! {
+    /// Where a neighbor stands (RFC 4861 7.3.2; the diagram is at the module's head).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum NeighborState {
+        /// Asked for, not yet answered.
+        Incomplete => "incomplete",
+        /// Wanted, did not answer, is asked for again after a pause.
+        Failed => "failed",
+        /// Confirmed not long ago.
+        Reachable => "reachable",
+        /// Known, not confirmed lately.
+        Stale => "stale",
+        /// In use and about to be probed.
+        Delay => "delay",
+        /// Being probed.
+        Probe => "probe",
+        /// Configured.
+        Static => "static",
+    }
 }
 
 impl NeighborState {
-    /// Name in tables and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Incomplete => "incomplete",
-            Self::Failed => "failed",
-            Self::Reachable => "reachable",
-            Self::Stale => "stale",
-            Self::Delay => "delay",
-            Self::Probe => "probe",
-            Self::Static => "static",
-        }
-    }
-
     /// Whether the MAC address is known.
     pub fn is_resolved(self) -> bool {
         !matches!(self, Self::Incomplete | Self::Failed)

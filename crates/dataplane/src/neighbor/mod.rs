@@ -127,49 +127,29 @@ pub enum NeighborOutput<P = Vec<u8>> {
     },
 }
 
-/// Why a packet does not reach its next hop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreachable {
-    /// Nobody answers for the address: its sender is to be told (host or address unreachable).
-    NoAnswer,
-    /// The port is down or was never there: likewise.
-    PortDown,
-    /// No address that a neighbor on this port may have: likewise.
-    NotANeighbor,
-    /// Newer packets for the same next hop took its place.
-    Displaced,
-    /// Too many neighbors wait for an answer.
-    TooManyUnresolved,
-    /// Waiting packets fill `queue_bytes_max`.
-    QueueFull,
+thalweg_base::words! {
+    /// Why a packet does not reach its next hop.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Unreachable {
+        /// Nobody answers for the address: its sender is to be told (host or address unreachable).
+        NoAnswer => "no-answer",
+        /// The port is down or was never there: likewise.
+        PortDown => "port-down",
+        /// No address that a neighbor on this port may have: likewise.
+        NotANeighbor => "not-a-neighbor",
+        /// Newer packets for the same next hop took its place.
+        Displaced => "displaced",
+        /// Too many neighbors wait for an answer.
+        TooManyUnresolved => "too-many-unresolved",
+        /// Waiting packets fill `queue_bytes_max`.
+        QueueFull => "queue-full",
+    }
 }
 
 impl Unreachable {
-    /// Every reason, in order of [`index`](Self::index).
-    pub const ALL: &'static [Unreachable] = &[
-        Self::NoAnswer,
-        Self::PortDown,
-        Self::NotANeighbor,
-        Self::Displaced,
-        Self::TooManyUnresolved,
-        Self::QueueFull,
-    ];
-
     /// Place in arrays of counters.
     pub fn index(self) -> usize {
         self as usize
-    }
-
-    /// Name in tables and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NoAnswer => "no-answer",
-            Self::PortDown => "port-down",
-            Self::NotANeighbor => "not-a-neighbor",
-            Self::Displaced => "displaced",
-            Self::TooManyUnresolved => "too-many-unresolved",
-            Self::QueueFull => "queue-full",
-        }
     }
 
     /// Whether the sender is to be told by ICMP that the host is unreachable. What overload drops is not
@@ -179,89 +159,49 @@ impl Unreachable {
     }
 }
 
-/// Why a frame changed nothing and was not answered, or not wholly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ignored {
-    /// The port is down or unknown.
-    PortDown,
-    /// Not ARP over Ethernet for IPv4.
-    NotArp,
-    /// Not a message of Neighbor Discovery. For the caller to look at otherwise; not counted.
-    NotNeighborDiscovery,
-    /// Cut off, or its fields cannot be right together.
-    Malformed,
-    /// Of another VLAN than the port.
-    WrongVlan,
-    /// Hop limit is not 255: from beyond the link.
-    HopLimit,
-    /// The ICMPv6 checksum is wrong.
-    Checksum,
-    /// Router advertisements and redirects, which hosts listen to.
-    NotForRouters,
-    /// About others than us and those we know.
-    NotForUs,
-    /// An answer to what was not asked.
-    Unasked,
-    /// What this port sent itself came back.
-    OwnFrame,
-    /// A MAC address that no one neighbor has, or ours.
-    InvalidMac,
-    /// The sender's address is not of the port's networks.
-    NotOnLink,
-    /// Another neighbor uses an address of ours, or one that is configured to be somebody else's.
-    AddressConflict,
-    /// The MAC address of a neighbor changed twice too quickly; it is probed instead.
-    ChangedTooOften,
-    /// No room for another neighbor.
-    TableFull,
+thalweg_base::words! {
+    /// Why a frame changed nothing and was not answered, or not wholly.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Ignored {
+        /// The port is down or unknown.
+        PortDown => "port-down",
+        /// Not ARP over Ethernet for IPv4.
+        NotArp => "not-arp",
+        /// Not a message of Neighbor Discovery. For the caller to look at otherwise; not counted.
+        NotNeighborDiscovery => "not-neighbor-discovery",
+        /// Cut off, or its fields cannot be right together.
+        Malformed => "malformed",
+        /// Of another VLAN than the port.
+        WrongVlan => "wrong-vlan",
+        /// Hop limit is not 255: from beyond the link.
+        HopLimit => "hop-limit",
+        /// The ICMPv6 checksum is wrong.
+        Checksum => "checksum",
+        /// Router advertisements and redirects, which hosts listen to.
+        NotForRouters => "not-for-routers",
+        /// About others than us and those we know.
+        NotForUs => "not-for-us",
+        /// An answer to what was not asked.
+        Unasked => "unasked",
+        /// What this port sent itself came back.
+        OwnFrame => "own-frame",
+        /// A MAC address that no one neighbor has, or ours.
+        InvalidMac => "invalid-mac",
+        /// The sender's address is not of the port's networks.
+        NotOnLink => "not-on-link",
+        /// Another neighbor uses an address of ours, or one that is configured to be somebody else's.
+        AddressConflict => "address-conflict",
+        /// The MAC address of a neighbor changed twice too quickly; it is probed instead.
+        ChangedTooOften => "changed-too-often",
+        /// No room for another neighbor.
+        TableFull => "table-full",
+    }
 }
 
 impl Ignored {
-    /// Every reason, in order of [`index`](Self::index).
-    pub const ALL: &'static [Ignored] = &[
-        Self::PortDown,
-        Self::NotArp,
-        Self::NotNeighborDiscovery,
-        Self::Malformed,
-        Self::WrongVlan,
-        Self::HopLimit,
-        Self::Checksum,
-        Self::NotForRouters,
-        Self::NotForUs,
-        Self::Unasked,
-        Self::OwnFrame,
-        Self::InvalidMac,
-        Self::NotOnLink,
-        Self::AddressConflict,
-        Self::ChangedTooOften,
-        Self::TableFull,
-    ];
-
     /// Place in arrays of counters.
     pub fn index(self) -> usize {
         self as usize
-    }
-
-    /// Name in tables and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::PortDown => "port-down",
-            Self::NotArp => "not-arp",
-            Self::NotNeighborDiscovery => "not-neighbor-discovery",
-            Self::Malformed => "malformed",
-            Self::WrongVlan => "wrong-vlan",
-            Self::HopLimit => "hop-limit",
-            Self::Checksum => "checksum",
-            Self::NotForRouters => "not-for-routers",
-            Self::NotForUs => "not-for-us",
-            Self::Unasked => "unasked",
-            Self::OwnFrame => "own-frame",
-            Self::InvalidMac => "invalid-mac",
-            Self::NotOnLink => "not-on-link",
-            Self::AddressConflict => "address-conflict",
-            Self::ChangedTooOften => "changed-too-often",
-            Self::TableFull => "table-full",
-        }
     }
 }
 

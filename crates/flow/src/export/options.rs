@@ -11,27 +11,20 @@ const STREAM_BYTES: usize = 16_000;
 /// Interfaces that may be named.
 const INTERFACES_MAX: usize = 65_534;
 
-/// The protocol spoken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// NetFlow 5, IPv4 only.
-    NetFlow5,
-    /// NetFlow 9, RFC 3954.
-    NetFlow9,
-    /// IPFIX, RFC 7011.
-    Ipfix,
+thalweg_base::words! {
+    /// The protocol spoken.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Version {
+        /// NetFlow 5, IPv4 only.
+        NetFlow5 => "v5",
+        /// NetFlow 9, RFC 3954.
+        NetFlow9 => "v9",
+        /// IPFIX, RFC 7011.
+        Ipfix => "ipfix",
+    }
 }
 
 impl Version {
-    /// The name in tables and addresses.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NetFlow5 => "v5",
-            Self::NetFlow9 => "v9",
-            Self::Ipfix => "ipfix",
-        }
-    }
-
     /// How its messages can tell times, in words.
     fn times(self) -> &'static str {
         match self {

@@ -35,23 +35,15 @@ const SERVING: [&str; 3] = ["peer-", "pool-", "shard-"];
 /// A daemon that was asked to end has this long.
 const STOP_WAIT: Duration = Duration::from_secs(5);
 
-/// Who receives the daemon's routes.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Advertise {
-    /// Nobody, as in the thesis, which times UPDATEs from the socket to the table: the daemon reports when it has
-    /// processed them all
-    None,
-    /// A monitor, which receives every best route and knows when the last one is correct
-    Monitor,
-}
-
-impl Advertise {
-    /// As on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Advertise::None => "none",
-            Advertise::Monitor => "monitor",
-        }
+thalweg_base::words! {
+    /// Who receives the daemon's routes.
+    #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Advertise {
+        /// Nobody, as in the thesis, which times UPDATEs from the socket to the table: the daemon reports when it has
+        /// processed them all
+        None => "none",
+        /// A monitor, which receives every best route and knows when the last one is correct
+        Monitor => "monitor",
     }
 }
 

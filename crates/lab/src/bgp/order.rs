@@ -10,7 +10,6 @@
 //! stream is in it exactly once, and those of one neighbor in their own order.
 
 use super::message::Stream;
-use std::fmt;
 use thalweg_base::XorShift64Star;
 
 /// Who may send when.
@@ -26,25 +25,24 @@ pub enum Way {
     AtATime(usize),
 }
 
-/// The traffic mixes of the thesis's table 4.3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mix {
-    /// All neighbors, one message at a time.
-    Best,
-    /// All neighbors in a realistic order.
-    Mix1,
-    /// Four neighbors at a time.
-    Mix2,
-    /// Two neighbors at a time.
-    Mix3,
-    /// One neighbor at a time.
-    Worst,
+thalweg_base::words! {
+    /// The traffic mixes of the thesis's table 4.3.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Mix {
+        /// All neighbors, one message at a time.
+        Best => "best",
+        /// All neighbors in a realistic order.
+        Mix1 => "mix1",
+        /// Four neighbors at a time.
+        Mix2 => "4 peers",
+        /// Two neighbors at a time.
+        Mix3 => "2 peers",
+        /// One neighbor at a time.
+        Worst => "worst",
+    }
 }
 
 impl Mix {
-    /// All of them, in the table's order.
-    pub const ALL: [Mix; 5] = [Mix::Best, Mix::Mix1, Mix::Mix2, Mix::Mix3, Mix::Worst];
-
     /// The order of messages that makes the mix.
     pub fn way(self) -> Way {
         match self {
@@ -54,18 +52,6 @@ impl Mix {
             Mix::Mix3 => Way::AtATime(2),
             Mix::Worst => Way::AtATime(1),
         }
-    }
-}
-
-impl fmt::Display for Mix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Mix::Best => "best",
-            Mix::Mix1 => "mix1",
-            Mix::Mix2 => "4 peers",
-            Mix::Mix3 => "2 peers",
-            Mix::Worst => "worst",
-        })
     }
 }
 

@@ -13,7 +13,6 @@
 
 use super::message::{HEADER_LEN, MESSAGE_MAX, Stream, frame, kind};
 use serde::Serialize;
-use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -23,30 +22,17 @@ mod uring;
 /// Bytes read at once by [`Strategy::Buffered`].
 pub const BUFFER: usize = 256 << 10;
 
-/// A way to receive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Strategy {
-    /// Header, then payload.
-    TwoReads,
-    /// As much as there is, at most [`BUFFER`].
-    Buffered,
-    /// io_uring: one multishot receive, buffers given in advance.
-    Uring,
-}
-
-impl Strategy {
-    /// All of them.
-    pub const ALL: [Strategy; 3] = [Strategy::TwoReads, Strategy::Buffered, Strategy::Uring];
-}
-
-impl fmt::Display for Strategy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Strategy::TwoReads => "two reads a message",
-            Strategy::Buffered => "large buffered reads",
-            Strategy::Uring => "io_uring",
-        })
+thalweg_base::words! {
+    /// A way to receive.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Strategy {
+        /// Header, then payload.
+        TwoReads => "two reads a message",
+        /// As much as there is, at most [`BUFFER`].
+        Buffered => "large buffered reads",
+        /// io_uring: one multishot receive, buffers given in advance.
+        Uring => "io_uring",
     }
 }
 

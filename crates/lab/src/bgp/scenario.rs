@@ -15,7 +15,6 @@ use super::message::{NextHops, Stream, put_attribute};
 use super::monitor::{Goal, mark};
 use super::replay::Replay;
 use super::table::{Neighbors, Packing, PathKind, Table};
-use std::fmt;
 use thalweg_base::IpPrefix;
 use thalweg_wire::bgp::attribute;
 
@@ -60,32 +59,18 @@ pub struct Scenario {
     pub numbers: Vec<u32>,
 }
 
-/// Loads of Wu et al.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
-    /// One neighbor announces its table.
-    StartUp,
-    /// It withdraws all of it.
-    Withdrawal,
-    /// Another announces longer paths.
-    Longer,
-    /// Another announces shorter paths.
-    Shorter,
-}
-
-impl Load {
-    /// In the order of the paper.
-    pub const ALL: [Load; 4] = [Load::StartUp, Load::Withdrawal, Load::Longer, Load::Shorter];
-}
-
-impl fmt::Display for Load {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Load::StartUp => "start-up",
-            Load::Withdrawal => "withdrawal",
-            Load::Longer => "longer paths",
-            Load::Shorter => "shorter paths",
-        })
+thalweg_base::words! {
+    /// Loads of Wu et al.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Load {
+        /// One neighbor announces its table.
+        StartUp => "start-up",
+        /// It withdraws all of it.
+        Withdrawal => "withdrawal",
+        /// Another announces longer paths.
+        Longer => "longer paths",
+        /// Another announces shorter paths.
+        Shorter => "shorter paths",
     }
 }
 

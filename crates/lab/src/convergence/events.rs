@@ -23,25 +23,14 @@ const TWO_HOURS_US: u64 = 7_200_000_000;
 /// How often the longer path has the origin's AS once more.
 const PREPENDS: usize = 3;
 
-/// The four kinds, in the order in which they happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Up,
-    Long,
-    Short,
-    Down,
-}
-
-impl Kind {
-    const ALL: [Self; 4] = [Self::Up, Self::Long, Self::Short, Self::Down];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Up => "T_up",
-            Self::Long => "T_long",
-            Self::Short => "T_short",
-            Self::Down => "T_down",
-        }
+thalweg_base::words! {
+    /// The four kinds, in the order in which they happen.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Kind {
+        Up => "T_up",
+        Long => "T_long",
+        Short => "T_short",
+        Down => "T_down",
     }
 }
 

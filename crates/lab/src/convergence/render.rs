@@ -31,20 +31,15 @@ fn number(value: f64) -> String {
 
 /// All claims in one table.
 fn claims(all: &[Findings]) -> Table {
-    let headings =
-        [("part", Align::Left), ("paper", Align::Left), ("here", Align::Left), ("verdict", Align::Left)];
-    let mut table = Table::new("Paper and here", headings);
-    for findings in all {
-        for claim in &findings.claims {
-            table.push([
-                title(findings.part).to_owned(),
-                format!("{} ({})", claim.paper, claim.source),
-                claim.here.clone(),
-                claim.verdict.to_string(),
-            ]);
-        }
-    }
-    table
+    Table::of(
+        "Paper and here",
+        all.iter().flat_map(|part| part.claims.iter().map(|claim| (part.part, claim))),
+    )
+    .words("part", |(part, _)| title(part).to_owned())
+    .words("paper", |(_, claim)| format!("{} ({})", claim.paper, claim.source))
+    .words("here", |(_, claim)| claim.here.clone())
+    .words("verdict", |(_, claim)| claim.verdict.to_string())
+    .table()
 }
 
 fn measured(findings: &Findings) -> Table {

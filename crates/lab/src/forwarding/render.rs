@@ -66,23 +66,17 @@ pub fn tables(outcome: &Outcome) -> Vec<Table> {
 }
 
 fn ceilings(outcome: &Outcome) -> Table {
-    let mut table = Table::new(
-        "Ceiling: the generator alone, over a direct link",
-        columns("frame | pps | spread | bit/s | CPU/pkt | p50 | p99"),
-    );
-    for ceiling in &outcome.ceilings {
-        let pps = &ceiling.packets_per_second;
-        table.push([
-            ceiling.frame_bytes.to_string(),
-            Unit::Count.format(pps.median),
-            percent(pps.spread()),
-            Unit::Count.format(pps.median * ceiling.frame_bytes as f64 * 8.0),
-            ns(ceiling.cpu_ns_per_packet.median),
-            or_dash(ceiling.latency.map(|p| ns(p.p50_ns as f64))),
-            or_dash(ceiling.latency.map(|p| ns(p.p99_ns as f64))),
-        ]);
-    }
-    table
+    Table::of("Ceiling: the generator alone, over a direct link", &outcome.ceilings)
+        .number("frame", |ceiling| ceiling.frame_bytes.to_string())
+        .number("pps", |ceiling| Unit::Count.format(ceiling.packets_per_second.median))
+        .number("spread", |ceiling| percent(ceiling.packets_per_second.spread()))
+        .number("bit/s", |ceiling| {
+            Unit::Count.format(ceiling.packets_per_second.median * ceiling.frame_bytes as f64 * 8.0)
+        })
+        .number("CPU/pkt", |ceiling| ns(ceiling.cpu_ns_per_packet.median))
+        .number("p50", |ceiling| or_dash(ceiling.latency.map(|p| ns(p.p50_ns as f64))))
+        .number("p99", |ceiling| or_dash(ceiling.latency.map(|p| ns(p.p99_ns as f64))))
+        .table()
 }
 
 /// Throughput of every cell.
@@ -205,22 +199,18 @@ fn cost(outcome: &Outcome) -> Table {
 }
 
 fn applications(outcome: &Outcome) -> Table {
-    let mut table = Table::new(
+    Table::of(
         "Applications over TCP: half of the round-trip time, and throughput of a stream, by message size",
-        columns("<router | <nat | message | half p50 | half p99 | stream B/s | spread"),
-    );
-    for result in &outcome.applications {
-        table.push([
-            who(result.label.as_ref()),
-            if result.nat { "yes" } else { "no" }.to_owned(),
-            count(result.message_bytes as u64),
-            ns(result.half_round_trip_p50_ns.median),
-            ns(result.half_round_trip_p99_ns.median),
-            Unit::Bytes.format(result.bytes_per_second.median),
-            percent(result.bytes_per_second.spread()),
-        ]);
-    }
-    table
+        &outcome.applications,
+    )
+    .words("router", |result| who(result.label.as_ref()))
+    .words("nat", |result| if result.nat { "yes" } else { "no" }.to_owned())
+    .number("message", |result| count(result.message_bytes as u64))
+    .number("half p50", |result| ns(result.half_round_trip_p50_ns.median))
+    .number("half p99", |result| ns(result.half_round_trip_p99_ns.median))
+    .number("stream B/s", |result| Unit::Bytes.format(result.bytes_per_second.median))
+    .number("spread", |result| percent(result.bytes_per_second.spread()))
+    .table()
 }
 
 /// What was found, in a few sentences: the native router and the best other, at the smallest frame of each scenario.
@@ -267,9 +257,7 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
         report.plot(svg, caption);
     }
     report.heading("All measurements");
-    for table in tables(outcome) {
-        report.table(table);
-    }
+    report.tables(tables(outcome));
     report.left_out(&outcome.left_out);
     report.heading("How to read this");
     report.notes([

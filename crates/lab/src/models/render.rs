@@ -3,7 +3,7 @@
 use super::{CellResult, Outcome, SERIAL, serial_of};
 use crate::claims;
 use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series};
-use crate::report::{Origin, Report, columns};
+use crate::report::{Origin, Report};
 use crate::stats::distinct;
 use thalweg_base::CHUNK_PACKETS_DEFAULT;
 use thalweg_text::units::{Unit, count};
@@ -16,35 +16,28 @@ pub fn table(outcome: &Outcome) -> Table {
         outcome.runs,
         packets(&outcome.cells)
     );
-    let mut table = Table::new(
-        caption,
-        columns(
-            "<work | chunk | <model | workers | pps | spread | speed-up | efficiency | elapsed | CPU | CPU/pkt | cores in use | p50 | p99",
-        ),
-    )
-    .optional(&["p99", "p50", "cores in use", "CPU/pkt", "CPU", "elapsed", "spread"]);
-    for result in &outcome.cells {
-        let cell = &result.cell;
-        let percent = |share: f64| format!("{:.0} %", share * 100.0);
-        let or_dash = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
-        table.push([
-            cell.work.clone(),
-            cell.chunk_packets.to_string(),
-            cell.model.clone(),
-            cell.workers.to_string(),
-            Unit::Count.format(result.packets_per_second.median),
-            percent(result.packets_per_second.spread()),
-            or_dash(result.speed_up.map(|s| format!("{s:.2}"))),
-            or_dash(result.efficiency.map(percent)),
-            Unit::Nanoseconds.format(result.elapsed_s.median * 1e9),
-            Unit::Nanoseconds.format(result.cpu_s.median * 1e9),
-            Unit::Nanoseconds.format(result.cpu_ns_per_packet.median),
-            or_dash(result.concurrency.as_ref().map(|in_use| format!("{:.2}", in_use.mean))),
-            Unit::Nanoseconds.format(result.residence_p50_ns.median),
-            Unit::Nanoseconds.format(result.residence_p99_ns.median),
-        ]);
-    }
-    table
+    let ns = |value| Unit::Nanoseconds.format(value);
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
+    Table::of(caption, &outcome.cells)
+        .words("work", |result| result.cell.work.clone())
+        .number("chunk", |result| result.cell.chunk_packets.to_string())
+        .words("model", |result| result.cell.model.clone())
+        .number("workers", |result| result.cell.workers.to_string())
+        .number("pps", |result| Unit::Count.format(result.packets_per_second.median))
+        .number("spread", |result| percent(result.packets_per_second.spread()))
+        .number("speed-up", |result| or_dash(result.speed_up.map(|s| format!("{s:.2}"))))
+        .number("efficiency", |result| or_dash(result.efficiency.map(percent)))
+        .number("elapsed", |result| ns(result.elapsed_s.median * 1e9))
+        .number("CPU", |result| ns(result.cpu_s.median * 1e9))
+        .number("CPU/pkt", |result| ns(result.cpu_ns_per_packet.median))
+        .number("cores in use", |result| {
+            or_dash(result.concurrency.as_ref().map(|in_use| format!("{:.2}", in_use.mean)))
+        })
+        .number("p50", |result| ns(result.residence_p50_ns.median))
+        .number("p99", |result| ns(result.residence_p99_ns.median))
+        .optional(&["p99", "p50", "cores in use", "CPU/pkt", "CPU", "elapsed", "spread"])
+        .table()
 }
 
 /// All tables: the cells, what the article's analyses show, and what it says.
@@ -100,19 +93,14 @@ fn hot_spots(outcome: &Outcome) -> Option<Table> {
     if outcome.hot_spots.is_empty() {
         return None;
     }
-    let mut table = Table::new(
-        "Hot spots of a serial run: shares of all stages' time, synthetic work as a line of its own",
-        columns("<work | <stage | share | ticks/packet"),
-    );
-    for spot in &outcome.hot_spots {
-        table.push([
-            spot.work.clone(),
-            spot.stage.clone(),
-            format!("{:.1} %", spot.share * 100.0),
-            Unit::Plain.format(spot.ticks_per_packet),
-        ]);
-    }
-    Some(table)
+    let caption =
+        "Hot spots of a serial run: shares of all stages' time, synthetic work as a line of its own";
+    let table = Table::of(caption, &outcome.hot_spots)
+        .words("work", |spot| spot.work.clone())
+        .words("stage", |spot| spot.stage.clone())
+        .number("share", |spot| format!("{:.1} %", spot.share * 100.0))
+        .number("ticks/packet", |spot| Unit::Plain.format(spot.ticks_per_packet));
+    Some(table.table())
 }
 
 /// Packets of a run, for each work: a run takes whole chunks, so their size has a say.

@@ -2,7 +2,7 @@
 
 use super::{LiveResult, Outcome, Part};
 use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series};
-use crate::report::{Origin, Report, columns, filled};
+use crate::report::{Origin, Report, filled};
 use crate::stats::{Summary, distinct};
 use thalweg_text::Table;
 use thalweg_text::units::{Unit, count};
@@ -21,53 +21,47 @@ pub fn tables(outcome: &Outcome) -> Vec<Table> {
 }
 
 fn memory(outcome: &Outcome) -> Table {
-    let mut table = Table::new(
+    Table::of(
         format!(
             "NAT in memory: the NAT stage (and the whole router), one core, median of {} rounds",
             outcome.runs
         ),
-        columns(
-            "sessions | set-up/s | range | ns each | (all) | established | TSC cycles | (all) | tear-down/s | bytes",
-        ),
-    );
-    for result in &outcome.memory {
-        table.push([
-            count(result.sessions.into()),
-            Unit::Count.format(result.set_up_per_second.median),
-            range(&result.set_up_per_second),
-            ns(result.set_up_ns),
-            ns(result.set_up_all_ns),
-            ns(result.established_ns),
-            format!("{:.1}", result.established_tsc_cycles.median),
-            ns(result.established_all_ns),
-            Unit::Count.format(result.tear_down_per_second.median),
-            result.bytes_per_session.map_or_else(|| "–".to_owned(), |bytes| format!("{bytes:.0}")),
-        ]);
-    }
-    table
+        &outcome.memory,
+    )
+    .number("sessions", |result| count(result.sessions.into()))
+    .number("set-up/s", |result| Unit::Count.format(result.set_up_per_second.median))
+    .number("range", |result| range(&result.set_up_per_second))
+    .number("ns each", |result| ns(result.set_up_ns))
+    .number("(all)", |result| ns(result.set_up_all_ns))
+    .number("established", |result| ns(result.established_ns))
+    .number("TSC cycles", |result| format!("{:.1}", result.established_tsc_cycles.median))
+    .number("(all)", |result| ns(result.established_all_ns))
+    .number("tear-down/s", |result| Unit::Count.format(result.tear_down_per_second.median))
+    .number("bytes", |result| {
+        result.bytes_per_session.map_or_else(|| "–".to_owned(), |bytes| format!("{bytes:.0}"))
+    })
+    .table()
 }
 
 fn live(outcome: &Outcome) -> Table {
-    let mut table = Table::new(
-        format!("NAT live (RFC 9693): every session validated by a reply; median of {} rounds", outcome.runs),
-        columns("<figure | sessions | <router | per second | range | unvalidated | x native"),
-    );
     let dash = || "–".to_owned();
-    for part in Part::ALL {
-        for result in outcome.live.iter().filter(|result| result.measure == part) {
+    let caption =
+        format!("NAT live (RFC 9693): every session validated by a reply; median of {} rounds", outcome.runs);
+    let of = |part| outcome.live.iter().filter(move |result| result.measure == part);
+    Table::of(caption, Part::ALL.into_iter().flat_map(of))
+        .words("figure", |result| result.measure.name().to_owned())
+        .number("sessions", |result| {
             let sessions = count(result.sessions.into());
-            table.push([
-                part.name().to_owned(),
-                if result.at_least { format!("at least {sessions}") } else { sessions },
-                result.label.to_string(),
-                result.per_second.map_or_else(dash, |s| Unit::Count.format(s.median)),
-                result.per_second.map_or_else(dash, |s| range(&s)),
-                result.counted_per_second.map_or_else(dash, |pps| Unit::Count.format(pps)),
-                result.native_ratio.map_or_else(dash, |ratio| format!("{ratio:.2}")),
-            ]);
-        }
-    }
-    table
+            if result.at_least { format!("at least {sessions}") } else { sessions }
+        })
+        .words("router", |result| result.label.to_string())
+        .number("per second", |result| result.per_second.map_or_else(dash, |s| Unit::Count.format(s.median)))
+        .number("range", |result| result.per_second.map_or_else(dash, |s| range(&s)))
+        .number("unvalidated", |result| {
+            result.counted_per_second.map_or_else(dash, |pps| Unit::Count.format(pps))
+        })
+        .number("x native", |result| result.native_ratio.map_or_else(dash, |ratio| format!("{ratio:.2}")))
+        .table()
 }
 
 /// What was found, in a few sentences.
@@ -177,9 +171,7 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
             report.plot(live_chart(outcome, part, title).svg(), "Ranges: the slowest and the fastest round.");
         }
     }
-    for table in tables(outcome) {
-        report.table(table);
-    }
+    report.tables(tables(outcome));
     report.left_out(&outcome.left_out);
     report.heading("How to read this");
     let ceiling = outcome.ceiling_per_second.map_or_else(String::new, |s| {

@@ -41,72 +41,41 @@ fn graph(answer: &Answer) -> Table {
 }
 
 fn steps(answer: &Answer) -> Table {
-    let mut table = Table::new(
+    let told = |step: &Step, class: usize| count(u64::from(step.summary.by_class[class]));
+    Table::of(
         "One prefix: ASes by the neighbor that told them, and those with the wrong route",
-        [
-            ("circumstances", Align::Left),
-            ("reached", Align::Right),
-            ("provider", Align::Right),
-            ("peer", Align::Right),
-            ("customer", Align::Right),
-            ("hijacked", Align::Right),
-            ("leaked", Align::Right),
-            ("mean length", Align::Right),
-            ("longest", Align::Right),
-            ("found in", Align::Right),
-        ],
-    );
-    for step in &answer.steps {
-        let summary = &step.summary;
-        let [provider, peer, customer, _] = summary.by_class.map(|ases| count(u64::from(ases)));
-        table.push([
-            step.what.clone(),
-            count(u64::from(summary.reached)),
-            provider,
-            peer,
-            customer,
-            count(u64::from(summary.hijacked)),
-            count(u64::from(summary.leaked)),
-            Unit::Plain.format(summary.links as f64 / f64::from(summary.reached.max(1))),
-            summary.longest.to_string(),
-            seconds(step.seconds),
-        ]);
-    }
-    table
+        &answer.steps,
+    )
+    .words("circumstances", |step| step.what.clone())
+    .number("reached", |step| count(u64::from(step.summary.reached)))
+    .number("provider", |step| told(step, 0))
+    .number("peer", |step| told(step, 1))
+    .number("customer", |step| told(step, 2))
+    .number("hijacked", |step| count(u64::from(step.summary.hijacked)))
+    .number("leaked", |step| count(u64::from(step.summary.leaked)))
+    .number("mean length", |step| {
+        Unit::Plain.format(step.summary.links as f64 / f64::from(step.summary.reached.max(1)))
+    })
+    .number("longest", |step| step.summary.longest.to_string())
+    .number("found in", |step| seconds(step.seconds))
+    .table()
 }
 
 fn totals(totals: &Totals) -> Table {
-    let mut table = Table::new(
-        "All origins, a prefix each",
-        [
-            ("origins", Align::Right),
-            ("routes", Align::Right),
-            ("provider", Align::Right),
-            ("peer", Align::Right),
-            ("customer", Align::Right),
-            ("leaked", Align::Right),
-            ("mean length", Align::Right),
-            ("longest", Align::Right),
-            ("threads", Align::Right),
-            ("found in", Align::Right),
-            ("an origin", Align::Right),
-        ],
-    );
-    let [provider, peer, customer, _] = totals.by_class.map(|routes| share(routes, totals.routes));
-    table.push([
-        count(totals.origins as u64),
-        count(totals.routes),
-        provider,
-        peer,
-        customer,
-        count(totals.leaked),
-        Unit::Plain.format(totals.links as f64 / totals.routes.max(1) as f64),
-        totals.longest.to_string(),
-        totals.threads.to_string(),
-        seconds(totals.seconds),
-        seconds(totals.seconds / totals.origins.max(1) as f64),
-    ]);
-    table
+    let told = |totals: &Totals, class: usize| share(totals.by_class[class], totals.routes);
+    Table::of("All origins, a prefix each", [totals])
+        .number("origins", |totals| count(totals.origins as u64))
+        .number("routes", |totals| count(totals.routes))
+        .number("provider", |totals| told(totals, 0))
+        .number("peer", |totals| told(totals, 1))
+        .number("customer", |totals| told(totals, 2))
+        .number("leaked", |totals| count(totals.leaked))
+        .number("mean length", |totals| Unit::Plain.format(totals.links as f64 / totals.routes.max(1) as f64))
+        .number("longest", |totals| totals.longest.to_string())
+        .number("threads", |totals| totals.threads.to_string())
+        .number("found in", |totals| seconds(totals.seconds))
+        .number("an origin", |totals| seconds(totals.seconds / totals.origins.max(1) as f64))
+        .table()
 }
 
 /// The report.
@@ -126,9 +95,7 @@ pub fn report(answer: &Answer, origin: Origin) -> Report {
         report.plot(means(totals).svg(), "Share of origins to which routes are at most so long on average.");
     }
     report.heading("Tables");
-    for table in tables(answer) {
-        report.table(table);
-    }
+    report.tables(tables(answer));
     report.heading("How to read this");
     report.notes([
         "Each AS prefers routes of customers to those of peers, and those to routes of providers; then the shortest; then \

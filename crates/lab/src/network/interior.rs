@@ -7,8 +7,8 @@ use thalweg_sim::interior::{Ibgp, Interior};
 use thalweg_sim::oscillation::{Settled, settle};
 use thalweg_sim::topology::read_zoo;
 use thalweg_sim::{LinkState, NetworkOptions};
-use thalweg_text::units::{Unit, count};
-use thalweg_text::{Align, Table};
+use thalweg_text::Table;
+use thalweg_text::units::{Unit, count, share};
 
 use super::NetworkError;
 use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
@@ -148,30 +148,16 @@ pub fn table(outcome: &Outcome) -> Table {
         outcome.cables,
         outcome.exits.join(", ")
     );
-    let headings = [
-        ("sessions", Align::Left),
-        ("", Align::Right),
-        ("what happened", Align::Left),
-        ("UPDATEs", Align::Right),
-        ("until quiet, s", Align::Right),
-        ("best paths changed", Align::Right),
-        ("by the nearest exit", Align::Right),
-        ("others farther by", Align::Right),
-    ];
-    let mut table = Table::new(title, headings);
-    for phase in &outcome.phases {
-        table.push([
-            phase.ibgp.to_owned(),
-            count(phase.sessions as u64),
-            phase.name.clone(),
-            count(phase.updates),
-            format!("{:.3}", phase.time_s),
-            count(phase.changed as u64),
-            thalweg_text::units::share(phase.nearest as u64, phase.routes as u64),
-            Unit::Nanoseconds.format(phase.detour_us * 1e3),
-        ]);
-    }
-    table
+    Table::of(title, &outcome.phases)
+        .words("sessions", |phase| phase.ibgp.to_owned())
+        .number("", |phase| count(phase.sessions as u64))
+        .words("what happened", |phase| phase.name.clone())
+        .number("UPDATEs", |phase| count(phase.updates))
+        .number("until quiet, s", |phase| format!("{:.3}", phase.time_s))
+        .number("best paths changed", |phase| count(phase.changed as u64))
+        .number("by the nearest exit", |phase| share(phase.nearest as u64, phase.routes as u64))
+        .number("others farther by", |phase| Unit::Nanoseconds.format(phase.detour_us * 1e3))
+        .table()
 }
 
 /// The report.

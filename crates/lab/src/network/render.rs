@@ -1,7 +1,7 @@
 //! A simulated network as tables, charts and a report.
 
+use thalweg_text::Table;
 use thalweg_text::units::{Unit, bytes, count};
-use thalweg_text::{Align, Table};
 
 use super::{GraphFacts, sessions};
 use crate::plot::{Axis, LineChart, Point, Scale, Series, SeriesKind};
@@ -9,44 +9,26 @@ use crate::report::{Origin, Report};
 
 /// The phases of a simulation.
 pub fn phases(outcome: &sessions::Outcome) -> Table {
-    let mut table = Table::new(
-        format!(
-            "{}: {} links, {} prefixes, {}",
-            outcome.graph.source,
-            count(outcome.graph.links as u64),
-            count(outcome.prefixes as u64),
-            outcome.policy
-        ),
-        [
-            ("phase", Align::Left),
-            ("events", Align::Right),
-            ("UPDATEs", Align::Right),
-            ("until quiet, s", Align::Right),
-            ("converged: 50 %", Align::Right),
-            ("99 %", Align::Right),
-            ("all", Align::Right),
-            ("paths tried", Align::Right),
-            ("CPU s", Align::Right),
-            ("UPDATEs/CPU s", Align::Right),
-        ],
+    let caption = format!(
+        "{}: {} links, {} prefixes, {}",
+        outcome.graph.source,
+        count(outcome.graph.links as u64),
+        count(outcome.prefixes as u64),
+        outcome.policy
     );
-    for phase in &outcome.phases {
-        let [half, _, most, all] = phase.converged_s;
-        let quiet = if phase.is_quiet { "" } else { " (not quiet)" };
-        table.push([
-            phase.name.clone(),
-            count(phase.events as u64),
-            count(phase.updates),
-            format!("{:.2}{quiet}", phase.virtual_s),
-            format!("{half:.3} s"),
-            format!("{most:.3} s"),
-            format!("{all:.3} s"),
-            format!("{:.2}", mean_changes(phase)),
-            format!("{:.2}", phase.cpu_s),
-            count((phase.updates as f64 / phase.cpu_s.max(1e-9)) as u64),
-        ]);
-    }
-    table
+    let quiet = |phase: &sessions::Phase| if phase.is_quiet { "" } else { " (not quiet)" };
+    Table::of(caption, &outcome.phases)
+        .words("phase", |phase| phase.name.clone())
+        .number("events", |phase| count(phase.events as u64))
+        .number("UPDATEs", |phase| count(phase.updates))
+        .number("until quiet, s", |phase| format!("{:.2}{}", phase.virtual_s, quiet(phase)))
+        .number("converged: 50 %", |phase| format!("{:.3} s", phase.converged_s[0]))
+        .number("99 %", |phase| format!("{:.3} s", phase.converged_s[2]))
+        .number("all", |phase| format!("{:.3} s", phase.converged_s[3]))
+        .number("paths tried", |phase| format!("{:.2}", mean_changes(phase)))
+        .number("CPU s", |phase| format!("{:.2}", phase.cpu_s))
+        .number("UPDATEs/CPU s", |phase| count((phase.updates as f64 / phase.cpu_s.max(1e-9)) as u64))
+        .table()
 }
 
 fn mean_changes(phase: &sessions::Phase) -> f64 {
@@ -56,31 +38,18 @@ fn mean_changes(phase: &sessions::Phase) -> f64 {
 
 /// Who was recorded.
 pub fn collected(outcome: &sessions::Outcome) -> Table {
-    let mut table = Table::new(
-        "Recorded: the UPDATEs that these ASes received, and their tables",
-        [
-            ("AS", Align::Right),
-            ("neighbors", Align::Right),
-            ("UPDATEs", Align::Right),
-            ("mean run of one neighbor", Align::Right),
-            ("prefixes", Align::Right),
-            ("routes", Align::Right),
-            ("files", Align::Left),
-        ],
-    );
-    for each in &outcome.collected {
-        let runs: u64 = each.runs.iter().map(|(_, runs)| runs).sum();
-        table.push([
-            each.asn.to_string(),
-            each.neighbors.to_string(),
-            count(each.updates),
-            format!("{:.2}", each.updates as f64 / runs.max(1) as f64),
-            count(each.prefixes),
-            count(each.routes),
-            format!("AS{0}-updates.mrt, AS{0}-rib.mrt, AS{0}-router.toml", each.asn),
-        ]);
-    }
-    table
+    let runs = |(_, runs): &(_, u64)| *runs;
+    Table::of("Recorded: the UPDATEs that these ASes received, and their tables", &outcome.collected)
+        .number("AS", |each| each.asn.to_string())
+        .number("neighbors", |each| each.neighbors.to_string())
+        .number("UPDATEs", |each| count(each.updates))
+        .number("mean run of one neighbor", |each| {
+            format!("{:.2}", each.updates as f64 / each.runs.iter().map(runs).sum::<u64>().max(1) as f64)
+        })
+        .number("prefixes", |each| count(each.prefixes))
+        .number("routes", |each| count(each.routes))
+        .words("files", |each| format!("AS{0}-updates.mrt, AS{0}-rib.mrt, AS{0}-router.toml", each.asn))
+        .table()
 }
 
 fn lines(title: &str, x: Axis, y: Axis, series: Vec<(String, Vec<(f64, f64)>)>) -> String {

@@ -1,8 +1,8 @@
 //! Predictions as tables, plots and a report.
 
-use super::Outcome;
+use super::{Outcome, Predicted};
 use crate::plot::{Axis, LineChart, Point, Scale, Series, SeriesKind};
-use crate::report::{Origin, Report, columns, filled};
+use crate::report::{Origin, Report, filled};
 use crate::stats::distinct;
 use thalweg_text::Table;
 use thalweg_text::units::Unit;
@@ -17,62 +17,50 @@ pub fn tables(outcome: &Outcome) -> Vec<Table> {
 }
 
 fn validation(outcome: &Outcome) -> Table {
-    let mut table = Table::new(
+    Table::of(
         "Held out: speed-up over serial, predicted and measured (median, slowest to fastest run)",
-        columns("<work | <model | workers | predicted | measured | <range | error"),
-    );
-    for cell in &outcome.validation {
-        table.push([
-            cell.work.clone(),
-            cell.model.clone(),
-            cell.workers.to_string(),
-            format!("{:.2}", cell.predicted),
-            format!("{:.2}", cell.measured.median),
-            format!("{:.2} to {:.2}", cell.measured.min, cell.measured.max),
-            signed_percent(cell.error),
-        ]);
-    }
-    table
+        &outcome.validation,
+    )
+    .words("work", |cell| cell.work.clone())
+    .words("model", |cell| cell.model.clone())
+    .number("workers", |cell| cell.workers.to_string())
+    .number("predicted", |cell| format!("{:.2}", cell.predicted))
+    .number("measured", |cell| format!("{:.2}", cell.measured.median))
+    .words("range", |cell| format!("{:.2} to {:.2}", cell.measured.min, cell.measured.max))
+    .number("error", |cell| signed_percent(cell.error))
+    .table()
 }
 
 fn curves(outcome: &Outcome) -> Table {
-    let mut table = Table::new(
-        "Predicted on virtual cores: not validated, but where the table of what was held out has the same cell",
-        columns("<work | <model | cores | pps | speed-up | Amdahl | USL | <saturated on"),
-    );
-    for point in &outcome.points {
+    let law = |point: &Predicted, of: fn(&super::Curve) -> super::Fit| {
         let curve = outcome.curves.iter().find(|c| c.work == point.work && c.model == point.model);
-        let law = |fit: Option<super::Fit>| {
-            fit.map_or_else(|| "–".to_owned(), |fit| format!("{:.2}", fit.speed_up(point.cores as f64)))
-        };
-        table.push([
-            point.work.clone(),
-            point.model.clone(),
-            point.cores.to_string(),
-            Unit::Count.format(point.packets_per_second),
-            format!("{:.2}", point.speed_up),
-            law(curve.map(|curve| curve.amdahl)),
-            law(curve.map(|curve| curve.usl)),
-            point.saturated_on.clone().unwrap_or_else(|| "–".to_owned()),
-        ]);
-    }
-    table
+        curve.map_or_else(|| "–".to_owned(), |curve| format!("{:.2}", of(curve).speed_up(point.cores as f64)))
+    };
+    Table::of(
+        "Predicted on virtual cores: not validated, but where the table of what was held out has the same cell",
+        &outcome.points,
+    )
+    .words("work", |point| point.work.clone())
+    .words("model", |point| point.model.clone())
+    .number("cores", |point| point.cores.to_string())
+    .number("pps", |point| Unit::Count.format(point.packets_per_second))
+    .number("speed-up", |point| format!("{:.2}", point.speed_up))
+    .number("Amdahl", |point| law(point, |curve| curve.amdahl))
+    .number("USL", |point| law(point, |curve| curve.usl))
+    .words("saturated on", |point| point.saturated_on.clone().unwrap_or_else(|| "–".to_owned()))
+    .table()
 }
 
 fn article(outcome: &Outcome) -> Table {
-    let mut table = Table::new(
+    Table::of(
         "Tokens beside the article on a parallel router emulator: as many packets, cores and tokens",
-        columns("<work | cores | article | predicted"),
-    );
-    for row in &outcome.article {
-        table.push([
-            row.work.clone(),
-            row.cores.to_string(),
-            format!("{:.1}", row.found),
-            format!("{:.1}", row.predicted),
-        ]);
-    }
-    table
+        &outcome.article,
+    )
+    .words("work", |row| row.work.clone())
+    .number("cores", |row| row.cores.to_string())
+    .number("article", |row| format!("{:.1}", row.found))
+    .number("predicted", |row| format!("{:.1}", row.predicted))
+    .table()
 }
 
 fn plot(outcome: &Outcome, work: &str) -> LineChart {
@@ -125,9 +113,7 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
         );
     }
     report.heading("Tables");
-    for table in tables(outcome) {
-        report.table(table);
-    }
+    report.tables(tables(outcome));
     report.heading("How to read this");
     let hand_over = &outcome.machine.hand_over;
     report.notes([

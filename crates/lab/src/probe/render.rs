@@ -3,7 +3,7 @@
 use super::shape::{Configuration, PUBLISHED_IN};
 use super::{CellResult, Destination, Input, Outcome, Part, Subject};
 use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series};
-use crate::report::{Origin, Report, columns, filled};
+use crate::report::{Origin, Report, filled};
 use crate::stats::{Summary, distinct};
 use thalweg_text::Table;
 use thalweg_text::units::{Unit, count};
@@ -46,78 +46,62 @@ pub fn tables(outcome: &Outcome) -> Vec<Table> {
 
 fn configurations(outcome: &Outcome) -> Table {
     let usual = of(outcome, Part::Table).next().map_or("", |cell| &cell.traffic);
-    let mut table = Table::new(
-        format!(
-            "Configurations, {usual}, median of {} rounds. file: with IPFIX to a collector. ffProbe: published, other hardware",
-            outcome.runs
-        ),
-        columns(
-            "<configuration | threads | Mpps | range | x serial | file | x serial | MB | ffProbe | x seq | MB",
-        ),
-    );
     let dash = || DASH.to_owned();
-    for cell in of(outcome, Part::Table).filter(|cell| cell.from == Input::Memory) {
-        let file = from_file(outcome, cell);
-        table.push([
-            cell.configuration.clone(),
-            cell.threads.to_string(),
-            mpps(cell.packets_per_second.median),
-            range(&cell.packets_per_second),
-            ratio(cell.speed_up),
-            file.map_or_else(dash, |file| mpps(file.packets_per_second.median)),
-            ratio(file.and_then(|file| file.speed_up)),
-            file.map_or_else(dash, |file| mb(file.rss_peak_bytes)),
-            cell.published.map_or_else(dash, |published| format!("{:.2}", published.mpps)),
-            ratio(cell.published_speed_up),
-            cell.published.map_or_else(dash, |published| format!("{:.0}", published.memory_mb)),
-        ]);
-    }
-    table
+    let caption = format!(
+        "Configurations, {usual}, median of {} rounds. file: with IPFIX to a collector. ffProbe: published, other hardware",
+        outcome.runs
+    );
+    let file = |cell| from_file(outcome, cell);
+    Table::of(caption, of(outcome, Part::Table).filter(|cell| cell.from == Input::Memory))
+        .words("configuration", |cell| cell.configuration.clone())
+        .number("threads", |cell| cell.threads.to_string())
+        .number("Mpps", |cell| mpps(cell.packets_per_second.median))
+        .number("range", |cell| range(&cell.packets_per_second))
+        .number("x serial", |cell| ratio(cell.speed_up))
+        .number("file", |cell| file(cell).map_or_else(dash, |file| mpps(file.packets_per_second.median)))
+        .number("x serial", |cell| ratio(file(cell).and_then(|file| file.speed_up)))
+        .number("MB", |cell| file(cell).map_or_else(dash, |file| mb(file.rss_peak_bytes)))
+        .number("ffProbe", |cell| {
+            cell.published.map_or_else(dash, |published| format!("{:.2}", published.mpps))
+        })
+        .number("x seq", |cell| ratio(cell.published_speed_up))
+        .number("MB", |cell| {
+            cell.published.map_or_else(dash, |published| format!("{:.0}", published.memory_mb))
+        })
+        .table()
 }
 
 fn traffic(outcome: &Outcome) -> Table {
-    let mut table = Table::new(
-        format!(
-            "Kinds of traffic, median of {} rounds. normal: the first kind. MB: from memory, with the packets",
-            outcome.runs
-        ),
-        columns(
-            "<traffic | <configuration | <from | <records to | Mpps | range | x normal | records | lost | evicted | MB",
-        ),
+    let caption = format!(
+        "Kinds of traffic, median of {} rounds. normal: the first kind. MB: from memory, with the packets",
+        outcome.runs
     );
-    for cell in of(outcome, Part::Traffic) {
-        table.push([
-            cell.traffic.clone(),
-            cell.configuration.clone(),
-            cell.from.to_string(),
-            cell.to.to_string(),
-            mpps(cell.packets_per_second.median),
-            range(&cell.packets_per_second),
-            ratio(cell.normal_ratio),
-            count(cell.records),
-            count(cell.lost),
-            count(cell.evicted),
-            mb(cell.rss_peak_bytes),
-        ]);
-    }
-    table
+    Table::of(caption, of(outcome, Part::Traffic))
+        .words("traffic", |cell| cell.traffic.clone())
+        .words("configuration", |cell| cell.configuration.clone())
+        .words("from", |cell| cell.from.to_string())
+        .words("records to", |cell| cell.to.to_string())
+        .number("Mpps", |cell| mpps(cell.packets_per_second.median))
+        .number("range", |cell| range(&cell.packets_per_second))
+        .number("x normal", |cell| ratio(cell.normal_ratio))
+        .number("records", |cell| count(cell.records))
+        .number("lost", |cell| count(cell.lost))
+        .number("evicted", |cell| count(cell.evicted))
+        .number("MB", |cell| mb(cell.rss_peak_bytes))
+        .table()
 }
 
 fn flows(outcome: &Outcome) -> Table {
     let configuration = of(outcome, Part::Flows).next().map_or("", |cell| &cell.configuration);
-    let mut table = Table::new(
+    Table::of(
         format!("Live flows, {configuration}, evenly spread, from memory: median of {} rounds", outcome.runs),
-        columns("flows | Mpps | range | ns a packet"),
-    );
-    for cell in of(outcome, Part::Flows) {
-        table.push([
-            count(cell.flows),
-            mpps(cell.packets_per_second.median),
-            range(&cell.packets_per_second),
-            format!("{:.1}", 1e9 / cell.packets_per_second.median),
-        ]);
-    }
-    table
+        of(outcome, Part::Flows),
+    )
+    .number("flows", |cell| count(cell.flows))
+    .number("Mpps", |cell| mpps(cell.packets_per_second.median))
+    .number("range", |cell| range(&cell.packets_per_second))
+    .number("ns a packet", |cell| format!("{:.1}", 1e9 / cell.packets_per_second.median))
+    .table()
 }
 
 fn rivals(outcome: &Outcome) -> Table {
@@ -126,26 +110,21 @@ fn rivals(outcome: &Outcome) -> Table {
         let [packets, bytes, flows] = [cell.packets, cell.bytes, cell.flows].map(count);
         format!("{packets} packets, {bytes} bytes, {flows} flows")
     });
-    let mut table = Table::new(
+    Table::of(
         format!("Probes on one file ({what}), median of {} rounds", outcome.runs),
-        columns("<probe | <records to | Mpps | per CPU s | range | CPU s | ours | MB | x ours | <totals"),
-    );
-    for cell in of(outcome, Part::Rivals) {
-        let per_cpu = &cell.packets_per_cpu_second;
-        table.push([
-            name(cell),
-            cell.to.to_string(),
-            mpps(cell.packets_per_second.median),
-            mpps(per_cpu.median),
-            range(per_cpu),
-            format!("{:.2}", cell.packets as f64 / per_cpu.median),
-            ratio(cell.ours_ratio),
-            mb(cell.rss_peak_bytes),
-            ratio(cell.memory_ratio),
-            totals(cell),
-        ]);
-    }
-    table
+        of(outcome, Part::Rivals),
+    )
+    .words("probe", name)
+    .words("records to", |cell| cell.to.to_string())
+    .number("Mpps", |cell| mpps(cell.packets_per_second.median))
+    .number("per CPU s", |cell| mpps(cell.packets_per_cpu_second.median))
+    .number("range", |cell| range(&cell.packets_per_cpu_second))
+    .number("CPU s", |cell| format!("{:.2}", cell.packets as f64 / cell.packets_per_cpu_second.median))
+    .number("ours", |cell| ratio(cell.ours_ratio))
+    .number("MB", |cell| mb(cell.rss_peak_bytes))
+    .number("x ours", |cell| ratio(cell.memory_ratio))
+    .words("totals", totals)
+    .table()
 }
 
 fn name(cell: &CellResult) -> String {
@@ -337,9 +316,7 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
     if has(Part::Rivals) {
         report.plot(rivals_chart(outcome).svg(), "Whole processes, reading and writing included.");
     }
-    for table in tables(outcome) {
-        report.table(table);
-    }
+    report.tables(tables(outcome));
     report.left_out(&outcome.left_out);
     report.heading("How to read this");
     report.notes(notes());

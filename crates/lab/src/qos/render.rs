@@ -1,9 +1,11 @@
 //! The experiment on overload as a table, charts and a report.
 
+use super::shaper::QueueTimes;
 use super::{CLASSES, Outcome, QosResult};
+use crate::forwarding::latency::Percentiles;
 use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
-use crate::report::{Origin, Report, columns};
-use crate::stats::distinct;
+use crate::report::{Origin, Report};
+use crate::stats::{Summary, distinct};
 use thalweg_text::Table;
 use thalweg_text::units::Unit;
 
@@ -17,40 +19,35 @@ fn ns(value: f64) -> String {
 
 /// Both classes behind every router.
 pub fn table(outcome: &Outcome) -> Table {
-    let mut table = Table::new(
-        format!(
-            "A port of {} Mbit/s offered {} times as much: latency end to end, wait in the queue by its own counters, {} s, \
-             median of {} runs",
-            mbit(outcome.rate_bits),
-            outcome.overload,
-            outcome.trial_s,
-            outcome.runs
-        ),
-        columns("<router | <class | Mbit/s | lost | p50 | p99 | p99 range | p99.9 | wait p50 | p99 | p99.9"),
+    let caption = format!(
+        "A port of {} Mbit/s offered {} times as much: latency end to end, wait in the queue by its own counters, {} s, \
+         median of {} runs",
+        mbit(outcome.rate_bits),
+        outcome.overload,
+        outcome.trial_s,
+        outcome.runs
     );
     let dash = || "–".to_owned();
-    for cell in &outcome.cells {
-        let latency = |value: fn(&crate::forwarding::latency::Percentiles) -> u64| {
-            cell.latency.as_ref().map_or_else(dash, |latency| ns(value(latency) as f64))
-        };
-        let wait = |value: fn(&super::shaper::QueueTimes) -> f64| {
-            cell.sojourn.as_ref().map_or_else(dash, |times| ns(value(times) * 1000.0))
-        };
-        table.push([
-            cell.label.to_string(),
-            cell.class.clone(),
-            mbit(cell.line_bits_per_second.median),
-            format!("{:.1} %", cell.loss.median * 100.0),
-            latency(|l| l.p50_ns),
-            latency(|l| l.p99_ns),
-            cell.latency_p99_ns.map_or_else(dash, |p99| format!("{} to {}", ns(p99.min), ns(p99.max))),
-            latency(|l| l.p999_ns),
-            wait(|t| t.p50_us),
-            wait(|t| t.p99_us),
-            wait(|t| t.p999_us),
-        ]);
-    }
-    table
+    let latency = |cell: &QosResult, value: fn(&Percentiles) -> u64| {
+        cell.latency.as_ref().map_or_else(dash, |latency| ns(value(latency) as f64))
+    };
+    let wait = |cell: &QosResult, value: fn(&QueueTimes) -> f64| {
+        cell.sojourn.as_ref().map_or_else(dash, |times| ns(value(times) * 1000.0))
+    };
+    let p99_range = |p99: Summary| format!("{} to {}", ns(p99.min), ns(p99.max));
+    Table::of(caption, &outcome.cells)
+        .words("router", |cell| cell.label.to_string())
+        .words("class", |cell| cell.class.clone())
+        .number("Mbit/s", |cell| mbit(cell.line_bits_per_second.median))
+        .number("lost", |cell| format!("{:.1} %", cell.loss.median * 100.0))
+        .number("p50", |cell| latency(cell, |l| l.p50_ns))
+        .number("p99", |cell| latency(cell, |l| l.p99_ns))
+        .number("p99 range", |cell| cell.latency_p99_ns.map_or_else(dash, p99_range))
+        .number("p99.9", |cell| latency(cell, |l| l.p999_ns))
+        .number("wait p50", |cell| wait(cell, |t| t.p50_us))
+        .number("p99", |cell| wait(cell, |t| t.p99_us))
+        .number("p99.9", |cell| wait(cell, |t| t.p999_us))
+        .table()
 }
 
 fn chart(outcome: &Outcome, title: &str, axis: Axis, value: impl Fn(&QosResult) -> Option<Bar>) -> BarChart {

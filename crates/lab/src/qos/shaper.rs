@@ -113,34 +113,22 @@ fn queues(socket: &Path) -> io::Result<Vec<QueueView>> {
     Err(io::ErrorKind::UnexpectedEof.into())
 }
 
-/// A discipline of the kernel's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Discipline {
-    /// Token buckets with a class each.
-    Htb,
-    /// One bucket, fair queues by flow.
-    HtbFqCodel,
-    /// One bucket, strict priority.
-    TbfPrio,
-    /// One bucket, one queue.
-    Tbf,
+thalweg_base::words! {
+    /// A discipline of the kernel's.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Discipline {
+        /// Token buckets with a class each.
+        Htb => "htb",
+        /// One bucket, fair queues by flow.
+        HtbFqCodel => "htb+fq_codel",
+        /// One bucket, strict priority.
+        TbfPrio => "tbf+prio",
+        /// One bucket, one queue.
+        Tbf => "tbf",
+    }
 }
 
 impl Discipline {
-    /// All of them.
-    pub const ALL: [Discipline; 4] =
-        [Discipline::Htb, Discipline::HtbFqCodel, Discipline::TbfPrio, Discipline::Tbf];
-
-    /// The name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Discipline::Htb => "htb",
-            Discipline::HtbFqCodel => "htb+fq_codel",
-            Discipline::TbfPrio => "tbf+prio",
-            Discipline::Tbf => "tbf",
-        }
-    }
-
     /// Arguments of `tc`, a line for each call.
     fn commands(self, options: &Options) -> Vec<String> {
         let dev = format!("dev {}", ROUTER_PORTS[1]);

@@ -2,34 +2,33 @@
 
 use super::{ALL_STAGES, Outcome, StageResult};
 use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
-use crate::report::{Origin, Report, columns};
+use crate::report::{Origin, Report};
 use crate::stats::distinct;
 use thalweg_text::Table;
 use thalweg_text::units::{Unit, count};
 
 /// All stages of all workloads.
 pub fn table(outcome: &Outcome) -> Table {
-    let mut table = Table::new(
+    Table::of(
         format!(
             "Cycles per packet by stage, one core, no interfaces: chunks of {}, median of {} rounds",
             outcome.chunk_packets, outcome.runs
         ),
-        columns("<workload | routes | sessions | <stage | TSC cycles | range | core cycles | ns"),
-    );
-    for cell in &outcome.cells {
-        let ticks = &cell.tsc_cycles_per_packet;
-        table.push([
-            cell.workload.clone(),
-            count(cell.routes as u64),
-            if cell.sessions == 0 { "–".to_owned() } else { count(cell.sessions.into()) },
-            cell.stage.clone(),
-            format!("{:.1}", ticks.median),
-            format!("{:.1} to {:.1}", ticks.min, ticks.max),
-            cell.core_cycles_per_packet.map_or_else(|| "–".to_owned(), |cycles| format!("{cycles:.1}")),
-            format!("{:.1}", cell.ns_per_packet),
-        ]);
-    }
-    table
+        &outcome.cells,
+    )
+    .words("workload", |cell| cell.workload.clone())
+    .number("routes", |cell| count(cell.routes as u64))
+    .number("sessions", |cell| if cell.sessions == 0 { "–".to_owned() } else { count(cell.sessions.into()) })
+    .words("stage", |cell| cell.stage.clone())
+    .number("TSC cycles", |cell| format!("{:.1}", cell.tsc_cycles_per_packet.median))
+    .number("range", |cell| {
+        format!("{:.1} to {:.1}", cell.tsc_cycles_per_packet.min, cell.tsc_cycles_per_packet.max)
+    })
+    .number("core cycles", |cell| {
+        cell.core_cycles_per_packet.map_or_else(|| "–".to_owned(), |cycles| format!("{cycles:.1}"))
+    })
+    .number("ns", |cell| format!("{:.1}", cell.ns_per_packet))
+    .table()
 }
 
 /// The stages of each workload side by side.

@@ -1,7 +1,6 @@
 //! Addresses to look up, drawn from a prefix list.
 //!
-//! The published look-up workload, so that other programs can be measured on the very same addresses: the
-//! generator is [`XorShift64Star`], set to the seed before each kind.
+//! The published look-up workload ([`thalweg_dataplane::lpm::workload`]) without an end, and with a seed.
 //!
 //! - random: any address (IPv6: any in `2000::/3`).
 //! - inside: a prefix of the list, each equally likely, then any address in it.
@@ -11,75 +10,26 @@
 
 use ipnet::{Ipv4Net, Ipv6Net};
 use thalweg_base::XorShift64Star;
-
-const POOL: usize = 65_536;
-
-/// How addresses are drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Evenly over the address space.
-    Random,
-    /// Evenly over the prefixes.
-    Inside,
-    /// Few addresses often, many seldom.
-    Zipf,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 3] = [Kind::Random, Kind::Inside, Kind::Zipf];
-
-    /// The name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Random => "random",
-            Kind::Inside => "inside",
-            Kind::Zipf => "zipf",
-        }
-    }
-}
+pub use thalweg_dataplane::lpm::workload::Kind;
+use thalweg_dataplane::lpm::workload::{Workload, ZIPF_POOL, zipf_rank};
 
 /// A prefix of either family.
-pub trait Prefix {
+pub trait Prefix: Copy + Into<thalweg_base::Prefix<Self::Address>> {
     /// Its addresses, as numbers.
-    type Address: Copy;
+    type Address: Workload;
 
-    /// An address from anywhere.
-    fn anywhere(rng: &mut XorShift64Star) -> Self::Address;
-
-    /// An address in this prefix.
-    fn within(&self, rng: &mut XorShift64Star) -> Self::Address;
+    /// An address in this prefix. One of a single address draws too: every address costs the same draws.
+    fn within(&self, rng: &mut XorShift64Star) -> Self::Address {
+        Self::Address::within((*self).into(), rng)
+    }
 }
 
 impl Prefix for Ipv4Net {
     type Address = u32;
-
-    fn anywhere(rng: &mut XorShift64Star) -> u32 {
-        (rng.next_u64() >> 32) as u32
-    }
-
-    fn within(&self, rng: &mut XorShift64Star) -> u32 {
-        // A host route draws too, and throws it away: every address costs the same draws.
-        u32::from(self.network()) | (Self::anywhere(rng) & u32::from(self.hostmask()))
-    }
 }
 
 impl Prefix for Ipv6Net {
     type Address = u128;
-
-    fn anywhere(rng: &mut XorShift64Star) -> u128 {
-        let any = two_words(rng);
-        (any & !(0xe0 << 120)) | (0x20 << 120)
-    }
-
-    fn within(&self, rng: &mut XorShift64Star) -> u128 {
-        u128::from(self.network()) | (two_words(rng) & u128::from(self.hostmask()))
-    }
-}
-
-fn two_words(rng: &mut XorShift64Star) -> u128 {
-    let high = u128::from(rng.next_u64());
-    high << 64 | u128::from(rng.next_u64())
 }
 
 /// An endless series of addresses.
@@ -97,7 +47,7 @@ impl<'a, P: Prefix> Destinations<'a, P> {
         let kind = if prefixes.is_empty() { Kind::Random } else { kind };
         let mut made = Self { kind, prefixes, pool: Vec::new(), rng: XorShift64Star::new(seed) };
         if kind == Kind::Zipf {
-            made.pool = (0..POOL).map(|_| made.inside()).collect();
+            made.pool = (0..ZIPF_POOL).map(|_| made.inside()).collect();
         }
         made
     }
@@ -105,13 +55,9 @@ impl<'a, P: Prefix> Destinations<'a, P> {
     /// The next address.
     pub fn next_address(&mut self) -> P::Address {
         match self.kind {
-            Kind::Random => P::anywhere(&mut self.rng),
+            Kind::Random => P::Address::random(&mut self.rng),
             Kind::Inside => self.inside(),
-            Kind::Zipf => {
-                let share = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-                let place = (POOL as f64).powf(share) as usize;
-                self.pool[place.clamp(1, POOL) - 1]
-            }
+            Kind::Zipf => self.pool[zipf_rank(&mut self.rng)],
         }
     }
 

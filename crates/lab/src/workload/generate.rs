@@ -76,25 +76,16 @@ host_sessions_per_second = 0
 
 const TRACE_CONFIG: &str = include_str!("../../../../examples/article/router.toml");
 
-/// What to make.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Generated {
-    /// Minimum-size packets to addresses across the table.
-    Flood,
-    /// NAT sessions.
-    Nat,
-    /// The text trace of the ANTS'13 article.
-    Trace,
-}
-
-impl Generated {
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Generated::Flood => "flood",
-            Generated::Nat => "nat",
-            Generated::Trace => "trace",
-        }
+thalweg_base::words! {
+    /// What to make.
+    #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Generated {
+        /// Minimum-size packets to addresses across the table.
+        Flood => "flood",
+        /// NAT sessions.
+        Nat => "nat",
+        /// The text trace of the ANTS'13 article.
+        Trace => "trace",
     }
 }
 

@@ -30,25 +30,16 @@ pub struct KernelNeighborCounts {
     pub without_room: u64,
 }
 
-/// Where it is known from that a neighbor has its MAC address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NeighborSource {
-    /// The configuration.
-    Configured,
-    /// The kernel's neighbor table.
-    Kernel,
-    /// ARP or Neighbor Discovery.
-    Learned,
-}
-
-impl NeighborSource {
-    /// Name in tables and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Configured => "configured",
-            Self::Kernel => "kernel",
-            Self::Learned => "learned",
-        }
+thalweg_base::words! {
+    /// Where it is known from that a neighbor has its MAC address.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum NeighborSource {
+        /// The configuration.
+        Configured => "configured",
+        /// The kernel's neighbor table.
+        Kernel => "kernel",
+        /// ARP or Neighbor Discovery.
+        Learned => "learned",
     }
 }
 

@@ -5,7 +5,6 @@
 //! the installer moves all of them with one write, however many they are.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fmt;
 use std::net::IpAddr;
 
 use thalweg_base::{Address, IpPrefix};
@@ -35,27 +34,18 @@ pub enum Way {
     Discard,
 }
 
-/// Why a next hop is unresolved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unresolved {
-    /// No route has the address.
-    NoRoute,
-    /// The address is this router's own.
-    OwnAddress,
-    /// The routes to it lead back to it.
-    Loop,
-    /// More than [`DEPTH_MAX`] routes in a row.
-    TooDeep,
-}
-
-impl fmt::Display for Unresolved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoRoute => "no route to it",
-            Self::OwnAddress => "it is an address of this router",
-            Self::Loop => "the routes to it lead back to it",
-            Self::TooDeep => "too many routes in a row",
-        })
+thalweg_base::words! {
+    /// Why a next hop is unresolved.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Unresolved {
+        /// No route has the address.
+        NoRoute => "no route to it",
+        /// The address is this router's own.
+        OwnAddress => "it is an address of this router",
+        /// The routes to it lead back to it.
+        Loop => "the routes to it lead back to it",
+        /// More than [`DEPTH_MAX`] routes in a row.
+        TooDeep => "too many routes in a row",
     }
 }
 

@@ -14,7 +14,7 @@ use thalweg_bgp::rib::{Explained, PathView, RibAddress, RibShard, ScanCursor, St
 use thalweg_bgp::route::shard_of;
 use thalweg_bgp::session::import::Rejection;
 use thalweg_bgp::session::{Negotiated, Remark, State, StopReason, Transitions};
-use thalweg_wire::bgp::{Family, Origin};
+use thalweg_wire::bgp::Family;
 
 use super::Speaker;
 use super::slot::{PeerSlot, PeerState};

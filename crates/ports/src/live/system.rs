@@ -14,36 +14,24 @@ use std::time::Duration;
 /// Bytes of an interface name, with its final zero.
 pub(super) const NAME_BYTES: usize = libc::IFNAMSIZ;
 
-/// What is asked about or of an interface; each exchanges one [`InterfaceRequest`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum InterfaceCall {
-    Index,
-    Name,
-    Flags,
-    SetFlags,
-    Mtu,
-    SetMtu,
-    Mac,
-    SetMac,
-    /// Of `/dev/net/tun`, not of a socket: attach to or make the interface.
-    TunAttach,
+thalweg_base::words! {
+    /// What is asked about or of an interface; each exchanges one [`InterfaceRequest`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum InterfaceCall {
+        Index => "SIOCGIFINDEX",
+        Name => "SIOCGIFNAME",
+        Flags => "SIOCGIFFLAGS",
+        SetFlags => "SIOCSIFFLAGS",
+        Mtu => "SIOCGIFMTU",
+        SetMtu => "SIOCSIFMTU",
+        Mac => "SIOCGIFHWADDR",
+        SetMac => "SIOCSIFHWADDR",
+        /// Of `/dev/net/tun`, not of a socket: attach to or make the interface.
+        TunAttach => "TUNSETIFF",
+    }
 }
 
 impl InterfaceCall {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Index => "SIOCGIFINDEX",
-            Self::Name => "SIOCGIFNAME",
-            Self::Flags => "SIOCGIFFLAGS",
-            Self::SetFlags => "SIOCSIFFLAGS",
-            Self::Mtu => "SIOCGIFMTU",
-            Self::SetMtu => "SIOCSIFMTU",
-            Self::Mac => "SIOCGIFHWADDR",
-            Self::SetMac => "SIOCSIFHWADDR",
-            Self::TunAttach => "TUNSETIFF",
-        }
-    }
-
     fn number(self) -> libc::Ioctl {
         let number = match self {
             Self::Index => libc::SIOCGIFINDEX,

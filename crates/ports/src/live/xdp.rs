@@ -72,7 +72,6 @@ mod socket;
 mod transmit;
 mod umem;
 
-use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -97,33 +96,22 @@ use thalweg_wire::MacAddr;
 use transmit::Sender;
 use umem::{Frame, Umem};
 
-/// How frames come to us, best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum XdpMode {
-    /// By the driver, which writes into our memory itself.
-    NativeZeroCopy,
-    /// By the driver, copied by the kernel.
-    NativeCopy,
-    /// By the kernel behind any driver, copied.
-    GenericCopy,
-}
-
-impl XdpMode {
-    /// All modes, best first.
-    pub const ALL: [Self; 3] = [Self::NativeZeroCopy, Self::NativeCopy, Self::GenericCopy];
-
-    fn is_native(self) -> bool {
-        self != Self::GenericCopy
+thalweg_base::words! {
+    /// How frames come to us, best first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum XdpMode {
+        /// By the driver, which writes into our memory itself.
+        NativeZeroCopy => "native zero-copy",
+        /// By the driver, copied by the kernel.
+        NativeCopy => "native copy",
+        /// By the kernel behind any driver, copied.
+        GenericCopy => "generic copy",
     }
 }
 
-impl fmt::Display for XdpMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NativeZeroCopy => "native zero-copy",
-            Self::NativeCopy => "native copy",
-            Self::GenericCopy => "generic copy",
-        })
+impl XdpMode {
+    fn is_native(self) -> bool {
+        self != Self::GenericCopy
     }
 }
 
@@ -364,7 +352,7 @@ struct Setup<'a> {
 impl<'a> Setup<'a> {
     fn new(options: &'a XdpOptions) -> Result<Self, LiveError> {
         let name = &options.interface;
-        check_options(options).map_err(|why| LiveError::BadOption { interface: name.clone(), why })?;
+        check_options(options)?;
         let interface = Interface::find(name)?;
         let LinkFacts { mac, mtu, .. } = interface.read()?;
         let queues = interface.queues().0.min(QUEUES_MAX);
@@ -597,15 +585,16 @@ impl<'a> Setup<'a> {
     }
 }
 
-fn check_options(options: &XdpOptions) -> Result<(), String> {
+fn check_options(options: &XdpOptions) -> Result<(), LiveError> {
+    let refuse = |why| Err(LiveError::BadOption { interface: options.interface.clone(), why });
     const FRAMES: std::ops::RangeInclusive<u32> = 64..=1 << 16;
     for (name, frames) in [("rx_frames", options.rx_frames), ("tx_frames", options.tx_frames)] {
         if !frames.is_power_of_two() || !FRAMES.contains(&frames) {
-            return Err(format!("{name} is {frames}; a power of two from 64 to 65536 was expected"));
+            return refuse(format!("{name} is {frames}; a power of two from 64 to 65536 was expected"));
         }
     }
     match &options.leave_to_kernel {
-        LeaveToKernel::NonIpAndTo(addresses) if addresses.len() > ADDRESSES_MAX => Err(format!(
+        LeaveToKernel::NonIpAndTo(addresses) if addresses.len() > ADDRESSES_MAX => refuse(format!(
             "{} addresses to leave to the kernel; expected at most {ADDRESSES_MAX}",
             addresses.len()
         )),

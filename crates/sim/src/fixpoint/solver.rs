@@ -4,31 +4,18 @@ use super::guard::{Checked, Guard, Leak, Open};
 use super::state::{NONE, State};
 use super::{Engine, Scenario};
 
-/// From whom a route came; a higher class is preferred.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
-    /// A provider told it.
-    Provider,
-    /// A peer told it.
-    Peer,
-    /// A customer told it.
-    Customer,
-    /// The AS announces the prefix itself.
-    Own,
-}
-
-impl Class {
-    /// All of them, from the least preferred.
-    pub const ALL: [Self; 4] = [Self::Provider, Self::Peer, Self::Customer, Self::Own];
-
-    /// The word for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Provider => "provider",
-            Self::Peer => "peer",
-            Self::Customer => "customer",
-            Self::Own => "own",
-        }
+thalweg_base::words! {
+    /// From whom a route came; a higher class is preferred.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Class {
+        /// A provider told it.
+        Provider => "provider",
+        /// A peer told it.
+        Peer => "peer",
+        /// A customer told it.
+        Customer => "customer",
+        /// The AS announces the prefix itself.
+        Own => "own",
     }
 }
 

@@ -8,36 +8,26 @@ use hashbrown::HashMap;
 /// Latency of a link of which nothing is known.
 pub const LATENCY_DEFAULT_US: u32 = 10_000;
 
-/// What a neighbor is to an AS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Relation {
-    /// It pays for transit.
-    Customer,
-    /// Both exchange their own and their customers' routes.
-    Peer,
-    /// It sells transit.
-    Provider,
+thalweg_base::words! {
+    /// What a neighbor is to an AS.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Relation {
+        /// It pays for transit.
+        Customer => "customer",
+        /// Both exchange their own and their customers' routes.
+        Peer => "peer",
+        /// It sells transit.
+        Provider => "provider",
+    }
 }
 
 impl Relation {
-    /// All three, in the order in which a node's neighbors lie.
-    pub const ALL: [Self; 3] = [Self::Customer, Self::Peer, Self::Provider];
-
     /// The same link from its other end.
     pub fn reversed(self) -> Self {
         match self {
             Self::Customer => Self::Provider,
             Self::Peer => Self::Peer,
             Self::Provider => Self::Customer,
-        }
-    }
-
-    /// The word for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Customer => "customer",
-            Self::Peer => "peer",
-            Self::Provider => "provider",
         }
     }
 }

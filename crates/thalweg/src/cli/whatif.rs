@@ -9,7 +9,7 @@ use thalweg_config::ROLES;
 use thalweg_node::whatif::{Condition, Failing};
 
 use super::keep::seconds;
-use crate::client::SOCKET_DEFAULT;
+use crate::client::SocketArgs;
 
 #[derive(Debug, Args)]
 #[command(override_usage = "\
@@ -43,9 +43,8 @@ pub(crate) struct WhatIfArgs {
     /// Take the configuration and the received routes from a running router
     #[arg(long, conflicts_with = "table")]
     pub(crate) live: bool,
-    /// Control socket of the router
-    #[arg(long, value_name = "PATH", default_value = SOCKET_DEFAULT, requires = "live")]
-    pub(crate) socket: PathBuf,
+    #[command(flatten)]
+    pub(crate) router: SocketArgs,
     /// Take the routes of the table's peer ADDRESS as received from NEIGHBOR, by name or address [default: the neighbor
     /// with that address]
     #[arg(long, value_name = "ADDRESS=NEIGHBOR", value_parser = mapping)]

@@ -9,6 +9,9 @@ use thalweg_replay::Work;
 
 use crate::Failure;
 
+/// The heading of what an experiment varies.
+pub(crate) const VARY: &str = "What to vary";
+
 #[derive(Debug, Args)]
 pub(crate) struct LabRunArgs {
     /// Measured rounds, each in random order [default: see below]
@@ -59,7 +62,7 @@ pub(crate) struct LabSubjectsArgs {
         value_delimiter = ',',
         value_name = "SUBJECTS",
         default_value = "linux,thalweg",
-        help_heading = "What to vary"
+        help_heading = VARY
     )]
     pub(crate) subjects: Vec<RouterArg>,
 }
@@ -74,7 +77,7 @@ pub(crate) struct LabWorkArgs {
         value_delimiter = ',',
         value_name = "WORK",
         default_value = "none,queens:8",
-        help_heading = "What to vary"
+        help_heading = VARY
     )]
     pub(crate) work: Vec<Work>,
 }
@@ -83,7 +86,7 @@ pub(crate) struct LabWorkArgs {
 #[derive(Debug, Args)]
 pub(crate) struct LabRouterArgs {
     /// Drivers of thalweg to measure [default: all]
-    #[arg(long, value_delimiter = ',', value_name = "DRIVERS", value_parser = DRIVERS, help_heading = "What to vary")]
+    #[arg(long, value_delimiter = ',', value_name = "DRIVERS", value_parser = DRIVERS, help_heading = VARY)]
     drivers: Vec<String>,
     /// Execution models of thalweg to measure [default: see below]
     #[arg(
@@ -91,7 +94,7 @@ pub(crate) struct LabRouterArgs {
         value_delimiter = ',',
         value_name = "MODELS",
         value_parser = ["run-to-completion", "pipeline", "farm"],
-        help_heading = "What to vary"
+        help_heading = VARY
     )]
     models: Vec<String>,
     /// Length of a trial, in seconds [default: see below]

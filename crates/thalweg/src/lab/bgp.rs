@@ -15,7 +15,7 @@ use thalweg_lab::bgp::table::Neighbors;
 use thalweg_lab::cores::Cores;
 use thalweg_lab::report::Origin;
 
-use super::args::LabRunArgs;
+use super::args::{LabRunArgs, VARY};
 use super::{command_line, failed, forwarding, show_all};
 use crate::Failure;
 use crate::cli::{Format, SCHEDULINGS, one_of};
@@ -45,7 +45,7 @@ pub(crate) struct LabBgpArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// Parts of the experiment [default: all]
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = "What to vary")]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = VARY)]
     pub(crate) only: Vec<Part>,
     /// Schedulings to compare
     #[arg(
@@ -54,11 +54,11 @@ pub(crate) struct LabBgpArgs {
         value_delimiter = ',',
         value_name = "SCHEDULINGS",
         default_value = "serial,per-peer,dynamic,sharded",
-        help_heading = "What to vary"
+        help_heading = VARY
     )]
     pub(crate) schedulings: Vec<SchedulingKind>,
     /// Numbers of cores for the daemon; parts that do not vary it take the largest [default: 1, each power of two, all]
-    #[arg(long, value_delimiter = ',', value_name = "COUNTS", help_heading = "What to vary")]
+    #[arg(long, value_delimiter = ',', value_name = "COUNTS", help_heading = VARY)]
     pub(crate) cores: Vec<NonZeroUsize>,
     /// Threads per core of dynamic and sharded (per-peer has one per neighbor)
     #[arg(
@@ -66,7 +66,7 @@ pub(crate) struct LabBgpArgs {
         value_delimiter = ',',
         value_name = "COUNTS",
         default_value = "1,2,4",
-        help_heading = "What to vary"
+        help_heading = VARY
     )]
     pub(crate) threads_per_core: Vec<NonZeroUsize>,
     /// Who receives the daemon's best routes [default: monitor for ways and wu, none for the others]

@@ -15,7 +15,7 @@ use thalweg_lab::workload::generate::{self, GenerateError, Generated};
 use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, Work};
 use thalweg_text::units::count;
 
-use super::args::{LabRunArgs, LabWorkArgs};
+use super::args::{LabRunArgs, LabWorkArgs, VARY};
 use super::{command_line, failed, show_all};
 use crate::cli::{Format, MODELS, one_of};
 use crate::progress::Steps;
@@ -66,13 +66,13 @@ pub(crate) struct LabModelsArgs {
     #[arg(long, value_enum, value_name = "WORKLOAD")]
     pub(crate) generate: Option<Generated>,
     /// Models to compare [default: all]
-    #[arg(long, value_parser = one_of(MODELS), value_delimiter = ',', value_name = "MODELS", help_heading = "What to vary")]
+    #[arg(long, value_parser = one_of(MODELS), value_delimiter = ',', value_name = "MODELS", help_heading = VARY)]
     pub(crate) models: Vec<ModelKind>,
     /// Worker counts [default: 1 and each power of two up to the number of cores]
-    #[arg(long, value_delimiter = ',', value_name = "COUNTS", help_heading = "What to vary")]
+    #[arg(long, value_delimiter = ',', value_name = "COUNTS", help_heading = VARY)]
     pub(crate) workers: Vec<NonZeroUsize>,
     /// Chunk sizes in packets [default: 64,256,1600; 256,1600 with --quick]
-    #[arg(long, value_delimiter = ',', value_name = "SIZES", help_heading = "What to vary")]
+    #[arg(long, value_delimiter = ',', value_name = "SIZES", help_heading = VARY)]
     pub(crate) chunks: Vec<NonZeroUsize>,
     #[command(flatten)]
     pub(crate) work: LabWorkArgs,

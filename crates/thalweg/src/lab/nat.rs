@@ -10,7 +10,7 @@ use thalweg_lab::nat::subject::{KernelPool, configuration};
 use thalweg_lab::nat::{self, Options, Part, render};
 use thalweg_lab::report::Origin;
 
-use super::args::{LabRouterArgs, LabRunArgs, LabSubjectsArgs, RouterArg};
+use super::args::{LabRouterArgs, LabRunArgs, LabSubjectsArgs, RouterArg, VARY};
 use super::{command_line, failed, forwarding, show_all};
 use crate::Failure;
 use crate::cli::Format;
@@ -37,7 +37,7 @@ Live parts run in their own network namespaces, which needs root, and remove the
 Defaults: 3 rounds, trials of 0.5 s, run-to-completion; with --quick 1 round, 0.1 s.")]
 pub(crate) struct LabNatArgs {
     /// Parts of the experiment; memory needs no interfaces, the others are live [default: all]
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = "What to vary")]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = VARY)]
     pub(crate) only: Vec<Part>,
     /// Numbers of sessions in memory [default: 4000,100000,1000000,10000000; 4000,100000 with --quick]
     #[arg(
@@ -45,7 +45,7 @@ pub(crate) struct LabNatArgs {
         value_delimiter = ',',
         value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=i64::from(thalweg_lab::stages::SESSIONS_MAX)),
-        help_heading = "What to vary"
+        help_heading = VARY
     )]
     pub(crate) sessions: Vec<u32>,
     /// Numbers of sessions for the live throughput search [default: 1000,10000,100000; 10000 with --quick]
@@ -54,7 +54,7 @@ pub(crate) struct LabNatArgs {
         value_delimiter = ',',
         value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=500_000),
-        help_heading = "What to vary"
+        help_heading = VARY
     )]
     pub(crate) live_sessions: Vec<u32>,
     /// Sessions per live set-up or tear-down trial [default: 40000; 10000 with --quick]
@@ -62,7 +62,7 @@ pub(crate) struct LabNatArgs {
         long,
         value_name = "N",
         value_parser = clap::value_parser!(u32).range(100..=i64::from(CAPTURE_MAX)),
-        help_heading = "What to vary"
+        help_heading = VARY
     )]
     pub(crate) set_up_sessions: Option<u32>,
     /// Limit of concurrent sessions in the live capacity test [default: 300000; 40000 with --quick]
@@ -70,7 +70,7 @@ pub(crate) struct LabNatArgs {
         long,
         value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000),
-        help_heading = "What to vary"
+        help_heading = VARY
     )]
     pub(crate) capacity_limit: Option<u32>,
     #[command(flatten)]

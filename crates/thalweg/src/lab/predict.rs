@@ -9,7 +9,7 @@ use thalweg_lab::report::Origin;
 use thalweg_lab::workload::generate::{self, Generated};
 use thalweg_replay::{Prepared, ReplayOptions, Work};
 
-use super::args::{LabRunArgs, LabWorkArgs};
+use super::args::{LabRunArgs, LabWorkArgs, VARY};
 use super::{command_line, failed, show_all};
 use crate::cli::Format;
 use crate::progress::Steps;
@@ -31,7 +31,7 @@ Examples:
 Default of --runs: 5; 3 with --quick.")]
 pub(crate) struct LabPredictArgs {
     /// Cores to predict for, 1 to 64 [default: 1,2,3,4,6,8,12,16,24,32,48,64; 1,2,4,16,64 with --quick]
-    #[arg(long, value_delimiter = ',', value_name = "COUNTS", value_parser = clap::value_parser!(u8).range(1..=64), help_heading = "What to vary")]
+    #[arg(long, value_delimiter = ',', value_name = "COUNTS", value_parser = clap::value_parser!(u8).range(1..=64), help_heading = VARY)]
     pub(crate) cores: Vec<u8>,
     #[command(flatten)]
     pub(crate) work: LabWorkArgs,

@@ -6,7 +6,7 @@ use thalweg_lab::probe::{self, FLOWS, Options, Part, Subject, render};
 use thalweg_lab::report::Origin;
 use thalweg_lab::workload::flows::Spread;
 
-use super::args::LabRunArgs;
+use super::args::{LabRunArgs, VARY};
 use super::{command_line, failed, forwarding, show_all};
 use crate::Failure;
 use crate::cli::Format;
@@ -34,7 +34,7 @@ files). As root, its collector has a larger receive buffer and loses less.
 Default of --runs: 5; 1 with --quick.")]
 pub(crate) struct LabProbeArgs {
     /// Parts of the experiment [default: all]
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = "What to vary")]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = VARY)]
     pub(crate) only: Vec<Part>,
     /// Probes to measure; those that are not installed are skipped and named
     #[arg(
@@ -43,11 +43,11 @@ pub(crate) struct LabProbeArgs {
         value_delimiter = ',',
         value_name = "SUBJECTS",
         default_value = "thalweg,softflowd,nfpcapd,pmacctd",
-        help_heading = "What to vary"
+        help_heading = VARY
     )]
     pub(crate) subjects: Vec<Subject>,
     /// Configurations of thalweg, see below [default: ffProbe's table, the other models, pinned, small pages]
-    #[arg(long, value_delimiter = ',', value_name = "SHAPES", help_heading = "What to vary")]
+    #[arg(long, value_delimiter = ',', value_name = "SHAPES", help_heading = VARY)]
     pub(crate) configurations: Vec<Configuration>,
     /// Kinds of traffic, see below; the first is used for the table and the rivals
     #[arg(
@@ -55,7 +55,7 @@ pub(crate) struct LabProbeArgs {
         value_delimiter = ',',
         value_name = "KINDS",
         default_value = "zipf:200000,uniform:1000000,unique",
-        help_heading = "What to vary"
+        help_heading = VARY
     )]
     pub(crate) traffic: Vec<Spread>,
     /// Numbers of live flows [default: 1000,10000,100000,1000000; 1000,100000 with --quick]
@@ -64,7 +64,7 @@ pub(crate) struct LabProbeArgs {
         value_delimiter = ',',
         value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=i64::from(thalweg_lab::workload::flows::FLOWS_MAX)),
-        help_heading = "What to vary"
+        help_heading = VARY
     )]
     pub(crate) flows: Vec<u32>,
     /// Packets per capture [default: 5000000; 1000000 with --quick]

@@ -7,7 +7,7 @@ use thalweg_lab::forwarding::load::RouteTable;
 use thalweg_lab::report::Origin;
 use thalweg_lab::stages::{self, Bed, Options, Workload, render};
 
-use super::args::LabRunArgs;
+use super::args::{LabRunArgs, VARY};
 use super::{command_line, failed, show};
 use crate::Failure;
 use crate::cli::Format;
@@ -26,7 +26,7 @@ Default of --runs: 15; 5 with --quick.")]
 pub(crate) struct LabStagesArgs {
     /// Workloads: one route, the full table (uniform or Zipf addresses), NAT over N established sessions [default:
     /// one,full,full-zipf,nat:4000,nat:100000,nat:1000000; one,full,nat:4000 with --quick]
-    #[arg(long, value_delimiter = ',', value_name = "WORKLOADS", help_heading = "What to vary")]
+    #[arg(long, value_delimiter = ',', value_name = "WORKLOADS", help_heading = VARY)]
     pub(crate) workloads: Vec<Workload>,
     /// Packets per chunk, at most 65535
     #[arg(long, value_name = "PACKETS", default_value = "1600", value_parser = clap::value_parser!(u16).range(1..))]

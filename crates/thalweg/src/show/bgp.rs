@@ -13,7 +13,7 @@ use super::status::facts;
 use super::{Does, Print, Question, Show};
 use crate::client::{parse, parse_all};
 use crate::received::{path_text, sent_route_columns, sent_route_row};
-use crate::tables::{columns, table, width};
+use crate::tables::{table, width};
 
 pub(super) const SHOW: &[Show] = &[Show {
     name: "bgp",
@@ -174,22 +174,17 @@ fn neighbors(neighbors: &[BgpNeighborView]) -> String {
 }
 
 fn neighbor_table(neighbors: &[BgpNeighborView]) -> Table {
-    let rows = neighbors.iter().map(|each| {
-        vec![
-            each.name.clone(),
-            each.address.to_string(),
-            each.remote_as.clone(),
-            each.state.clone(),
-            each.uptime_s.map_or_else(String::new, age),
-            count(each.accepted),
-            count(each.updates_received),
-            each.last_error.clone().unwrap_or_default(),
-        ]
-    });
-    let header = ["Neighbor", "Address", "AS", "State", "Up", "Routes", "UPDATEs in", "Last error"];
-    let mut table = columns(&header, &[2, 5, 6]).optional(&["Last error", "UPDATEs in", "Address"]);
-    rows.for_each(|row| table.push(row));
-    table
+    Table::of("", neighbors)
+        .words("Neighbor", |each| each.name.clone())
+        .words("Address", |each| each.address.to_string())
+        .number("AS", |each| each.remote_as.clone())
+        .words("State", |each| each.state.clone())
+        .words("Up", |each| each.uptime_s.map_or_else(String::new, age))
+        .number("Routes", |each| count(each.accepted))
+        .number("UPDATEs in", |each| count(each.updates_received))
+        .words("Last error", |each| each.last_error.clone().unwrap_or_default())
+        .optional(&["Last error", "UPDATEs in", "Address"])
+        .table()
 }
 
 /// A neighbor in full.
@@ -366,21 +361,15 @@ fn restart(view: &RestartView) -> String {
 }
 
 fn groups(groups: &[UpdateGroupView]) -> String {
-    let rows = groups.iter().map(|group| {
-        vec![
-            group.group.to_string(),
-            group.members.to_string(),
-            bytes(group.log_bytes),
-            count(group.messages),
-            count(group.lagging),
-            group.view.clone(),
-        ]
-    });
-    table(
-        &["Group", "Members", "Waiting", "UPDATEs", "Fell behind", "What its members share"],
-        &[0, 1, 2, 3, 4],
-        rows,
-    )
+    Table::of("", groups)
+        .number("Group", |group| group.group.to_string())
+        .number("Members", |group| group.members.to_string())
+        .number("Waiting", |group| bytes(group.log_bytes))
+        .number("UPDATEs", |group| count(group.messages))
+        .number("Fell behind", |group| count(group.lagging))
+        .words("What its members share", |group| group.view.clone())
+        .table()
+        .render(width())
 }
 
 fn memory(view: &MemoryView) -> String {

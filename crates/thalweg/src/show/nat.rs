@@ -12,7 +12,7 @@ use thalweg_text::{Align, Table};
 use super::{Print, Question, Show};
 use crate::cli::endpoint;
 use crate::client::{parse, parse_all};
-use crate::tables::table;
+use crate::tables::{table, width};
 
 pub(super) const SHOW: &[Show] = &[Show::reads::<NatArgs>("nat", "NAT sessions, port blocks or counters")];
 
@@ -99,17 +99,15 @@ fn blocks(blocks: &[NatBlockView]) -> String {
     if blocks.is_empty() {
         return "no subscriber has a block of ports ([nat.subscribers] gives them some)\n".to_owned();
     }
-    let rows = blocks.iter().map(|block| {
-        vec![
-            block.inside.to_string(),
-            block.public.to_string(),
-            format!("{}-{}", block.first, block.last),
-            block.tcp.to_string(),
-            block.udp.to_string(),
-            block.icmp.to_string(),
-        ]
-    });
-    table(&["Inside", "Public", "Ports", "TCP", "UDP", "ICMP"], &[3, 4, 5], rows)
+    Table::of("", blocks)
+        .words("Inside", |block| block.inside.to_string())
+        .words("Public", |block| block.public.to_string())
+        .words("Ports", |block| format!("{}-{}", block.first, block.last))
+        .number("TCP", |block| block.tcp.to_string())
+        .number("UDP", |block| block.udp.to_string())
+        .number("ICMP", |block| block.icmp.to_string())
+        .table()
+        .render(width())
 }
 
 fn counters(view: &NatCountersView) -> String {

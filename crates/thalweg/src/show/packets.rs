@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use thalweg_node::control::{
     AclRuleView, CountersView, NeighborView, PacketRequest, PolicerView, PortRates, PortView, QueueRates,
-    QueueView, Request, WorkerView,
+    QueueView, Request,
 };
 use thalweg_text::Table;
 use thalweg_text::units::{bit_rate, bytes, count, duration, exact_bit_rate, packet_rate};
 
 use super::{Does, Print, Show};
 use crate::client::parse_all;
-use crate::tables::{columns, remark, table, table_of, width};
+use crate::tables::{remark, table, width};
 
 pub(super) const SHOW: &[Show] = &[
     Show::asks(
@@ -70,69 +70,32 @@ fn ports(ports: &[PortView]) -> String {
 }
 
 fn port_table(ports: &[PortView]) -> Table {
-    let rate = |of: fn(&PortRates) -> u64, form: fn(f64) -> String, port: &PortView| {
+    let rate = |port: &PortView, of: fn(&PortRates) -> u64, form: fn(f64) -> String| {
         port.rates.as_ref().map_or_else(|| "-".to_owned(), |rates| form(of(rates) as f64))
     };
-    let rows = ports.iter().map(|port| {
-        vec![
-            port.name.clone(),
-            port.interface.clone(),
-            if port.up { "up" } else { "down" }.to_owned(),
-            port.mode.clone(),
-            port.mac.clone(),
-            count(port.mtu.into()),
-            count(port.received),
-            bytes(port.received_bytes),
-            rate(|rates| rates.packets_received_per_s, packet_rate, port),
-            rate(|rates| rates.bits_received_per_s, bit_rate, port),
-            count(port.sent),
-            bytes(port.sent_bytes),
-            rate(|rates| rates.packets_sent_per_s, packet_rate, port),
-            rate(|rates| rates.bits_sent_per_s, bit_rate, port),
-            count(port.missed),
-            count(port.failed),
-            count(port.queued),
-            count(port.offloaded),
-        ]
-    });
-    let header = [
-        "Port",
-        "Interface",
-        "Link",
-        "Driver",
-        "MAC",
-        "MTU",
-        "Packets in",
-        "Bytes in",
-        "In pps",
-        "In bit/s",
-        "Packets out",
-        "Bytes out",
-        "Out pps",
-        "Out bit/s",
-        "Missed",
-        "Failed",
-        "Queued",
-        "Offloaded",
-    ];
-    let numbers: Vec<usize> = (5..header.len()).collect();
-    let least_first = [
-        "MAC",
-        "MTU",
-        "Offloaded",
-        "Queued",
-        "Interface",
-        "Driver",
-        "Bytes in",
-        "Bytes out",
-        "In pps",
-        "Out pps",
-        "Failed",
-        "Missed",
-    ];
-    let mut table = columns(&header, &numbers).optional(&least_first);
-    rows.for_each(|row| table.push(row));
-    table
+    let least_first = ["MAC", "MTU", "Offloaded", "Queued", "Interface", "Driver"];
+    let then = ["Bytes in", "Bytes out", "In pps", "Out pps", "Failed", "Missed"];
+    Table::of("", ports)
+        .words("Port", |port| port.name.clone())
+        .words("Interface", |port| port.interface.clone())
+        .words("Link", |port| if port.up { "up" } else { "down" }.to_owned())
+        .words("Driver", |port| port.mode.clone())
+        .words("MAC", |port| port.mac.clone())
+        .number("MTU", |port| count(port.mtu.into()))
+        .number("Packets in", |port| count(port.received))
+        .number("Bytes in", |port| bytes(port.received_bytes))
+        .number("In pps", |port| rate(port, |rates| rates.packets_received_per_s, packet_rate))
+        .number("In bit/s", |port| rate(port, |rates| rates.bits_received_per_s, bit_rate))
+        .number("Packets out", |port| count(port.sent))
+        .number("Bytes out", |port| bytes(port.sent_bytes))
+        .number("Out pps", |port| rate(port, |rates| rates.packets_sent_per_s, packet_rate))
+        .number("Out bit/s", |port| rate(port, |rates| rates.bits_sent_per_s, bit_rate))
+        .number("Missed", |port| count(port.missed))
+        .number("Failed", |port| count(port.failed))
+        .number("Queued", |port| count(port.queued))
+        .number("Offloaded", |port| count(port.offloaded))
+        .optional(&[least_first, then].concat())
+        .table()
 }
 
 fn counters(view: &CountersView) -> String {
@@ -159,73 +122,54 @@ fn counters(view: &CountersView) -> String {
     rows.push(vec!["ICMP errors withheld".to_owned(), count(view.icmp_errors_withheld)]);
     let mut text = table(&["", "Packets"], &[1], rows);
     if !view.workers.is_empty() {
-        let row = |worker: &WorkerView| {
-            let packets = worker.packets.map_or("shared".to_owned(), count);
-            let cpu = format!("{:.2} s", worker.cpu_ms as f64 / 1000.0);
-            let (scheduling, cores) = (worker.scheduling.clone(), worker.cores.clone());
-            vec![worker.name.clone(), packets, cpu, scheduling.unwrap_or_default(), cores.unwrap_or_default()]
-        };
-        let titles = ["Thread", "Packets", "CPU", "Priority", "Cores"];
-        text += &table(&titles, &[1, 2], view.workers.iter().map(row));
+        text += &Table::of("", &view.workers)
+            .words("Thread", |worker| worker.name.clone())
+            .number("Packets", |worker| worker.packets.map_or("shared".to_owned(), count))
+            .number("CPU", |worker| format!("{:.2} s", worker.cpu_ms as f64 / 1000.0))
+            .words("Priority", |worker| worker.scheduling.clone().unwrap_or_default())
+            .words("Cores", |worker| worker.cores.clone().unwrap_or_default())
+            .table()
+            .render(width());
     }
     text
 }
 
 fn neighbors(neighbors: &[NeighborView]) -> String {
-    let rows = neighbors.iter().map(|each| {
-        vec![
-            each.port.clone(),
-            each.address.clone(),
-            each.mac.clone().unwrap_or_default(),
-            each.state.clone(),
-            each.source.clone().unwrap_or_default(),
-            count(each.waiting),
-        ]
-    });
-    table(&["Port", "Address", "MAC", "State", "Source", "Waiting"], &[5], rows)
+    Table::of("", neighbors)
+        .words("Port", |each| each.port.clone())
+        .words("Address", |each| each.address.clone())
+        .words("MAC", |each| each.mac.clone().unwrap_or_default())
+        .words("State", |each| each.state.clone())
+        .words("Source", |each| each.source.clone().unwrap_or_default())
+        .number("Waiting", |each| count(each.waiting))
+        .table()
+        .render(width())
 }
 
 fn queues(queues: &[QueueView]) -> String {
     if queues.is_empty() {
         return "no port has a queue: [[qos.egress]] gives it one\n".to_owned();
     }
-    let rate = |of: fn(&QueueRates) -> u64, form: fn(f64) -> String, queue: &QueueView| {
+    let rate = |queue: &QueueView, of: fn(&QueueRates) -> u64, form: fn(f64) -> String| {
         queue.rates.as_ref().map_or_else(|| "-".to_owned(), |rates| form(of(rates) as f64))
     };
     let micros = |us: f64| duration((us * 1000.0) as u64);
-    let rows = queues.iter().map(|each| {
-        vec![
-            each.port.clone(),
-            each.class.clone(),
-            count(each.sent),
-            bytes(each.sent_bytes),
-            rate(|rates| rates.packets_per_s, packet_rate, each),
-            rate(|rates| rates.bits_per_s, bit_rate, each),
-            count(each.dropped_full),
-            count(each.dropped_managed),
-            count(each.marked),
-            count(each.waiting),
-            micros(each.sojourn_p50_us),
-            micros(each.sojourn_p99_us),
-        ]
-    });
-    let header = [
-        "Port",
-        "Class",
-        "Packets sent",
-        "Bytes sent",
-        "pps now",
-        "bit/s now",
-        "Dropped full",
-        "Dropped CoDel",
-        "ECN marks",
-        "Waiting",
-        "Wait p50",
-        "Wait p99",
-    ];
-    let least_first = ["ECN marks", "Wait p50", "Bytes sent", "Waiting", "Dropped CoDel", "pps now"];
-    let numbers: Vec<usize> = (2..header.len()).collect();
-    table_of(columns(&header, &numbers).optional(&least_first), rows)
+    Table::of("", queues)
+        .words("Port", |each| each.port.clone())
+        .words("Class", |each| each.class.clone())
+        .number("Packets sent", |each| count(each.sent))
+        .number("Bytes sent", |each| bytes(each.sent_bytes))
+        .number("pps now", |each| rate(each, |rates| rates.packets_per_s, packet_rate))
+        .number("bit/s now", |each| rate(each, |rates| rates.bits_per_s, bit_rate))
+        .number("Dropped full", |each| count(each.dropped_full))
+        .number("Dropped CoDel", |each| count(each.dropped_managed))
+        .number("ECN marks", |each| count(each.marked))
+        .number("Waiting", |each| count(each.waiting))
+        .number("Wait p50", |each| micros(each.sojourn_p50_us))
+        .number("Wait p99", |each| micros(each.sojourn_p99_us))
+        .optional(&["ECN marks", "Wait p50", "Bytes sent", "Waiting", "Dropped CoDel", "pps now"])
+        .table()
+        .render(width())
 }
 
 /// The rules of access lists, each with what met it.
@@ -239,16 +183,19 @@ fn access_lists(rules: &[AclRuleView]) -> String {
         };
         [ports(&rule.ports_in, "into"), ports(&rule.ports_out, "out of")].concat().join(", ")
     };
-    let rows = rules.iter().map(|rule| {
-        let bound = match bound(rule) {
+    Table::of("", rules)
+        .words("List", |rule| rule.list.clone())
+        .words("Rule", |rule| rule.rule.clone())
+        .words("Action", |rule| rule.action.clone())
+        .number("Packets", |rule| count(rule.packets))
+        .number("Bytes", |rule| bytes(rule.bytes))
+        .words("Bound to ports", |rule| match bound(rule) {
             bound if bound.is_empty() => "no port".to_owned(),
             bound => bound,
-        };
-        let (packets, size) = (count(rule.packets), bytes(rule.bytes));
-        vec![rule.list.clone(), rule.rule.clone(), rule.action.clone(), packets, size, bound]
-    });
-    let header = ["List", "Rule", "Action", "Packets", "Bytes", "Bound to ports"];
-    table_of(columns(&header, &[3, 4]).optional(&["Bound to ports", "Bytes"]), rows)
+        })
+        .optional(&["Bound to ports", "Bytes"])
+        .table()
+        .render(width())
 }
 
 /// Policers, each with what it called packets.
@@ -256,19 +203,17 @@ fn policers(policers: &[PolicerView]) -> String {
     if policers.is_empty() {
         return "no class has a policer: `policer` of [[qos.classes]] gives it one\n".to_owned();
     }
-    let rows = policers.iter().map(|each| {
-        vec![
-            each.class.clone(),
-            exact_bit_rate(each.committed_bps),
-            each.peak_bps.map_or_else(|| "-".to_owned(), exact_bit_rate),
-            count(each.green),
-            count(each.yellow),
-            count(each.red),
-            each.red_action.clone(),
-        ]
-    });
-    let header = ["Class", "Committed", "Peak", "Green", "Yellow", "Red", "Red packets"];
-    table_of(columns(&header, &[1, 2, 3, 4, 5]).optional(&["Peak", "Committed"]), rows)
+    Table::of("", policers)
+        .words("Class", |each| each.class.clone())
+        .number("Committed", |each| exact_bit_rate(each.committed_bps))
+        .number("Peak", |each| each.peak_bps.map_or_else(|| "-".to_owned(), exact_bit_rate))
+        .number("Green", |each| count(each.green))
+        .number("Yellow", |each| count(each.yellow))
+        .number("Red", |each| count(each.red))
+        .words("Red packets", |each| each.red_action.clone())
+        .optional(&["Peak", "Committed"])
+        .table()
+        .render(width())
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(super) fn report(args: &WhatIfArgs, new: Option<&Path>) -> Result<(Report, V
     let new = new.map(|path| ConfigSource::read(path).map_err(Failure::Config)).transpose()?;
     let new = new.map(|source| bgp_of(&source.masked())).transpose()?;
     let mut view = ConfigView::default();
-    ask(&args.socket, &Request::Config, |item| {
+    ask(&args.router.socket, &Request::Config, |item| {
         view = parse(item)?;
         Ok(())
     })?;
@@ -32,7 +32,7 @@ pub(super) fn report(args: &WhatIfArgs, new: Option<&Path>) -> Result<(Report, V
     let mut what_if = WhatIf::new(old, new, options(args)).map_err(refused)?;
 
     let steps = Steps::on_terminal(None);
-    let received = gather(&args.socket, None, &steps);
+    let received = gather(&args.router.socket, None, &steps);
     if received.is_err() {
         steps.finish();
     }

@@ -6,8 +6,6 @@
 //!
 //! RFC 4271 4.1 and 6.1, RFC 8654 (longer messages once both ends said so; OPEN and KEEPALIVE stay short).
 
-use std::fmt;
-
 /// Bytes of the header.
 pub const HEADER_LENGTH: usize = 19;
 /// The longest message without RFC 8654.
@@ -17,20 +15,22 @@ pub const EXTENDED_MESSAGE_LENGTH_MAX: usize = 65_535;
 
 const MARKER: [u8; 16] = [0xff; 16];
 
-/// What a message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum MessageKind {
-    /// OPEN
-    Open = 1,
-    /// UPDATE
-    Update = 2,
-    /// NOTIFICATION
-    Notification = 3,
-    /// KEEPALIVE
-    Keepalive = 4,
-    /// ROUTE-REFRESH (RFC 2918)
-    RouteRefresh = 5,
+thalweg_base::words! {
+    /// What a message is.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    pub enum MessageKind {
+        /// OPEN
+        Open = 1 => "OPEN",
+        /// UPDATE
+        Update = 2 => "UPDATE",
+        /// NOTIFICATION
+        Notification = 3 => "NOTIFICATION",
+        /// KEEPALIVE
+        Keepalive = 4 => "KEEPALIVE",
+        /// ROUTE-REFRESH (RFC 2918)
+        RouteRefresh = 5 => "ROUTE-REFRESH",
+    }
 }
 
 impl MessageKind {
@@ -64,18 +64,6 @@ impl MessageKind {
             Self::Open => MESSAGE_LENGTH_MAX,
             _ => max,
         }
-    }
-}
-
-impl fmt::Display for MessageKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Open => "OPEN",
-            Self::Update => "UPDATE",
-            Self::Notification => "NOTIFICATION",
-            Self::Keepalive => "KEEPALIVE",
-            Self::RouteRefresh => "ROUTE-REFRESH",
-        })
     }
 }
 

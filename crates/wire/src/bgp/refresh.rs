@@ -6,25 +6,17 @@ use super::header::{MessageKind, begin_message, finish_message};
 use super::notification::{Notification, error, header_error};
 use super::{AfiSafi, HEADER_LENGTH};
 
-/// What a ROUTE-REFRESH says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum RefreshKind {
-    /// Send everything again.
-    Request = 0,
-    /// Everything comes again from here.
-    Begin = 1,
-    /// Everything came; what did not is gone.
-    End = 2,
-}
-
-impl fmt::Display for RefreshKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Request => "request",
-            Self::Begin => "begin",
-            Self::End => "end",
-        })
+thalweg_base::words! {
+    /// What a ROUTE-REFRESH says.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    pub enum RefreshKind {
+        /// Send everything again.
+        Request = 0 => "request",
+        /// Everything comes again from here.
+        Begin = 1 => "begin",
+        /// Everything came; what did not is gone.
+        End = 2 => "end",
     }
 }
 

@@ -52,7 +52,7 @@ use template::{Definition, Definitions};
 pub use counters::{Counters, SequenceCounters};
 pub use fault::{Fault, FaultKind};
 pub use header::{Header, Version, first_message_bytes, stream_message_bytes};
-pub use record::{Field, Fields, Record, Value};
+pub use record::{Field, Fields, Record};
 pub use sequence::Order;
 pub use template::{FieldName, FieldSpecifier, Template, TemplateKind, VARIABLE};
 

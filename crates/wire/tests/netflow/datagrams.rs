@@ -7,9 +7,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use thalweg_wire::netflow::decode::{
-    Decoder, FaultKind, Field, FieldName, Report, Source, TemplateKind, Value, Version, stream_message_bytes,
+    Decoder, FaultKind, Field, FieldName, Report, Source, TemplateKind, Version, stream_message_bytes,
 };
 use thalweg_wire::netflow::element::*;
+
+use super::value::Value;
 
 struct Exporter {
     files: &'static [&'static str],
@@ -212,7 +214,7 @@ fn first_record(root: &Path, files: &[&str], want: TemplateKind) -> Vec<(String,
                 let named = |field: Field<'_>| {
                     let name =
                         field.name.element().map_or(format!("{:?}", field.name), |row| row.name.to_owned());
-                    (name, text(&field.value(record.header)))
+                    (name, text(&Value::of(&field, record.header)))
                 };
                 first = record.fields().map(named).collect();
             }

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde_json::Value as Json;
-use thalweg_wire::netflow::decode::{Decoder, Field, FieldName, Source, Value};
+use thalweg_wire::netflow::decode::{Decoder, Field, FieldName, Source};
+
+use super::value::Value;
 
 const CAPTURES: [(&str, &str); 7] = [
     ("100-IPFIXv10-CISCO", "traffic-00"),
@@ -83,7 +85,7 @@ fn records_are_those_of_netgauze() {
                 for (field, (element, value)) in record.fields().zip(theirs) {
                     assert_eq!(field.name.element().unwrap().name, element, "{name}: {key:?}");
                     assert!(
-                        is_same(&field, &field.value(record.header), element, value),
+                        is_same(&field, &Value::of(&field, record.header), element, value),
                         "{name}: {key:?}: {element} is {field:?}, NetGauze says {value}"
                     );
                     compared += 1;

@@ -1,4 +1,4 @@
-//! Instructions of BPF, one method each, and jumps to places that are known later.
+//! Instructions of BPF, a row each, and jumps to places that are known later.
 //!
 //! The numbers are those of the kernel's `struct bpf_insn` (linux/bpf.h, linux/bpf_common.h), a stable interface.
 
@@ -43,39 +43,74 @@ pub(super) enum Width {
     U64 = 0x18,
 }
 
-/// Classes and operations of `code`.
-pub(super) mod code {
-    pub(in super::super) const LOAD_IMMEDIATE_64: u8 = 0x18;
-    /// With a [`Width`](super::Width).
-    pub(in super::super) const LOAD: u8 = 0x61;
-    /// With a [`Width`](super::Width).
-    pub(in super::super) const STORE: u8 = 0x63;
-    pub(in super::super) const MOVE: u8 = 0xb7;
-    pub(in super::super) const MOVE_REGISTER: u8 = 0xbf;
-    /// Of the lower 32 bits; the upper ones become zero.
-    pub(in super::super) const MOVE_REGISTER_32: u8 = 0xbc;
-    pub(in super::super) const ADD: u8 = 0x07;
-    pub(in super::super) const ADD_REGISTER: u8 = 0x0f;
-    pub(in super::super) const AND: u8 = 0x57;
-    pub(in super::super) const XOR: u8 = 0xa7;
-    pub(in super::super) const SHIFT_RIGHT: u8 = 0x77;
-    /// To network order; the immediate says of how many bits.
-    pub(in super::super) const TO_NETWORK_ORDER: u8 = 0xdc;
-    pub(in super::super) const JUMP: u8 = 0x05;
-    pub(in super::super) const JUMP_IF_EQUAL: u8 = 0x15;
-    /// Comparisons of the lower 32 bits: the immediate is not extended by its sign.
-    pub(in super::super) const JUMP_IF_EQUAL_32: u8 = 0x16;
-    pub(in super::super) const JUMP_UNLESS_EQUAL_32: u8 = 0x56;
-    pub(in super::super) const JUMP_IF_LESS_32: u8 = 0xa6;
-    pub(in super::super) const JUMP_IF_EQUAL_REGISTER: u8 = 0x1d;
-    pub(in super::super) const JUMP_UNLESS_EQUAL_REGISTER: u8 = 0x5d;
-    pub(in super::super) const JUMP_IF_GREATER_REGISTER: u8 = 0x2d;
-    pub(in super::super) const CALL: u8 = 0x85;
-    pub(in super::super) const EXIT: u8 = 0x95;
-    /// The source "register" that says that the immediate is a map's file descriptor.
-    pub(in super::super) const IS_MAP: u8 = 1;
-    /// That the address of the map's only value is meant.
-    pub(in super::super) const IS_MAP_VALUE: u8 = 2;
+/// Rows `CODE = number: method(arguments) => destination, source, immediate;`, of jumps with the label behind: the number's name
+/// in [`code`], and the method that writes the instruction.
+macro_rules! instructions {
+    (
+        plain {
+            $($(#[$about:meta])* $code:ident = $number:literal:
+                $name:ident($($argument:ident: $type:ty),*) => $to:expr, $source:expr, $immediate:expr;)*
+        }
+        jumps {
+            $($(#[$about_jump:meta])* $jump_code:ident = $jump_number:literal:
+                $jump:ident($($jump_argument:ident: $jump_type:ty),*) => $on:expr, $other:expr, $value:expr;)*
+        }
+    ) => {
+        /// Classes and operations of `code`.
+        pub(super) mod code {
+            pub(in super::super) const LOAD_IMMEDIATE_64: u8 = 0x18;
+            /// With a [`Width`](super::Width).
+            pub(in super::super) const LOAD: u8 = 0x61;
+            /// With a [`Width`](super::Width).
+            pub(in super::super) const STORE: u8 = 0x63;
+            /// The source "register" that says that the immediate is a map's file descriptor.
+            pub(in super::super) const IS_MAP: u8 = 1;
+            /// That the address of the map's only value is meant.
+            pub(in super::super) const IS_MAP_VALUE: u8 = 2;
+            $(pub(in super::super) const $code: u8 = $number;)*
+            $(pub(in super::super) const $jump_code: u8 = $jump_number;)*
+        }
+
+        impl Assembler {
+            $($(#[$about])* pub(super) fn $name(&mut self, $($argument: $type),*) {
+                self.emit(code::$code, $to, $source as u8, 0, $immediate);
+            })*
+            $($(#[$about_jump])* pub(super) fn $jump(&mut self, $($jump_argument: $jump_type,)* to: Label) {
+                self.jumps.push((self.slots.len(), to));
+                self.emit(code::$jump_code, $on, $other as u8, 0, $value);
+            })*
+        }
+    };
+}
+
+instructions! {
+    plain {
+        MOVE = 0xb7: set(to: Register, value: i32) => to, R0, value;
+        MOVE_REGISTER = 0xbf: copy(to: Register, from: Register) => to, from, 0;
+        /// The upper half becomes zero.
+        MOVE_REGISTER_32 = 0xbc: copy_32(to: Register, from: Register) => to, from, 0;
+        ADD = 0x07: add(to: Register, value: i32) => to, R0, value;
+        ADD_REGISTER = 0x0f: add_register(to: Register, value: Register) => to, value, 0;
+        AND = 0x57: and(to: Register, mask: i32) => to, R0, mask;
+        XOR = 0xa7: xor(to: Register, mask: i32) => to, R0, mask;
+        SHIFT_RIGHT = 0x77: shift_right(to: Register, bits: i32) => to, R0, bits;
+        /// Turns the lower 16 bits from the machine's order into the network's or back; the others become zero.
+        TO_NETWORK_ORDER = 0xdc: swap_16(to: Register) => to, R0, 16;
+        CALL = 0x85: call(helper: i32) => R0, R0, helper;
+        EXIT = 0x95: exit() => R0, R0, 0;
+    }
+    jumps {
+        JUMP = 0x05: jump() => R0, R0, 0;
+        /// For addresses.
+        JUMP_IF_EQUAL = 0x15: jump_if_null(register: Register) => register, R0, 0;
+        /// Compares the lower 32 bits, as the next two: the immediate is not extended by its sign.
+        JUMP_IF_EQUAL_32 = 0x16: jump_if_equal(register: Register, value: u32) => register, R0, value as i32;
+        JUMP_UNLESS_EQUAL_32 = 0x56: jump_unless_equal(register: Register, value: u32) => register, R0, value as i32;
+        JUMP_IF_LESS_32 = 0xa6: jump_if_less(register: Register, than: u32) => register, R0, than as i32;
+        JUMP_IF_EQUAL_REGISTER = 0x1d: jump_if_same(register: Register, other: Register) => register, other, 0;
+        JUMP_UNLESS_EQUAL_REGISTER = 0x5d: jump_unless_same(register: Register, other: Register) => register, other, 0;
+        JUMP_IF_GREATER_REGISTER = 0x2d: jump_if_greater(register: Register, than: Register) => register, than, 0;
+    }
 }
 
 /// Functions of the kernel that programs call.
@@ -119,44 +154,6 @@ impl Assembler {
         self.slots.push(Slot { code, registers, offset, immediate });
     }
 
-    pub(super) fn set(&mut self, to: Register, value: i32) {
-        self.emit(code::MOVE, to, 0, 0, value);
-    }
-
-    pub(super) fn copy(&mut self, to: Register, from: Register) {
-        self.emit(code::MOVE_REGISTER, to, from as u8, 0, 0);
-    }
-
-    /// The upper half becomes zero.
-    pub(super) fn copy_32(&mut self, to: Register, from: Register) {
-        self.emit(code::MOVE_REGISTER_32, to, from as u8, 0, 0);
-    }
-
-    pub(super) fn add(&mut self, to: Register, value: i32) {
-        self.emit(code::ADD, to, 0, 0, value);
-    }
-
-    pub(super) fn add_register(&mut self, to: Register, value: Register) {
-        self.emit(code::ADD_REGISTER, to, value as u8, 0, 0);
-    }
-
-    pub(super) fn and(&mut self, to: Register, mask: i32) {
-        self.emit(code::AND, to, 0, 0, mask);
-    }
-
-    pub(super) fn xor(&mut self, to: Register, mask: i32) {
-        self.emit(code::XOR, to, 0, 0, mask);
-    }
-
-    pub(super) fn shift_right(&mut self, to: Register, bits: i32) {
-        self.emit(code::SHIFT_RIGHT, to, 0, 0, bits);
-    }
-
-    /// Turns the lower 16 bits from the machine's order into the network's or back; the others become zero.
-    pub(super) fn swap_16(&mut self, to: Register) {
-        self.emit(code::TO_NETWORK_ORDER, to, 0, 0, 16);
-    }
-
     pub(super) fn load(&mut self, width: Width, to: Register, base: Register, offset: i16) {
         self.emit(code::LOAD | width as u8, to, base as u8, offset, 0);
     }
@@ -176,14 +173,6 @@ impl Assembler {
         self.emit(0, R0, 0, 0, 0);
     }
 
-    pub(super) fn call(&mut self, helper: i32) {
-        self.emit(code::CALL, R0, 0, 0, helper);
-    }
-
-    pub(super) fn exit(&mut self) {
-        self.emit(code::EXIT, R0, 0, 0, 0);
-    }
-
     pub(super) fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
@@ -192,44 +181,6 @@ impl Assembler {
     /// The label is here.
     pub(super) fn place(&mut self, label: Label) {
         self.labels[label.0] = Some(self.slots.len());
-    }
-
-    fn emit_jump(&mut self, code: u8, register: Register, source: u8, immediate: i32, to: Label) {
-        self.jumps.push((self.slots.len(), to));
-        self.emit(code, register, source, 0, immediate);
-    }
-
-    pub(super) fn jump(&mut self, to: Label) {
-        self.emit_jump(code::JUMP, R0, 0, 0, to);
-    }
-
-    pub(super) fn jump_if_equal(&mut self, register: Register, value: u32, to: Label) {
-        self.emit_jump(code::JUMP_IF_EQUAL_32, register, 0, value as i32, to);
-    }
-
-    pub(super) fn jump_unless_equal(&mut self, register: Register, value: u32, to: Label) {
-        self.emit_jump(code::JUMP_UNLESS_EQUAL_32, register, 0, value as i32, to);
-    }
-
-    pub(super) fn jump_if_less(&mut self, register: Register, than: u32, to: Label) {
-        self.emit_jump(code::JUMP_IF_LESS_32, register, 0, than as i32, to);
-    }
-
-    /// For addresses.
-    pub(super) fn jump_if_null(&mut self, register: Register, to: Label) {
-        self.emit_jump(code::JUMP_IF_EQUAL, register, 0, 0, to);
-    }
-
-    pub(super) fn jump_if_same(&mut self, register: Register, other: Register, to: Label) {
-        self.emit_jump(code::JUMP_IF_EQUAL_REGISTER, register, other as u8, 0, to);
-    }
-
-    pub(super) fn jump_unless_same(&mut self, register: Register, other: Register, to: Label) {
-        self.emit_jump(code::JUMP_UNLESS_EQUAL_REGISTER, register, other as u8, 0, to);
-    }
-
-    pub(super) fn jump_if_greater(&mut self, register: Register, than: Register, to: Label) {
-        self.emit_jump(code::JUMP_IF_GREATER_REGISTER, register, than as u8, 0, to);
     }
 
     /// Jumps unless `bytes` bytes from `base` on lie before `end`. `scratch` is lost.

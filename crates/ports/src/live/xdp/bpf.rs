@@ -258,19 +258,9 @@ impl Program {
 
     /// Puts the program before the interface, in the driver or in the generic place behind it.
     pub(super) fn attach(&self, interface: u32, native: bool) -> io::Result<Link> {
-        #[repr(C)]
-        struct Attributes {
-            prog_fd: u32,
-            target_ifindex: u32,
-            attach_type: u32,
-            flags: u32,
-        }
-        let mut attributes = Attributes {
-            prog_fd: self.0.as_raw_fd() as u32,
-            target_ifindex: interface,
-            attach_type: ATTACH_TYPE_XDP,
-            flags: if native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE },
-        };
+        let flags = if native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE };
+        // Program, interface, type, flags.
+        let mut attributes = [self.0.as_raw_fd() as u32, interface, ATTACH_TYPE_XDP, flags];
         // SAFETY: the command's member; no pointers. It returns a new descriptor.
         unsafe { bpf(LINK_CREATE, &mut attributes).map(|link| Link(owned(link))) }
     }
@@ -291,13 +281,8 @@ fn with_last_line(error: io::Error, log: &[u8]) -> io::Error {
 
 /// A descriptor of the program or link of that number.
 fn by_id(command: libc::c_int, id: u32) -> io::Result<OwnedFd> {
-    #[repr(C)]
-    struct Attributes {
-        id: u32,
-        next_id: u32,
-        open_flags: u32,
-    }
-    let mut attributes = Attributes { id, next_id: 0, open_flags: 0 };
+    // Number, where the next one is written, flags.
+    let mut attributes = [id, 0, 0];
     // SAFETY: the member of both commands that come here; no pointers. They return a new descriptor.
     unsafe { bpf(command, &mut attributes).map(|found| owned(found)) }
 }
@@ -332,17 +317,12 @@ pub(super) fn program_name(id: u32) -> Option<String> {
 
 /// The link that holds a program before the interface; `None` if none does.
 pub(super) fn link_of(interface: u32, program: u32) -> Option<ForeignLink> {
-    #[repr(C)]
-    struct Attributes {
-        start_id: u32,
-        next_id: u32,
-    }
     let mut id = 0;
     for _ in 0..LINKS_MAX {
-        let mut attributes = Attributes { start_id: id, next_id: 0 };
-        // SAFETY: the command's member; no pointers; the kernel writes `next_id`.
+        let mut attributes = [id, 0];
+        // SAFETY: the command's member; no pointers; the kernel writes the second number, the next link's.
         unsafe { bpf(LINK_GET_NEXT_ID, &mut attributes).ok()? };
-        id = attributes.next_id;
+        id = attributes[1];
         let Ok(link) = by_id(LINK_GET_FD_BY_ID, id) else { continue };
         // struct bpf_link_info: type, id, program, padding, then for XDP the interface.
         let Ok(info) = info::<20>(&link) else { continue };
@@ -366,11 +346,7 @@ pub(super) struct ForeignLink {
 impl ForeignLink {
     /// Takes the program from its interface; its holder keeps a link that ties nothing.
     pub(super) fn detach(&self) -> io::Result<()> {
-        #[repr(C)]
-        struct Attributes {
-            link_fd: u32,
-        }
-        let mut attributes = Attributes { link_fd: self.link.as_raw_fd() as u32 };
+        let mut attributes = [self.link.as_raw_fd() as u32];
         // SAFETY: the command's member; no pointers.
         unsafe { bpf(LINK_DETACH, &mut attributes).map(|_| ()) }
     }

@@ -8,7 +8,7 @@ use thalweg_lab::forwarding::experiment::Part;
 use thalweg_lab::forwarding::frame::FrameSize;
 use thalweg_lab::forwarding::load::Scenario;
 
-use crate::lab::args::{LabRouterArgs, LabRunArgs, number};
+use crate::lab::args::{LabRouterArgs, LabRunArgs, VARY, number};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -21,7 +21,7 @@ It runs in its own network namespaces, which needs root, and removes them at the
 Defaults: 3 rounds, trials of 1 s, run-to-completion and pipeline; with --quick 1, 0.1 s, run-to-completion.")]
 pub(crate) struct LabForwardingArgs {
     /// Parts of the experiment; all but the last need throughput [default: all]
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = "What to vary")]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = VARY)]
     pub(crate) only: Vec<Part>,
     /// Routers to measure
     #[arg(
@@ -30,18 +30,18 @@ pub(crate) struct LabForwardingArgs {
         value_delimiter = ',',
         value_name = "SUBJECTS",
         default_value = "linux,xdp-forward,thalweg",
-        help_heading = "What to vary"
+        help_heading = VARY
     )]
     pub(crate) subjects: Vec<SubjectArg>,
     /// Frame sizes with FCS [default: 64,128,256,512,1024,1280,1518; 64,1518 with --quick]
-    #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = frame_size, help_heading = "What to vary")]
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = frame_size, help_heading = VARY)]
     pub(crate) frames: Vec<FrameSize>,
     /// The router's task (one route, the full table, or NAT) and the number of flows [default:
     /// one:1,one:10000,full:60000,nat:1,nat:10000; one:1,full:60000,nat:10000 with --quick]
-    #[arg(long, value_delimiter = ',', value_name = "KIND:FLOWS", help_heading = "What to vary")]
+    #[arg(long, value_delimiter = ',', value_name = "KIND:FLOWS", help_heading = VARY)]
     pub(crate) scenarios: Vec<Scenario>,
     /// Measure all frame sizes in all scenarios, not only in the first
-    #[arg(long, help_heading = "What to vary")]
+    #[arg(long, help_heading = VARY)]
     pub(crate) all_frames: bool,
     /// Table of prefixes, the first word of each line, plain or compressed [default: a generated table]
     #[arg(long, value_name = "FILE")]

@@ -12,27 +12,20 @@ pub(super) const V5_RECORD_BYTES: usize = 48;
 /// Version 5 messages have at least one record, and at most as many as fit an Ethernet frame.
 const V5_RECORDS_MAX: usize = 30;
 
-/// Protocol version of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Version {
-    /// NetFlow 5: records of one fixed layout, IPv4 only.
-    NetFlow5,
-    /// NetFlow 9 (RFC 3954).
-    NetFlow9,
-    /// IPFIX (RFC 7011), version number 10.
-    Ipfix,
+thalweg_base::words! {
+    /// Protocol version of a message.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Version {
+        /// NetFlow 5: records of one fixed layout, IPv4 only.
+        NetFlow5 => "NetFlow 5",
+        /// NetFlow 9 (RFC 3954).
+        NetFlow9 => "NetFlow 9",
+        /// IPFIX (RFC 7011), version number 10.
+        Ipfix => "IPFIX",
+    }
 }
 
 impl Version {
-    /// The name in tables and errors.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NetFlow5 => "NetFlow 5",
-            Self::NetFlow9 => "NetFlow 9",
-            Self::Ipfix => "IPFIX",
-        }
-    }
-
     /// Bytes of the message header.
     pub fn header_bytes(self) -> usize {
         match self {

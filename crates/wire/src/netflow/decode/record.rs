@@ -7,7 +7,6 @@ use super::bytes::u16_at;
 use super::fault::{Fault, FaultKind};
 use super::header::Header;
 use super::template::{FieldName, Template, VARIABLE};
-use crate::MacAddr;
 use crate::netflow::element::{DataType, FLOW_END_SYS_UP_TIME, FLOW_START_SYS_UP_TIME};
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -141,29 +140,6 @@ pub struct Field<'a> {
     pub bytes: &'a [u8],
 }
 
-/// A field's value by the type that the registry gives its element.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Value<'a> {
-    /// A number.
-    Unsigned(u64),
-    /// A number with a sign.
-    Signed(i64),
-    /// A floating-point number.
-    Float(f64),
-    /// Yes or no.
-    Boolean(bool),
-    /// A MAC address.
-    Mac(MacAddr),
-    /// An IPv4 or IPv6 address.
-    Address(IpAddr),
-    /// Nanoseconds since the Unix epoch.
-    TimeNs(u64),
-    /// Text, without the zeros that fill it up.
-    Text(Cow<'a, str>),
-    /// Bytes of no known type, or whose length does not go with their type.
-    Bytes(&'a [u8]),
-}
-
 impl<'a> Field<'a> {
     /// The bytes as a number: up to eight count, and leading zeros. Shorter than the element's type is RFC 7011's reduced-size
     /// encoding (6.2); longer ones are seen of NetFlow 9.
@@ -174,11 +150,6 @@ impl<'a> Field<'a> {
             return None;
         }
         Some(number.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
-    }
-
-    fn signed(&self) -> Option<i64> {
-        let sign = if self.bytes.first()? & 0x80 == 0 { 0 } else { -1 };
-        (self.bytes.len() <= 8).then(|| self.bytes.iter().fold(sign, |sum, byte| sum << 8 | i64::from(*byte)))
     }
 
     /// The bytes as a floating-point number: four or eight.
@@ -223,28 +194,6 @@ impl<'a> Field<'a> {
             _ => None,
         }
     }
-
-    /// The value by the element's type; bytes where there is none or the length is not one the type may have.
-    pub fn value(&self, header: &Header) -> Value<'a> {
-        let typed = self.name.element().and_then(|element| match element.data_type {
-            DataType::Unsigned(_) => self.unsigned().map(Value::Unsigned),
-            DataType::Signed(_) => self.signed().map(Value::Signed),
-            DataType::Float64 => self.float().map(Value::Float),
-            DataType::Boolean => match self.bytes {
-                [1] => Some(Value::Boolean(true)),
-                [2] => Some(Value::Boolean(false)),
-                _ => None,
-            },
-            DataType::MacAddress => self.bytes.try_into().ok().map(Value::Mac),
-            DataType::Ipv4Address | DataType::Ipv6Address => self.address().map(Value::Address),
-            DataType::Seconds | DataType::Milliseconds | DataType::Microseconds | DataType::Nanoseconds => {
-                self.time_ns(header).map(Value::TimeNs)
-            }
-            DataType::String => Some(Value::Text(self.text())),
-            DataType::Bytes => None,
-        });
-        typed.unwrap_or(Value::Bytes(self.bytes))
-    }
 }
 
 /// An NTP time stamp as nanoseconds since the Unix epoch. Seconds whose highest bit is not set belong to NTP's era that
@@ -281,8 +230,6 @@ mod tests {
         assert_eq!(field(&[0, 0, 1, 2, 3, 4, 5, 6, 7, 8]).unsigned(), Some(0x0102_0304_0506_0708));
         assert_eq!(field(&[1, 0, 0, 0, 0, 0, 0, 0, 0]).unsigned(), None);
         assert_eq!(field(&[]).unsigned(), None);
-        assert_eq!(field(&[0xff, 0xfe]).signed(), Some(-2));
-        assert_eq!(field(&[0x7f, 0xff]).signed(), Some(0x7fff));
         assert_eq!(field(&1.5f32.to_be_bytes()).float(), Some(1.5));
         assert_eq!(field(&[b'a', 0, b'b', 0, 0]).text(), "a\0b");
     }

@@ -549,7 +549,8 @@ proptest! {
                 let bytes: usize = record.fields().map(|field| field.bytes.len()).sum();
                 assert!(bytes <= record.bytes().len());
                 for field in record.fields() {
-                    field.value(record.header);
+                    let _ = (field.unsigned(), field.float(), field.address(), field.text());
+                    let _ = field.time_ns(record.header);
                 }
             });
             if let Ok(report) = handled {

@@ -5,7 +5,6 @@ use crate::bgp::functions::{HEADER_READ_SHARE, PAYLOAD_READ_SHARE};
 use crate::bgp::receive::Strategy;
 use crate::bgp::schedulings::{AS_IN_A_TABLE, PER_PEER};
 use crate::claims;
-use crate::report::columns;
 use crate::stats::distinct;
 use std::collections::BTreeMap;
 use thalweg_text::units::{Unit, count};
@@ -78,26 +77,37 @@ fn speed_ups(outcome: &Outcome, cells: &[&CellResult]) -> Table {
         (cell.cell.scheduling == PER_PEER).then(|| format!("{sign} {value:.1}"))
     };
     let what = "Speed-up over serial on one core, by cores and threads for each; threads as counted";
-    let headings = "<load | <scheduling | cores | per core | threads | time | spread | speed-up | thesis | CPU | cores in use | memory";
-    let mut table =
-        Table::new(caption(outcome, what), columns(headings)).optional(&["memory", "spread", "per core"]);
-    for result in cells {
-        table.push([
-            result.cell.load.clone(),
-            result.cell.scheduling.clone(),
-            result.cell.cores.to_string(),
-            or_dash(result.cell.threads_per_core.map(|threads| threads.to_string())),
-            result.threads.to_string(),
-            seconds(result.elapsed_s.median),
-            percent(result.elapsed_s.spread()),
-            or_dash(result.speed_up.map(|s| format!("{s:.2}"))),
-            or_dash(published(result)),
-            seconds(result.cpu_s.median),
-            format!("{:.2}", result.cpu_s.median / result.elapsed_s.median),
-            memory(result),
-        ]);
-    }
-    table
+    Table::of(caption(outcome, what), cells.iter().copied())
+        .words("load", |result| result.cell.load.clone())
+        .words("scheduling", |result| result.cell.scheduling.clone())
+        .number("cores", |result| result.cell.cores.to_string())
+        .number("per core", |result| or_dash(result.cell.threads_per_core.map(|threads| threads.to_string())))
+        .number("threads", |result| result.threads.to_string())
+        .number("time", time)
+        .number("spread", spread)
+        .number("speed-up", speed_up)
+        .number("thesis", |result| or_dash(published(result)))
+        .number("CPU", cpu)
+        .number("cores in use", |result| format!("{:.2}", result.cpu_s.median / result.elapsed_s.median))
+        .number("memory", memory)
+        .optional(&["memory", "spread", "per core"])
+        .table()
+}
+
+fn time(result: &CellResult) -> String {
+    seconds(result.elapsed_s.median)
+}
+
+fn spread(result: &CellResult) -> String {
+    percent(result.elapsed_s.spread())
+}
+
+fn speed_up(result: &CellResult) -> String {
+    or_dash(result.speed_up.map(|times| format!("{times:.2}")))
+}
+
+fn cpu(result: &CellResult) -> String {
+    seconds(result.cpu_s.median)
 }
 
 fn memory(result: &CellResult) -> String {
@@ -105,69 +115,65 @@ fn memory(result: &CellResult) -> String {
 }
 
 fn times(outcome: &Outcome, cells: &[&CellResult], what: &str, varied: &str) -> Table {
-    let headings =
-        format!("<{varied} | <scheduling | threads | time | spread | UPDATEs/s | speed-up | CPU | memory");
-    let mut table = Table::new(caption(outcome, what), columns(&headings));
-    for result in cells {
-        table.push([
-            result.cell.load.clone(),
-            result.cell.scheduling.clone(),
-            result.threads.to_string(),
-            seconds(result.elapsed_s.median),
-            percent(result.elapsed_s.spread()),
-            Unit::Count.format(result.updates_per_second()),
-            or_dash(result.speed_up.map(|s| format!("{s:.2}"))),
-            seconds(result.cpu_s.median),
-            memory(result),
-        ]);
-    }
-    table
+    Table::of(caption(outcome, what), cells.iter().copied())
+        .words(varied, |result| result.cell.load.clone())
+        .words("scheduling", |result| result.cell.scheduling.clone())
+        .number("threads", |result| result.threads.to_string())
+        .number("time", time)
+        .number("spread", spread)
+        .number("UPDATEs/s", |result| Unit::Count.format(result.updates_per_second()))
+        .number("speed-up", speed_up)
+        .number("CPU", cpu)
+        .number("memory", memory)
+        .table()
+}
+
+fn scheduled<'a>(cells: &'a [&'a CellResult], scheduling: &'a str) -> impl Iterator<Item = &'a CellResult> {
+    cells.iter().copied().filter(move |cell| cell.cell.scheduling == scheduling)
 }
 
 fn mixes(outcome: &Outcome, cells: &[&CellResult]) -> Table {
     let what = "Time by traffic mix, over that of the best one; serial, which one thread is, says what the feed adds";
-    let headings = "<scheduling | threads | <mix | time | spread | over best | CPU | UPDATEs/s";
-    let mut table = Table::new(caption(outcome, what), columns(headings));
-    for scheduling in distinct(cells.iter().map(|cell| &cell.cell.scheduling)) {
-        let of_it: Vec<&&CellResult> = cells.iter().filter(|c| c.cell.scheduling == *scheduling).collect();
-        let best = of_it.iter().find(|c| c.cell.load == "best").map(|c| c.elapsed_s.median);
-        for result in of_it {
-            table.push([
-                scheduling.clone(),
-                result.threads.to_string(),
-                result.cell.load.clone(),
-                seconds(result.elapsed_s.median),
-                percent(result.elapsed_s.spread()),
-                or_dash(best.map(|best| format!("{:.2}", result.elapsed_s.median / best))),
-                seconds(result.cpu_s.median),
-                Unit::Count.format(result.updates_per_second()),
-            ]);
-        }
-    }
-    table
+    let schedulings = distinct(cells.iter().map(|cell| &cell.cell.scheduling));
+    let over_best = |result: &CellResult| {
+        let best = scheduled(cells, &result.cell.scheduling).find(|cell| cell.cell.load == "best")?;
+        Some(format!("{:.2}", result.elapsed_s.median / best.elapsed_s.median))
+    };
+    Table::of(
+        caption(outcome, what),
+        schedulings.into_iter().flat_map(|scheduling| scheduled(cells, scheduling)),
+    )
+    .words("scheduling", |result| result.cell.scheduling.clone())
+    .number("threads", |result| result.threads.to_string())
+    .words("mix", |result| result.cell.load.clone())
+    .number("time", time)
+    .number("spread", spread)
+    .number("over best", |result| or_dash(over_best(result)))
+    .number("CPU", cpu)
+    .number("UPDATEs/s", |result| Unit::Count.format(result.updates_per_second()))
+    .table()
 }
 
 fn eight_loads(outcome: &Outcome, cells: &[&CellResult]) -> Table {
     let what = "The eight loads of Wu et al. in prefixes per second, which they call transactions; theirs, of 2007, beside";
-    let headings = "<load | <scheduling | threads | time | spread | prefixes/s | Pentium III | Xeon | IXP2400 | Cisco 3620 | memory";
-    let mut table = Table::new(caption(outcome, what), columns(headings)).optional(&["memory", "spread"]);
     let published = claims::series("003/table-2.1");
-    for result in cells {
+    let theirs = |result: &CellResult, machine: usize| {
         let number = result.cell.load.split(':').next().unwrap_or_default();
-        let theirs = published.get(number).map_or(&[][..], Vec::as_slice);
-        let mut row = vec![
-            result.cell.load.clone(),
-            result.cell.scheduling.clone(),
-            result.threads.to_string(),
-            seconds(result.elapsed_s.median),
-            percent(result.elapsed_s.spread()),
-            Unit::Count.format(result.prefixes_per_second),
-        ];
-        row.extend((0..4).map(|machine| or_dash(theirs.get(machine).map(|rate| format!("{rate:.1}")))));
-        row.push(memory(result));
-        table.push(row);
-    }
-    table
+        or_dash(published.get(number).and_then(|rates| rates.get(machine)).map(|rate| format!("{rate:.1}")))
+    };
+    let table = Table::of(caption(outcome, what), cells.iter().copied())
+        .words("load", |result| result.cell.load.clone())
+        .words("scheduling", |result| result.cell.scheduling.clone())
+        .number("threads", |result| result.threads.to_string())
+        .number("time", time)
+        .number("spread", spread)
+        .number("prefixes/s", |result| Unit::Count.format(result.prefixes_per_second));
+    let machines = ["Pentium III", "Xeon", "IXP2400", "Cisco 3620"].into_iter().enumerate();
+    machines
+        .fold(table, |table, (place, name)| table.number(name, |result| theirs(result, place)))
+        .number("memory", memory)
+        .optional(&["memory", "spread"])
+        .table()
 }
 
 /// Names of all functions counted: those of the thesis first.
@@ -284,25 +290,19 @@ fn shares(cells: &[&CellResult]) -> Option<Table> {
         .collect();
     let cycles = Shares::of(&cycles)?;
     let figure = claims::series("003/fig-4.4");
-    let mut table = Table::new(
-        "Shares of serial's time on an UPDATE, as in the thesis's figure 4.4; its own table 4.2 adds up to others",
-        columns("<part | here | figure 4.4 | table 4.2"),
-    );
     let rows = [
         ("parsing and table", "parse_and_table", serial.parse_and_table, cycles.parse_and_table),
         ("reading from TCP", "reads", serial.reads, cycles.reads),
         ("housekeeping", "housekeeping", serial.housekeeping, cycles.housekeeping),
     ];
-    for (name, key, here, of_cycles) in rows {
-        let published = figure.get(key).and_then(|values| values.first());
-        table.push([
-            name.to_owned(),
-            percent(here),
-            or_dash(published.map(|value| format!("{value:.0} %"))),
-            percent(of_cycles),
-        ]);
-    }
-    Some(table)
+    let published = |key| figure.get(key)?.first().map(|value| format!("{value:.0} %"));
+    let caption = "Shares of serial's time on an UPDATE, as in the thesis's figure 4.4; its own table 4.2 adds up to others";
+    let table = Table::of(caption, rows)
+        .words("part", |(name, ..)| name.to_owned())
+        .number("here", |(_, _, here, _)| percent(here))
+        .number("figure 4.4", |(_, key, ..)| or_dash(published(key)))
+        .number("table 4.2", |(.., of_cycles)| percent(of_cycles));
+    Some(table.table())
 }
 
 fn blocks(outcome: &Outcome, cells: &[&CellResult]) -> Table {
@@ -311,47 +311,37 @@ fn blocks(outcome: &Outcome, cells: &[&CellResult]) -> Table {
          over 1x: mean over that with a quarter of the prefixes",
         outcome.block_updates
     );
-    let mut table = Table::new(
-        caption(outcome, &what),
-        columns("<trace | <scheduling | threads | blocks | mean | largest | drift | over 1x"),
-    );
-    for cell in cells {
-        let Some(blocks) = &cell.blocks else { continue };
+    let base = |cell: &CellResult| {
         let is_base = |other: &&&CellResult| {
             other.cell.scheduling == cell.cell.scheduling && other.prefixes * 2 < cell.prefixes
         };
-        let base = cells.iter().find(is_base).and_then(|base| base.blocks.as_ref());
-        table.push([
-            cell.cell.load.clone(),
-            cell.cell.scheduling.clone(),
-            cell.threads.to_string(),
-            blocks.median_s.len().to_string(),
-            seconds(blocks.mean_s),
-            seconds(blocks.largest_s),
-            or_dash(blocks.drift.map(|drift| format!("{drift:.2}"))),
-            or_dash(base.map(|base| format!("{:.2}", blocks.mean_s / base.mean_s))),
-        ]);
-    }
-    table
+        cells.iter().find(is_base).and_then(|base| base.blocks.as_ref())
+    };
+    let rows = cells.iter().filter_map(|cell| Some((*cell, cell.blocks.as_ref()?)));
+    Table::of(caption(outcome, &what), rows)
+        .words("trace", |(cell, _)| cell.cell.load.clone())
+        .words("scheduling", |(cell, _)| cell.cell.scheduling.clone())
+        .number("threads", |(cell, _)| cell.threads.to_string())
+        .number("blocks", |(_, blocks)| blocks.median_s.len().to_string())
+        .number("mean", |(_, blocks)| seconds(blocks.mean_s))
+        .number("largest", |(_, blocks)| seconds(blocks.largest_s))
+        .number("drift", |(_, blocks)| or_dash(blocks.drift.map(|drift| format!("{drift:.2}"))))
+        .number("over 1x", |(cell, blocks)| {
+            or_dash(base(cell).map(|base| format!("{:.2}", blocks.mean_s / base.mean_s)))
+        })
+        .table()
 }
 
 fn receive(outcome: &Outcome) -> Table {
-    let mut table = Table::new(
-        format!("Ways to receive messages from TCP; median of {} runs", outcome.runs),
-        columns("<UPDATEs | <way | messages | calls/message | CPU/message | spread | throughput"),
-    );
-    for row in &outcome.receive {
-        table.push([
-            row.load.clone(),
-            row.strategy.to_string(),
-            count(row.messages),
-            Unit::Plain.format(row.calls_per_message),
-            Unit::Nanoseconds.format(row.cpu_ns.median),
-            percent(row.cpu_ns.spread()),
-            format!("{}/s", Unit::Bytes.format(row.bytes_per_second.median)),
-        ]);
-    }
-    table
+    Table::of(format!("Ways to receive messages from TCP; median of {} runs", outcome.runs), &outcome.receive)
+        .words("UPDATEs", |row| row.load.clone())
+        .words("way", |row| row.strategy.to_string())
+        .number("messages", |row| count(row.messages))
+        .number("calls/message", |row| Unit::Plain.format(row.calls_per_message))
+        .number("CPU/message", |row| Unit::Nanoseconds.format(row.cpu_ns.median))
+        .number("spread", |row| percent(row.cpu_ns.spread()))
+        .number("throughput", |row| format!("{}/s", Unit::Bytes.format(row.bytes_per_second.median)))
+        .table()
 }
 
 /// Table 5.1: what a way to receive is worth for a whole daemon, from what an UPDATE costs it and what receiving a message
