@@ -58,7 +58,6 @@ pub enum Known {
 pub struct Source {
     /// Its name.
     pub neighbor: String,
-    /// Its address.
     pub address: IpAddr,
     /// How its routes are known.
     pub known: Known,

@@ -12,7 +12,6 @@ pub struct SentRouteView {
     pub prefix: String,
     /// The neighbor that sends it or is sent it.
     pub neighbor: String,
-    /// Next hop.
     pub next_hop: String,
     /// AS_PATH as operators write it.
     pub as_path: String,

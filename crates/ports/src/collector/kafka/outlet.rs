@@ -186,7 +186,7 @@ impl Outlet {
 
     /// Takes from the client what it has not delivered, in order.
     fn give_up(&mut self) -> Vec<FlowRecord> {
-        // What has not been sent cannot have arrived. What has may be acknowledged yet: whoever sends it again has it twice.
+        // What has not been sent cannot have arrived. What has may be acknowledged yet: sent again, it would be there twice.
         // What is not reported by then is taken all the same.
         for purged in [PurgeConfig::default().queue(), PurgeConfig::default().inflight()] {
             self.producer.purge(purged);
