@@ -105,7 +105,7 @@ fn a_gap_in_the_sequence_is_an_error() {
             &options(kind),
         );
         let error = result.map(|report| report.jobs).unwrap_err();
-        assert_eq!(error.to_string(), "the source gave job 34 where job 33 was due", "{kind}");
+        assert_eq!(error.to_string(), "the source gave job 34, expected job 33", "{kind}");
     }
 }
 

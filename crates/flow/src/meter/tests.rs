@@ -505,7 +505,7 @@ fn options_that_make_no_sense_are_refused_in_words() {
     assert_eq!(refused(&|o| o.shards = 0), "0 shards: there must be 1 to 4096");
     assert_eq!(
         refused(&|o| o.flows_max = 20),
-        "20 flows in 5 shards: each shard must have 16 at least and 1073741824 at most"
+        "20 flows in 5 shards: each shard must have 16 to 1073741824 flows"
     );
     assert_eq!(refused(&|o| o.idle_timeout_ns = 0), "the idle timeout must not be 0");
     assert_eq!(

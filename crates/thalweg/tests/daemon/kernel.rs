@@ -111,14 +111,14 @@ fn routes_stay_over_a_graceful_restart() {
         });
         router.text("stop", &["--keep-routes"]);
         let (status, log) = router.stop();
-        assert!(status.success() && log.contains("routes stay"), "{log}");
+        assert!(status.success() && log.contains("leaving our routes for the next process"), "{log}");
         assert_eq!(ours().lines().count(), 20);
 
         // The configuration says the same, and the command line has the last word.
         let graceful = graceful.replace("install =", "on_stop = \"keep-routes\"\ninstall =");
         let router = Router::start(directory.path(), "one", &graceful);
         let (status, log) = router.stop();
-        assert!(status.success() && log.contains("routes stay"), "{log}");
+        assert!(status.success() && log.contains("leaving our routes for the next process"), "{log}");
         assert_eq!(ours().lines().count(), 20);
         let router = Router::start(directory.path(), "one", &graceful);
         router.text("stop", &["--remove-routes"]);

@@ -77,7 +77,7 @@ mod built_in {
         assert!(said.contains("[dpdk] differs, which needs a restart"), "{said}");
         let said =
             router.reload(&by_af_packet().replace("framecnt=4096", "framecnt=2048")).expect_err("it is not");
-        assert!(said.contains("`device` of [ports.lan] is different"), "{said}");
+        assert!(said.contains("`device` of [ports.lan] differs"), "{said}");
         // The veth to the outside is pulled, and plugged in again.
         site.ip(&site.namespace(OUTSIDE), "link set eth0 down");
         eventually("the link is seen to be down", || (!site.pings(OFFICE, OUTSIDE.v4)).then_some(()));
