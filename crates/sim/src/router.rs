@@ -75,7 +75,7 @@ impl Router {
             Interleaving::Random => 1 + random.below(3),
         };
         // Half of the routers whose workers take turns by chance keep the looks that find nothing.
-        let rests = interleaving == Interleaving::Fixed || options.seed % 2 == 0;
+        let rests = interleaving == Interleaving::Fixed || options.seed.is_multiple_of(2);
         let speaker = Speaker::new(config, options)?;
         speaker.begin(workers, Wakers::default());
         site.lock().set_up(true);

@@ -44,6 +44,9 @@ pub struct SessionFacts {
     pub accepted: u64,
 }
 
+/// Takes a prefix, a path, whether that is the best, and its neighbor.
+type SeePath<'a> = dyn FnMut(IpPrefix, &PathView<'_>, bool, Option<&PeerInfo>) + 'a;
+
 impl Speaker {
     /// Answers a request, an item at a time.
     pub fn answer(&self, request: &BgpRequest, emit: Emit<'_>) -> Answer {
@@ -104,7 +107,7 @@ impl Speaker {
     }
 
     /// Shows all paths as the RIB has them, shard by shard: the prefix, the path, whether it is the best, its neighbor.
-    pub fn each_path(&self, see: &mut dyn FnMut(IpPrefix, &PathView<'_>, bool, Option<&PeerInfo>)) {
+    pub fn each_path(&self, see: &mut SeePath<'_>) {
         let peers = self.peers();
         for shard in &self.shards {
             let rib = shard.rib();
@@ -269,11 +272,7 @@ impl Speaker {
     }
 }
 
-fn see_all<A: RibAddress>(
-    rib: &RibShard,
-    peers: &PeerTable,
-    see: &mut dyn FnMut(IpPrefix, &PathView<'_>, bool, Option<&PeerInfo>),
-) {
+fn see_all<A: RibAddress>(rib: &RibShard, peers: &PeerTable, see: &mut SeePath<'_>) {
     let mut cursor = ScanCursor::START;
     rib.scan::<A>(&mut cursor, usize::MAX, &mut |route| {
         let best = route.best().map(|best| (best.peer, best.local_id));

@@ -6,7 +6,7 @@ use super::{Speaker, lock};
 
 impl Speaker {
     /// When the next timer is due, if nothing is left to do before, unless something arrives or is asked for: the look
-    /// that [`tick`](thalweg_exec::control_plane::Control::tick) takes every half second would find nothing. `None`: there is
+    /// that [`tick`](thalweg_exec::control_plane::ControlPlane::tick) takes every half second would find nothing. `None`: there is
     /// something left, so tick says when. To be asked when everything that can be done now is done.
     pub fn rests_until_ms(&self) -> Option<u64> {
         let is_busy = self.restart.is_active()
