@@ -85,6 +85,13 @@ fn rest(socket: &UdpSocket) -> Vec<[u64; 2]> {
     std::iter::from_fn(|| socket.recv(&mut buffer).ok().map(|_| numbers(&buffer))).collect()
 }
 
+/// Packets that the kernel dropped before any program saw them, on all processors and in all namespaces: their backlogs were full.
+fn dropped_by_kernel() -> u64 {
+    let text = std::fs::read_to_string("/proc/net/softnet_stat").expect("Linux");
+    let dropped = text.lines().filter_map(|cpu| u64::from_str_radix(cpu.split_whitespace().nth(1)?, 16).ok());
+    dropped.sum()
+}
+
 /// Sends numbered datagrams, a few at a time, and has each back in order.
 fn converse(socket: &UdpSocket, to: (&str, u16), flow: u64, bytes: Range<usize>) {
     let bytes_of = |number: u64| bytes.start + (number as usize * 37 + flow as usize) % bytes.len();
@@ -93,6 +100,7 @@ fn converse(socket: &UdpSocket, to: (&str, u16), flow: u64, bytes: Range<usize>)
     // What is cut takes several times its bytes of a receiver's memory.
     let window = if bytes == CUT { WINDOW / 4 } else { WINDOW };
     let (mut sent, mut due) = (0, 0);
+    let dropped = dropped_by_kernel();
     while due < DATAGRAMS {
         while sent < DATAGRAMS && sent - due < window {
             let mut datagram = vec![0; bytes_of(sent)];
@@ -107,9 +115,10 @@ fn converse(socket: &UdpSocket, to: (&str, u16), flow: u64, bytes: Range<usize>)
         let got = numbers(&buffer);
         assert!(
             got == [flow, due],
-            "{got:?} instead of {:?} to {to:?}, then {:?}",
+            "{got:?} instead of {:?} to {to:?}, then {:?}; the kernel dropped {} packets meanwhile",
             [flow, due],
-            rest(socket)
+            rest(socket),
+            dropped_by_kernel() - dropped
         );
         assert_eq!(length, bytes_of(due));
         due += 1;
