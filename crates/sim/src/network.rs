@@ -418,7 +418,7 @@ impl Network {
         self.places.iter().for_each(|place| place.site.lock().labor.costs = costs.cloned());
     }
 
-    /// From now on the moments of all routers are timed by the machine's clock.
+    /// From now on the moments of all routers are timed: the processor time of the thread that computes them, which does not grow when other programs run.
     pub fn start_stopwatch(&mut self) {
         self.places.iter().for_each(|place| place.site.lock().labor.timed = Some(Vec::new()));
     }

@@ -5,9 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::Instant;
 
 use parking_lot::Mutex;
+use thalweg_exec::thread_cpu_time;
 
 use crate::error::SimError;
 use crate::router::Place;
@@ -37,14 +37,14 @@ fn run_one(place: &Place, number: u32, end_us: u64) -> Result<(), SimError> {
         match place.router.lock().as_mut() {
             None => place.site.lock().advance(at_us),
             Some(router) => {
-                let begun = place.site.lock().labor.timed.is_some().then(Instant::now);
+                let begun = place.site.lock().labor.timed.is_some().then(thread_cpu_time);
                 match router.run(at_us) {
                     Ok(true) => {}
                     Ok(false) => return Err(SimError::NoRest { router: number as usize, at_us }),
                     Err(source) => return Err(SimError::Router { router: number as usize, source }),
                 }
                 if let Some(begun) = begun {
-                    place.site.lock().labor.time(begun.elapsed());
+                    place.site.lock().labor.time(thread_cpu_time().saturating_sub(begun));
                 }
             }
         }

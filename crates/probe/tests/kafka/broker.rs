@@ -124,6 +124,8 @@ impl Broker {
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kafka/Read.java");
         let output = self
             .java_command()
+            // It holds a topic's messages, and on a slow machine there are many.
+            .arg("-Xmx1g")
             .arg(program)
             .arg(format!("127.0.0.1:{}", self.port))
             .args(topics)

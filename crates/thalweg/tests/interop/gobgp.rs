@@ -88,15 +88,21 @@ impl GoBgp<'_> {
         serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))
     }
 
-    /// One call for each, from one shell: the client takes no lists.
+    /// One call for each, from one shell: the client takes no lists. It gives up a call after a moment, which on a busy machine is
+    /// too short for its daemon, so a call may be made some times.
     fn change(&self, networks: &[String], word: &str) {
         let mut script = String::from("set -e\n");
         for network in networks {
             let family = if Family::V4.has(network) { Family::V4 } else { Family::V6 };
-            let _ = writeln!(script, "gobgp global rib {word} {network} -a {}", short(family));
+            let call = format!("gobgp global rib {word} {network} -a {}", short(family));
+            let _ = writeln!(
+                script,
+                "n=0; until {call}; do n=$((n + 1)); [ $n -lt 20 ] || exit 1; sleep 0.2; done"
+            );
         }
         let output = self.net.output(self.spec.end, "sh", &["-c", &script]);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let said = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
     }
 }
 
