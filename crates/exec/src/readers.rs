@@ -3,7 +3,7 @@
 
 use crate::intake::Intake;
 use crate::plan::Plan;
-use crate::run_to_completion::{run_step, turns_for};
+use crate::run_to_completion::{run_step, with_turns};
 use crate::stop::Stopped;
 use crate::turn::Turn;
 use crate::worker::{Shared, Step, Worker};
@@ -18,11 +18,7 @@ pub(crate) struct Readers {
 
 impl Readers {
     pub(crate) fn new<P: Plan>(shared: &Shared<'_, P>, count: usize, head: Vec<Step>) -> Self {
-        let with_turns = |step| {
-            let turns = turns_for(&step, shared.groups);
-            (step, turns)
-        };
-        Self { count, head: head.into_iter().map(with_turns).collect(), turn: Turn::default() }
+        Self { count, head: with_turns(head, shared.groups), turn: Turn::default() }
     }
 
     /// Runs one of them until the source has ended; `hand_on` gets its jobs in their order.

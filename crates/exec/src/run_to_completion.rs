@@ -35,8 +35,17 @@ pub(crate) fn pieces_of(step: &Step, groups: usize) -> usize {
 }
 
 /// The turns of one step: one for each piece of its state.
-pub(crate) fn turns_for(step: &Step, groups: usize) -> Vec<Turn> {
+fn turns_for(step: &Step, groups: usize) -> Vec<Turn> {
     (0..pieces_of(step, groups)).map(|_| Turn::default()).collect()
+}
+
+/// Steps with their turns.
+pub(crate) fn with_turns(steps: Vec<Step>, groups: usize) -> Vec<(Step, Vec<Turn>)> {
+    let with_its = |step| {
+        let turns = turns_for(&step, groups);
+        (step, turns)
+    };
+    steps.into_iter().map(with_its).collect()
 }
 
 /// Runs a step in turn.
@@ -79,14 +88,7 @@ pub(crate) fn run<P: Plan>(
     completion: &Completion<'_, P::Job>,
 ) -> Vec<Done<P::Scratch>> {
     let stages = shared.plan.stages();
-    let steps: Vec<(Step, Vec<Turn>)> = Step::list(stages, 0..stages.len())
-        .into_iter()
-        .map(|step| {
-            let turns = turns_for(&step, shared.groups);
-            (step, turns)
-        })
-        .collect();
-    let steps = &steps;
+    let steps = &with_turns(Step::list(stages, 0..stages.len()), shared.groups);
     let members = (0..workers)
         .map(|index| {
             Member::new("worker", index, move |worker| {

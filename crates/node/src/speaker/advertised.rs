@@ -12,7 +12,7 @@ use thalweg_wire::mrt::{AsSize, PathView};
 
 use super::Speaker;
 use super::query::{SLICE_PREFIXES, Selection, unknown};
-use crate::control::{Answer, Emit, RouteFilter, SentRouteView, to_json};
+use crate::control::{Answer, Emit, SentRouteView, to_json};
 
 /// The neighbor, and what of the routes it is sent.
 struct Advertised<'s> {
@@ -27,9 +27,9 @@ struct Advertised<'s> {
 }
 
 impl Speaker {
-    /// Gives what a neighbor is sent of the routes that a filter admits. It is what the RIB and the export policy come to
+    /// Gives what a neighbor is sent of the routes that are selected. It is what the RIB and the export policy come to
     /// now; a neighbor that reads slowly may not have all of it yet.
-    pub(super) fn advertised(&self, neighbor: &str, filter: &RouteFilter, emit: Emit<'_>) -> Answer {
+    pub(super) fn advertised(&self, neighbor: &str, selection: Selection, emit: Emit<'_>) -> Answer {
         let Some(slot) = self.find(neighbor) else { return Ok(Err(unknown(neighbor))) };
         let (preview, as_size, name) = {
             let state = slot.lock();
@@ -43,11 +43,7 @@ impl Speaker {
             preview.join(slot.id, info.remote_as);
             (preview, as_size, state.config.name.clone())
         };
-        let selection = match self.select(filter) {
-            Ok(selection) => selection,
-            Err(why) => return Ok(Err(why)),
-        };
-        let left = filter.limit.unwrap_or(usize::MAX);
+        let left = selection.filter.limit.unwrap_or(usize::MAX);
         let (member, attributes) = (slot.id, Vec::new());
         let mut advertised =
             Advertised { speaker: self, selection, preview, member, name, as_size, attributes, left };

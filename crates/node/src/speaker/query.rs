@@ -59,7 +59,7 @@ impl Speaker {
             }
             BgpRequest::Routes(filter) => match (&filter.advertised_to, self.select(filter)) {
                 (_, Err(error)) => Ok(Err(error)),
-                (Some(neighbor), Ok(_)) => self.advertised(neighbor, filter, emit),
+                (Some(neighbor), Ok(selection)) => self.advertised(neighbor, selection, emit),
                 (None, Ok(selection)) => selection.emit_all(self, &mut |view| emit(to_json(&view))).map(Ok),
             },
             BgpRequest::Route { destination, exact, why } => self.route(destination, *exact, *why, now, emit),
@@ -285,7 +285,7 @@ fn see_all<A: RibAddress>(rib: &RibShard, peers: &PeerTable, see: &mut SeePath<'
 
 /// Which routes to show.
 pub(super) struct Selection {
-    filter: RouteFilter,
+    pub(super) filter: RouteFilter,
     pub(super) neighbor: Option<PeerId>,
     inside: Option<IpPrefix>,
     family: Option<Family>,
