@@ -18,6 +18,7 @@ use thalweg_node::speaker::{Speaker, SpeakerOptions};
 use thalweg_wire::bgp::{MessageKind, Notification, cease, error, frame};
 
 use crate::local::{self, Ending, announce, ask, eventually, greeting, plain_attributes};
+use thalweg_testdata::uninterrupted;
 
 const SESSIONS: u8 = 25;
 const LIMIT: u32 = 64;
@@ -54,7 +55,7 @@ fn table(session: u8, prefixes: u32) -> Vec<u8> {
 /// The NOTIFICATION that ends the connection.
 fn last_words(mut stream: UnixStream) -> Option<Notification> {
     let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
-    while let Ok(read @ 1..) = stream.read(&mut buffer) {
+    while let Ok(read @ 1..) = uninterrupted(|| stream.read(&mut buffer)) {
         bytes.extend_from_slice(&buffer[..read]);
     }
     let (mut done, mut last) = (0, None);

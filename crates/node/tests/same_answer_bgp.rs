@@ -24,7 +24,7 @@ use thalweg_exec::control_plane::{SchedulingKind, SchedulingOptions, schedule};
 use thalweg_node::control::{BgpRequest, RouteFilter, RouteView};
 use thalweg_node::speaker::{RouteReader, Speaker, SpeakerOptions};
 use thalweg_ports::MrtReader;
-use thalweg_testdata::shared;
+use thalweg_testdata::{shared, uninterrupted};
 use thalweg_wire::bgp::{
     AsPath, Codec, MpNlri, PeerFacts, Update, begin_attributes, begin_update, finish_attributes,
     finish_message, frame, write_nlri,
@@ -114,7 +114,7 @@ fn withdraw(out: &mut Vec<u8>, prefixes: &[Prefix<u32>]) {
 /// Keeps up a table of what arrives, until the connection ends.
 fn listen(mut stream: UnixStream, table: &Mutex<BTreeMap<IpPrefix, String>>) {
     let (mut bytes, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
-    while let Ok(read @ 1..) = stream.read(&mut buffer) {
+    while let Ok(read @ 1..) = uninterrupted(|| stream.read(&mut buffer)) {
         bytes.extend_from_slice(&buffer[..read]);
         let mut done = 0;
         while let Some(message) = frame(&bytes[done..], 65_535).expect("good messages") {

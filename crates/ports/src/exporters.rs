@@ -160,8 +160,7 @@ impl Drop for Exporters {
 }
 
 fn is_pause(error: &io::Error) -> bool {
-    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
-    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
 }
 
 /// When a thread is to end: at once when nothing is there to read, soon otherwise.
@@ -188,6 +187,8 @@ fn take_datagrams(socket: &UdpSocket, queue: &Sender<Received>, stop: &AtomicBoo
             Ok((bytes, from)) => {
                 Received::Message { from, is_stream: false, bytes: buffer[..bytes].to_vec() }
             }
+            // The signal that ends the process may be what ended the call: what came before it is still to be read.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) if is_pause(&error) && !ending.has_come() => continue,
             Err(error) if is_pause(&error) => return,
             Err(error) => {
@@ -226,6 +227,7 @@ fn accept(listener: &TcpListener, queue: &Sender<Received>, stop: &Arc<AtomicBoo
                     return;
                 }
             }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if is_pause(&error) && ending.has_come() => return,
             Err(error) if is_pause(&error) => std::thread::sleep(TURN / 4),
             // What a single connection died of before it was taken.
@@ -256,6 +258,7 @@ fn read_stream(
         match stream.read(&mut buffer[filled..]) {
             Ok(0) => return (filled > 0).then_some(StreamEnd::Cut(filled)),
             Ok(bytes) => filled += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) if is_pause(&error) && !ending.has_come() => continue,
             Err(error) if is_pause(&error) => return None,
             Err(error) => return Some(StreamEnd::Error(error)),

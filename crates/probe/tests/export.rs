@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::common::{Traffic, folder, options, run};
 use thalweg_probe::{ExportTargets, ModelKind, ProbeOptions, Shape};
+use thalweg_testdata::uninterrupted;
 
 /// A reader of IPFIX (RFC 7011) that knows as much of it as is needed to add up counters.
 #[derive(Default)]
@@ -170,7 +171,7 @@ fn datagrams_arrive_too() {
         let collector = scope.spawn(|| {
             let (mut reader, mut datagram) = (SlowReader::default(), [0; 65_536]);
             loop {
-                match socket.recv(&mut datagram) {
+                match uninterrupted(|| socket.recv(&mut datagram)) {
                     Ok(bytes) => reader.message(&datagram[..bytes]),
                     Err(_) if is_over.load(Ordering::SeqCst) => return reader,
                     Err(_) => {}

@@ -7,7 +7,7 @@
 pub mod collectors;
 mod datagrams;
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 pub use datagrams::{Datagram, datagrams};
@@ -31,9 +31,30 @@ pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }
 
+/// Makes a call again that a signal ended. The kernel ends every read of a socket with a timeout when the process is
+/// stopped and goes on, whatever its signal handlers say.
+pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::path::Path;
+
+    #[test]
+    fn what_a_signal_ended_is_done_again() {
+        let mut results = [Ok(7), Err(io::ErrorKind::Interrupted), Err(io::ErrorKind::Interrupted)].to_vec();
+        let result = super::uninterrupted(|| {
+            results.pop().expect("no call more than it takes").map_err(io::Error::from)
+        });
+        assert_eq!(result.expect("the third call succeeds"), 7);
+    }
 
     #[test]
     fn what_is_not_there_is_named() {

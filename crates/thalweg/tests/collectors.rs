@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::support::{root, thalweg};
 use thalweg_testdata::collectors::{nfdump, pmacct, program, run, tshark};
-use thalweg_testdata::shared;
+use thalweg_testdata::{shared, uninterrupted};
 
 /// IPv4 and IPv6, what of them there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,7 +75,7 @@ fn probed(captures: &[PathBuf], scheme: &str, more: &[&str]) -> (Vec<Vec<u8>>, s
         let collector = scope.spawn(|| {
             let (mut messages, mut message) = (Vec::new(), [0; 65_536]);
             loop {
-                match socket.recv(&mut message) {
+                match uninterrupted(|| socket.recv(&mut message)) {
                     Ok(bytes) => messages.push(message[..bytes].to_vec()),
                     Err(_) if is_over.load(Ordering::SeqCst) => return messages,
                     Err(_) => {}

@@ -217,8 +217,11 @@ impl Datagrams {
     /// The answer to the last datagrams may be on its way still: waits for a moment whether they are refused.
     fn hear_last_refusal(&mut self) {
         // Collectors send nothing: what is received is an error. Without one nothing is known, as of every datagram.
-        let heard =
+        let mut heard =
             self.socket.set_read_timeout(Some(LAST_REFUSAL)).and_then(|()| self.socket.recv(&mut [0]));
+        while heard.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {
+            heard = self.socket.recv(&mut [0]);
+        }
         if heard.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             self.note_refused();
             self.shared.set_report(&self.report);

@@ -6,6 +6,7 @@ use crate::reader::{Reader, address, number};
 use std::net::UdpSocket;
 use thalweg_flow::export::{Fan, Spread, Statistics};
 use thalweg_ports::collector::{Collector, CollectorAddress, CollectorError, CollectorOptions};
+use thalweg_testdata::uninterrupted;
 use thalweg_wire::netflow::element::{PACKET_DELTA_COUNT, SOURCE_IPV4_ADDRESS};
 
 /// A socket, and the address of a collector there.
@@ -21,7 +22,7 @@ fn drain(socket: &UdpSocket) -> Vec<Vec<u8>> {
     socket.set_nonblocking(true).unwrap();
     let mut buffer = [0; 65_536];
     let mut messages = Vec::new();
-    while let Ok(bytes) = socket.recv(&mut buffer) {
+    while let Ok(bytes) = uninterrupted(|| socket.recv(&mut buffer)) {
         messages.push(buffer[..bytes].to_vec());
     }
     messages

@@ -21,6 +21,7 @@ use thalweg_wire::MacAddr;
 
 use super::veth::{End, TIMEOUT, assert_same, frame, veth};
 use crate::common::{in_namespace, ip};
+use thalweg_testdata::uninterrupted;
 
 /// A namespace with one end of a veth, and threads in it.
 struct Host {
@@ -153,7 +154,7 @@ fn what_hosts_send_passes_as_frames() {
                 let socket = UdpSocket::bind("198.18.0.1:0").unwrap();
                 socket.send_to(b"unfinished until it was here", "198.18.0.2:9").unwrap();
                 let mut got = [0; 64];
-                let length = datagrams.recv(&mut got).unwrap();
+                let length = uninterrupted(|| datagrams.recv(&mut got)).unwrap();
                 got[..length].to_vec()
             })
         };

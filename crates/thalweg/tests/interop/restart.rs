@@ -17,6 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::net::{End, Net, Process, program, until};
+use thalweg_testdata::uninterrupted;
 
 const THALWEG: &str = env!("CARGO_BIN_EXE_thalweg");
 
@@ -50,7 +51,7 @@ impl Stream {
             let (mut buffer, mut numbers) = ([0; 8], BTreeSet::new());
             // What was sent last is still on its way when the sender stops.
             while let Some(length) =
-                to.recv(&mut buffer).ok().or((!ends.load(Ordering::Acquire)).then_some(0))
+                uninterrupted(|| to.recv(&mut buffer)).ok().or((!ends.load(Ordering::Acquire)).then_some(0))
             {
                 if length == buffer.len() && numbers.insert(u64::from_be_bytes(buffer)) {
                     seen.fetch_add(1, Ordering::AcqRel);

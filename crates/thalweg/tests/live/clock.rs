@@ -17,6 +17,7 @@ use thalweg_flow::import::Importer;
 use thalweg_wire::netflow::decode::Source;
 
 use crate::site::{Host, OFFICE, OUTSIDE, Router, Site, eventually};
+use thalweg_testdata::uninterrupted;
 
 const CONFIG: &str = r#"
 [ports.lan]
@@ -90,9 +91,9 @@ fn socket(site: &Site, host: Host, at: &str) -> UdpSocket {
 fn there_and_back(from: &UdpSocket, server: &UdpSocket) -> String {
     from.send_to(b"there", "198.51.100.2:7000").expect("sent");
     let mut buffer = [0; 16];
-    let (_, seen) = server.recv_from(&mut buffer).expect("it arrives");
+    let (_, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("it arrives");
     server.send_to(b"back", seen).expect("sent");
-    from.recv(&mut buffer).expect("the answer arrives");
+    uninterrupted(|| from.recv(&mut buffer)).expect("the answer arrives");
     seen.to_string()
 }
 
@@ -107,7 +108,7 @@ impl Records {
     fn hear(&mut self, collector: &UdpSocket) {
         collector.set_nonblocking(true).expect("a socket");
         let (mut message, source) = (vec![0; 65_536], Source { exporter: 1, is_stream: false });
-        while let Ok((length, _)) = collector.recv_from(&mut message) {
+        while let Ok((length, _)) = uninterrupted(|| collector.recv_from(&mut message)) {
             let heard = self.importer.handle_message(source, &message[..length], 0, &mut self.all);
             assert_eq!(heard.expect("a message of IPFIX").faults, 0);
         }

@@ -8,6 +8,7 @@ use thalweg_wire::MacAddr;
 use crate::packets::build;
 use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually};
 use crate::wire::Wire;
+use thalweg_testdata::uninterrupted;
 
 fn config(driver: &str) -> String {
     format!(
@@ -111,9 +112,9 @@ fn transfer_over_a_gap(site: &Site, gap: impl FnOnce()) -> usize {
         // The reader says how much came.
         scope.spawn(move || client.write_all(&vec![0x5a; TRANSFER_BYTES]));
         let (mut server, mut buffer) = (server, vec![0; 64 << 10]);
-        let mut moved = server.read(&mut buffer).expect("it begins");
+        let mut moved = uninterrupted(|| server.read(&mut buffer)).expect("it begins");
         gap();
-        while let Ok(bytes @ 1..) = server.read(&mut buffer) {
+        while let Ok(bytes @ 1..) = uninterrupted(|| server.read(&mut buffer)) {
             moved += bytes;
         }
         moved

@@ -10,6 +10,7 @@ use thalweg_flow::import::Importer;
 use thalweg_wire::netflow::decode::Source;
 
 use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually, has};
+use thalweg_testdata::uninterrupted;
 
 /// A network that BIRD announces.
 const BEYOND: &str = "203.0.113.5";
@@ -68,7 +69,7 @@ fn collected(socket: &UdpSocket) -> Vec<FlowRecord> {
     let (mut importer, mut records) = (Importer::default(), Vec::new());
     let mut message = vec![0; 65_536];
     let source = Source { exporter: 1, is_stream: false };
-    while let Ok((length, _)) = socket.recv_from(&mut message) {
+    while let Ok((length, _)) = uninterrupted(|| socket.recv_from(&mut message)) {
         let report = importer.handle_message(source, &message[..length], 0, &mut records);
         assert_eq!(report.expect("a message of IPFIX").faults, 0);
     }
@@ -102,9 +103,9 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
     let mut public = None;
     for _ in 0..DATAGRAMS {
         client.send_to(&[1; 20], (BEYOND, 7000)).expect("sent");
-        let (_, seen) = server.recv_from(&mut buffer).expect("it arrives");
+        let (_, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("it arrives");
         server.send_to(&[2; 40], seen).expect("sent");
-        client.recv_from(&mut buffer).expect("the answer arrives");
+        uninterrupted(|| client.recv_from(&mut buffer)).expect("the answer arrives");
         public = Some(seen);
     }
     let public = public.expect("the public endpoint");
@@ -184,7 +185,7 @@ fn datagrams_and_calls(site: &Site, collector: &UdpSocket, send: impl FnOnce()) 
     collector.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
     let mut message = vec![0; 65_536];
     let mut datagrams = 0;
-    while collector.recv_from(&mut message).is_ok() {
+    while uninterrupted(|| collector.recv_from(&mut message)).is_ok() {
         datagrams += 1;
     }
     (datagrams, calls)

@@ -12,6 +12,7 @@ use crate::packets::build;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
 use crate::wire::{Stop, Wire};
 use frames::VethPair;
+use thalweg_testdata::uninterrupted;
 use thalweg_wire::MacAddr;
 
 /// Frames sent before it is awaited that the router has seen them: fewer than any driver's ring has places.
@@ -65,7 +66,7 @@ impl Conversation {
     fn answer(&self, socket: &UdpSocket) {
         let mut buffer = [0; 64];
         while !self.stop.load(Ordering::Relaxed) {
-            if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            if let Ok((length, from)) = uninterrupted(|| socket.recv_from(&mut buffer)) {
                 let _ = socket.send_to(&buffer[..length], from);
             }
         }
@@ -77,7 +78,7 @@ impl Conversation {
         while !self.stop.load(Ordering::Relaxed) {
             // It may be refused while the router is not up yet.
             let _ = socket.send_to(&number.to_be_bytes(), (OUTSIDE.v4, 7));
-            while let Ok((length, _)) = socket.recv_from(&mut buffer) {
+            while let Ok((length, _)) = uninterrupted(|| socket.recv_from(&mut buffer)) {
                 if buffer[..length] == number.to_be_bytes() {
                     number += 1;
                     self.rounds.store(number, Ordering::Relaxed);

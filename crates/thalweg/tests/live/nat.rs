@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually};
+use thalweg_testdata::uninterrupted;
 use thalweg_wire::ipv4::Ipv4Repr;
 use thalweg_wire::testing;
 
@@ -36,9 +37,9 @@ fn socket(site: &Site, host: crate::site::Host, at: &str) -> UdpSocket {
 fn there_and_back(from: &UdpSocket, server: &UdpSocket) -> String {
     from.send(b"there").expect("sent");
     let mut buffer = [0; 16];
-    let (_, seen) = server.recv_from(&mut buffer).expect("it arrives");
+    let (_, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("it arrives");
     server.send_to(b"back", seen).expect("sent");
-    let n = from.recv(&mut buffer).expect("the answer arrives");
+    let n = uninterrupted(|| from.recv(&mut buffer)).expect("the answer arrives");
     assert_eq!(&buffer[..n], b"back");
     seen.to_string()
 }
@@ -90,7 +91,7 @@ fn fragments_out_of_order_get_through() {
         std::thread::sleep(Duration::from_millis(15));
     }
     let mut buffer = [0; 128];
-    let (length, seen) = server.recv_from(&mut buffer).expect("it arrives");
+    let (length, seen) = uninterrupted(|| server.recv_from(&mut buffer)).expect("it arrives");
     assert_eq!(&buffer[..length], &datagram[8..]);
     assert!(seen.to_string().starts_with("198.51.100.1:"), "{seen}");
 
@@ -122,7 +123,7 @@ fn sessions_are_shown_and_a_host_at_its_limit_is_told() {
     let refused = socket(&site, OFFICE, "10.1.0.2:0");
     refused.connect("198.51.100.2:7000").expect("connected");
     refused.send(b"there").expect("sent");
-    let told = refused.recv(&mut [0; 16]).expect_err("nothing comes back");
+    let told = uninterrupted(|| refused.recv(&mut [0; 16])).expect_err("nothing comes back");
     assert_eq!(told.kind(), ErrorKind::HostUnreachable, "{told}");
     for (socket, seen) in &sockets {
         assert_eq!(there_and_back(socket, &server), *seen);

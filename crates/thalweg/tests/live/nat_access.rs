@@ -8,6 +8,7 @@ use serde_json::Value;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
+use thalweg_testdata::uninterrupted;
 use thalweg_wire::ipv4::Ipv4Repr;
 use thalweg_wire::testing;
 
@@ -64,7 +65,7 @@ fn udp(site: &Site, namespace: &str, at: &str) -> UdpSocket {
 
 fn hears(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
     let mut buffer = [0; 64];
-    let (length, from) = socket.recv_from(&mut buffer).expect("a datagram");
+    let (length, from) = uninterrupted(|| socket.recv_from(&mut buffer)).expect("a datagram");
     (buffer[..length].to_vec(), from)
 }
 
@@ -258,7 +259,7 @@ fn a_connection_that_its_server_resets_is_over() {
     assert_eq!(state().as_deref(), Some("established"));
     SockRef::from(&server).set_linger(Some(Duration::ZERO)).expect("a socket option");
     drop(server);
-    assert!(client.read(&mut buffer).is_err(), "the client has the RST");
+    assert!(uninterrupted(|| client.read(&mut buffer)).is_err(), "the client has the RST");
     eventually("the session is about to leave", || (state()? == "aborted").then_some(()));
 }
 
@@ -280,10 +281,10 @@ fn a_protocol_without_ports_passes() {
         |address: &str| socket2::SockAddr::from(format!("{address}:0").parse::<SocketAddr>().expect("one"));
     office.send_to(&[0, 0, 8, 0, 1], &to("198.51.100.2")).expect("sent");
     let mut buffer = [0; 64];
-    let length = server.read(&mut buffer).expect("it arrives");
+    let length = uninterrupted(|| server.read(&mut buffer)).expect("it arrives");
     assert_eq!((&buffer[12..16], &buffer[20..length]), (&[198, 51, 100, 1][..], &[0, 0, 8, 0, 1][..]));
     server.send_to(&[0, 0, 8, 0, 2], &to("198.51.100.1")).expect("sent");
-    let length = office.read(&mut buffer).expect("the answer arrives");
+    let length = uninterrupted(|| office.read(&mut buffer)).expect("the answer arrives");
     assert_eq!((&buffer[16..20], &buffer[20..length]), (&[10, 1, 0, 2][..], &[0, 0, 8, 0, 2][..]));
     guest.send_to(&[0, 0, 8, 0, 3], &to("198.51.100.2")).expect("sent");
     eventually("the second host is refused", || (counter(&router, "peer_taken") > 0).then_some(()));

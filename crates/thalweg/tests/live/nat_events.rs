@@ -10,6 +10,7 @@ use thalweg_wire::netflow::decode::{Decoder, FieldName, Source};
 use thalweg_wire::netflow::element as ie;
 
 use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually, has};
+use thalweg_testdata::uninterrupted;
 
 /// The protocol's number.
 const UDP: u64 = 17;
@@ -59,7 +60,7 @@ fn events(socket: &UdpSocket) -> Vec<Event> {
     socket.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
     let (mut decoder, mut events) = (Decoder::default(), Vec::new());
     let mut message = vec![0; 65_536];
-    while let Ok((length, _)) = socket.recv_from(&mut message) {
+    while let Ok((length, _)) = uninterrupted(|| socket.recv_from(&mut message)) {
         let report = decoder.handle_message(Source::datagrams(1), &message[..length], 0, |record| {
             let mut event = Event { code: 0, numbers: BTreeMap::new(), addresses: BTreeMap::new() };
             for field in record.fields() {
@@ -156,7 +157,7 @@ fn collectors_are_told_who_had_which_port_and_when() {
             let client = socket(&site, OFFICE, "10.1.0.2:0");
             client.send_to(b"there", "198.51.100.2:7000").expect("sent");
             if n < SESSIONS || (logging == "blocks" && n < PORTS_MAX) {
-                let (_, seen) = server.recv_from(&mut [0; 16]).expect("it arrives");
+                let (_, seen) = uninterrupted(|| server.recv_from(&mut [0; 16])).expect("it arrives");
                 publics.insert((UDP, seen));
             } else if logging != "blocks" {
                 break;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually, has};
+use thalweg_testdata::uninterrupted;
 
 /// All ports have flows in the kernel.
 pub(crate) fn config(more: &str) -> String {
@@ -30,10 +31,10 @@ pub(crate) fn converse(client: &UdpSocket, server: &UdpSocket, to: &str, datagra
     for number in 0..datagrams {
         let sent = vec![number as u8; 1 + number as usize % 1400];
         client.send_to(&sent, to).expect("it goes");
-        let (length, sender) = server.recv_from(&mut buffer).expect("it comes");
+        let (length, sender) = uninterrupted(|| server.recv_from(&mut buffer)).expect("it comes");
         assert_eq!(buffer[..length], sent);
         server.send_to(&buffer[..length], sender).expect("it goes back");
-        let (length, _) = client.recv_from(&mut buffer).expect("it comes back");
+        let (length, _) = uninterrupted(|| client.recv_from(&mut buffer)).expect("it comes back");
         assert_eq!(buffer[..length], sent);
     }
 }
@@ -196,7 +197,7 @@ fn flows_in_the_kernel_follow_a_reload() {
         (denied >= 50).then_some(())
     });
     inside.1.set_nonblocking(true).expect("it is a socket");
-    assert!(inside.1.recv_from(&mut [0; 16]).is_err(), "one has come through");
+    assert!(uninterrupted(|| inside.1.recv_from(&mut [0; 16])).is_err(), "one has come through");
     inside.1.set_nonblocking(false).expect("it is a socket");
     // Others' go on, and a port with a list has no flows in the kernel.
     let before = offloaded(&router);
@@ -239,10 +240,10 @@ fn flows_in_the_kernel_follow_a_reload() {
     router.reload(&other).expect("it is taken over");
     for number in 0..20u8 {
         beyond.0.send_to(&[number], "203.0.113.1:7").expect("it goes");
-        let (_, sender) = beyond.1.recv_from(&mut [0; 16]).expect("it comes");
+        let (_, sender) = uninterrupted(|| beyond.1.recv_from(&mut [0; 16])).expect("it comes");
         assert_eq!(sender.ip().to_string(), "192.0.2.9");
         beyond.1.send_to(&[number], sender).expect("it goes back");
-        beyond.0.recv_from(&mut [0; 16]).expect("it comes back");
+        uninterrupted(|| beyond.0.recv_from(&mut [0; 16])).expect("it comes back");
     }
     all_pass();
     router.counters_add_up();

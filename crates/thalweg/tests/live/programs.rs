@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually, has};
+use thalweg_testdata::uninterrupted;
 
 /// A router with NAT for two inside networks, and a port to the outside that is shaped.
 pub(crate) fn config(driver: &str) -> String {
@@ -108,7 +109,7 @@ fn a_file_is_fetched(site: &Site, from: &str) {
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("somebody comes");
         let mut request = [0; 1024];
-        let read = stream.read(&mut request).expect("a request");
+        let read = uninterrupted(|| stream.read(&mut request)).expect("a request");
         assert!(request[..read].starts_with(b"GET /file "), "a request for the file");
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {BYTES}\r\nConnection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).expect("it is read");
@@ -142,10 +143,10 @@ fn datagrams_come_back(site: &Site, from: &str) {
     for number in 0..200u32 {
         let sent = vec![number as u8; 1 + number as usize * 7];
         client.send_to(&sent, (OUTSIDE.v4, 7)).expect("it goes");
-        let (length, sender) = server.recv_from(&mut buffer).expect("it comes");
+        let (length, sender) = uninterrupted(|| server.recv_from(&mut buffer)).expect("it comes");
         assert_eq!((&buffer[..length], sender.ip().to_string().as_str()), (&sent[..], OUTSIDE.gateway_v4));
         server.send_to(&buffer[..length], sender).expect("it goes back");
-        let (length, _) = client.recv_from(&mut buffer).expect("it comes back");
+        let (length, _) = uninterrupted(|| client.recv_from(&mut buffer)).expect("it comes back");
         assert_eq!(&buffer[..length], &sent[..]);
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
+use thalweg_testdata::uninterrupted;
 
 const FLOWS: usize = 32;
 /// Datagrams of each flow, there and back.
@@ -64,7 +65,7 @@ fn answer(socket: &UdpSocket, stop: &AtomicBool) -> HashMap<SocketAddr, (u64, u6
     let mut flows: HashMap<SocketAddr, (u64, u64)> = HashMap::new();
     let mut buffer = [0; 4096];
     while !stop.load(Ordering::Acquire) {
-        let Ok((length, sender)) = socket.recv_from(&mut buffer) else { continue };
+        let Ok((length, sender)) = uninterrupted(|| socket.recv_from(&mut buffer)) else { continue };
         let [flow, number] = numbers(&buffer);
         let (of, due) = flows.entry(sender).or_insert((flow, 0));
         assert_eq!((*of, *due), (flow, number), "in order, and a public endpoint for each flow: {sender}");
@@ -82,7 +83,7 @@ fn numbers(datagram: &[u8]) -> [u64; 2] {
 fn rest(socket: &UdpSocket) -> Vec<[u64; 2]> {
     socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
     let mut buffer = [0; 4096];
-    std::iter::from_fn(|| socket.recv(&mut buffer).ok().map(|_| numbers(&buffer))).collect()
+    std::iter::from_fn(|| uninterrupted(|| socket.recv(&mut buffer)).ok().map(|_| numbers(&buffer))).collect()
 }
 
 /// Packets that the kernel dropped before any program saw them, on all processors and in all namespaces: their backlogs were full.
@@ -110,8 +111,8 @@ fn converse(socket: &UdpSocket, to: (&str, u16), flow: u64, bytes: Range<usize>)
             socket.send_to(&datagram, to).expect("it goes");
             sent += 1;
         }
-        let length =
-            socket.recv(&mut buffer).unwrap_or_else(|why| panic!("flow {flow}, {due} of {sent}: {why}"));
+        let length = uninterrupted(|| socket.recv(&mut buffer))
+            .unwrap_or_else(|why| panic!("flow {flow}, {due} of {sent}: {why}"));
         let got = numbers(&buffer);
         assert!(
             got == [flow, due],

@@ -19,6 +19,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually};
+use thalweg_testdata::uninterrupted;
 
 /// Datagrams of a client that are on their way at most.
 const WINDOW: u64 = 16;
@@ -196,7 +197,7 @@ fn answer(socket: &UdpSocket, stop: &AtomicBool, seen: &Seen) {
     socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
     let mut buffer = [0; 2048];
     while !stop.load(Ordering::Acquire) || socket.peek_from(&mut buffer).is_ok() {
-        let Ok((length, sender)) = socket.recv_from(&mut buffer) else { continue };
+        let Ok((length, sender)) = uninterrupted(|| socket.recv_from(&mut buffer)) else { continue };
         let client = u64::from_be_bytes(buffer[..8].try_into().expect("eight bytes"));
         let mut seen = seen.lock();
         let of_client = seen.entry(client).or_default();
@@ -227,7 +228,7 @@ fn converse(socket: &UdpSocket, client: u64, stop: &AtomicBool, back: &AtomicU64
             return sent;
         }
         while !waiting.is_empty() {
-            let Ok(length) = socket.recv(&mut buffer) else {
+            let Ok(length) = uninterrupted(|| socket.recv(&mut buffer)) else {
                 panic!("client {client}: of {sent} datagrams these are lost: {waiting:?}");
             };
             let number = u64::from_be_bytes(buffer[8..16].try_into().expect("eight bytes"));

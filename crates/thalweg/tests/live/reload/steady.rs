@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::{BEYOND, GATEWAYS, Settings, base, config, configurations};
 use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually};
+use thalweg_testdata::uninterrupted;
 
 /// Packets a second where nobody asks for more.
 const RATE: u64 = 5_000;
@@ -60,7 +61,7 @@ impl<'s> Stream<'s> {
         let receiver = thread::spawn(move || {
             let mut buffer = [0; 64];
             while !ends.load(Ordering::Acquire) {
-                if socket.recv(&mut buffer).is_ok() {
+                if uninterrupted(|| socket.recv(&mut buffer)).is_ok() {
                     count.fetch_add(1, Ordering::AcqRel);
                 }
             }
