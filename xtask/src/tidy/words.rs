@@ -13,6 +13,7 @@ const WORDS: &[(&str, &str)] = &[
     ("labelled", "labeled"),
     ("labeller", "labeler"),
     ("cancelled", "canceled"),
+    ("signalling", "signaling"),
     ("recognis", "recogniz"),
     ("prioritis", "prioritiz"),
     ("station", "neighbor"),

@@ -11,7 +11,7 @@
 //!        +-------------------------------------------------------------+
 //!        v                                                             |
 //!   +---------+  all packets of an interval waited longer   +--------------+
-//!   |  quiet  | ------------------------------------------> |  signalling  | --+ one signal each
+//!   |  quiet  | ------------------------------------------> |  signaling   | --+ one signal each
 //!   +---------+            first signal                     +--------------+ <-+ interval/sqrt(count)
 //! ```
 //!
@@ -35,10 +35,10 @@ pub(super) struct Codel {
     ecn: bool,
     /// When the wait will have been too long for an interval, if it goes on like this.
     too_long_at_ns: Option<u64>,
-    signalling: bool,
+    signaling: bool,
     next_signal_ns: u64,
     count: u32,
-    /// `count` when signalling last began.
+    /// `count` when signaling last began.
     count_before: u32,
 }
 
@@ -49,7 +49,7 @@ impl Codel {
             interval_ns: 0,
             ecn: aqm.ecn,
             too_long_at_ns: None,
-            signalling: false,
+            signaling: false,
             next_signal_ns: 0,
             count: 0,
             count_before: 0,
@@ -75,14 +75,14 @@ impl Codel {
         large_bytes: u64,
     ) -> bool {
         let stands = self.stands(now_ns, sojourn_ns, behind_bytes, large_bytes);
-        if !self.signalling {
+        if !self.signaling {
             if stands {
                 self.begin(now_ns);
             }
             return stands;
         }
         if !stands {
-            self.signalling = false;
+            self.signaling = false;
             return false;
         }
         if now_ns < self.next_signal_ns {
@@ -109,7 +109,7 @@ impl Codel {
             now_ns.saturating_sub(self.next_signal_ns) < MEMORY_INTERVALS.saturating_mul(self.interval_ns);
         self.count = if last_time > 1 && was_lately { last_time } else { 1 };
         self.count_before = self.count;
-        self.signalling = true;
+        self.signaling = true;
         self.next_signal_ns = now_ns.saturating_add(self.spacing_ns());
     }
 
