@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::{Traffic, folder, options, run};
 use thalweg_probe::{ExportTargets, ModelKind, ProbeOptions, Shape};
-use thalweg_testdata::uninterrupted;
+use thalweg_testdata::{uninterrupted, with_room};
 
 /// A reader of IPFIX (RFC 7011) that knows as much of it as is needed to add up counters.
 #[derive(Default)]
@@ -162,7 +162,7 @@ fn several_collectors_get_the_same_or_share() {
 fn datagrams_arrive_too() {
     let traffic = Traffic::mixed(3_000, 200, 3);
     let (_folder, capture, lines) = folder(&traffic);
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+    let socket = with_room(UdpSocket::bind("127.0.0.1:0").expect("a port is free"));
     socket.set_read_timeout(Some(Duration::from_millis(100))).expect("it can");
     let address = format!("ipfix://{}", socket.local_addr().expect("it has one"));
     let options = ProbeOptions { export: targets(vec![address]), ..options(&capture, &lines) };

@@ -8,6 +8,7 @@ pub mod collectors;
 mod datagrams;
 
 use std::io::{self, Write};
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 
 pub use datagrams::{Datagram, datagrams};
@@ -29,6 +30,16 @@ fn find(root: &Path, path: &str) -> Result<PathBuf, String> {
 pub fn skipped(why: &str) {
     // Nothing can be done if even this fails.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+}
+
+/// A socket that keeps what comes while its reader gets no processor: on a busy machine that is longer than the system's
+/// usual receive buffer lasts. Only root may have so much; for others the socket stays as it is.
+pub fn with_room(socket: UdpSocket) -> UdpSocket {
+    const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
+    match rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES) {
+        Ok(()) | Err(rustix::io::Errno::PERM) => socket,
+        Err(error) => panic!("a receive buffer: {error}"),
+    }
 }
 
 /// Makes a call again that a signal ended. The kernel ends every read of a socket with a timeout when the process is

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::support::{root, thalweg};
 use thalweg_testdata::collectors::{nfdump, pmacct, program, run, tshark};
-use thalweg_testdata::{shared, uninterrupted};
+use thalweg_testdata::{shared, uninterrupted, with_room};
 
 /// IPv4 and IPv6, what of them there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,7 +67,7 @@ fn totals_of(tshark: &Path, capture: &Path) -> Option<Totals> {
 
 /// What the probe sends to a collector of this protocol when it reads captures; its summary.
 fn probed(captures: &[PathBuf], scheme: &str, more: &[&str]) -> (Vec<Vec<u8>>, serde_json::Value) {
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+    let socket = with_room(UdpSocket::bind("127.0.0.1:0").expect("a port is free"));
     socket.set_read_timeout(Some(Duration::from_millis(100))).expect("it can");
     let to = format!("{scheme}://{}", socket.local_addr().expect("it has one"));
     let is_over = AtomicBool::new(false);

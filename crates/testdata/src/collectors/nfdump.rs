@@ -31,9 +31,9 @@ impl Nfcapd {
             .stdin(Stdio::null())
             .spawn()
             .expect("nfcapd starts");
-        let listens = format!(":{port:04X} ");
+        // Before that line its socket may be bound, but has a small buffer still.
         wait_until("nfcapd to listen", || {
-            std::fs::read_to_string("/proc/net/udp").expect("the kernel tells").contains(&listens)
+            std::fs::read_to_string(folder.path().join("log")).expect("its log").contains("Startup nfcapd")
         });
         Self { child, port, folder }
     }

@@ -17,7 +17,7 @@ use thalweg_flow::import::Importer;
 use thalweg_wire::netflow::decode::Source;
 
 use crate::site::{Host, OFFICE, OUTSIDE, Router, Site, eventually};
-use thalweg_testdata::uninterrupted;
+use thalweg_testdata::{uninterrupted, with_room};
 
 const CONFIG: &str = r#"
 [ports.lan]
@@ -139,7 +139,8 @@ fn the_wall_clock_jumps() {
         "FAKETIME_NO_CACHE=1".to_owned(),
         "TZ=UTC".to_owned(),
     ];
-    let collector = site.within(&site.router(), || UdpSocket::bind("127.0.0.1:0")).expect("a collector");
+    let collector =
+        with_room(site.within(&site.router(), || UdpSocket::bind("127.0.0.1:0")).expect("a collector"));
     let port = collector.local_addr().expect("an address").port();
     let config = format!("{CONFIG}collectors = [\"ipfix://127.0.0.1:{port}\"]\n");
     let mut router = site.run_within(&config, &[], &environment);

@@ -10,7 +10,7 @@ use thalweg_flow::import::Importer;
 use thalweg_wire::netflow::decode::Source;
 
 use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually, has};
-use thalweg_testdata::uninterrupted;
+use thalweg_testdata::{uninterrupted, with_room};
 
 /// A network that BIRD announces.
 const BEYOND: &str = "203.0.113.5";
@@ -82,7 +82,8 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
     if !has("bird") {
         return;
     }
-    let collector = site.within(&site.router(), || UdpSocket::bind("127.0.0.1:0")).expect("a collector");
+    let collector =
+        with_room(site.within(&site.router(), || UdpSocket::bind("127.0.0.1:0")).expect("a collector"));
     site.ip(&site.router(), "link set lo up");
     let outside = site.namespace(OUTSIDE);
     site.ip(&outside, &format!("addr add {BEYOND}/32 dev lo"));
@@ -208,7 +209,8 @@ fn a_router_that_is_stopped_while_totals_are_due_ends() {
 #[test]
 fn datagrams_go_one_by_one_where_that_is_wanted() {
     let Some(site) = Site::new() else { return };
-    let collector = site.within(&site.router(), || UdpSocket::bind("127.0.0.1:0")).expect("a collector");
+    let collector =
+        with_room(site.within(&site.router(), || UdpSocket::bind("127.0.0.1:0")).expect("a collector"));
     let port = collector.local_addr().expect("an address").port();
     let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/small-office/office.pcapng");
     let url = format!("v5://127.0.0.1:{port}");

@@ -10,7 +10,7 @@ use thalweg_wire::netflow::decode::{Decoder, FieldName, Source};
 use thalweg_wire::netflow::element as ie;
 
 use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually, has};
-use thalweg_testdata::uninterrupted;
+use thalweg_testdata::{uninterrupted, with_room};
 
 /// The protocol's number.
 const UDP: u64 = 17;
@@ -142,7 +142,7 @@ fn collectors_are_told_who_had_which_port_and_when() {
             return;
         }
         let bind = || UdpSocket::bind("127.0.0.1:0");
-        let ours = site.within(&site.router(), bind).expect("a collector");
+        let ours = with_room(site.within(&site.router(), bind).expect("a collector"));
         let port_of = |socket: &UdpSocket| socket.local_addr().expect("an address").port();
         let theirs = port_of(&site.within(&site.router(), bind).expect("a port"));
         let nfcapd = Nfcapd::start(&site, theirs);

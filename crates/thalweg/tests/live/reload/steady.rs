@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::{BEYOND, GATEWAYS, Settings, base, config, configurations};
 use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually};
-use thalweg_testdata::uninterrupted;
+use thalweg_testdata::{uninterrupted, with_room};
 
 /// Packets a second where nobody asks for more.
 const RATE: u64 = 5_000;
@@ -26,8 +26,6 @@ const RATE: u64 = 5_000;
 const TICK: Duration = Duration::from_millis(1);
 /// What a sender that was held up makes up for.
 const LATE: Duration = Duration::from_millis(10);
-/// Enough for any burst that a busy receiver has to catch up with.
-const RECEIVE_BUFFER: usize = 64 << 20;
 /// Prefixes of the generated table.
 const MADE_UP: u32 = 30_000;
 
@@ -53,8 +51,9 @@ struct Stream<'s> {
 
 impl<'s> Stream<'s> {
     fn new(site: &'s Site, rate: u64) -> Self {
-        let socket = site.within(&site.namespace(OUTSIDE), || UdpSocket::bind((BEYOND, 9)).expect("a port"));
-        rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).expect("root may");
+        let socket = with_room(
+            site.within(&site.namespace(OUTSIDE), || UdpSocket::bind((BEYOND, 9)).expect("a port")),
+        );
         socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
         let (received, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let (count, ends) = (received.clone(), stop.clone());
