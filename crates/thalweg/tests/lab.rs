@@ -155,7 +155,10 @@ fn claims_of_a_paper() {
     let spots = models["results"]["hot_spots"].as_array().expect("hot spots");
     let work = spots.iter().find(|spot| spot["stage"] == "synthetic work").expect("it is there");
     assert_eq!(of("000/bottom-up")["here"], serde_json::json!([work["share"]]));
-    assert_eq!(of("000/bottom-up")["verdict"], "reproduced", "{all}");
+    // By the bound that the claim names: how busy the machine is decides the share.
+    let is_most = work["share"].as_f64().expect("a share") > 0.9;
+    let verdict = if is_most { "reproduced" } else { "differs" };
+    assert_eq!(of("000/bottom-up")["verdict"], verdict, "{all}");
     let cores = thalweg_lab::cores::Cores::here().expect("cores").count();
     assert_eq!(of("000/summary/elapsed")["verdict"] == "not-run", cores < 24, "{all}");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -174,7 +177,7 @@ fn claims_of_a_paper() {
     let merged = experiment(&merge, folder.path());
     assert_eq!(merged.status.code(), Some(0), "{}", String::from_utf8_lossy(&merged.stderr));
     let page = std::fs::read_to_string(folder.path().join("both/report.html")).expect("a page");
-    assert!(page.contains("reproduced") && page.contains("commit"), "{page}");
+    assert!(page.contains(verdict) && page.contains("commit"), "{page}");
     let refused = experiment(&["lab", "all", "--merge", "lab-all/000-models"], folder.path());
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(1) && said.contains("is no report of `thalweg lab all`"), "{said}");
