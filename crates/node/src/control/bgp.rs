@@ -14,6 +14,7 @@ pub enum BgpRequest {
     Neighbors,
     /// One neighbor in full, by name or address.
     Neighbor {
+        /// Name or address.
         neighbor: String,
     },
     /// One item for each route that passes the filter.
@@ -36,22 +37,26 @@ pub enum BgpRequest {
     Functions,
     /// Ask a neighbor for its routes again.
     Refresh {
+        /// Name or address.
         neighbor: String,
     },
     /// Reset a neighbor's session.
     Reset {
+        /// Name or address.
         neighbor: String,
         /// A message to the other end's operators (RFC 9003).
         text: String,
     },
     /// End a neighbor's session until it is started again.
     Shutdown {
+        /// Name or address.
         neighbor: String,
         /// A message to the other end's operators (RFC 9003).
         text: String,
     },
     /// Start a session that was shut down.
     Start {
+        /// Name or address.
         neighbor: String,
     },
 }

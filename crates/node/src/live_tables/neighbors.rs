@@ -30,11 +30,13 @@ pub struct PortLink {
 /// One path of a configured route or of a neighbor's host route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::live_tables) enum Path {
+    /// To a neighbor.
     Neighbor { port: u16, address: IpAddr },
     /// To the host that has the destination address.
     Glean { port: u16 },
     /// To the router itself, which has the address on this port.
     Local { port: u16 },
+    /// To a drop.
     Drop(DropReason),
 }
 

@@ -17,11 +17,13 @@ use super::{Group, LiveTables, Path};
 pub enum OtherWay {
     /// To a neighbor.
     Gateway {
+        /// The number of the port.
         port: u16,
         address: IpAddr,
     },
     /// To the host that has the destination address.
     Connected {
+        /// The number of the port.
         port: u16,
     },
     /// Drops packets silently.

@@ -83,11 +83,13 @@ pub enum ConditionError {
     /// It has no comparison.
     #[error("{text}: expected a comparison such as lost>0, with one of > >= < <= = !=")]
     NoOperator {
+        /// The faulty text.
         text: String,
     },
     /// No measure has this name.
     #[error("a report has no counter {name}; expected one of {}", names())]
     UnknownMeasure {
+        /// The unknown name.
         name: String,
     },
     #[error("{text}: expected a number{}", if *.of_bytes { " of bytes, or a percentage such as 5%" } else { "" })]
