@@ -169,7 +169,6 @@ impl<T> EgressQueue<T> {
     pub fn enqueue_urgent(
         &mut self,
         class: u8,
-        /// The packet as enqueued.
         item: T,
         len: u32,
         now_ns: u64,

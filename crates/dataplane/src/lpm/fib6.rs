@@ -179,7 +179,7 @@ impl Fib6 {
     }
 
     /// Descends the trees of bits 32..48: splitter lines while any lane has some, then the bottom lines. Returns
-    /// the disjunction of all answers.
+    /// the bitwise OR of all answers.
     #[inline(always)]
     fn tree_steps<C: Compare>(
         &self,

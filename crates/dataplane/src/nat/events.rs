@@ -79,7 +79,7 @@ pub enum Happening {
     /// A subscriber has reached its limit of ports or sessions.
     SubscriberLimit {
         subscriber: Ipv4Addr,
-        /// The limit.
+        /// The subscriber's limit.
         limit: u32,
     },
 }
