@@ -107,6 +107,7 @@ impl ReversePath {
         self.modes.is_empty()
     }
 
+    /// The mode of a port; `Off` for unknown ports.
     #[inline(always)]
     pub fn mode(&self, port: u16) -> ReversePathMode {
         self.modes.get(usize::from(port)).copied().unwrap_or_default()

@@ -168,6 +168,7 @@ impl LiveTables {
         }
     }
 
+    /// The look-up tables, to read routes from.
     pub fn fib(&self) -> &FibTables {
         &self.tables
     }

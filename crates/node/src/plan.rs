@@ -259,6 +259,7 @@ impl RouterPlan {
         self.arrival.lock().police.counts()
     }
 
+    /// The fragment tracker's counters.
     pub fn fragment_counts(&self) -> FragmentCounts {
         self.arrival.lock().fragments.counts()
     }

@@ -87,6 +87,7 @@ pub enum WhatIfError {
     },
 }
 
+/// The failures to evaluate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Failing {
     #[default]

@@ -146,10 +146,12 @@ pub struct PortForward {
 }
 
 impl PortForward {
+    /// The ports that lead inside.
     pub fn public_ports(&self) -> RangeInclusive<u16> {
         ports_from(self.public_port, self.count)
     }
 
+    /// The ports of the inside host, in the order of the public ones.
     pub fn inside_ports(&self) -> RangeInclusive<u16> {
         ports_from(self.inside_port, self.count)
     }

@@ -126,7 +126,7 @@ counters! {
 /// What ended sessions early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndedBy {
-    /// A request.
+    /// An operator asked for it.
     Request,
     /// A new configuration without room for them.
     Configuration,

@@ -46,6 +46,7 @@ impl<E: Exclusion> NatStage<E> {
         &self.shards
     }
 
+    /// Number of shards.
     pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
@@ -225,6 +226,7 @@ impl<E: Exclusion> NatStage<E> {
         ended
     }
 
+    /// Whether NAT translates to this address.
     pub fn is_public(&self, address: Ipv4Addr) -> bool {
         self.layout.is_public(address.into())
     }

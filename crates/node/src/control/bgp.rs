@@ -232,6 +232,6 @@ pub struct MemoryView {
     pub update_groups: u64,
     /// Resident set of the process.
     pub resident: u64,
-    /// Its peak.
+    /// The most that was ever resident.
     pub resident_peak: u64,
 }

@@ -143,7 +143,7 @@ pub struct KernelView {
 /// The fate of a packet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FibView {
-    /// Its destination.
+    /// The address or prefix in question.
     pub destination: String,
     /// The matching prefix.
     pub prefix: Option<String>,

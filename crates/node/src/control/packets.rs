@@ -26,7 +26,7 @@ pub enum PacketRequest {
     NatSessions(NatSessionFilter),
     /// One item for each block of a subscriber's public ports that passes the filter.
     NatBlocks(NatSessionFilter),
-    /// NAT's counters.
+    /// NAT's counters of sessions, drops and events.
     NatCounters,
     /// End NAT sessions.
     NatClear(NatClear),
@@ -87,7 +87,7 @@ pub struct PortRates {
     pub bits_received_per_s: u64,
     /// Frames sent.
     pub packets_sent_per_s: u64,
-    /// Bits sent.
+    /// Bits sent, counted from the Ethernet header.
     pub bits_sent_per_s: u64,
 }
 

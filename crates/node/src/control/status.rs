@@ -44,7 +44,7 @@ pub struct StatusView {
     pub installed: Option<ByFamily<u64>>,
     /// Resident memory.
     pub memory_bytes: u64,
-    /// Its peak.
+    /// The most that was ever resident.
     pub memory_peak_bytes: u64,
     pub threads: u64,
 }
