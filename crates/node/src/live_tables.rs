@@ -413,7 +413,7 @@ impl LiveTables {
         self.tables.set_base_group(number, paths);
     }
 
-    /// Takes a number for a route of others.
+    /// Takes a number for a group of paths.
     fn take_number(&mut self, group: Group) -> Option<NextHopId> {
         let number = self.number()?;
         for neighbor in group.neighbors() {

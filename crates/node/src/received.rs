@@ -88,7 +88,7 @@ struct OfFamily {
     /// A refresh began (RFC 7313).
     begun: bool,
     ended: bool,
-    /// When the last new route or the request was sent.
+    /// When the last new route came, or the request was sent.
     news_ms: u64,
 }
 

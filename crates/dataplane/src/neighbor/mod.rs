@@ -20,11 +20,12 @@
 //! uses it without informing this table; so "in use" is not known in the sense of RFC 4861 7.3.3. Instead, every
 //! neighbor counts as in use. An unconfirmed one is probed by unicast after `stale_ns` in STALE, and removed if it
 //! does not answer; a wanted one (a gateway) is probed as soon as it leaves REACHABLE, and then again by broadcast.
-//! So a neighbor that is gone or has another MAC address is detected after at most 1.5 `reachable_ns` + `stale_ns`
-//! + 3 s (a gateway: 1.5 `wanted_reachable_ns` + 3 s), as in RFC 4861 for neighbors with traffic, at the price of
-//! one small frame per neighbor in that time. A caller that knows about use (counters of adjacencies, packets from
-//! the host) reports [`used`](NeighborTable::used), and the neighbor follows RFC 4861: DELAY, PROBE. With `idle_ns`
-//! the caller promises to report every use, and neighbors unused for that long are removed without a probe.
+//! So a neighbor that is gone or has another MAC address is detected after at most 1.5 `reachable_ns`, `stale_ns`
+//! and 3 s together (a gateway: 1.5 `wanted_reachable_ns` and 3 s), as in RFC 4861 for neighbors with traffic, at
+//! the price of one small frame per neighbor in that time. A caller that knows about use (counters of adjacencies,
+//! packets from the host) reports [`used`](NeighborTable::used), and the neighbor follows RFC 4861: DELAY, PROBE.
+//! With `idle_ns` the caller promises to report every use, and neighbors unused for that long are removed without a
+//! probe.
 //!
 //! **What gets into the table?** Only solicited neighbors, and those that ask for one of our addresses (RFC 826's
 //! merge flag); never one that merely sends. Sender and answer must be in the port's networks. The MAC address must
