@@ -1,12 +1,12 @@
-//! Links under BGP: a thread that hears of the system's interfaces and tells sessions when the link to a neighbor goes down
-//! or is back.
+//! Links under BGP: a thread that follows the system's interfaces and tells sessions when the link to a neighbor
+//! goes down or comes back.
 //!
 //! ```text
 //! kernel: links, addresses ──> which network holds the neighbor, and is its link up? ──> Speaker: session down, session sought
 //! ```
 //!
-//! A port's mirror has its port's link state, so a router on live interfaces is told by the same news as one that
-//! uses the kernel's interfaces. A neighbor that no network of ours holds is left to its hold timer.
+//! A port's mirror has its port's link state, so the same notifications serve a router on live interfaces and one
+//! that uses the kernel's interfaces. A neighbor in no connected network is left to its hold timer.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,21 +21,21 @@ use thalweg_ports::kernel::{
     InterfaceAddress, KernelError, KernelEvent, Link, Monitor, NetworkView, PROTOCOL, Watch,
 };
 
-/// How long the thread waits before it looks whether it is still wanted.
+/// How long the thread waits before it checks whether to stop.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// What is known of the way to a neighbor.
+/// The link to a neighbor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Way {
-    /// By this interface, which is up.
+    /// Through this interface, which is up.
     Up(u32),
-    /// By this interface, which is down or has gone.
+    /// Through this interface, which is down or gone.
     Down(u32),
-    /// No network of ours holds it.
+    /// No connected network contains it.
     None,
 }
 
-/// See the module.
+/// Follows links and tells sessions; see the module.
 pub(crate) struct BgpLinks {
     monitor: Monitor,
     links: HashMap<u32, Link>,
@@ -46,9 +46,9 @@ pub(crate) struct BgpLinks {
 }
 
 impl BgpLinks {
-    /// Listens from now on.
+    /// Starts listening.
     pub(crate) fn new(config: &RouterConfig) -> Result<Self, KernelError> {
-        // First, so that nothing is missed in between.
+        // Opened before the first read, so that no change is missed in between.
         let monitor = Monitor::open(Watch { links: true, addresses: true, neighbors: false, routes: false })?;
         let mut ports = HashMap::new();
         for port in &config.ports {
@@ -62,7 +62,7 @@ impl BgpLinks {
         Ok(this)
     }
 
-    /// Works until it is told to stop.
+    /// Works until `stop` is set.
     pub(crate) fn run(mut self, speaker: &Speaker, stop: &AtomicBool) {
         let mut failed = false;
         self.notify(speaker, &speaker.direct_neighbors());
@@ -70,7 +70,8 @@ impl BgpLinks {
             match self.read_changes() {
                 Ok(any) => {
                     failed = false;
-                    // Without news too: a reload may have brought neighbors, and the next news may be that their way is gone.
+                    // Without notifications too: a reload may have added neighbors, and the next notification may
+                    // be that their link is gone.
                     let neighbors = speaker.direct_neighbors();
                     if any || !self.knows(&neighbors) {
                         self.notify(speaker, &neighbors);
@@ -88,7 +89,7 @@ impl BgpLinks {
         }
     }
 
-    /// Waits for news and notes them; whether there were any.
+    /// Waits for notifications and applies them; returns whether there were any.
     fn read_changes(&mut self) -> Result<bool, KernelError> {
         self.monitor.wait(WAIT).map_err(|source| KernelError::Socket { source })?;
         let mut any = false;
@@ -115,12 +116,12 @@ impl BgpLinks {
         Ok(())
     }
 
-    /// Whether these are the neighbors whose ways are known.
+    /// Whether these are the neighbors whose links are known.
     fn knows(&self, neighbors: &[IpAddr]) -> bool {
         neighbors.len() == self.ways.len() && neighbors.iter().all(|each| self.ways.contains_key(each))
     }
 
-    /// Tells sessions what became of the ways to their neighbors.
+    /// Tells sessions how the links to their neighbors changed.
     fn notify(&mut self, speaker: &Speaker, neighbors: &[IpAddr]) {
         let mut ways = HashMap::new();
         for &neighbor in neighbors {
@@ -139,7 +140,7 @@ impl BgpLinks {
         self.ways = ways;
     }
 
-    /// The way to a neighbor: the interface of the longest network that holds it.
+    /// The link to a neighbor: the interface of the longest connected network that contains it.
     fn way(&self, neighbor: IpAddr) -> Way {
         let holding = self.addresses.iter().filter(|own| holds(own.network, neighbor));
         let Some(own) = holding.max_by_key(|own| own.network.length()) else { return Way::None };

@@ -1,4 +1,4 @@
-//! Answers on the control socket: a line of JSON in, lines of JSON out.
+//! Serves the control socket: a line of JSON in, lines of JSON out.
 
 mod capture;
 mod received;
@@ -24,53 +24,52 @@ use crate::identity::Identity;
 use crate::orders::{Reload, Stop};
 use crate::packets::PacketSide;
 
-/// Clients served at once; further ones are told to come again.
+/// Clients served at once; further ones are refused.
 const CLIENTS_MAX: usize = 32;
 
-/// A request is short.
+/// The longest request.
 const REQUEST_MAX_BYTES: u64 = 64 << 10;
 
-/// A client that takes nothing for so long is left.
+/// A client that accepts nothing for this long is dropped.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a look at a client takes that says nothing any more, which is all of them that the connection is given to.
+/// The timeout of a check whether a silent client has closed its connection.
 const LOOK: Duration = Duration::from_millis(1);
 
 const NO_BGP: &str = "this router does not speak BGP: its configuration has no [bgp]";
 
-/// Who answers.
+/// Answers requests. Cloned for each client.
 #[derive(Clone)]
 pub(crate) struct ControlServer {
-    /// The process and its configuration.
     pub(crate) identity: Arc<Identity>,
-    /// What concerns BGP, where the router speaks it.
+    /// Answers about BGP, if the router speaks it.
     pub(crate) speaker: Option<Arc<Speaker>>,
     pub(crate) reload: Arc<Reload>,
     pub(crate) stop: Arc<Stop>,
-    /// What concerns the place where best routes go, if they go anywhere.
+    /// Answers about best routes, if they are installed somewhere.
     pub(crate) forwarding: Option<Arc<dyn Forwarding>>,
-    /// What concerns packets, where the router forwards them.
+    /// Answers about packets, if the router forwards them.
     pub(crate) packets: Option<Arc<PacketSide>>,
 }
 
-/// Serves clients until the listener fails, which it does not. Each has a thread of its own.
+/// Serves clients, each in a thread of its own. It returns only if the listener ends, which does not happen.
 pub(crate) fn serve(listener: &UnixListener, server: &ControlServer) {
     let clients = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
-            // Out of descriptors, most likely: somebody else has to close one first.
+            // Probably out of file descriptors: another client has to close one first.
             thread::sleep(Duration::from_millis(50));
             continue;
         };
         if clients.fetch_add(1, Ordering::AcqRel) >= CLIENTS_MAX {
             clients.fetch_sub(1, Ordering::AcqRel);
-            // The client sees the end of the stream whether or not this reaches it.
+            // The client sees the end of the stream even if this does not reach it.
             let _ = refuse(stream);
             continue;
         }
         let (server, count) = (server.clone(), clients.clone());
         let spawned = thread::Builder::new().name("control".to_owned()).spawn(move || {
-            // A client that went away needs no answer.
+            // An error means that the client has gone.
             let _ = talk(&stream, &server);
             count.fetch_sub(1, Ordering::AcqRel);
         });
@@ -85,7 +84,7 @@ fn refuse(mut stream: UnixStream) -> io::Result<()> {
     writeln!(stream, "{}", serde_json::to_string(&line)?)
 }
 
-/// Answers a client's requests one after the other.
+/// Answers a client's requests in order.
 fn talk(stream: &UnixStream, server: &ControlServer) -> io::Result<()> {
     stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
     stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
@@ -185,7 +184,7 @@ impl ControlServer {
         status
     }
 
-    /// Hands out the routes of the forwarding table slice by slice.
+    /// Emits the routes of the forwarding table slice by slice.
     fn fib_routes(&self, filter: &FibFilter, emit: Emit<'_>) -> Answer {
         let inside = match filter.inside.as_deref().map(str::parse::<IpPrefix>).transpose() {
             Ok(inside) => inside,
@@ -242,14 +241,14 @@ impl ControlServer {
     }
 }
 
-/// Routes of the forwarding table looked at under one hold of its lock.
+/// Routes read while holding the lock of the forwarding table once.
 const FIB_SLICE: usize = 512;
 
 fn bits_of(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// Whether a client that has a connection to itself wants no more: it closed its half, or is gone.
+/// Whether the client of a capture wants no more: it closed its half, or is gone.
 fn has_enough(reader: &mut BufReader<&UnixStream>) -> bool {
     match reader.fill_buf() {
         Ok([]) => true,

@@ -9,40 +9,34 @@ use thalweg_ports::kernel::KernelError;
 use thalweg_ports::tcp::TcpError;
 use thalweg_probe::ProbeError;
 
-/// See the module.
+/// Why a router does not start, or has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The configuration has neither BGP nor interfaces.
     #[error(
         "{0} has neither [bgp] nor a port with an interface: there is nothing to run (files of packets go \
          through `thalweg replay`)"
     )]
     NothingToRun(PathBuf),
-    /// Another router answers at the control socket.
     #[error("a router already answers at {0}: stop it, or choose another --socket")]
     SocketInUse(PathBuf),
-    /// The control socket cannot be opened.
     #[error("cannot listen on the control socket {path}: {error}; choose another with --socket")]
     Socket { path: PathBuf, error: io::Error },
-    /// The forwarding tables cannot be made.
     #[error(transparent)]
     Tables(#[from] BuildError),
-    /// A port cannot be opened.
     #[error(transparent)]
     Ports(OpenError),
-    /// The kernel does not say or take what it has to.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// BGP cannot listen.
+    /// BGP cannot listen on an address.
     #[error(transparent)]
     Listen(TcpError),
-    /// Addresses that programs give mirrors cannot be followed.
+    /// Addresses of mirrors cannot be followed.
     #[error("cannot follow the addresses of mirrors: {0}")]
     MirrorAddresses(#[from] MirrorError),
     /// The delivery of flow records cannot start.
     #[error("[flows]: {0}")]
     Flows(ProbeError),
-    /// The delivery of flow records failed, and records with it.
+    /// The delivery of flow records failed and lost records.
     #[error("[flows]: flow records were lost: {0}")]
     FlowDelivery(ProbeError),
     /// The router ran to its end, but flow records were lost: where, and what to do.
@@ -51,17 +45,17 @@ pub enum RunError {
     /// The packet threads ended by themselves.
     #[error("the router stopped forwarding packets: see the log")]
     ForwardingEnded,
-    /// The system refused something.
+    /// A system call failed.
     #[error("{what}: {error}")]
     System {
-        /// What failed.
+        /// What it was for.
         what: &'static str,
         error: io::Error,
     },
 }
 
 impl RunError {
-    /// For `map_err`: what failed.
+    /// Makes an error for `map_err`; `what` says what the call was for.
     pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |error| RunError::System { what, error }
     }
@@ -71,8 +65,8 @@ impl RunError {
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub enum MirrorError {
-    /// The kernel does not tell of addresses.
+    /// The kernel's notifications of addresses are unavailable.
     Kernel(#[from] KernelError),
-    /// The system has no socket or thread for it.
+    /// There is no socket or thread for it.
     System(#[from] io::Error),
 }

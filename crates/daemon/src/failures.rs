@@ -2,15 +2,15 @@
 
 use std::collections::VecDeque;
 
-/// How many are kept.
+/// Failures kept.
 const KEPT: usize = 16;
 
-/// The latest last.
+/// The latest is last.
 #[derive(Default)]
 pub(crate) struct Failures(VecDeque<String>);
 
 impl Failures {
-    /// Keeps one; whether it is another than the one before.
+    /// Adds a failure; returns whether it differs from the previous one.
     pub(crate) fn push(&mut self, what: &str) -> bool {
         let is_news = self.0.back().is_none_or(|last| last != what);
         if self.0.len() == KEPT {
@@ -20,7 +20,6 @@ impl Failures {
         is_news
     }
 
-    /// All that are kept.
     pub(crate) fn list(&self) -> Vec<String> {
         self.0.iter().cloned().collect()
     }

@@ -1,7 +1,8 @@
-//! Flow records of the running router: completed with what its tables know, and delivered.
+//! Flow records of the running router: completed from its tables, and delivered.
 //!
-//! A record is completed when it is made, not when its packets passed: next hop and autonomous systems are what the tables say
-//! then. What is known of an address is kept for some seconds, as records come in swarms and the same addresses in many.
+//! A record is completed when it is made, not when its packets passed: next hop and AS numbers are those of that
+//! moment. Answers of the tables are cached for some seconds, because records come in bursts and many share
+//! addresses.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -25,18 +26,18 @@ use thalweg_store::{Notify, Retention, Severity};
 
 use crate::error::RunError;
 
-/// How long an answer of the tables is kept.
+/// How long an answer of the tables is cached.
 const KEPT: Duration = Duration::from_secs(5);
-/// Addresses of which answers are kept.
+/// Addresses with a cached answer.
 const ADDRESSES_MAX: usize = 1 << 16;
 
-/// Tells the meter's totals: the router is there only after the delivery.
+/// Returns the meter's totals. Set later, because the router starts after the delivery.
 pub(crate) type RouterTotals = Arc<OnceLock<Box<dyn Fn() -> Option<MeterTotals> + Send + Sync>>>;
 
-/// Shows the meter, as soon as there is one.
+/// Returns the meter. Set later too.
 type MeterOfRouter = Arc<OnceLock<Box<dyn Fn() -> Option<Arc<Meter>> + Send + Sync>>>;
 
-/// A port's name, and its interface's.
+/// The names of each port and of its interface.
 type NamedPorts = Arc<Mutex<Vec<(String, Option<String>)>>>;
 
 /// Delivery of flow records.
@@ -49,7 +50,7 @@ pub(crate) struct FlowSide {
     meter: MeterOfRouter,
 }
 
-/// The way for the packet side.
+/// Passes records of the packet side to the delivery.
 struct Outlet(RouterWay);
 
 impl RecordOutlet for Outlet {
@@ -67,7 +68,7 @@ impl RecordOutlet for Outlet {
 }
 
 impl FlowSide {
-    /// Opens collectors and store.
+    /// Opens collectors and dataset.
     pub(crate) fn start(
         flows: &FlowsConfig,
         config: &RouterConfig,
@@ -104,53 +105,53 @@ impl FlowSide {
         Ok(Self { ports, delivery, outlet, speaker, totals, meter })
     }
 
-    /// The way for records.
+    /// The receiver of records.
     pub(crate) fn outlet(&self) -> Arc<dyn RecordOutlet> {
         self.outlet.clone()
     }
 
-    /// The ports of another configuration. Records of flows by ports that are gone are still to come.
+    /// Applies the ports of another configuration. Records of removed ports may still come.
     pub(crate) fn set_ports(&self, config: &RouterConfig) {
         name_ports(&self.ports, config);
         self.outlet.0.ask_again();
     }
 
-    /// From now on BGP is asked too.
+    /// Completes records from BGP too from now on.
     pub(crate) fn set_speaker(&self, speaker: &Arc<Speaker>) {
-        // There is one.
+        // An error means that it is set already.
         let _ = self.speaker.set(speaker.clone());
     }
 
-    /// From now on collectors are told these totals.
+    /// Reports these totals to collectors from now on.
     pub(crate) fn set_totals(&self, totals: impl Fn() -> Option<MeterTotals> + Send + Sync + 'static) {
-        // They are set once, when the router is started.
+        // An error means that they are set already: the router starts once.
         let _ = self.totals.set(Box::new(totals));
     }
 
-    /// From now on answers from the dataset have the flows of this meter.
+    /// Includes the flows of this meter in answers from the dataset from now on.
     pub(crate) fn set_meter(&self, meter: impl Fn() -> Option<Arc<Meter>> + Send + Sync + 'static) {
-        // It is set once, as the totals are.
+        // An error means that it is set already, like the totals.
         let _ = self.meter.set(Box::new(meter));
     }
 
-    /// Records and packets that found the queue full.
+    /// Records and packets lost because the queue was full.
     pub(crate) fn lost(&self) -> (u64, u64) {
         let lost = self.outlet.0.lost();
         (lost.records, lost.packets)
     }
 
-    /// Events of NAT handed over, and lost.
+    /// NAT events handed over, and lost.
     pub(crate) fn nat_events(&self) -> (u64, u64) {
         self.outlet.0.nat_events()
     }
 
-    /// How collectors and store do, and how often the wall clock was set.
+    /// The state of collectors and dataset, and how often the wall clock was set.
     pub(crate) fn outlets(&self) -> (Vec<OutletStatus>, u64) {
         let delivery = self.delivery.lock();
         delivery.as_ref().map(|delivery| (delivery.statuses(), delivery.clock_steps())).unwrap_or_default()
     }
 
-    /// Delivers what there is. No more records come. Fails with what was lost, of records that were to be kept or sent.
+    /// Delivers the remaining records; no more may come. Fails if any were lost.
     pub(crate) fn finish(&self) -> Result<(), RunError> {
         self.outlet.0.close();
         let delivery = self.delivery.lock().take();
@@ -161,7 +162,7 @@ impl FlowSide {
             let (to, records) = (&outlet.to, outlet.records);
             match outlet.failure() {
                 None => tracing::info!(to, records, lost = ?outlet.lost, "flow records"),
-                // Records may have arrived all the same, or when the collector was back.
+                // Records may have arrived nevertheless, or later when the collector was back.
                 Some(failure) if outlet.lost.is_empty() => {
                     tracing::warn!(to, records, "flow records: {failure}")
                 }
@@ -175,7 +176,7 @@ impl FlowSide {
         if failures.is_empty() { Ok(()) } else { Err(RunError::FlowRecordsLost(failures)) }
     }
 
-    /// What never came to a collector or the dataset: a sentence each.
+    /// Sentences about what was lost before it reached a collector or the dataset.
     fn lost_before_export(&self) -> Vec<String> {
         let ((records, packets), (_, nat_events)) = (self.lost(), self.nat_events());
         let full = "the queue to collectors and store was full";
@@ -192,13 +193,13 @@ impl FlowSide {
     }
 }
 
-/// A router runs unattended: where its disk runs full the oldest records go.
+/// A router runs unattended: if its disk runs full, the oldest records are removed.
 fn retention(keep: &KeepConfig) -> Retention {
     Retention { age_max_s: keep.age_s, bytes_max: keep.bytes, free_min: keep.free, makes_room: true }
 }
 
-/// Notes what ports and their interfaces are called; one that is gone keeps its names. A VLAN's port has its mirror, or
-/// without one its parent's interface.
+/// Sets the names of ports and their interfaces; removed ports keep theirs. A VLAN's port has its mirror or else
+/// its parent's interface.
 fn name_ports(named: &NamedPorts, config: &RouterConfig) {
     let interface = |port: &PortConfig| -> Option<String> {
         let own = port.interface.as_ref();
@@ -220,8 +221,8 @@ fn name_ports(named: &NamedPorts, config: &RouterConfig) {
     }
 }
 
-/// Finds the numbers of the ports' interfaces. Ports of which the system has no interface (DPDK's, those of a replay) have the
-/// smallest numbers that nobody else has.
+/// Finds the indexes of the ports' interfaces. Ports without one in the system (DPDK, replay) get the smallest
+/// unused numbers.
 fn interfaces_of(ports: NamedPorts) -> AskInterfaces {
     let links = Links::open().ok();
     Box::new(move || {
@@ -230,7 +231,7 @@ fn interfaces_of(ports: NamedPorts) -> AskInterfaces {
         let known: Vec<Option<u32>> = ports.iter().map(|(_, of)| of.as_ref().and_then(index)).collect();
         let mut free = (1..).filter(|number| !known.contains(&Some(*number)));
         let number = |(of, known): (&Option<String>, &Option<u32>)| match of {
-            // It is not there at present.
+            // The interface does not exist at present.
             Some(_) => known.unwrap_or(NO_INTERFACE),
             None => free.next().unwrap_or(NO_INTERFACE),
         };
@@ -241,7 +242,7 @@ fn interfaces_of(ports: NamedPorts) -> AskInterfaces {
     })
 }
 
-/// What the router's tables know of addresses.
+/// The cached answers of the router's tables.
 struct Known {
     tables: Arc<ForwardingTables>,
     speaker: Arc<OnceLock<Arc<Speaker>>>,
@@ -249,7 +250,7 @@ struct Known {
     since: Instant,
 }
 
-/// What they know of one.
+/// The answer for one address.
 #[derive(Clone, Copy)]
 struct About {
     next_hop: Option<IpAddr>,
@@ -261,8 +262,7 @@ impl Known {
         Self { tables, speaker, of: HashMap::new(), since: Instant::now() }
     }
 
-    /// Completes a record. Its addresses are taken as they are outside: behind the translation where the source was
-    /// translated.
+    /// Completes a record. It looks up the outside addresses: the translated source, if the source was translated.
     fn complete(&mut self, record: &mut FlowRecord) {
         if self.of.len() >= ADDRESSES_MAX || self.since.elapsed() > KEPT {
             (self.of, self.since) = (HashMap::new(), Instant::now());

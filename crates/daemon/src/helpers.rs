@@ -1,4 +1,4 @@
-//! What runs beside BGP's scheduling, each on its own thread: readers of best routes, the kernel's followers, MRT files.
+//! Threads beside BGP's scheduling: readers of best routes, followers of the kernel, MRT files.
 
 use std::io;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::packets::PacketSide;
 use crate::restart::{self, NoteKeeper};
 use crate::seed;
 
-/// What to say where the system gives no thread.
+/// The error text if the system refuses a thread.
 pub(crate) const NO_THREAD: &str = "cannot start a thread";
 
-/// What runs beside the scheduling, each on its own thread.
+/// All threads beside the scheduling, before and while they run.
 pub(crate) struct Helpers {
     inbox: Option<Arc<Inbox>>,
     tables: Option<Arc<ForwardingTables>>,
@@ -32,11 +32,11 @@ pub(crate) struct Helpers {
     bgp_links: Option<BgpLinks>,
     forwarding: Option<Arc<dyn Forwarding>>,
     recorder: Option<Arc<UpdateRecorder>>,
-    /// What a predecessor left, until it is told.
+    /// What a predecessor left, until the speaker takes it.
     pub(crate) restart: Option<Restart>,
-    /// Routes stay in the kernel at the end.
+    /// Whether routes stay in the kernel at the end.
     pub(crate) keeps_routes: Arc<AtomicBool>,
-    /// Ends the thread that no inbox ends.
+    /// Stops the threads that have no inbox.
     pub(crate) stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -58,13 +58,13 @@ impl Helpers {
         };
         let of_tables = || tables.clone().map(|tables| tables as Arc<dyn Forwarding>);
         let forwarding = kernel.as_ref().map(KernelThread::forwarding).or_else(of_tables);
-        // The kernel's thread tells itself.
+        // The kernel's thread does this itself.
         let alone = bgp.is_some_and(|bgp| bgp.next_hop_check == NextHopCheck::Kernel) && kernel.is_none();
         let next_hops = alone.then(|| NextHopThread::new(PROTOCOL)).transpose()?;
         let writes = bgp.is_some_and(|bgp| bgp.mrt.dump.is_some() || bgp.mrt.updates.is_some());
         let recorder = writes.then(|| Arc::new(UpdateRecorder::of_all()));
         let (stop, threads) = (Arc::default(), Vec::new());
-        // Without it sessions end by their hold timer, which is no reason not to run.
+        // Without it, sessions end by their hold timer, so this is no reason to stop.
         let bgp_links = bgp.map(|_| BgpLinks::new(config)).transpose().unwrap_or_else(|error| {
             tracing::warn!(
                 "cannot watch links, so sessions on a dead link end only when their hold timer expires: {error}"
@@ -98,7 +98,7 @@ impl Helpers {
         self.forwarding.clone()
     }
 
-    /// Keeps the note of who keeps our routes, where somebody does.
+    /// Starts the thread that keeps the restart note, if neighbors may keep our routes.
     pub(crate) fn keep_note(
         &mut self,
         bgp: &BgpConfig,
@@ -137,13 +137,13 @@ impl Helpers {
         }
         if let Some(path) = bgp.seed_mrt.clone() {
             let speaker = speaker.clone();
-            // Not waited for at the end: it has nothing to put in order.
+            // Nobody waits for it at the end: it leaves nothing to clean up.
             thread::Builder::new().name("seed".to_owned()).spawn(move || seed::seed(&path, &speaker))?;
         }
         Ok(())
     }
 
-    /// Keeps forwarding and the kernel in step, if that is wanted: from when mirrors are there.
+    /// Starts the kernel sync, if configured. The mirrors must exist.
     pub(crate) fn run_kernel_sync(
         &mut self,
         config: &RouterConfig,
@@ -161,7 +161,7 @@ impl Helpers {
         Ok(())
     }
 
-    /// Ends the threads and waits for them.
+    /// Stops the threads and waits for them.
     pub(crate) fn stop(&mut self) {
         if let Some(recorder) = &self.recorder {
             recorder.close();

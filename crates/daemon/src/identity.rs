@@ -9,7 +9,7 @@ use thalweg_config::{ConfigSource, RouterConfig, masked};
 use thalweg_node::ProcessFacts;
 use thalweg_node::control::{ConfigView, StatusView};
 
-/// The router as a process: when it began, and with what.
+/// The start of the process and the configuration in force.
 #[derive(Debug)]
 pub(crate) struct Identity {
     version: &'static str,
@@ -27,14 +27,14 @@ struct InForce {
 }
 
 impl Identity {
-    /// A router that begins now, with this file.
+    /// A router that starts now with this file.
     pub(crate) fn new(version: &'static str, path: PathBuf, config: &RouterConfig) -> Self {
         let begun = Instant::now();
         let in_force = InForce { text: config.text.clone(), since: begun, refused: None };
         Self { version, path, begun, config: Mutex::new(in_force) }
     }
 
-    /// The file was read again: it is in force, or why not.
+    /// Notes a reload: the configuration now in force, or why it was refused.
     pub(crate) fn reloaded(&self, config: Result<&RouterConfig, &str>) {
         let mut in_force = self.config.lock();
         match config {
@@ -50,7 +50,7 @@ impl Identity {
         let in_force = self.config.lock();
         let on_disk = ConfigSource::read(&self.path).ok();
         ConfigView {
-            // For who asks from another folder.
+            // Absolute, because the client may be in another folder.
             path: std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone()),
             age_s: in_force.since.elapsed().as_secs(),
             text: masked(&in_force.text),
@@ -58,7 +58,7 @@ impl Identity {
         }
     }
 
-    /// A status that knows of the process alone.
+    /// A status with the process's own figures only.
     pub(crate) fn status(&self) -> StatusView {
         let process = ProcessFacts::read();
         let in_force = self.config.lock();

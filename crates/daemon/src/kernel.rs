@@ -1,12 +1,13 @@
-//! `install = "kernel"`: best routes into the kernel's table, and kept there. A thread of its own.
+//! `install = "kernel"`: a thread that installs best routes in the kernel's table and keeps them there.
 //!
-//! It works off the inbox, and between batches looks at three other things: what the kernel says about networks and
-//! others' routes ([`Networks`]), by which next hops are resolved and, with `next_hop_check`, paths are chosen; whether
-//! it is time to look for drift; what to report.
+//! It processes the inbox, and between batches it does three other things: it follows the kernel's networks and
+//! others' routes ([`Networks`]), by which next hops resolve and, with `next_hop_check`, paths are chosen; it scans
+//! for drift when that is due; and it reports.
 //!
-//! Routes that a predecessor left are removed at the start, unless this is a graceful restart: then they keep forwarding,
-//! each is replaced when its successor is selected, and the first scan for drift, which removes those without one, waits
-//! until the restart is over. At the end ours are removed, unless they are to stay for the next process.
+//! A predecessor's routes are removed at the start, unless this is a graceful restart: then they keep forwarding,
+//! each is replaced when its successor is selected, and the first scan for drift, which removes those without one,
+//! waits for the end of the restart. At the end our routes are removed, unless they are to stay for the next
+//! process.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -26,16 +27,16 @@ use crate::kernel_installer::KernelInstaller;
 use crate::networks::{Networks, PAUSE_AFTER_FAILURE};
 use crate::restart::is_wanted;
 
-/// How long to wait for changes before looking at other things.
+/// How long it waits for changes before it does other things.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Looking for drift waits for so many times as long as it took.
+/// After a scan for drift, the next one waits at least this many times as long as the scan took.
 const REPAIR_SHARE: u32 = 20;
 
-/// How often the status is brought up to date while there is work.
+/// Interval at which the status is updated under load.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
 
-/// The status, for queries.
+/// The status that queries read.
 pub(crate) struct KernelForwarding {
     view: Mutex<ForwardingView>,
 }
@@ -62,12 +63,12 @@ impl KernelForwarding {
     }
 }
 
-/// What the thread owns.
+/// The state of the thread.
 pub(crate) struct KernelThread {
     inbox: Arc<Inbox>,
     shared: Arc<KernelForwarding>,
     networks: Networks,
-    /// Whether decisions are told which next hops can be reached.
+    /// Whether decisions learn which next hops can be reached.
     checks_next_hops: bool,
     outlet: Outlet,
     installer: KernelInstaller,
@@ -77,17 +78,17 @@ pub(crate) struct KernelThread {
     reported_at: Instant,
     repair_at: Instant,
     repair_every: Duration,
-    /// Routes of a predecessor are there, and the speaker has not selected ours yet.
+    /// A predecessor's routes are in place, and the speaker has not selected ours yet.
     is_restarting: bool,
-    /// The next scan removes what the predecessor left over.
+    /// The next scan removes the predecessor's remaining routes.
     sweeps: bool,
-    /// Routes stay at the end.
+    /// Whether routes stay at the end.
     keeps_routes: Arc<AtomicBool>,
 }
 
 impl KernelThread {
-    /// Opens the ways to the kernel and reads where next hops are. What a predecessor left is removed, unless this is a
-    /// restart; that it is one is also known by such routes, where neighbors may have kept ours.
+    /// Opens the sockets to the kernel and reads the networks. A predecessor's routes are removed, unless this is a
+    /// restart. Such routes also prove a restart, if neighbors may have kept our routes.
     pub(crate) fn new(
         inbox: Arc<Inbox>,
         config: &BgpConfig,
@@ -139,12 +140,12 @@ impl KernelThread {
         Ok(thread)
     }
 
-    /// What others may ask while the thread runs.
+    /// Answers queries while the thread runs.
     pub(crate) fn forwarding(&self) -> Arc<dyn Forwarding> {
         self.shared.clone()
     }
 
-    /// Says which next hops can be reached, if that is wanted: for the first time before any session brings routes.
+    /// Tells decisions which next hops can be reached, if configured. The first call precedes any session's routes.
     pub(crate) fn update_next_hops(&self, speaker: &Speaker) {
         if self.checks_next_hops {
             speaker.set_next_hops(self.networks.underlay().next_hop_view());
@@ -164,7 +165,7 @@ impl KernelThread {
             }
             self.follow_networks(speaker);
             if self.is_restarting && is_idle && !speaker.is_restarting() {
-                // The next time that nothing waits, all that was selected is installed.
+                // When the inbox is next empty, all selected routes are installed.
                 (self.is_restarting, self.sweeps) = (false, true);
                 self.repair_at = Instant::now();
                 continue;
@@ -177,7 +178,7 @@ impl KernelThread {
         }
     }
 
-    /// Resolves next hops by the networks there are now.
+    /// Resolves next hops by the present networks.
     fn follow_networks(&mut self, speaker: &Speaker) {
         let outlet = &self.outlet;
         match self.networks.follow(|address| outlet.is_next_hop(address)) {
@@ -190,7 +191,7 @@ impl KernelThread {
         }
     }
 
-    /// Scans for drift when it is time and nothing else is to be done.
+    /// Scans for drift when that is due and nothing else is to be done.
     fn repair(&mut self, is_idle: bool) {
         let now = Instant::now();
         if now < self.repair_at || !is_idle || self.is_restarting {
@@ -218,7 +219,7 @@ impl KernelThread {
         self.repair_at = now + self.repair_every.max(now.elapsed() * REPAIR_SHARE);
     }
 
-    /// Takes over what became of changes.
+    /// Adds up the results of changes.
     fn collect(&mut self) {
         let (report, error) = self.installer.take_report();
         self.totals.replaced += report.replaced;

@@ -1,7 +1,7 @@
 //! Installs best routes in the kernel: translates the node's routes for the kernel's tables.
 //!
-//! A next hop that moves has its prefixes installed again. With next-hop objects the kernel would move them by
-//! itself, and take routes twice as fast (docs/kernel-routes.md); that is not wired yet.
+//! If a next hop moves, all its prefixes are installed again. With next-hop objects the kernel would move them by
+//! itself, and accept routes twice as fast (docs/kernel-routes.md); they are not used yet.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use thalweg_ports::kernel::{
     RouteTarget,
 };
 
-/// Installs what an outlet wants into one of the kernel's tables.
+/// Installs an outlet's routes in one of the kernel's tables.
 #[derive(Debug)]
 pub(crate) struct KernelInstaller {
     kernel: KernelRoutes,
@@ -26,31 +26,30 @@ pub(crate) struct KernelInstaller {
 }
 
 impl KernelInstaller {
-    /// An installer into this table.
     pub(crate) fn new(kernel: KernelRoutes) -> Self {
         let (targets, changes, report) = (HashMap::new(), Vec::new(), ApplyReport::default());
         Self { kernel, targets, changes, report, error: None }
     }
 
-    /// What became of the changes since the last call, and why the kernel could not be reached, if it could not.
-    /// Routes that were lost so are found again by [`Self::repair`].
+    /// The results of changes since the last call, and the error if the kernel could not be reached.
+    /// [`Self::repair`] restores routes lost that way.
     pub(crate) fn take_report(&mut self) -> (ApplyReport, Option<KernelError>) {
         (std::mem::take(&mut self.report), self.error.take())
     }
 
-    /// How many routes of ours there are.
+    /// The number of our routes in the kernel.
     pub(crate) fn count(&mut self) -> Result<u64, KernelError> {
         let mut count = 0;
         self.kernel.read(|_| count += 1)?;
         Ok(count)
     }
 
-    /// Removes what a predecessor left.
+    /// Removes a predecessor's routes.
     pub(crate) fn remove_stale(&mut self) -> Result<ApplyReport, KernelError> {
         self.kernel.remove_all()
     }
 
-    /// Finds and mends drift.
+    /// Finds and repairs drift.
     pub(crate) fn repair(&mut self, outlet: &Outlet) -> Result<RepairReport, KernelError> {
         let desired = outlet.desired().map(|(prefix, way)| KernelRoute { prefix, target: target(way) });
         self.kernel.repair(desired)
@@ -65,7 +64,7 @@ impl KernelInstaller {
             let target = item.hop.map(|hop| self.targets.get(&hop).copied());
             match target {
                 Some(Some(target)) => self.changes.push(RouteChange::Replace(KernelRoute { prefix, target })),
-                // The outlet says what a hop means before it uses it; nothing is installed without.
+                // This does not happen: the outlet sets a hop before it uses it.
                 Some(None) => {}
                 None => self.changes.push(RouteChange::Delete(prefix)),
             }
@@ -78,7 +77,7 @@ impl RouteInstaller for KernelInstaller {
         false
     }
 
-    /// The kernel's routes have one way each: what stands by comes with the next best path.
+    /// The kernel's routes have one path each, so a backup is used only as the next best path.
     fn set_hop(&mut self, hop: HopNumber, way: Way, _: Option<Way>) {
         self.targets.insert(hop, target(way));
     }
@@ -107,8 +106,8 @@ fn target(way: Way) -> RouteTarget {
     }
 }
 
-/// What next hops resolve to in the kernel's eyes: links are its interfaces. Routes through links that are down, and through
-/// gateways that are silent, lead nowhere; neither do the silent themselves.
+/// The underlay from the kernel's view: links are its interfaces. Routes through links that are down or through
+/// silent gateways do not lead anywhere, and silent addresses are unreachable.
 pub(crate) fn underlay(view: &NetworkView, silent: &BTreeSet<NeighborKey>) -> Underlay {
     let is_up = |index: u32| view.link(index).is_some_and(|link| link.is_up);
     let others = view.routes.iter().filter_map(|route| {
@@ -131,7 +130,7 @@ pub(crate) fn underlay(view: &NetworkView, silent: &BTreeSet<NeighborKey>) -> Un
         let prefix = IpPrefix::host(own.address);
         UnderlayRoute { prefix, target: UnderlayTarget::Local, metric: 0 }
     });
-    // A link-local address may be another's on another link.
+    // The same link-local address may belong to another host on another link.
     let is_wide =
         |address: &IpAddr| !matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
     let silent = silent.iter().filter(|(_, address)| is_wide(address)).map(|(_, address)| {
@@ -185,7 +184,7 @@ mod tests {
                 assert_eq!(installer.remove_stale().unwrap().deleted, 1);
                 let mut outlet = Outlet::new(OutletConfig::default(), now());
 
-                // By a router behind a gateway, for which there is no route at first.
+                // Through a router behind a gateway to which there is no route at first.
                 outlet.handle_changes(&changes([192, 0, 2, 1], 300), &mut installer);
                 assert_eq!(installer.take_report().0.replaced, 0);
                 ip("route add 192.0.2.0/24 via 198.18.0.2");
@@ -200,7 +199,7 @@ mod tests {
                 let report = installer.repair(&outlet).unwrap();
                 assert_eq!((report.good, report.missing, report.failed), (299, 1, 0), "{report}");
 
-                // The next hop becomes our own address: everything is taken out.
+                // The next hop becomes our own address: all routes are removed.
                 outlet.handle_changes(&changes([198, 18, 0, 1], 300), &mut installer);
                 let (report, error) = installer.take_report();
                 assert!(report.deleted == 300 && error.is_none(), "{report:?} {error:?}");

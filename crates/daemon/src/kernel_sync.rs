@@ -1,22 +1,23 @@
-//! `[kernel]`: the forwarding table and the kernel's kept in step. A thread of its own. Routes are here, neighbors in
-//! [`neighbors`].
+//! `[kernel]`: a thread that keeps the forwarding table and the kernel's in sync. Routes are handled here,
+//! neighbors in [`neighbors`].
 //!
 //! ```text
 //! kernel's news ──> FollowedRoutes ── what leads to ports ──> forwarding table, next hops of BGP      (import)
 //! forwarding table ── configured, BGP's ──> KernelRoutes::repair: what differs goes into the kernel   (export)
 //! ```
 //!
-//! A route of the kernel leads to a port if it goes by the port's mirror or by its interface. Our own routes in the
-//! kernel carry our protocol number and are never imported, so nothing goes round in circles.
+//! A kernel route leads to a port if it uses the port's mirror or its interface. Our own routes in the kernel carry
+//! our protocol number and are never imported, so nothing goes round in circles.
 //!
-//! News are enough while nothing is lost. What is read as a whole: everything at the start; again when news were lost,
-//! and when a link or an address changed, because the kernel drops IPv4 routes with these and says nothing; and every
-//! `repair_s` seconds, to find what news did not say. Only what that last look finds is called drift. Reading takes at most a
-//! [`SHARE`]th of the time.
+//! Notifications suffice while none is lost. All routes are read at the start; again when notifications were lost,
+//! and when a link or an address changed, because the kernel then drops IPv4 routes without notice; and every
+//! `repair_s` seconds, to find what notifications missed. Only differences that this last scan finds are called
+//! drift. Reading takes at most a [`SHARE`]th of the time.
 //!
-//! Exported routes are compared with what the kernel has whenever the router's own routes or a link change, and every
-//! `repair_s` seconds. What differs although the router's own routes are what they were is drift: what people type, and what the
-//! kernel drops with a link. A route that the kernel had refused and now takes is none. Those a predecessor left are removed by the first comparison, ours are removed at the end.
+//! Exported routes are compared with the kernel's whenever the router's own routes or a link change, and every
+//! `repair_s` seconds. A difference without a change of the router's own routes is drift: somebody changed them, or
+//! the kernel dropped them with a link. A route that the kernel refused before and now accepts is not drift. The
+//! first comparison removes a predecessor's routes; ours are removed at the end.
 
 mod neighbors;
 
@@ -41,19 +42,19 @@ use crate::failures::Failures;
 use crate::packets::PacketSide;
 use neighbors::{Interfaces, NeighborSync};
 
-/// How often the kernel's notifications are read.
+/// Interval at which the kernel's notifications are read.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// From a change of links to reading all routes.
+/// Delay from a change of links to reading all routes.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Reading and comparing wait for so many times as long as they took.
+/// After reading or comparing, the next one waits this many times as long as the last took.
 const SHARE: u32 = 8;
 
-/// From a failure to the next try.
+/// Delay from a failure to the next try.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// Routes taken over before the table is somebody else's for a moment.
+/// Routes imported before other writers of the table get their turn.
 const BATCH: usize = 1024;
 
 /// A port's interfaces in the system.
@@ -64,18 +65,18 @@ struct Names {
     interface: Option<String>,
 }
 
-/// See the module.
+/// Keeps the forwarding table and the kernel's in sync; see the module.
 pub(crate) struct KernelSyncer {
     tables: Arc<ForwardingTables>,
     config: KernelSync,
     resolves_bgp: bool,
     names: Vec<Names>,
-    /// Networks of ports, which the kernel has by the mirrors' addresses.
+    /// Networks of ports, which the kernel knows by the mirrors' addresses.
     connected: HashSet<IpPrefix>,
-    /// Whose configuration says them.
+    /// The source of the configuration in force.
     packets: Option<Arc<PacketSide>>,
     links: Links,
-    /// Ports by the numbers of their interfaces, and mirrors by port.
+    /// Ports by interface index, and mirrors by port.
     ports: HashMap<u32, u16>,
     mirrors: HashMap<u16, u32>,
     followed: FollowedRoutes,
@@ -88,12 +89,12 @@ pub(crate) struct KernelSyncer {
     scan_at: Instant,
     export_not_before: Instant,
     exported_generation: u64,
-    /// Something happened to the kernel's routes, or may have.
+    /// The kernel's routes have changed, or may have.
     look_again: bool,
-    /// What the kernel refused at the last comparison.
+    /// Refusals of the kernel at the last comparison.
     refused: u64,
     underlay_is_old: bool,
-    /// Reloads, and changes of links and neighbors, that the underlay knows of.
+    /// The versions of reloads, and of links and neighbors, that the underlay reflects.
     reloads: u64,
     life: u64,
     underlay_not_before: Instant,
@@ -101,14 +102,14 @@ pub(crate) struct KernelSyncer {
 }
 
 impl KernelSyncer {
-    /// Opens the ways to the kernel. The first look is the thread's.
+    /// Opens the sockets to the kernel. The thread does the first read.
     pub(crate) fn new(
         tables: Arc<ForwardingTables>,
         packets: Option<Arc<PacketSide>>,
         config: &RouterConfig,
     ) -> Result<Self, KernelError> {
         let metric = config.kernel.metric;
-        // The router has resolved its gateways, or asks for them itself.
+        // Gateways count as on-link: the router resolves them itself.
         let options = KernelOptions { metric, on_link: true, ..KernelOptions::default() };
         let now = Instant::now();
         let sync = config.kernel;
@@ -176,13 +177,13 @@ impl KernelSyncer {
         }
     }
 
-    /// Hears what is new and takes it over. Whether there is more.
+    /// Reads notifications and applies them. Returns whether there are more.
     fn import(&mut self) -> bool {
         let mut changed = Vec::new();
         let heard = self.read_changes(&mut changed);
         if self.read_at.is_some_and(|at| at <= Instant::now()) {
             self.read_at = None;
-            // Routes to interfaces that are others now lead to other ports.
+            // Routes to renumbered interfaces now lead to other ports.
             if self.find_interfaces() {
                 changed.extend(self.followed.prefixes());
                 self.exported_generation = 0;
@@ -193,7 +194,7 @@ impl KernelSyncer {
             if self.follows_routes() {
                 self.read_all(&mut changed);
             }
-            // The kernel may have dropped ours too.
+            // The kernel may have dropped our routes too.
             self.look_again = true;
         }
         self.migrate_state(&changed);
@@ -205,7 +206,7 @@ impl KernelSyncer {
                 self.connected = networks_of(&config);
                 let names = names_of(&config);
                 if names != self.names {
-                    // Ports have come or gone, and with them what leads there.
+                    // Ports came or went, and their routes with them.
                     self.names = names;
                     self.read_at.get_or_insert(Instant::now());
                 }
@@ -237,7 +238,7 @@ impl KernelSyncer {
         }
     }
 
-    /// Notes what is new, and what has to be read again for it.
+    /// Reads notifications, and schedules the full reads that they require.
     fn read_changes(&mut self, changed: &mut Vec<IpPrefix>) -> Heard {
         let heard = match self.followed.hear(changed) {
             Ok(heard) => heard,
@@ -257,8 +258,8 @@ impl KernelSyncer {
         heard
     }
 
-    /// Reads everything. What is different is mended in any case, and is drift where no news could explain it: the
-    /// kernel tells of a link before it drops the link's routes.
+    /// Reads everything. Differences are always repaired; they count as drift only if no notification could explain
+    /// them: the kernel announces a link before it drops the link's routes.
     fn look_for_import_drift(&mut self) {
         let mut changed = Vec::new();
         self.read_all(&mut changed);
@@ -288,7 +289,7 @@ impl KernelSyncer {
         self.read_not_before = Instant::now() + begun.elapsed() * SHARE;
     }
 
-    /// Looks which interfaces stand for ports; whether they are others than before.
+    /// Finds the interfaces of ports; returns whether they changed.
     fn find_interfaces(&mut self) -> bool {
         let (mut ports, mut mirrors) = (HashMap::new(), HashMap::new());
         for Names { port, mirror, interface } in &self.names {
@@ -306,7 +307,7 @@ impl KernelSyncer {
         differ
     }
 
-    /// Where routes of the kernel lead by ports, in order of their metrics; `None` if they do not.
+    /// The paths of a kernel route through ports, ordered by metric; `None` if there are none.
     fn ways(&self, prefix: IpPrefix) -> Option<OtherWays> {
         if is_of_a_link(prefix) {
             return None;
@@ -322,12 +323,12 @@ impl KernelSyncer {
             RouteTarget::Object(_) => None,
         };
         let routes = self.followed.ranked(prefix).map(|ways| ways.iter().filter_map(way).collect::<Vec<_>>());
-        // A route by other interfaces is the system's own affair, and so are those behind it.
+        // Routes through other interfaces are not ours, and neither are those behind them.
         let ways: Vec<_> = routes.take_while(|ways| !ways.is_empty()).collect();
         (!ways.is_empty()).then_some(ways)
     }
 
-    /// Brings the forwarding table in line with what is known of these prefixes.
+    /// Brings the forwarding table in line with the known routes for these prefixes.
     fn migrate_state(&mut self, changed: &[IpPrefix]) {
         if !self.config.import {
             return;
@@ -352,7 +353,7 @@ impl KernelSyncer {
         }
     }
 
-    /// BGP's next hops resolve by others' routes too.
+    /// Has BGP's next hops resolve by others' routes too.
     fn update_underlay(&self) {
         let target = |way: &OtherWay| match *way {
             OtherWay::Gateway { port, address } => {
@@ -362,7 +363,7 @@ impl KernelSyncer {
             OtherWay::Blackhole => UnderlayTarget::Discard,
             OtherWay::Unreachable => UnderlayTarget::Unreachable,
         };
-        // Of several ways the first that is alive: a next hop has one.
+        // The first live path of several, because a next hop has one.
         let others: Vec<_> = self
             .imported
             .iter()
@@ -375,12 +376,12 @@ impl KernelSyncer {
         self.tables.set_others_underlay(others.into_iter());
     }
 
-    /// Puts what the router has into the kernel, where that is not as it should be.
+    /// Puts the router's routes into the kernel where the two differ.
     fn export(&mut self, scan: bool) {
         let generation = self.tables.generation();
         let is_news = generation != self.exported_generation;
         let is_due = (is_news || self.look_again) && Instant::now() >= self.export_not_before;
-        // Before the interfaces are known there is nothing to go by.
+        // Before the first read the interfaces are unknown.
         if !self.config.export || self.view.reads == 0 || !(scan || is_due) {
             return;
         }
@@ -414,7 +415,7 @@ impl KernelSyncer {
         self.export_not_before = Instant::now() + begun.elapsed() * SHARE;
     }
 
-    /// The routes that the kernel is to have.
+    /// The routes that the kernel should have.
     fn wanted(&mut self) -> HashMap<IpPrefix, RouteTarget> {
         let (mut wanted, mut without_mirror) = (HashMap::new(), 0);
         for (prefix, target) in self.tables.desired() {
@@ -457,20 +458,20 @@ impl KernelSyncer {
 fn names_of(config: &RouterConfig) -> Vec<Names> {
     let ports = (0u16..).zip(&config.ports).filter_map(|(port, config)| {
         let interface = config.interface.as_ref()?;
-        // A sub-interface has its parent's, which is the parent's port.
+        // A sub-interface shares its parent's interface, which counts for the parent's port.
         let own = config.sub_interface.is_none().then(|| interface.in_system().map(str::to_owned)).flatten();
         Some(Names { port, mirror: interface.mirror.clone(), interface: own })
     });
     ports.collect()
 }
 
-/// The networks that ports are connected to.
+/// The connected networks of ports.
 fn networks_of(config: &RouterConfig) -> HashSet<IpPrefix> {
     let nets = config.ports.iter().flat_map(|port| &port.addresses);
     nets.filter_map(|net| net.trunc().to_string().parse().ok()).collect()
 }
 
-/// Whether a prefix means something on one link only.
+/// Whether a prefix is meaningful on one link only.
 fn is_of_a_link(prefix: IpPrefix) -> bool {
     match prefix.address() {
         std::net::IpAddr::V4(address) => address.is_link_local() || address.is_multicast(),

@@ -1,5 +1,5 @@
-//! The daemon behind `thalweg run`: interfaces, BGP, the kernel and the control socket of one router, in the foreground.
-//! The command line reads arguments, sets up the log and calls [`run`].
+//! The daemon behind `thalweg run`: interfaces, BGP, the kernel and the control socket of one router, in the
+//! foreground. The command line reads arguments, sets up the log and calls [`run`].
 //!
 //! ```text
 //! schedule: sessions, RIB, update groups ──changes──> forwarding thread: FIB or kernel
@@ -8,11 +8,11 @@
 //!      messages read └──> mrt thread                  seed thread ──routes──> RIB
 //! ```
 //!
-//! Addresses that programs give mirrors of ports become the ports' own: a thread looks (`mirror_addresses`), and has them
-//! taken over as a reload is.
+//! A thread watches the addresses that programs give to mirrors of ports (`mirror_addresses`), and applies them to
+//! the ports as a reload would.
 //!
-//! At the end, threads stop in this order: routing, then what reads from it, so that the last changes of state are in
-//! the files and routes are taken out of the kernel last.
+//! At the end, routing stops first and its readers after it, so that files contain the last changes of state and
+//! routes leave the kernel last.
 
 mod bgp_links;
 mod control;
@@ -74,17 +74,17 @@ pub fn run(source: ConfigSource, config: &RouterConfig, options: &RunOptions) ->
         return Err(RunError::NothingToRun(options.config.clone()));
     }
     let path = options.socket.as_ref().unwrap_or(&config.control_socket);
-    // First, so that a second router does not touch what the first has in the kernel.
+    // First of all, so that a second router does not touch the first one's routes in the kernel.
     let socket = ControlSocket::open(path, &config.control_socket)?;
     let stop = Arc::new(Stopping::default());
     let note = restart::path(&socket.path);
     let left = bgp.as_deref().and_then(|bgp| restart::find(&note, bgp, options.restarting));
     let install = bgp.as_ref().map_or(Install::None, |bgp| bgp.install);
     let inbox = (install != Install::None).then(Arc::<Inbox>::default);
-    // The tables are the router's: everything else gets a handle.
+    // The tables belong to the router; all other parts get handles.
     let tables = match install {
         Install::Fib => Some(ForwardingTables::new(config, inbox.clone())?),
-        // Configured routes; BGP's go elsewhere or nowhere.
+        // Only configured routes; BGP's are installed elsewhere or not at all.
         Install::Kernel | Install::None if is_live => Some(ForwardingTables::new(config, None)?),
         Install::Kernel | Install::None => None,
     };
@@ -185,7 +185,7 @@ fn route(
     part(&speaker, packets, on_stop)
 }
 
-/// Ends flow metering, while its last records still know BGP's routes, and then the sessions.
+/// Ends flow metering first, while BGP's routes can still complete its last records, and then the sessions.
 fn part(speaker: &Speaker, packets: &Option<Arc<PacketSide>>, on_stop: OnStop) -> Result<(), RunError> {
     let stopped = packets.as_ref().map_or(Ok(()), |packets| packets.stop());
     speaker.shut_down(on_stop);
@@ -231,7 +231,7 @@ fn forward(
     Ok(())
 }
 
-/// Has ports have the addresses that programs give their mirrors.
+/// Starts the thread that gives ports the addresses of their mirrors.
 fn follow_mirrors(
     configurations: Arc<Configurations>,
     packets: &Option<Arc<PacketSide>>,
@@ -243,10 +243,10 @@ fn follow_mirrors(
     Ok(mirror_addresses::follow(configurations, stop.clone())?)
 }
 
-/// How often a router without BGP looks whether it still forwards.
+/// Interval at which a router without BGP checks whether it still forwards.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How long neighbors have at the end to read why their sessions end, and to close.
+/// Time that neighbors have at the end to read the NOTIFICATION and close.
 const PARTING_TAKES: Duration = Duration::from_millis(500);
 
 fn cores() -> usize {

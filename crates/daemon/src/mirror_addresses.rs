@@ -1,9 +1,9 @@
-//! Addresses that programs give mirrors: a DHCP client, `ip addr add`. Each becomes its port's own, with its network, as if
-//! it were configured, for as long as the mirror has it; NAT has it as a public address where the outside port's addresses
-//! are that. A thread of its own.
+//! A thread that follows the addresses that programs (a DHCP client, `ip addr add`) give to mirrors. Each becomes
+//! its port's own, with its network, as if it were configured, for as long as the mirror has it; it also becomes a
+//! public address of NAT, if NAT uses the outside port's addresses.
 //!
-//! The kernel's news say when to look; what counts is what the mirrors have then. Link-local addresses are the system's own
-//! affair.
+//! Notifications of the kernel only trigger a read; the mirrors' addresses at that time count. Link-local addresses
+//! are left to the system.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -19,20 +19,20 @@ use thalweg_ports::live::link::Links;
 use crate::error::MirrorError;
 use crate::reload::{Configurations, Learned};
 
-/// How often the kernel's notifications are read.
+/// Interval at which the kernel's notifications are read.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How often mirrors are read without a notification: some may have been lost.
+/// Interval at which mirrors are read without a notification, because some may have been lost.
 const READ_EVERY: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// Follows mirrors' addresses; see the module.
 struct MirrorAddresses {
     configurations: Arc<Configurations>,
     monitor: Monitor,
     links: Links,
-    /// What could not be taken over, and was said.
+    /// Refused addresses that were logged.
     refused: Vec<LearnedAddress>,
-    /// The last failure, said once.
+    /// The last failure, to log it only once.
     failed: Option<String>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn follow(configurations: Arc<Configurations>, stop: Arc<AtomicBool>)
     Ok(())
 }
 
-/// Ports that have mirrors, and what these are called.
+/// Ports with a mirror, and the mirrors' names.
 fn mirrors(config: &RouterConfig) -> impl Iterator<Item = (&str, &str)> {
     let ports = config.ports.iter();
     ports.filter_map(|port| Some((port.name.as_str(), port.interface.as_ref()?.mirror.as_deref()?)))
@@ -70,7 +70,7 @@ impl MirrorAddresses {
             match self.monitor.poll_event() {
                 Ok(Some(_)) => any = true,
                 Ok(None) => return any,
-                // News were lost: what is the case is read.
+                // Notifications were lost, so mirrors must be read.
                 Err(_) => return true,
             }
         }
@@ -112,7 +112,7 @@ impl MirrorAddresses {
     }
 }
 
-/// What mirrors have that the configuration has not given them.
+/// The mirrors' addresses that the configuration has not given them.
 fn given_to_mirrors(config: &RouterConfig, links: &Links) -> Result<Vec<LearnedAddress>, KernelError> {
     let by_index: HashMap<u32, &str> =
         mirrors(config).filter_map(|(port, mirror)| Some((links.index(mirror).ok()?, port))).collect();
@@ -130,7 +130,7 @@ fn given_to_mirrors(config: &RouterConfig, links: &Links) -> Result<Vec<LearnedA
     Ok(found.collect())
 }
 
-/// What was taken over before.
+/// The addresses applied so far.
 fn learned_of(config: &RouterConfig) -> Vec<LearnedAddress> {
     let all = config.ports.iter().flat_map(|port| port.learned.iter().map(|address| (&port.name, *address)));
     all.map(|(port, address)| LearnedAddress { port: port.clone(), address }).collect()

@@ -1,10 +1,10 @@
-//! `[bgp.mrt]`: the RIB from time to time, and what neighbors send, in MRT files. A thread of its own writes them.
+//! `[bgp.mrt]`: a thread that writes the RIB at intervals, and what neighbors send, to MRT files.
 //!
-//! What sessions read waits in a bounded queue ([`WAITING_BYTES_MAX`]); what has no room is dropped and counted, and
-//! the log says so, because a slow disk must not slow down routing. Dumps are written a slice at a time between
-//! updates, at multiples of their interval since the epoch, so that dumps of several routers are of the same time.
+//! What sessions read waits in a bounded queue ([`WAITING_BYTES_MAX`]). What finds no room is dropped, counted and
+//! logged, because a slow disk must not slow down routing. Dumps are written a slice at a time between updates, at
+//! multiples of their interval since the epoch, so that dumps of several routers are of the same time.
 //!
-//! When the router ends, a dump that was begun is completed, and so is the file of updates.
+//! When the router ends, it completes a dump in progress and the file of updates.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -23,16 +23,16 @@ use thalweg_wire::mrt::Timestamp;
 /// Bytes of messages that may wait for the disk: about a table of 500,000 routes.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
-/// What each entry of the queue counts besides its messages.
+/// The weight of a queue entry besides its messages.
 const ENTRY_BYTES: usize = 128;
 
-/// How long the thread waits for messages before it looks at the clock.
+/// How long the thread waits for messages before it checks the clock.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// Errors of writing and losses are told at most this often.
+/// Write errors and losses are logged at most this often.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// What sessions said, and when.
+/// What a session received, and when.
 pub(crate) struct Seen {
     session: Arc<Negotiated>,
     time: Timestamp,
@@ -44,12 +44,12 @@ enum What {
     State { is_up: bool },
 }
 
-/// Where what sessions read waits for the thread that writes it.
+/// The queue between sessions and the writing thread.
 pub(crate) struct UpdateRecorder {
     state: Mutex<RecorderState>,
     ready: Condvar,
     waiting_bytes_max: usize,
-    /// Only sessions with these neighbors.
+    /// Restricts recording to sessions with these neighbors.
     only: Option<Vec<IpAddr>>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct UpdateRecorder {
 struct RecorderState {
     queue: VecDeque<Seen>,
     bytes: usize,
-    /// Reads that were dropped since somebody asked.
+    /// Reads dropped since the last [`Self::take`](UpdateRecorder::take).
     dropped: u64,
     is_closed: bool,
 }
@@ -73,12 +73,12 @@ impl SessionObserver for UpdateRecorder {
 }
 
 impl UpdateRecorder {
-    /// For files, of all sessions.
+    /// A recorder of all sessions, for files.
     pub(crate) fn of_all() -> Self {
         Self::new(None, WAITING_BYTES_MAX)
     }
 
-    /// Of the sessions with these neighbors, if only they are wanted. No more than `waiting_bytes_max` bytes wait.
+    /// A recorder of the sessions with these neighbors, or of all. At most `waiting_bytes_max` bytes wait.
     pub(crate) fn new(only: Option<Vec<IpAddr>>, waiting_bytes_max: usize) -> Self {
         Self { state: Mutex::default(), ready: Condvar::new(), waiting_bytes_max, only }
     }
@@ -102,7 +102,7 @@ impl UpdateRecorder {
         }
     }
 
-    /// Everything that waits, how many reads were dropped, and whether that was the end.
+    /// Everything that waits, how many reads were dropped, and whether the recorder is closed.
     pub(crate) fn take(&self, timeout: Duration) -> (VecDeque<Seen>, u64, bool) {
         let mut state = self.lock();
         if state.queue.is_empty() && !state.is_closed {
@@ -128,7 +128,7 @@ struct Files {
     updates: Option<MrtWriter>,
     dumps: Option<MrtWriter>,
     dump: Option<RibDump>,
-    /// The interval since the epoch in which a dump was begun last.
+    /// The interval, counted from the epoch, of the latest dump.
     dumped: u64,
     interval_s: u64,
     buffer: Vec<u8>,
@@ -186,7 +186,7 @@ impl Files {
         self.log(result);
     }
 
-    /// Begins a dump when it is time, and gets on with one that was begun.
+    /// Begins a dump when it is due, and continues one in progress.
     fn step(&mut self, speaker: &Speaker) {
         if self.dumps.is_none() {
             return;
@@ -222,7 +222,7 @@ impl Files {
                 );
             }
         }
-        // A dump with a hole is none.
+        // An incomplete dump is useless.
         if is_done || result.is_err() {
             self.dump = None;
         }
@@ -251,7 +251,7 @@ impl Files {
 }
 
 impl Seen {
-    /// Appends records of its messages of these kinds, or of the change of state.
+    /// Appends records of its messages of the wanted kinds, or of its change of state.
     pub(crate) fn encode(&self, out: &mut Vec<u8>, wanted: &[MessageKind]) {
         match &self.what {
             What::State { is_up } => write_session_state(out, self.time, &self.session, *is_up),

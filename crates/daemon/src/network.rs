@@ -1,4 +1,4 @@
-//! Neighbors over TCP: the speaker's idea of a network on real sockets.
+//! The speaker's network on TCP sockets.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -19,10 +19,10 @@ use thalweg_ports::tcp::{
     connect,
 };
 
-/// Listening sockets, and how neighbors are connected to.
+/// The listening sockets and their passwords.
 pub(crate) struct TcpNetwork {
     listeners: Vec<Listener>,
-    /// Passwords that the listening sockets have.
+    /// Passwords set on the listening sockets.
     keys: Mutex<HashMap<IpAddr, Md5Key>>,
 }
 
@@ -34,7 +34,7 @@ impl TcpNetwork {
         Ok(Self { listeners: listeners.collect::<Result<_, _>>()?, keys: Mutex::default() })
     }
 
-    /// Sets or removes a password at all sockets of the address's family, or, with an error, at none.
+    /// Sets or removes a password on all sockets of the address's family, or on none after an error.
     fn set_key(&self, address: IpAddr, key: Option<&Md5Key>, was: Option<&Md5Key>) -> Result<(), TcpError> {
         let length = if address.is_ipv4() { 32 } else { 128 };
         let listeners = self.listeners.iter().filter(|each| each.address().is_ipv4() == address.is_ipv4());
@@ -42,7 +42,8 @@ impl TcpNetwork {
         for listener in listeners {
             if let Err(error) = listener.set_md5_key(address, length, key) {
                 for listener in done {
-                    // What was there a moment ago is taken again; if not, connections fail, and that is told.
+                    // Restoring should work, because the key was there before; if not, connections fail, which is
+                    // logged.
                     let _ = listener.set_md5_key(address, length, was);
                 }
                 return Err(error);
@@ -127,7 +128,7 @@ fn options(neighbor: &NeighborConfig) -> SocketOptions {
     SocketOptions { hop_limit, ..SocketOptions::default() }
 }
 
-/// Whether a network has the address.
+/// Whether a network contains the address.
 fn has(network: IpPrefix, address: IpAddr) -> bool {
     match (network, address) {
         (IpPrefix::V4(network), IpAddr::V4(address)) => network.contains(address.into()),
@@ -136,7 +137,7 @@ fn has(network: IpPrefix, address: IpAddr) -> bool {
     }
 }
 
-/// A neighbor of another AS is next door unless its configuration says otherwise.
+/// Whether the neighbor is certainly external: a range of AS numbers may include our own.
 fn is_external(neighbor: &NeighborConfig) -> bool {
     match neighbor.remote_as {
         RemoteAs::One(asn) => neighbor.kind(asn) == PeerKind::External,
@@ -144,7 +145,6 @@ fn is_external(neighbor: &NeighborConfig) -> bool {
     }
 }
 
-/// A connection.
 struct TcpStream(Stream);
 
 impl ByteStream for TcpStream {

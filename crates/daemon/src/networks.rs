@@ -1,14 +1,14 @@
 //! The kernel's networks and other programs' routes, read again when they change.
 //!
-//! Changes come in groups (an interface, its addresses, its routes), so reading waits [`SETTLE`] after the first of
-//! them, and takes no more than one [`READ_SHARE`]th of the time: with a million of our own routes in the same table,
-//! listing others' takes a second. Our own routes are no news, and never in what is read: what BGP chose does not
-//! decide what BGP may choose.
+//! Changes come in groups (an interface, its addresses, its routes), so a read waits [`SETTLE`] after the first,
+//! and reading takes at most a [`READ_SHARE`]th of the time: with a million of our own routes in the same table,
+//! listing others' takes a second. Our own routes cause no reads and are never in the result, so BGP's choices do
+//! not decide what BGP may choose.
 //!
-//! A gateway or next hop that the kernel has asked for in vain (its neighbor table says FAILED) is silent: routes through
-//! it count no more, and the address itself is not reached, until the kernel knows its MAC address again. The kernel asks
-//! only when there are packets, and none go to where no route leads, so we have it ask every [`ASK_EVERY`]. Other neighbors
-//! do not count: a scan of a network must not make the router decide routes again.
+//! A gateway or next hop that the kernel has solicited in vain (its neighbor table says FAILED) is silent: routes
+//! through it do not count, and the address itself is unreachable, until the kernel knows its MAC address again.
+//! The kernel solicits only when there are packets, and none go where no route leads, so we have it ask every
+//! [`ASK_EVERY`]. Other neighbors do not count: a scan of a network must not make the router decide routes again.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -25,43 +25,43 @@ use thalweg_ports::kernel::{
 
 use crate::kernel_installer::underlay;
 
-/// From the first change to reading.
+/// Delay from the first change to the read.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Reading waits for so many times as long as it took.
+/// After a read, the next one waits at least this many times as long as the read took.
 const READ_SHARE: u32 = 20;
 
-/// How often the kernel is to ask for who is silent.
+/// Interval at which the kernel solicits silent neighbors.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 
-/// Silent gateways and next hops that are kept in mind.
+/// Silent gateways and next hops remembered.
 const SILENT_MAX: usize = 1024;
 
-/// Events of the kernel looked at in one turn.
+/// Kernel events processed in one turn.
 const EVENTS_PER_TURN: usize = 4096;
 
-/// After reading failed, and between two words about failures.
+/// Pause after a failed read, and between two log lines about failures.
 pub(crate) const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(10);
 
-/// Networks and others' routes as they are now.
+/// The present networks and others' routes.
 pub(crate) struct Networks {
     protocol: u8,
     monitor: Monitor,
     underlay: Underlay,
     reads: u64,
-    /// When they are to be read again.
+    /// When they are due to be read again.
     read_at: Option<Instant>,
     not_before: Instant,
     gateways: HashSet<NeighborKey>,
     silent: BTreeSet<NeighborKey>,
-    /// When the kernel is to ask again; `None` where it may not.
+    /// When the kernel is to solicit again; `None` if we lack the permission.
     ask_at: Option<Instant>,
 }
 
 impl Networks {
     /// Reads them for the first time. Routes of `protocol` are ours.
     pub(crate) fn open(protocol: u8) -> Result<Self, KernelError> {
-        // First, so that nothing is missed in between.
+        // Opened before the read, so that no change is missed in between.
         let monitor = Monitor::open(Watch { links: true, addresses: true, neighbors: true, routes: true })?;
         let view = NetworkView::read(protocol)?;
         let now = Instant::now();
@@ -80,7 +80,7 @@ impl Networks {
         Ok(networks)
     }
 
-    /// Takes over what was read; whether next hops are reached differently.
+    /// Applies what was read; returns whether the underlay changed.
     fn migrate_state(&mut self, view: &NetworkView, is_next_hop: impl Fn(IpAddr) -> bool) -> bool {
         let gateways = view.routes.iter().filter_map(|route| match route.target? {
             RouteTarget::Gateway { address, interface } => Some((interface?, address)),
@@ -95,7 +95,7 @@ impl Networks {
         underlay != std::mem::replace(&mut self.underlay, underlay.clone())
     }
 
-    /// What the kernel says of a neighbor; whether it went silent or answers again.
+    /// Applies the kernel's news of a neighbor; returns whether it became silent or answers again.
     fn note(&mut self, neighbor: &Neighbor, is_next_hop: impl Fn(IpAddr) -> bool) -> bool {
         let place = (neighbor.interface, neighbor.address);
         if neighbor.mac.is_some() {
@@ -107,7 +107,8 @@ impl Networks {
         is_new && self.silent.insert(place)
     }
 
-    /// Has the kernel ask for who is silent. Where we may not have it ask, nobody is: they would be so for ever.
+    /// Has the kernel solicit silent neighbors. Without the permission none counts as silent, because it would stay
+    /// so for ever.
     fn ask(&mut self) -> Result<(), KernelError> {
         let now = Instant::now();
         if self.silent.is_empty() || self.ask_at.is_none_or(|at| at > now) {
@@ -123,18 +124,18 @@ impl Networks {
         asked
     }
 
-    /// What they were when they were read last.
+    /// The underlay as of the last read.
     pub(crate) fn underlay(&self) -> &Underlay {
         &self.underlay
     }
 
-    /// How often they were read.
+    /// Number of reads.
     pub(crate) fn reads(&self) -> u64 {
         self.reads
     }
 
-    /// Listens, and reads them if it is time; whether they are others than before. `is_next_hop` says of whom else but
-    /// gateways it matters whether they are silent.
+    /// Processes notifications, and reads if a read is due; returns whether the underlay changed. `is_next_hop`
+    /// selects the addresses whose silence matters besides gateways.
     pub(crate) fn follow(&mut self, is_next_hop: impl Fn(IpAddr) -> bool) -> Result<bool, String> {
         self.read_changes(&is_next_hop).map_err(|error| format!("listening: {error}"))?;
         self.ask().map_err(|error| format!("asking for silent gateways: {error}"))?;
@@ -168,7 +169,7 @@ impl Networks {
                         self.read_at.get_or_insert(self.not_before);
                     }
                 }
-                // Forgotten, which says nothing of whether it would answer.
+                // The kernel forgot the neighbor, which does not say whether it would answer.
                 Some(KernelEvent::NeighborGone(_)) => {}
                 Some(_) => {
                     let at = (Instant::now() + SETTLE).max(self.not_before);
@@ -180,25 +181,26 @@ impl Networks {
     }
 }
 
-/// `next_hop_check = "kernel"` in a router that installs nothing there: a thread that listens and tells.
+/// `next_hop_check = "kernel"` in a router that installs nothing in the kernel: a thread that tells decisions which
+/// next hops can be reached.
 pub(crate) struct NextHopThread {
     networks: Networks,
 }
 
 impl NextHopThread {
-    /// How often is listened.
+    /// Interval at which notifications are read.
     const WAIT: Duration = Duration::from_millis(100);
 
     pub(crate) fn new(protocol: u8) -> Result<Self, KernelError> {
         Ok(Self { networks: Networks::open(protocol)? })
     }
 
-    /// Says for the first time which next hops can be reached: before any session brings routes.
+    /// Sets the view of next hops before any session brings routes.
     pub(crate) fn begin(&self, speaker: &Speaker) {
         speaker.set_next_hops(self.networks.underlay().next_hop_view());
     }
 
-    /// Works until it is told to stop.
+    /// Works until `stop` is set.
     pub(crate) fn run(mut self, speaker: &Speaker, stop: &Arc<AtomicBool>) {
         let mut told_at: Option<Instant> = None;
         while !stop.load(Ordering::Acquire) {

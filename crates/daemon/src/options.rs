@@ -5,28 +5,27 @@ use std::path::PathBuf;
 use thalweg_exec::ModelKind;
 use thalweg_exec::control_plane::SchedulingKind;
 
-/// What the command line says about a run.
+/// The command line's options for a run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// The configuration's file, which a reload reads again.
+    /// The configuration file, which a reload reads again.
     pub config: PathBuf,
-    /// How BGP's work is spread over threads; without it the configuration decides.
+    /// How BGP's work is spread over threads; the default is the configuration's.
     pub scheduling: Option<SchedulingKind>,
-    /// Threads of that scheduling; without them the configuration decides, or the number of cores.
+    /// Threads of that scheduling; the default is the configuration's, or the number of cores.
     pub threads: Option<usize>,
-    /// How packets are spread over cores.
     pub model: ModelKind,
-    /// Threads that work on packets.
+    /// Threads that process packets.
     pub workers: usize,
-    /// The control socket; without it the configuration decides.
+    /// The control socket; the default is the configuration's.
     pub socket: Option<PathBuf>,
-    /// This start is a graceful restart, although no predecessor left a note.
+    /// Treat this start as a graceful restart even without a predecessor's note.
     pub restarting: bool,
-    /// Measures the time spent in each function of BGP.
+    /// Measure the time spent in each function of BGP.
     pub profile_functions: bool,
 }
 
-/// Not a secret, but nothing a stranger can guess from outside.
+/// A number that is not secret, but that outsiders cannot guess.
 pub(crate) fn seed_number() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())

@@ -1,10 +1,11 @@
-//! What signals and the control socket order a router to do.
+//! The commands of signals and the control socket to a router.
 
 use thalweg_config::OnStop;
 
-/// Reads the configuration again and applies it: what changed in words, or why it was refused. With `true` nothing changes: it
-/// says what would.
+/// Reads the configuration again and applies it; returns the changes in words, or why they were refused. With
+/// `true` it only says what would change.
 pub(crate) type Reload = dyn Fn(bool) -> Result<Vec<String>, String> + Send + Sync;
 
-/// Stops the router: what becomes of routes, if not what the configuration says. Whether that was said before.
+/// Stops the router; the argument overrides what the configuration says about routes. Returns whether a stop was
+/// already requested.
 pub(crate) type Stop = dyn Fn(Option<OnStop>) -> bool + Send + Sync;

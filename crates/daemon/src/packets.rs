@@ -1,4 +1,4 @@
-//! Packets: the router on the interfaces of its ports, and what it tells of itself.
+//! The packet side of the daemon: the router on its ports' interfaces, and answers about it.
 
 mod nat;
 mod rates;
@@ -37,7 +37,7 @@ use crate::error::RunError;
 use crate::flows::FlowSide;
 use crate::options::{RunOptions, seed_number};
 
-/// Packets of one chunk at most: what one batch of the stages holds.
+/// Packets of one chunk at most: one batch.
 const CHUNK_PACKETS: usize = thalweg_base::BATCH_PACKETS;
 
 /// A router that forwards.
@@ -45,7 +45,7 @@ pub(crate) struct PacketSide {
     router: RwLock<LiveRouter>,
     tables: Arc<ForwardingTables>,
     flows: Option<FlowSide>,
-    /// How threads are placed and ranked, from the beginning to the end.
+    /// Placement and priority of threads; fixed for the whole run.
     workers: WorkersConfig,
     rates: Rates,
 }
@@ -81,12 +81,11 @@ impl PacketSide {
         })
     }
 
-    /// How the threads that work on packets are placed and ranked.
     pub(crate) fn workers(&self) -> &WorkersConfig {
         &self.workers
     }
 
-    /// Lets collectors be told the meter's counters, and BGP be asked about addresses.
+    /// Gives collectors access to the meter's totals, and records access to BGP's routes.
     pub(crate) fn connect_flows(self: &Arc<Self>, speaker: Option<&Arc<Speaker>>) {
         let Some(flows) = &self.flows else { return };
         let weak = Arc::downgrade(self);
@@ -129,7 +128,7 @@ impl PacketSide {
         self.lock().has_ended()
     }
 
-    /// Stops forwarding, once a reload that is under way is over. Fails if flow records were lost; that is said once.
+    /// Stops forwarding, after a reload in progress. Fails if flow records were lost, but reports that only once.
     pub(crate) fn stop(&self) -> Result<(), RunError> {
         let stopping = self.router.write().stop();
         // Without the lock, because the flow meter's thread may ask the router for its totals.
@@ -137,12 +136,12 @@ impl PacketSide {
         self.flows.as_ref().map_or(Ok(()), FlowSide::finish)
     }
 
-    /// What another configuration would change, or why it would be refused.
+    /// The changes that another configuration would make, or why it would be refused.
     pub(crate) fn compare(&self, config: &RouterConfig) -> Result<Vec<String>, String> {
         self.lock().compare(config).map_err(|error| error.to_string())
     }
 
-    /// Takes another configuration over. `also` is done when nothing of it can fail any more; if that does, nothing is
+    /// Applies another configuration. `also` runs when nothing else can fail any more; if it fails, nothing is
     /// changed.
     pub(crate) fn reload(
         &self,
@@ -151,7 +150,7 @@ impl PacketSide {
     ) -> Result<Vec<String>, String> {
         let router = self.lock();
         let prepared = router.prepare(config.clone()).map_err(|error| error.to_string())?;
-        // Made beforehand: it may be a full table.
+        // Made before the reload: it may be a full table.
         let routes = ConfiguredRoutes::of(config);
         let reloaded = router.reload(prepared, also).map_err(|error| error.to_string())?;
         self.tables.set_configured(routes);
@@ -161,7 +160,7 @@ impl PacketSide {
         Ok(reloaded.changes)
     }
 
-    /// Takes over what the kernel says of neighbors on ports; `None` if the host thread does not answer.
+    /// Applies the kernel's neighbors on ports; `None` if the host thread does not answer.
     pub(crate) fn set_kernel_neighbors(
         &self,
         neighbors: impl IntoIterator<Item = (u16, IpAddr, MacAddr)>,
@@ -174,12 +173,12 @@ impl PacketSide {
         self.lock().config()
     }
 
-    /// How many sessions NAT's table holds.
+    /// The capacity of NAT's table.
     fn nat_sessions_max(&self) -> u64 {
         self.config().nat.as_ref().map_or(0, |nat| nat.sessions_max.into())
     }
 
-    /// What would become of a packet.
+    /// Traces a described packet.
     fn trace(&self, packet: &str) -> Result<TraceView, String> {
         let spec = PacketSpec::parse(packet).map_err(|error| error.to_string())?;
         let router = self.lock();
@@ -222,7 +221,7 @@ impl PacketSide {
         ports.into_iter().map(view).collect()
     }
 
-    /// Looks at counters once a second until `stop` is set, for rates: the body of a thread.
+    /// Samples counters once a second until `stop` is set, for rates: the body of a thread.
     pub(crate) fn sample(&self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             self.rates.look(Instant::now(), &self.ports(), &self.queues());
@@ -242,7 +241,7 @@ impl PacketSide {
         queues
     }
 
-    /// The rules of access lists, and what met them.
+    /// The rules of access lists and their matches.
     fn access_lists(&self) -> Vec<AclRuleView> {
         let router = self.lock();
         let (config, plan) = (router.config(), router.plan());
@@ -270,7 +269,7 @@ impl PacketSide {
         views
     }
 
-    /// Classes with a policer, and what it called packets.
+    /// The classes with a policer, and their packets by color.
     fn policers(&self) -> Vec<PolicerView> {
         let router = self.lock();
         let (config, counts) = (router.config(), router.plan().color_counts());
@@ -295,7 +294,7 @@ impl PacketSide {
         classes.filter_map(view).collect()
     }
 
-    /// What ports, NAT and the like add to [`Request::Status`](thalweg_node::control::Request::Status).
+    /// What ports and NAT add to [`Request::Status`](thalweg_node::control::Request::Status).
     pub(crate) fn status(&self) -> PacketStatus {
         let ports = self.ports();
         let up = ports.iter().filter(|port| port.up).count() as u64;
@@ -386,7 +385,7 @@ impl PacketSide {
     }
 }
 
-/// What is around the stages of a router that runs.
+/// What stages do not know, from a running router.
 struct Around<'r> {
     router: &'r LiveRouter,
     tables: &'r ForwardingTables,
@@ -420,7 +419,7 @@ impl Surroundings for Around<'_> {
 }
 
 impl PacketSide {
-    /// Answers a request about packets, an item at a time.
+    /// Answers a request about packets, one item at a time.
     pub(crate) fn answer(&self, request: &PacketRequest, emit: Emit<'_>) -> Answer {
         match request {
             PacketRequest::Ports => emit_all(Ok(self.rated_ports()), emit),
@@ -450,20 +449,20 @@ impl PacketSide {
         }
     }
 
-    /// The translator, and the time of its packets. Not the lock: who asks may be slow.
+    /// The NAT stage and the time of its packets. It holds no lock, because the client may be slow.
     fn nat(&self) -> Result<(Arc<NatStage>, u64), String> {
         let router = self.lock();
         let nat = router.nat().ok_or("this router translates nothing: its configuration has no [nat]")?;
         Ok((nat, router.clock().now_ns()))
     }
 
-    /// Serves a capture: gives the client packets until it has enough. The outer error is that of `client`.
+    /// Serves a capture until the client has enough. The outer error is that of `client`.
     pub(crate) fn capture(
         &self,
         request: &CaptureRequest,
         client: &mut dyn CaptureClient,
     ) -> io::Result<Result<CaptureSummary, String>> {
-        // The lock is held for the beginning alone: a capture may last.
+        // Only the beginning holds the lock: a capture may last.
         let begun = self.lock().capture(request);
         match begun {
             Ok(capture) => capture.run(client).map(Ok),
@@ -472,7 +471,7 @@ impl PacketSide {
     }
 }
 
-/// The priority that threads get, of the configured one; logs what is missing.
+/// The configured priority as far as it is permitted; logs what is missing.
 fn priority_of(config: &RouterConfig) -> Priority {
     let (allowed, remark) = crate::priority::here(config.workers.priority);
     if let Some(remark) = remark {

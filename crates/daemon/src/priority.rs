@@ -1,14 +1,14 @@
-//! The priority that forwarding threads get on this machine, and what is missing if it is lower than configured:
-//! `check` reports it, `run` warns.
+//! The priority that forwarding threads get on this machine, and why it is lower than configured: `check` reports
+//! it, `run` warns.
 
 use std::fs;
 
 use thalweg_exec::Priority;
 
-/// What a thread with real-time priority uses at most of a core, in percent: see `thalweg_exec::Rank`.
+/// The most of a core that a real-time thread uses, in percent: see `thalweg_exec::Rank`.
 const BUDGET_PERCENT: i64 = 85;
 
-/// The priority, and what to do about what is missing.
+/// The permitted priority, and how to get the configured one.
 pub fn here(wanted: Priority) -> (Priority, Option<String>) {
     let (allowed, why) = wanted.allowed();
     let refused = why.filter(|_| allowed != wanted).map(|why| {
@@ -31,7 +31,7 @@ pub fn here(wanted: Priority) -> (Priority, Option<String>) {
     (allowed, remark)
 }
 
-/// What is to be said of the kernel's own limit for real-time threads; -1 is none.
+/// A warning if the kernel's limit for real-time threads is too low; -1 is no limit.
 fn throttles(runtime_us: i64, period_us: i64) -> Option<String> {
     let enough_us = period_us.saturating_mul(BUDGET_PERCENT) / 100;
     (runtime_us >= 0 && runtime_us < enough_us).then(|| {

@@ -1,4 +1,4 @@
-//! The router's process: its control socket, and what the configuration was made of.
+//! The router's process: its control socket, and the source of its configuration.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -14,20 +14,19 @@ use crate::error::RunError;
 use crate::identity::Identity;
 use crate::stopping::Stopping;
 
-/// What a router has as a process.
+/// The parts of a router that belong to its process.
 pub(crate) struct Process {
     pub(crate) socket: ControlSocket,
     pub(crate) identity: Arc<Identity>,
-    /// What the configuration was made of.
     pub(crate) source: ConfigSource,
     pub(crate) stop: Arc<Stopping>,
 }
 
-/// The socket for `show` and its like; its file goes when the router ends.
+/// The control socket; its file is removed when the router ends.
 pub(crate) struct ControlSocket {
     listener: UnixListener,
     pub(crate) path: PathBuf,
-    /// What the configuration said when the router began.
+    /// The path in the configuration at the start.
     pub(crate) configured: PathBuf,
 }
 
@@ -39,7 +38,7 @@ impl ControlSocket {
                 if UnixStream::connect(path).is_ok() {
                     return Err(RunError::SocketInUse(path.to_owned()));
                 }
-                // Left behind by one that could not clean up.
+                // The file is left over from a process that could not clean up.
                 fs::remove_file(path).and_then(|()| UnixListener::bind(path)).map_err(failed)?
             }
             other => other.map_err(failed)?,

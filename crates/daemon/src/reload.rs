@@ -1,10 +1,10 @@
-//! Another configuration for a router that runs: both halves of it, or none.
+//! Applies another configuration to a running router: both halves of it, or none.
 //!
-//! The file is read and checked as at the start. Then packets' half prepares all it needs and changes its routes, which
-//! can be put back; BGP's half takes its part over or refuses it; and only then the rest follows, which cannot fail.
+//! The file is read and checked as at the start. Then the packet half prepares all it needs and changes its routes,
+//! which can be undone; the BGP half accepts or refuses its part; only then the rest follows, which cannot fail.
 //!
-//! Addresses that programs give mirrors of ports come the same way, into the configuration that is in force: its text is
-//! kept for that, since the file may be another one by now that nobody has asked for yet.
+//! Addresses that programs give to mirrors of ports are applied the same way, to the configuration in force. Its
+//! text is kept for that, because the file may have changed since without a request to reload it.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::orders::Reload;
 use crate::packets::PacketSide;
 use crate::process::Process;
 
-/// The configuration in force, and the ways to another.
+/// The configuration in force, and the means to replace it.
 pub(crate) struct Configurations {
     path: PathBuf,
     /// The control socket that the file named at the start.
@@ -27,20 +27,20 @@ pub(crate) struct Configurations {
     identity: Arc<Identity>,
     speaker: Option<Arc<Speaker>>,
     packets: Option<Arc<PacketSide>>,
-    /// Locked for as long as another takes its place.
+    /// Locked during a reload.
     in_force: Mutex<InForce>,
 }
 
-/// What the configuration in force was made of.
+/// The sources of the configuration in force.
 struct InForce {
     source: ConfigSource,
     learned: Vec<LearnedAddress>,
-    /// The names of all ports that there have been, by number: what comes back has its number again.
+    /// The names of all ports so far, by number: a port that returns gets its number back.
     places: Vec<String>,
 }
 
 impl Configurations {
-    /// Of a router that has begun with this text.
+    /// Starts with the text that the router has begun with.
     pub(crate) fn new(
         options: &RunOptions,
         process: &Process,
@@ -54,13 +54,13 @@ impl Configurations {
         Arc::new(Self { path, socket, identity: process.identity.clone(), speaker, packets, in_force })
     }
 
-    /// Reads the file again; whatever is wrong with it, nothing changes.
+    /// The function behind `reload`. If anything is wrong with the file, nothing changes.
     pub(crate) fn reloader(self: &Arc<Self>) -> Arc<Reload> {
         let this = self.clone();
         Arc::new(move |is_dry| if is_dry { this.compare() } else { this.reload() })
     }
 
-    /// What a reload would change, or why it would be refused. What BGP would do is not said.
+    /// The changes that a reload would make, or why it would be refused. Changes of BGP are not listed.
     fn compare(&self) -> Result<Vec<String>, String> {
         let in_force = self.lock();
         let (_, config) = self.read(&in_force).map_err(|errors| errors.without_severity())?;
@@ -68,7 +68,7 @@ impl Configurations {
         self.packets.as_ref().map_or(Ok(Vec::new()), |packets| packets.compare(&config))
     }
 
-    /// The file as it is now.
+    /// Reads the file.
     fn read(&self, in_force: &InForce) -> Result<(ConfigSource, RouterConfig), ConfigErrors> {
         let source = ConfigSource::read(&self.path)?;
         let config = source.config_in_places(&in_force.learned, &in_force.places)?;
@@ -105,9 +105,9 @@ impl Configurations {
         Ok(changes)
     }
 
-    /// Has the router take over which addresses programs have given its mirrors: `found` says them, given the configuration
-    /// in force. What cannot be taken over is left out. The addresses that are in force then, if they are others now; or
-    /// why they are not.
+    /// Applies the addresses that programs have given to mirrors; `found` derives them from the configuration in
+    /// force. Addresses that cannot be applied are left out. Returns the result if anything changed, or why nothing
+    /// could be applied.
     pub(crate) fn learn(
         &self,
         found: impl FnOnce(&RouterConfig) -> Vec<LearnedAddress>,
@@ -146,20 +146,20 @@ impl Configurations {
 }
 
 impl InForce {
-    /// Ports have numbers that are theirs from now on.
+    /// Fixes the numbers of new ports.
     fn take_places(&mut self, config: &RouterConfig) {
         self.places.extend(config.ports.iter().skip(self.places.len()).map(|port| port.name.clone()));
     }
 }
 
-/// What became of addresses of mirrors.
+/// The result for addresses of mirrors.
 #[derive(Default)]
 pub(crate) struct Learned {
-    /// The ports have them now.
+    /// Addresses that ports now have.
     pub(crate) come: Vec<LearnedAddress>,
-    /// They have them no longer.
+    /// Addresses that ports have lost.
     pub(crate) gone: Vec<LearnedAddress>,
-    /// They cannot have them, and why.
+    /// Addresses that were refused, and why.
     pub(crate) refused: Vec<(LearnedAddress, String)>,
 }
 
@@ -180,7 +180,7 @@ fn migrate_state(
     }
 }
 
-/// What BGP would take over; a router does not begin or end to speak it.
+/// BGP's part of a configuration. A running router cannot start or stop speaking BGP.
 fn bgp_of<'s>(
     config: &RouterConfig,
     speaker: Option<&'s Speaker>,

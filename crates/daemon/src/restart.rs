@@ -1,13 +1,12 @@
-//! Graceful restart of this router (RFC 4724): the note that a process leaves for its successor, and how the successor
-//! reads it.
+//! Graceful restart of this router (RFC 4724): the note that a process leaves for its successor.
 //!
-//! While sessions with graceful restart are up, a note lies beside the control socket (`/run/thalweg.sock.restart`): which
-//! neighbors keep our routes if this process ends without a word. It names the boot and the network namespace in which
-//! it was written, so that after a reboot, or in another namespace, it means nothing: what was forwarded is gone then.
-//! A router that finds such a note, or routes of its own in the kernel, has restarted. Otherwise its start is a cold
-//! one: neighbors are told neither that it has restarted nor that forwarding went on.
+//! While sessions with graceful restart are up, there is a note beside the control socket
+//! (`/run/thalweg.sock.restart`): which neighbors keep our routes if this process dies. It names the boot and the
+//! network namespace, so that it is void after a reboot or in another namespace, where the former routes no longer
+//! forward. A router that finds a valid note, or its own routes in the kernel, has restarted. Otherwise its start
+//! is cold: it tells neighbors neither that it has restarted nor that forwarding continued.
 //!
-//! A router that is stopped takes the note away, unless routes are to stay ([`OnStop`]).
+//! A router that is stopped removes the note, unless routes are to stay ([`OnStop`]).
 
 use parking_lot::Mutex;
 use std::fs;
@@ -21,15 +20,14 @@ use serde::{Deserialize, Serialize};
 use thalweg_config::{BgpConfig, OnStop};
 use thalweg_node::speaker::{Restart, RestartNeighbor, Speaker};
 
-/// How often the note is brought up to date, where sessions came up or went.
+/// Interval at which the note is updated after sessions came up or went down.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Where a router is: what was forwarded here before is forwarded still.
+/// Identifies the kernel state of a router: in the same place, former routes still forward.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Place {
-    /// The kernel's identifier of this boot.
+    /// The kernel's boot ID.
     boot: String,
-    /// The network namespace.
     namespace: String,
 }
 
@@ -62,21 +60,21 @@ pub(crate) fn is_wanted(bgp: &BgpConfig) -> bool {
     all.any(|neighbor| neighbor.capabilities.graceful_restart.is_some_and(|each| each.forwarding_preserved))
 }
 
-/// The note's file: beside the control socket.
+/// The path of the note, beside the control socket.
 pub(crate) fn path(socket: &Path) -> PathBuf {
     let mut name = socket.as_os_str().to_owned();
     name.push(".restart");
     name.into()
 }
 
-/// What a predecessor left: `None` for a cold start. `forced`: this is a restart whatever there is.
+/// What a predecessor left; `None` for a cold start. `forced` makes this a restart in any case.
 pub(crate) fn find(path: &Path, bgp: &BgpConfig, forced: bool) -> Option<Restart> {
     let neighbors = if is_wanted(bgp) { read(path) } else { None };
     let restart = neighbors.map(|neighbors| Restart { neighbors: Some(neighbors) });
     restart.or_else(|| forced.then(Restart::default))
 }
 
-/// Neighbors of a note that holds here and now.
+/// The neighbors of a note that is valid here and now.
 fn read(path: &Path) -> Option<Vec<RestartNeighbor>> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return None,
@@ -98,7 +96,7 @@ fn read(path: &Path) -> Option<Vec<RestartNeighbor>> {
     Some(note.neighbors.into_iter().map(each).collect())
 }
 
-/// Keeps the note.
+/// Writes the note.
 pub(crate) struct NoteKeeper {
     path: PathBuf,
     state: Mutex<State>,
@@ -106,15 +104,15 @@ pub(crate) struct NoteKeeper {
 
 struct State {
     place: Place,
-    /// What the note says; nothing: there is none.
+    /// The neighbors in the note; without any there is no file.
     neighbors: Vec<Neighbor>,
-    /// It stays as it is.
+    /// The note must not change any more.
     is_closed: bool,
     has_failed: bool,
 }
 
 impl NoteKeeper {
-    /// Takes over the note of a predecessor, or has none. `restart`: what it said.
+    /// Takes over a predecessor's note, whose contents are `restart`, or starts without one.
     pub(crate) fn new(path: PathBuf, restart: Option<&Restart>) -> Self {
         let place = Place::here().unwrap_or_else(|error| {
             tracing::warn!("cannot read the boot ID, so the next restart is a cold start: {error}");
@@ -126,7 +124,7 @@ impl NoteKeeper {
         Self { path, state: Mutex::new(state) }
     }
 
-    /// Brings the note up to date until it is time to stop.
+    /// Keeps the note up to date until `stop` is set.
     pub(crate) fn run(&self, speaker: &Speaker, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             if speaker.take_sessions_changed() {
@@ -140,7 +138,7 @@ impl NoteKeeper {
         let mut neighbors = words(&speaker.restart_neighbors());
         let mut state = self.lock();
         if speaker.is_restarting() {
-            // Those that have not come back yet still keep our routes.
+            // Neighbors that have not come back yet still keep our routes.
             let missing =
                 state.neighbors.iter().filter(|old| neighbors.iter().all(|new| new.address != old.address));
             let missing: Vec<_> = missing.cloned().collect();
@@ -149,7 +147,7 @@ impl NoteKeeper {
         state.write(&self.path, neighbors);
     }
 
-    /// The router ends. Called while sessions are still there.
+    /// Writes the final note. Called while sessions are still up.
     pub(crate) fn close(&self, speaker: &Speaker, on_stop: OnStop) {
         match on_stop {
             OnStop::KeepRoutes => self.update(speaker),
@@ -193,7 +191,7 @@ impl State {
     }
 }
 
-/// Puts a note in the place of the old one, whole.
+/// Replaces the note as a whole.
 fn replace(path: &Path, note: &Note) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");

@@ -1,4 +1,4 @@
-//! `[bgp.seed]`: a routing table from a file, on a thread of its own while sessions come up.
+//! `[bgp.seed]`: loads a routing table from a file, on a thread of its own while sessions come up.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use thalweg_node::speaker::Speaker;
 use thalweg_ports::MrtReader;
 use thalweg_wire::mrt::Content;
 
-/// How often the log says how far it has come.
+/// Interval of log lines about progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
-/// Puts the routes of a file into the RIB; what cannot be read is said and left out.
+/// Puts the routes of a file into the RIB; logs and skips what cannot be read.
 pub(crate) fn seed(path: &Path, speaker: &Speaker) {
     let begun = Instant::now();
     let mut told_at = begun;

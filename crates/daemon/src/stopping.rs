@@ -1,4 +1,4 @@
-//! How a router is stopped: by a signal or over its control socket, and what happens to its routes.
+//! Stops a router, by a signal or over its control socket, and decides what happens to its routes.
 
 use parking_lot::Mutex;
 use std::io;
@@ -12,29 +12,30 @@ use thalweg_config::OnStop;
 
 use crate::orders::{Reload, Stop};
 
-/// Says when to stop, and how.
+/// Whether the router is to stop, and how.
 #[derive(Default)]
 pub(crate) struct Stopping {
     pub(crate) flag: Arc<AtomicBool>,
-    /// What the stop command asked for; `None`: what the configuration says.
+    /// What the stop command asked for; `None`: as configured.
     asked: Mutex<Option<OnStop>>,
 }
 
 impl Stopping {
-    /// Stops. Whether that was said before.
+    /// Requests a stop; returns whether one was requested before.
     pub(crate) fn stop(&self, asked: Option<OnStop>) -> bool {
         let mut last = self.asked.lock();
         *last = asked.or(*last);
         self.flag.swap(true, Ordering::AcqRel)
     }
 
-    /// What becomes of routes.
+    /// What happens to routes.
     pub(crate) fn on_stop(&self, configured: OnStop) -> OnStop {
         self.asked.lock().unwrap_or(configured)
     }
 }
 
-/// SIGHUP reloads; SIGINT and SIGTERM end the router, a second one at once. Returns what `thalweg stop` calls.
+/// Handles signals: SIGHUP reloads; SIGINT and SIGTERM stop the router, the second one at once. Returns the
+/// function behind `thalweg stop`.
 pub(crate) fn handle_signals(
     stop: &Arc<Stopping>,
     reload: &Arc<Reload>,
@@ -51,7 +52,7 @@ pub(crate) fn handle_signals(
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if signal == SIGHUP {
-                // What is wrong with the file is in the log.
+                // The reload has logged what is wrong with the file.
                 let _ = reload(false);
             } else if stop(None) {
                 std::process::exit(1);

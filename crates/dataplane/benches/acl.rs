@@ -1,12 +1,12 @@
 //! Access lists and reverse path checks: nanoseconds per packet, over packets already validated.
 //!
-//! `cargo bench -p thalweg-dataplane --bench acl`. Each sample gets 16,000 fresh packets (UDP, TCP and some
-//! ICMP between random hosts). In the router a list follows validation at once and finds the headers in the
-//! first-level cache, so here, too: what a list costs is its row less `validate`.
+//! `cargo bench -p thalweg-dataplane --bench acl`. Each sample gets 16,000 fresh packets (UDP, TCP and some ICMP
+//! between random hosts). In the router a list follows validation at once and finds the headers in the first-level
+//! cache, and so it does here: the cost of a list is its row less `validate`.
 //!
-//! `rules` benches a list of so many rules in the manner of a firewall's: source and destination networks,
-//! protocols, port ranges; few packets meet one of them, anywhere in the list, the others the default, which is
-//! the slow case. `linear` is the slow reference, for scale.
+//! `rules` benchmarks a firewall-like list of that many rules: source and destination networks, protocols, port
+//! ranges. Few packets match a rule, anywhere in the list; the others match the default, which is the slow case.
+//! `linear` is the slow reference, for scale.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;

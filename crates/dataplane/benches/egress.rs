@@ -1,10 +1,9 @@
-//! Putting a packet into an egress queue and taking it out again.
+//! Enqueues packets in an egress queue and dequeues them.
 //!
-//! `cargo bench -p thalweg-dataplane --bench egress`. Items are 64 bytes, as a packet's descriptor is; 64 go
-//! in, then 64 come out, as a sink hands over a chunk and the port takes a burst. Figures are for both
-//! together, per packet. Shaped queues get exactly the time they need, so that no packet has to wait and
-//! the buckets' arithmetic is what is added; `held` is the opposite, each packet waiting for its class's
-//! own bucket.
+//! `cargo bench -p thalweg-dataplane --bench egress`. Items are 64 bytes, like a packet's descriptor; 64 are
+//! enqueued, then 64 dequeued, as a sink hands over a chunk and the port takes a burst. Figures are for both
+//! together, per packet. Shaped queues get exactly the time they need, so that no packet waits and only the
+//! buckets' arithmetic is added; in `held`, each packet waits for its class's own bucket.
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};

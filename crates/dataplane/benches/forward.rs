@@ -1,9 +1,9 @@
 //! The forwarding stage in memory: validate, look up, TTL, checksum, MAC addresses; no port, no NAT.
 //!
-//! `cargo bench -p thalweg-dataplane --bench forward`. Each sample gets 16,000 fresh 64-byte UDP frames
-//! (1 MB, in chunks of 1600), laid out before the clock starts; the mark to compare with is DPDK's l3fwd
-//! work over 16,384 frames. With a prefix file in `THALWEG_PREFIXES` (one prefix a line, may be gzipped)
-//! the table is that, else 10,000 random prefixes.
+//! `cargo bench -p thalweg-dataplane --bench forward`. Each sample gets 16,000 fresh 64-byte UDP frames (1 MB, in
+//! chunks of 1600), laid out before the clock starts; it is comparable with DPDK's l3fwd over 16,384 frames. The
+//! table comes from the prefix file in `THALWEG_PREFIXES` (one prefix a line, may be gzipped), else it has 10,000
+//! random prefixes.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;

@@ -1,8 +1,8 @@
-//! What NAT costs a packet: `cargo bench -p thalweg-dataplane --bench nat` (or `--profile quick`).
+//! The cost of NAT per packet: `cargo bench -p thalweg-dataplane --bench nat` (or `--profile quick`).
 //!
-//! Chunks of 1600 packets, made and described anew for every measurement and not counted; only the
-//! stage itself (or, under `labels`, the labeler) is timed. Sessions are visited at random, half of the
-//! packets in each direction. The figures are items (packets) per second of one thread.
+//! Chunks of 1600 packets are made and described for every measurement outside the measured time; only the stage
+//! itself (or, under `labels`, the labeler) is timed. Sessions are visited at random, half of the packets in each
+//! direction. The figures are items (packets) per second of one thread.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -103,7 +103,7 @@ fn labels(bencher: Bencher, sessions: u32) {
         });
 }
 
-/// Translation of packets of sessions that exist.
+/// Translation of packets of existing sessions.
 #[divan::bench(args = SESSIONS, sample_count = 1000, sample_size = 1)]
 fn established(bencher: Bencher, sessions: u32) {
     let established = std::cell::RefCell::new(Established::new(sessions));
@@ -118,7 +118,7 @@ fn established(bencher: Bencher, sessions: u32) {
         .bench_local_refs(|chunk| established.borrow().nat.run_groups(chunk, 0..1, 1));
 }
 
-/// A session made by every packet, and one expired for each made: the clock runs so that about the given
+/// Every packet creates a session, and one expires for each created: the clock advances so that about the given
 /// number is alive.
 #[divan::bench(args = SESSIONS, sample_count = 1000, sample_size = 1)]
 fn set_up(bencher: Bencher, sessions: u32) {
@@ -135,7 +135,7 @@ fn set_up(bencher: Bencher, sessions: u32) {
                 .map(|i| testing::udp(inside((n + i) % (1 << 26)), remote(), b"first"))
                 .collect();
             n += CHUNK_PACKETS_DEFAULT as u32;
-            // A session lives 300 s; `sessions` of them come in that time.
+            // A session lives 300 s; `sessions` of them arrive in that time.
             now_ns += 300 * SECOND_NS / u64::from(sessions) * CHUNK_PACKETS_DEFAULT as u64;
             let list: Vec<_> = packets.iter().map(|p| (INSIDE, &p[..], p.len() as u32)).collect();
             let mut chunk = testing::chunk(&list, now_ns);

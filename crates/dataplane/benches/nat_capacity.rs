@@ -1,8 +1,9 @@
-//! How many sessions NAT holds, how fast they are made and torn down, and what each takes (RFC 9693's questions, in
-//! memory): `cargo bench -p thalweg-dataplane --bench nat_capacity [-- --sessions N]`; 10 million unless said otherwise.
+//! How many sessions NAT holds, how fast they are created and removed, and the memory of each (RFC 9693's
+//! questions, in memory): `cargo bench -p thalweg-dataplane --bench nat_capacity [-- --sessions N]`; the default is
+//! 10 million.
 //!
-//! Every session is made by a packet of its own, then looked for: every one must still have its public endpoint, and
-//! no two share one. Only the stage is timed, not the making of packets. It ends with an error if one is lost.
+//! Every session is created by its own packet, then looked up: every one must still have its public endpoint, and
+//! no two share one. Only the stage is timed, not the making of packets. The benchmark fails if one is lost.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use thalweg_dataplane::nat::testing::{self, INSIDE, OUTSIDE, SECOND_NS};
 use thalweg_dataplane::nat::{Cursor, Labeler, NatConfig, NatStage, PortSelection};
 
 const SESSIONS: u32 = 10_000_000;
-/// Without `cargo bench`, to see that it works.
+/// Without `cargo bench`, only to see that it works.
 const SESSIONS_IN_TESTS: u32 = 20_000;
 /// Sessions of one inside host.
 const PORTS_PER_HOST: u32 = 1024;
@@ -32,7 +33,7 @@ fn remote() -> SocketAddrV4 {
     SocketAddrV4::new([203, 0, 113, 1].into(), 443)
 }
 
-/// Resident memory, if the system says.
+/// Resident memory, if the system reports it.
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -44,7 +45,7 @@ impl Bench {
         let addresses = sessions.div_ceil(40_000).clamp(1, 256);
         let config = NatConfig {
             port_selection: PortSelection::Hash,
-            // Sessions spread over shards by hash: 2 % is ten times what chance takes.
+            // Sessions spread over shards by hash: 2 % is ten times the random deviation.
             sessions_max: sessions + sessions / 50 + 64 * 64,
             public_addresses: (0..addresses).map(|n| (0xc633_6400 + n).into()).collect(),
             ..testing::config(1)
@@ -55,7 +56,7 @@ impl Bench {
         Self { labeler, nat, sessions }
     }
 
-    /// Sends the packets that `packet` makes for all sessions; how long the stage took.
+    /// Sends the packets that `packet` makes for all sessions; returns the time of the stage.
     fn send(
         &self,
         port_in: u16,

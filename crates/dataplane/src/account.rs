@@ -1,24 +1,24 @@
-//! Accounting: what became of every packet. Each worker counts for itself; the sums of all workers obey
-//! the conservation law `packets in = packets out + sum of drops`.
+//! Accounting: the fate of every packet. Each worker counts for itself; the sums of all workers obey the
+//! conservation law `packets in = packets out + sum of drops`.
 
 use hdrhistogram::Histogram;
 use thalweg_base::{Batch, DropReason, NO_CLASS, Packet};
 
-/// Ethernet header that every packet leaves with.
+/// The Ethernet header of every outgoing packet.
 const ETHERNET_HEADER: u64 = 14;
-/// Residence is kept to about one percent, up to a minute.
+/// Residence times are recorded to about one percent, up to a minute.
 const RESIDENCE_NS_MAX: u64 = 60_000_000_000;
 
-/// Ports and classes that are tallied per batch, at most: with more, adding the tallies up would cost more
-/// than they save.
+/// The most ports and classes that are tallied per batch: with more, adding up the tallies would cost more than
+/// they save.
 const TALLIED: usize = 16;
 /// A tally has packets above this bit and bytes below: 256 packets of 2^32 bytes are fewer than 2^41.
 const BYTES_BITS: u32 = 48;
 const BYTES_MASK: u64 = (1 << BYTES_BITS) - 1;
 const ONE_PACKET: u64 = 1 << BYTES_BITS;
 
-/// What a batch adds to the counters, in few words: counting packets in memory, each has to wait until the one before
-/// has been written. For the same reason there are two, which packets use in turn.
+/// What a batch adds to the counters, in few words. Counting each packet in memory would make it wait for the write
+/// of the packet before. For the same reason there are two tallies, which packets use in turn.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     ports_in: [u64; TALLIED],
@@ -26,7 +26,7 @@ struct Tally {
     classes: [u64; TALLIED],
 }
 
-/// The place in a tally. What lies past the last is booked where all that is unknown is.
+/// The index in a tally. Numbers past the end are counted in the last entry, with everything unknown.
 #[inline(always)]
 fn slot(number: u16) -> usize {
     usize::from(number).min(TALLIED - 1)
@@ -37,46 +37,44 @@ fn slot(number: u16) -> usize {
 pub struct PortCounts {
     /// Packets that arrived.
     pub packets_in: u64,
-    /// Their bytes on the wire.
+    /// Bytes on the wire.
     pub bytes_in: u64,
     /// Packets that left.
     pub packets_out: u64,
-    /// Their bytes, Ethernet header included.
+    /// Bytes, Ethernet header included.
     pub bytes_out: u64,
     /// Packets that arrived here and were dropped.
     pub dropped: u64,
 }
 
-/// A class's forwarded packets and how long they stayed.
+/// The packets of a class, and how long they stayed.
 #[derive(Clone, Debug)]
 pub struct ClassCounts {
     /// Packets forwarded.
     pub packets: u64,
-    /// Their bytes, Ethernet header included.
+    /// Bytes of forwarded packets, Ethernet header included.
     pub bytes: u64,
     /// Packets dropped after they were classified.
     pub dropped: u64,
-    /// Time from the model's taking the chunk on to the packet's leaving, in nanoseconds.
+    /// Time in nanoseconds from the moment when the model accepted the chunk to the packet's departure.
     pub residence_ns: Histogram<u64>,
 }
 
 /// One worker's counters.
 #[derive(Clone, Debug)]
 pub struct Account {
-    /// Packets seen.
     pub packets_in: u64,
-    /// Packets forwarded.
     pub packets_out: u64,
-    /// Drops by reason code.
+    /// Indexed by reason code.
     pub dropped: [u64; DropReason::CODES],
-    /// By port index; the last entry is for packets of unknown ports.
+    /// Indexed by port; the last entry is for packets of unknown ports.
     pub ports: Vec<PortCounts>,
-    /// By class index.
+    /// Indexed by class.
     pub classes: Vec<ClassCounts>,
 }
 
 impl Account {
-    /// Empty counters for so many ports and classes.
+    /// Counters at zero for this many ports and classes.
     pub fn new(ports: usize, classes: usize) -> Self {
         let class = ClassCounts { packets: 0, bytes: 0, dropped: 0, residence_ns: residence_histogram() };
         Self {
@@ -88,7 +86,7 @@ impl Account {
         }
     }
 
-    /// Counts packets that were taken out of service before they were scheduled.
+    /// Counts packets that were dropped before scheduling.
     pub fn count_dropped(&mut self, packets: &[Packet]) {
         for packet in packets {
             self.count_arrival(packet);
@@ -205,8 +203,8 @@ impl Account {
             a.packets += b.packets;
             a.bytes += b.bytes;
             a.dropped += b.dropped;
-            // Both histograms have the same bounds, so adding cannot fail; should it, the count above
-            // still stands and the percentiles are of the rest.
+            // Both histograms have the same bounds, so adding cannot fail; if it did, only the percentiles would
+            // lack these packets.
             let _ = a.residence_ns.add(&b.residence_ns);
         }
     }
@@ -260,7 +258,7 @@ mod tests {
         assert!((1485..=1515).contains(&p50), "{p50}");
     }
 
-    /// With few ports and classes batches are tallied, with many packets are counted one by one: to the same sums.
+    /// A tally and counting one by one give the same sums.
     #[test]
     fn tallies_come_to_what_packets_add_up_to() {
         let mut builder = ChunkBuilder::with_capacity(100_000);

@@ -1,12 +1,11 @@
-//! Classification: which class of service a packet belongs to.
+//! Classification: finds the class of service of a packet.
 //!
-//! A class is a list of matches; a packet belongs to the first class, in configured order, one of whose
-//! matches holds in all its parts. What matches nothing goes to the default class.
+//! A class is a list of matches; a packet belongs to the first class, in configured order, that has a match which
+//! holds in all its parts. Packets without a match go to the default class.
 //!
-//! Applications are known by name from a text trace. In a capture they are inferred, only if some match
-//! asks: by well-known port, else UDP between two high ports that carries the fixed part of an RTP header
-//! (RFC 3550 5.1: version 2, a payload type in use) is taken for RTP or RTCP. That is a guess, and made
-//! from the first bytes of each packet alone.
+//! A text trace names the application. In a capture it is inferred, only if some match asks for it: by well-known
+//! port, else a UDP packet between two high ports with the fixed part of an RTP header (RFC 3550 5.1: version 2, a
+//! payload type in use) counts as RTP or RTCP. That is a guess from the first bytes of each single packet.
 
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,7 +14,7 @@ use thalweg_base::{Batch, Packet, PacketFlags};
 use thalweg_wire::application::by_port;
 use thalweg_wire::ip_protocol;
 
-/// What a packet must be like; parts left empty match anything.
+/// The conditions on a packet; empty parts match anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Match {
     /// Any of these code points.
@@ -36,7 +35,7 @@ pub struct Match {
     pub ports_in: Vec<u16>,
 }
 
-/// A match as the hot path reads it: code point and application are decided for all rules at once, the
+/// A match in the form that the hot path reads: code point and application are decided for all rules at once; the
 /// rest is behind a pointer that most rules do not have.
 #[derive(Clone, Debug)]
 struct Rule {
@@ -44,8 +43,8 @@ struct Rule {
     class: u8,
 }
 
-/// Up to 64 rules, as bits: which of them admit a code point, which an application. The first bit of both
-/// is the first rule that can hold, found without a branch per rule.
+/// Up to 64 rules as bits: which of them admit a code point, which an application. The first bit of both is the
+/// first rule that can hold, found without a branch per rule.
 #[derive(Clone, Debug)]
 struct RuleSet {
     rules: Vec<Rule>,
@@ -55,7 +54,7 @@ struct RuleSet {
 
 const RULES_PER_SET: usize = 64;
 
-/// The classification stage. Stateless.
+/// The classification stage. It has no state.
 #[derive(Clone, Debug)]
 pub struct Classifier {
     sets: Vec<RuleSet>,
@@ -64,7 +63,7 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// From matches in order of precedence, each with its class.
+    /// Takes matches in order of precedence, each with its class.
     pub fn new(matches: impl IntoIterator<Item = (Match, u8)>, default_class: u8) -> Self {
         let rules: Vec<(Match, u8)> = matches.into_iter().collect();
         let infer_applications = rules.iter().any(|(m, _)| !m.applications.is_empty());
@@ -72,12 +71,12 @@ impl Classifier {
         Self { sets, default_class, infer_applications }
     }
 
-    /// The class of all packets, where nothing tells them apart.
+    /// The class of all packets, if there are no matches.
     pub fn only_class(&self) -> Option<u8> {
         self.sets.is_empty().then_some(self.default_class)
     }
 
-    /// Sets the class of every live packet of the batch; where there is only one, also of dropped ones.
+    /// Sets the class of every live packet of the batch; if there is only one class, also of dropped ones.
     pub fn process(&self, batch: &mut Batch<'_>) {
         if let Some(class) = self.only_class() {
             for packet in batch.packets_mut() {
@@ -152,13 +151,13 @@ const RTP: u8 = 1;
 const RTCP: u8 = 2;
 const ICMP: u8 = 11;
 
-/// Code of the application whose well-known port this is, or 0.
+/// The code of the application with this well-known port, or 0.
 #[inline]
 fn known_port(transport: u8, port: u16) -> u8 {
     by_port(transport, port).map_or(0, |a| a.code)
 }
 
-/// Whether a UDP packet between high ports looks like RTP or RTCP.
+/// The code of RTP or RTCP if a UDP packet between high ports looks like one, or 0.
 fn rtp_like(packet: &Packet, l3: &[u8]) -> u8 {
     if packet.src_port < 1024 || packet.dst_port < 1024 || packet.flags.has(PacketFlags::LATER_FRAGMENT) {
         return 0;
@@ -176,7 +175,7 @@ fn rtp_like(packet: &Packet, l3: &[u8]) -> u8 {
 }
 
 impl Match {
-    /// Whether there is more to it than code points and applications.
+    /// Whether it has other conditions than code points and applications.
     fn looks_further(&self) -> bool {
         let ports = self.source_ports.len() + self.destination_ports.len() + self.ports_in.len();
         ports + self.protocols.len() + self.sources.len() + self.destinations.len() > 0
@@ -200,7 +199,7 @@ impl Match {
     }
 }
 
-/// Source or destination address of a validated packet.
+/// The source or destination address of a validated packet.
 pub(crate) fn address(packet: &Packet, l3: &[u8], source: bool) -> Option<IpAddr> {
     if packet.is_ipv6() {
         let at = if source { 8 } else { 24 };

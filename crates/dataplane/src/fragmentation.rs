@@ -1,41 +1,40 @@
-//! Cuts an IPv4 packet to what the next link takes (RFC 791 2.3 and 3.2, RFC 1812 4.2.2.7 and 5.2.6).
+//! Fragments an IPv4 packet for the MTU of the next link (RFC 791 2.3 and 3.2, RFC 1812 4.2.2.7 and 5.2.6).
 //!
-//! Every fragment but the last carries a multiple of eight bytes, as many as fit. The first keeps all
-//! options; the later ones those whose copy bit is set, in order, padded. A fragment that is cut again
-//! keeps its place in the datagram: its pieces count from its own offset, and only the last piece of the
-//! last fragment says that no more follow.
+//! Every fragment but the last carries a multiple of eight bytes, as many as fit. The first keeps all options;
+//! later ones keep those with the copy bit, in order, padded. If a fragment is fragmented again, its pieces count
+//! from its own offset, and only the last piece of the last fragment clears the more-fragments flag.
 //!
-//! IPv6 packets are cut by their sender only (RFC 8200 5); the caller writes "packet too big".
+//! Only the sender fragments IPv6 packets (RFC 8200 5); for those the caller sends "packet too big".
 
 use thalweg_wire::ipv4::{
     DONT_FRAGMENT, HEADER_BYTES, Ipv4View, MORE_FRAGMENTS, OFFSET_MASK, write_checksum,
 };
 
-/// Every link takes so much without cutting (RFC 791 3.2): the longest header and eight bytes.
+/// The MTU that every link must support (RFC 791 3.2): the longest header and eight bytes.
 pub const IPV4_MTU_BYTES_MIN: usize = 68;
 
 const COPIED: u8 = 0x80;
 const END_OF_OPTIONS: u8 = 0;
 const NO_OPERATION: u8 = 1;
 
-/// Why a packet was not cut.
+/// Why a packet was not fragmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FragmentationError {
-    /// Not IPv4, or cut off, or longer than a datagram can be.
+    /// Not IPv4, truncated, or longer than a datagram can be.
     Malformed,
-    /// Its sender forbids it: a matter for ICMP's "packet too big".
+    /// Its sender forbids it: the caller sends ICMP "fragmentation needed".
     DontFragment,
-    /// The link takes less than every link must.
+    /// The link's MTU is below the minimum.
     MtuTooSmall {
-        /// What it takes.
+        /// The link's MTU.
         mtu_bytes: usize,
     },
 }
 
-/// Cuts `packet` (from its IP header; link-layer padding behind it is left out) into fragments of at most
-/// `mtu_bytes`. One that fits comes back whole, also where it must not be cut.
+/// Splits `packet` (from its IP header; link-layer padding is left out) into fragments of at most `mtu_bytes`. A
+/// packet that fits is returned whole, even with the don't-fragment flag.
 ///
-/// The header's checksum is made anew, so a packet with a wrong one must not come here.
+/// The header checksum is computed anew, so the caller must have verified the packet's own.
 pub fn fragment(packet: &[u8], mtu_bytes: usize) -> Result<Vec<Vec<u8>>, FragmentationError> {
     let view = Ipv4View::new(packet).ok().filter(Ipv4View::is_whole);
     let view = view.ok_or(FragmentationError::Malformed)?;
@@ -59,7 +58,7 @@ pub fn fragment(packet: &[u8], mtu_bytes: usize) -> Result<Vec<Vec<u8>>, Fragmen
     let mut fragments = Vec::with_capacity(payload.len() / (mtu_bytes - 60) + 1);
     let mut at = 0;
     while at < payload.len() {
-        // Only the first fragment of the datagram has all options, not that of a later fragment.
+        // All options are only in the datagram's first fragment, not in the first piece of a later one.
         let header = if at == 0 { first_header } else { &later_header };
         let room = (mtu_bytes - header.len()) / 8 * 8;
         let last = payload.len() - at <= mtu_bytes - header.len();
@@ -72,7 +71,7 @@ pub fn fragment(packet: &[u8], mtu_bytes: usize) -> Result<Vec<Vec<u8>>, Fragmen
     Ok(fragments)
 }
 
-/// A fragment: its header with length, place and checksum, and its part of the payload.
+/// A fragment: its header with length, offset and checksum, and its part of the payload.
 fn piece_with(header: &[u8], place: u16, piece: &[u8]) -> Vec<u8> {
     let mut fragment = Vec::with_capacity(header.len() + piece.len());
     fragment.extend_from_slice(header);
@@ -85,7 +84,7 @@ fn piece_with(header: &[u8], place: u16, piece: &[u8]) -> Vec<u8> {
     fragment
 }
 
-/// The header with only those options that are to be copied (RFC 791 3.1).
+/// The header with only those options that must be copied (RFC 791 3.1).
 fn header_of_later(header: &[u8]) -> Result<Vec<u8>, FragmentationError> {
     let (fixed, mut options) = header.split_at(HEADER_BYTES);
     let mut copied = fixed.to_vec();

@@ -1,13 +1,13 @@
-//! Virtual reassembly: gives later fragments the ports that only their first fragment carries, so that
-//! NAT can place them. Nothing is reassembled or held back.
+//! Virtual reassembly: gives later fragments the ports that only their first fragment carries, so that NAT can find
+//! their session. Nothing is reassembled or held back.
 //!
-//! One table for all packets ([`AgedSets`]), in order of arrival (scope `Ordered`): the shard of a later fragment is not
-//! known before its ports are. An entry lives for 30 s of packet time, the middle of the range RFC 791 allows
-//! for reassembly; one that has to go before is counted.
+//! One table serves all packets ([`AgedSets`]), in order of arrival (scope `Ordered`), because a later fragment's
+//! shard is unknown before its ports are. An entry lives for 30 s of packet time, the middle of the range that RFC
+//! 791 allows for reassembly; early evictions are counted.
 //!
-//! Fragments of one chunk may come in any order. A later fragment whose first fragment comes only in a
-//! later chunk stays without ports; NAT drops it by name. (RFC 4787 REQ-14 wants it held: on live ports the router as a
-//! host keeps it and puts it in again.)
+//! Fragments of one chunk may come in any order. A later fragment whose first fragment comes in a later chunk stays
+//! without ports, and NAT drops it by name. RFC 4787 REQ-14 wants it held: on live ports the router as a host keeps
+//! it and injects it again.
 
 use crate::nat::NatProtocol;
 use thalweg_base::{AgedSets, Chunk, Packet, PacketFlags, mix64};
@@ -15,7 +15,7 @@ use thalweg_base::{AgedSets, Chunk, Packet, PacketFlags, mix64};
 const SETS: usize = 1024;
 const LIFETIME_NS: u64 = 30_000_000_000;
 
-/// What names a datagram (RFC 791 3.2).
+/// Identifies a datagram (RFC 791 3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Datagram {
     src: u32,
@@ -24,20 +24,20 @@ struct Datagram {
     protocol: u8,
 }
 
-/// What the tracker has seen.
+/// Counters of the tracker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FragmentCounts {
     /// Datagrams whose first fragment was recorded.
     pub datagrams: u64,
     /// Later fragments that got their ports.
     pub matched: u64,
-    /// Later fragments that came before their first.
+    /// Later fragments that arrived before their first.
     pub unmatched: u64,
-    /// Records given up early because their set was full.
+    /// Entries evicted early because their set was full.
     pub evicted: u64,
 }
 
-/// The table of datagrams whose first fragment has been seen. IPv4 only: nothing translates IPv6.
+/// The table of datagrams whose first fragment has been seen. IPv4 only, because IPv6 is not translated.
 #[derive(Clone, Debug)]
 pub struct FragmentTracker {
     ports: AgedSets<Datagram, (u16, u16)>,
@@ -73,7 +73,7 @@ impl FragmentTracker {
 
     fn visit(&mut self, packet: &mut Packet, l3: &[u8], now_ns: u64) {
         if !NatProtocol::translates(packet.protocol) {
-            // It has no ports that later fragments would want.
+            // Its fragments need no ports.
             return;
         }
         let Some(header) = l3.first_chunk::<20>() else { return };

@@ -1,30 +1,30 @@
-//! Ingress: finds the IP packet inside the frame, decides whether a router may forward it at all, and
-//! writes down what every later stage asks for.
+//! Ingress: finds the IP packet inside the frame, decides whether a router may forward it at all, and records what
+//! later stages need.
 //!
-//! RFC 1812 5.2.2 lists the checks for IPv4 (length, checksum, version, header length, total length, in
-//! that order); 5.3.7 and RFC 6890 name the martians. RFC 8200 gives the IPv6 header chain; RFC 1858 is
-//! why a first fragment must hold the whole transport header's fixed part.
+//! RFC 1812 5.2.2 lists the checks for IPv4 (length, checksum, version, header length, total length, in that
+//! order); 5.3.7 and RFC 6890 define the martians. RFC 8200 defines the IPv6 header chain; RFC 1858 is why a first
+//! fragment must hold the whole fixed part of the transport header.
 //!
-//! Fragments: ports exist only in the first fragment. All fragments of a datagram, the first included,
-//! are hashed without ports so that they take one path; who needs the ports of a later one (NAT) gets
-//! them from the fragment tracker.
+//! Fragments: only the first fragment has ports. All fragments of a datagram, the first included, are hashed
+//! without ports, so that they take one path. NAT, which needs the ports of later ones, gets them from the fragment
+//! tracker.
 //!
-//! A packet that the capture cut short (`wire_len` larger than the bytes at hand) is not malformed: its
-//! lengths are checked against the wire.
+//! A packet that the capture cut short (`wire_len` larger than the bytes at hand) is not malformed: its lengths are
+//! checked against the wire.
 //!
-//! Broadcast and multicast destinations are recognized before the source is judged, whatever `martians` says: they are for
-//! the hosts of the link and for the router itself, never forwarded and never translated. A host that has no address yet
-//! (0.0.0.0, `::`) may send to them; that is how DHCP begins.
+//! Broadcast and multicast destinations are recognized before the source is checked, regardless of `drop_martians`:
+//! they are for the hosts of the link and for the router itself, and never forwarded or translated. A host without
+//! an address (0.0.0.0, `::`) may send to them; DHCP begins that way.
 //!
-//! A unicast packet in a frame to a broadcast or multicast MAC address is not forwarded either (RFC 1812 5.3.4). The answer of
-//! a DHCP server is for the router itself before it is routed, because its destination is the address that the router is
-//! offered, and nobody's yet: if its frame is for the client that it names, or for all on the link, as some servers send it
-//! (RFC 2131 4.1 wants the broadcast IP address then, too).
+//! A unicast packet in a frame to a broadcast or multicast MAC address is not forwarded either (RFC 1812 5.3.4). A
+//! DHCP server's answer must reach the router itself although its destination, the offered address, is not the
+//! router's yet. It counts as local before it is routed, if its frame is addressed to the client that it names, or
+//! to all on the link, as some servers send it (RFC 2131 4.1 requires the broadcast IP address then, too).
 //!
-//! VLAN tags (IEEE 802.1Q) are followed. On a port with sub-interfaces the tag says which of them the packet
-//! came in by; on ports of captures alone tags say nothing, and up to two are skipped. See [`crate::vlan`].
+//! VLAN tags (IEEE 802.1Q) are followed. On a port with sub-interfaces the tag selects one of them. On ports that
+//! exist only in captures tags mean nothing, and up to two are skipped. See [`crate::vlan`].
 //!
-//! Missing: IPv4 options are passed through unexamined; tunnels are not looked into.
+//! Missing: IPv4 options are passed through unexamined; tunnels are not decapsulated.
 
 use crate::vlan::VlanTable;
 use ipnet::IpNet;
@@ -36,8 +36,8 @@ use thalweg_base::{
 use thalweg_wire::ipv6::Extensions;
 use thalweg_wire::{EtherType, ip_protocol};
 
-/// Guesses the port a packet came in by when its source does not say: the port whose network holds the
-/// source address, else the port toward the rest of the world.
+/// Guesses the ingress port of a packet without one: the port whose network contains the source address, else the
+/// port toward the rest of the world.
 #[derive(Clone, Debug, Default)]
 pub struct PortGuess {
     v4: Vec<(u32, u32, u16)>,
@@ -46,7 +46,7 @@ pub struct PortGuess {
 }
 
 impl PortGuess {
-    /// From the connected networks of each port and the port for everything else.
+    /// Takes the connected networks of each port, and the port for all other sources.
     pub fn new(connected: impl IntoIterator<Item = (IpNet, u16)>, fallback: Option<u16>) -> Self {
         let mut guess = Self { fallback, ..Self::default() };
         for (net, port) in connected {
@@ -55,7 +55,7 @@ impl PortGuess {
                 IpNet::V6(n) => guess.v6.push((n.network().into(), n.netmask().into(), port)),
             }
         }
-        // Longest last: the last match wins, so nested networks resolve as routing would.
+        // Longest last: the last match wins, so nested networks resolve as in routing.
         guess.v4.sort_by_key(|&(_, mask, _)| mask);
         guess.v6.sort_by_key(|&(_, mask, _)| mask);
         guess
@@ -69,7 +69,7 @@ impl PortGuess {
         }
     }
 
-    // Both look at every network: there are few, and which one matches cannot be predicted.
+    // Both versions scan every network: there are few, and which one matches cannot be predicted.
 
     #[inline(always)]
     fn port_for_v4(&self, source: u32) -> Option<u16> {
@@ -88,30 +88,28 @@ impl PortGuess {
     }
 }
 
-/// The ingress stage. Stateless: any batch, anywhere.
+/// The ingress stage. It has no state and may run on any batch.
 #[derive(Clone, Debug, Default)]
 pub struct Ingress {
-    /// Whether addresses that cannot be forwarded are dropped (RFC 1812 wants it).
+    /// Whether packets with addresses that must not be forwarded are dropped, as RFC 1812 requires.
     pub drop_martians: bool,
-    /// For packets whose port the source does not know.
+    /// The guess for packets without a port.
     pub port_guess: PortGuess,
-    /// The sub-interfaces of ports.
     pub vlans: VlanTable,
-    /// The broadcast addresses of connected networks.
     pub broadcasts: BroadcastSet,
 }
 
 /// The broadcast addresses of connected IPv4 networks.
 #[derive(Clone, Debug)]
 pub struct BroadcastSet {
-    /// Whether an address that ends in this byte may be one: a load instead of a search for each packet.
+    /// Whether some broadcast address ends in this byte: one load per packet instead of a search.
     maybe: [bool; 256],
-    /// In order.
+    /// Sorted.
     addresses: Vec<u32>,
 }
 
 impl BroadcastSet {
-    /// Of these addresses.
+    /// A set of these addresses.
     pub fn new(addresses: impl IntoIterator<Item = Ipv4Addr>) -> Self {
         let mut addresses: Vec<u32> = addresses.into_iter().map(u32::from).collect();
         addresses.sort_unstable();
@@ -135,13 +133,13 @@ impl Default for BroadcastSet {
 }
 
 impl Ingress {
-    /// Validates every packet of the batch. Returns whether there is a fragment among them.
+    /// Validates every packet of the batch. Returns whether any is a fragment.
     pub fn process(&self, batch: &mut Batch<'_>) -> bool {
         self.process_and(batch, |_| (), |_, _| ())
     }
 
-    /// The same; `foresee` is told the destination of most IPv4 packets that pass as soon as it is known, and `then` is
-    /// given each packet afterwards, dropped ones too, and its frame.
+    /// The same with two callbacks. `foresee` gets the destination of most passing IPv4 packets as early as
+    /// possible; `then` gets every packet, dropped ones too, with its frame.
     #[inline(always)]
     pub fn process_and(
         &self,
@@ -159,15 +157,14 @@ impl Ingress {
         fragments
     }
 
-    /// Validates a packet of the usual kind: IPv4 without options, all there, behind an Ethernet header or
-    /// nothing, with TCP or UDP in it and not a fragment. `false`, and nothing written, if it is of another kind
-    /// or there is something wrong with it: which of the two is for [`Self::validate_any`], whose answer
-    /// about these packets is the same.
+    /// Validates a packet of the usual kind: IPv4 without options, complete, behind an Ethernet header or none,
+    /// with TCP or UDP, not a fragment. Returns `false`, without any change, if the packet is of another kind or
+    /// faulty: then [`Self::validate_any`] decides. For usual packets both give the same result.
     ///
-    /// All checks are made, none branched on: what is left is one branch that traffic never surprises.
+    /// All checks are computed without branches, so only one branch is left, which is well predicted.
     #[inline(always)]
     fn validate_usual(&self, packet: &mut Packet, frame: &[u8], foresee: &impl Fn(u32)) -> bool {
-        // The group bit goes along as a number: 0 where the frame is for one neighbor.
+        // The group bit as a number: 0 if the frame is for one neighbor.
         let (l3_offset, group) = match packet.link {
             LinkType::Ethernet if frame.get(12..14) == Some(&EtherType::IPV4.to_be_bytes()) => {
                 (14, u32::from(frame[0] & 1))
@@ -175,11 +172,11 @@ impl Ingress {
             LinkType::RawIp => (0, 0),
             _ => return false,
         };
-        // Up to where the length of a TCP header stands.
+        // Up to the length field of a TCP header.
         let Some(header) = frame.get(l3_offset..).and_then(|l3| l3.first_chunk::<34>()) else {
             return false;
         };
-        // The header as words, first byte lowest; behind them the ports, and what a UDP header says of its length.
+        // The header as words, first byte lowest; after them the ports, and a UDP header's length.
         let ([first, fragment, ttl_protocol, src, dst, ports, more, ..], _) = header.as_chunks::<4>() else {
             return false;
         };
@@ -191,7 +188,8 @@ impl Ingress {
         let tcp = protocol == ip_protocol::TCP;
         let (least, claimed) =
             select_unpredictable(tcp, (20, i64::from(header[32] >> 4) * 4), (8, i64::from(more >> 16)));
-        // Each is negative if something is too short, each of the next is not zero if something is not usual.
+        // A term of `short` is negative if something is too short; a term of `odd` is nonzero if something is
+        // unusual.
         let short = (claimed - least)
             | (total_len - 20 - claimed)
             | ((frame.len() - l3_offset) as i64 - total_len)
@@ -230,14 +228,14 @@ impl Ingress {
         true
     }
 
-    /// The port of a packet whose source does not know it; apart, because live ports always do.
+    /// Guesses the port of a packet without one. A separate function, because live packets never need it.
     #[inline(never)]
     fn guess_port_v4(&self, known: u16, source: u32) -> Option<u16> {
         if known == NO_PORT { self.port_guess.port_for_v4(source) } else { None }
             .filter(|port| *port != UNKNOWN_PORT)
     }
 
-    /// Validates a packet of any kind and drops it if it is not sound. Returns whether it is a fragment.
+    /// Validates a packet of any kind, and drops it if it is faulty. Returns whether it is a fragment.
     fn validate_any(&self, packet: &mut Packet, frame: &[u8]) -> bool {
         match self.validate(packet, frame) {
             Ok(()) => packet.flags.has(PacketFlags::FRAGMENT),
@@ -258,11 +256,11 @@ impl Ingress {
         } else {
             self.validate_ipv6(packet, l3, wire_l3_len)?;
         }
-        // What is left goes to one IP address.
+        // All other destinations are unicast.
         match (went_to_group(packet.link, frame), dhcp_client(packet, frame)) {
             (true, Some(_)) => Err(DropReason::NotUnicast),
             (true, None) => Err(DropReason::LinkBroadcast),
-            // Answers to clients beyond the router come in frames for the router about somebody else's MAC address.
+            // Answers to clients beyond the router come in frames to the router that name another MAC address.
             (false, Some(client)) if frame.get(..6) == Some(client) => Err(DropReason::Local),
             (false, _) => Ok(()),
         }
@@ -344,7 +342,7 @@ impl Ingress {
         Ok(())
     }
 
-    /// Why a packet to all or to a group goes no further; `may_send` says whether its source may send one.
+    /// The drop reason of a broadcast or multicast packet; `may_send` says whether its source may send one.
     fn not_unicast(&self, may_send: bool) -> DropReason {
         if may_send || !self.drop_martians { DropReason::NotUnicast } else { DropReason::MartianSource }
     }
@@ -361,7 +359,7 @@ impl Ingress {
         if packet.port_in == UNKNOWN_PORT { Err(DropReason::UnknownPort) } else { Ok(()) }
     }
 
-    /// Where the IP header begins and which version the link layer promises.
+    /// The offset of the IP header, and the version that the link layer announces.
     #[inline(always)]
     fn link_layer(&self, packet: &mut Packet, frame: &[u8]) -> Result<(usize, u8), DropReason> {
         match packet.link {
@@ -387,7 +385,7 @@ impl Ingress {
                 self.ethernet_beyond(packet, EtherType(be16(header, 0)), frame, 20)
             }
             LinkType::BsdLoopback => {
-                // The family is in the byte order of the machine that captured; all values fit one byte.
+                // The family is in the byte order of the capturing machine; all values fit one byte.
                 let family: &[u8; 4] = frame.first_chunk().ok_or(DropReason::FrameTooShort)?;
                 match family[0] | family[3] {
                     2 => Ok((4, 4)),
@@ -395,7 +393,7 @@ impl Ingress {
                     _ => Err(DropReason::NotIp),
                 }
             }
-            // Links over which captures are made and flows are counted, but no router's ports.
+            // Links of captures and flow records, which are never a router's ports.
             LinkType::Ppp
             | LinkType::CiscoHdlc
             | LinkType::FrameRelay
@@ -407,8 +405,8 @@ impl Ingress {
         }
     }
 
-    /// Follows VLAN tags from the type field at the end of a link-layer header. A frame of another kind than
-    /// IP has its `l3_offset` set too, for the host (ARP).
+    /// Follows VLAN tags from the type field at the end of a link-layer header. Sets `l3_offset` for frames other
+    /// than IP too, for the host (ARP).
     fn ethernet_beyond(
         &self,
         packet: &mut Packet,
@@ -436,8 +434,8 @@ impl Ingress {
     }
 }
 
-/// The checksum over a header of 20 bytes and its options, in native byte order: the sum of 16-bit words
-/// is all ones in any order if it is in one (RFC 1071 2.B).
+/// Whether the checksum over a header of 20 bytes and its options holds. Native byte order is fine: a sum of 16-bit
+/// words that is all ones in one byte order is so in the other (RFC 1071 2.B).
 #[inline(always)]
 fn ipv4_checksum_holds(header: &[u8; 20], options: &[u8]) -> bool {
     let word = |at: usize| {
@@ -455,9 +453,9 @@ fn ipv4_checksum_holds(header: &[u8; 20], options: &[u8]) -> bool {
     sum == 0xffff
 }
 
-/// Whether a sum of 16-bit words, in whichever order of bytes and not yet folded, is all ones: if 65,535 divides it and
-/// it is not zero, which that of a header with a version in it never is. Divided without a rest by 65,535 is what
-/// comes out small when multiplied by its inverse (Granlund and Montgomery, 1994, section 9).
+/// Whether an unfolded sum of 16-bit words, in any byte order, folds to all ones: it must be divisible by 65,535
+/// and not zero, which the sum of a header with a version never is. A multiple of 65,535 gives a small result when
+/// multiplied by the inverse (Granlund and Montgomery, 1994, section 9).
 #[inline(always)]
 fn is_all_ones(sum: u64) -> bool {
     const INVERSE: u64 = 0xfffe_fffe_fffe_ffff;
@@ -465,8 +463,8 @@ fn is_all_ones(sum: u64) -> bool {
     sum.wrapping_mul(INVERSE) <= u64::MAX / 0xffff
 }
 
-/// By first byte, whether all addresses are fit to be source and destination of a packet that is forwarded: the
-/// usual ones. 169 has the link-local ones, and is not.
+/// For each first byte, whether all its addresses may be source and destination of a forwarded packet. 169 contains
+/// the link-local addresses, so it is not usual.
 const USUAL_ADDRESS: [bool; 256] = {
     let mut usual = [false; 256];
     let mut top = 1;
@@ -477,9 +475,9 @@ const USUAL_ADDRESS: [bool; 256] = {
     usual
 };
 
-/// Whether the link layer brought the frame to a group of neighbors.
+/// Whether the link layer delivered the frame to a group.
 fn went_to_group(link: LinkType, frame: &[u8]) -> bool {
-    // Of cooked captures: to all, to a group (packet(7), PACKET_BROADCAST and PACKET_MULTICAST).
+    // In cooked captures: to all, to a group (packet(7), PACKET_BROADCAST and PACKET_MULTICAST).
     let is_group_type = |kind: Option<&u8>| matches!(kind, Some(1 | 2));
     match link {
         LinkType::Ethernet => frame.first().is_some_and(|byte| byte & 1 != 0),
@@ -491,13 +489,13 @@ fn went_to_group(link: LinkType, frame: &[u8]) -> bool {
 
 /// The ports of a DHCP server's answer, as the first word of a UDP header.
 const DHCP_TO_CLIENT: u32 = 67 << 16 | 68;
-/// In a message of DHCP (RFC 2131 2): what it is, the length of link-layer addresses, the client's.
+/// Offsets in a DHCP message (RFC 2131 2): operation, length of link-layer addresses, the client's address.
 const DHCP_OP: usize = 0;
 const DHCP_HLEN: usize = 2;
 const DHCP_CHADDR: usize = 28;
 const DHCP_REPLY: u8 = 2;
 
-/// The MAC address of the client that a DHCP server answers; `None` if the packet is something else.
+/// The MAC address of the client that a DHCP server answers; `None` for other packets.
 fn dhcp_client<'a>(packet: &Packet, frame: &'a [u8]) -> Option<&'a [u8]> {
     let ports = u32::from(packet.src_port) << 16 | u32::from(packet.dst_port);
     if ports != DHCP_TO_CLIENT || packet.protocol != ip_protocol::UDP || packet.link != LinkType::Ethernet {
@@ -513,13 +511,13 @@ fn is_group_v4(dst: u32) -> bool {
     dst >> 28 == 0xe || dst == u32::MAX
 }
 
-/// Whether a packet to all or to a group may come from here: from a host, or from one that has no address yet.
+/// Whether a broadcast or multicast packet may have this source: a host's address, or 0.0.0.0.
 fn ipv4_may_send_to_all(src: u32) -> bool {
     let top = src >> 24;
     src == 0 || (top != 0 && top != 127 && top < 224)
 }
 
-/// RFC 1812 5.3.7 and RFC 6890: addresses that must not be forwarded, among those of single neighbors.
+/// Rejects unicast packets with addresses that must not be forwarded (RFC 1812 5.3.7, RFC 6890).
 fn ipv4_forwardable(src: u32, dst: u32) -> Result<(), DropReason> {
     let src_top = src >> 24;
     let dst_top = dst >> 24;
@@ -535,12 +533,13 @@ fn ipv4_forwardable(src: u32, dst: u32) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// ::/96 holds the unspecified address, loopback and the dead IPv4-compatible ones; ::ffff:0:0/96 is no address of a packet.
+/// ::/96 contains the unspecified address, loopback and the obsolete IPv4-compatible addresses; ::ffff:0:0/96 never
+/// occurs on the wire.
 fn is_never_v6(address: u128) -> bool {
     address >> 32 == 0 || address >> 32 == 0xffff
 }
 
-/// The same for IPv6.
+/// The IPv6 version of [`ipv4_forwardable`].
 fn ipv6_forwardable(src: u128, dst: u128) -> Result<(), DropReason> {
     if is_never_v6(src) || src >> 120 == 0xff || src == dst {
         return Err(DropReason::MartianSource);
@@ -554,8 +553,8 @@ fn ipv6_forwardable(src: u128, dst: u128) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Walks the extension headers. Returns where the transport header begins, from the start of the IP header, and sets protocol
-/// and fragment flags.
+/// Walks the extension headers and sets protocol and fragment flags. Returns the offset of the transport header
+/// from the start of the IP header.
 fn ipv6_chain(packet: &mut Packet, first: u8, l3: &[u8], total_len: usize) -> Result<usize, DropReason> {
     let mut extensions = Extensions::new(l3, total_len, first);
     for extension in extensions.by_ref() {
@@ -570,11 +569,11 @@ fn ipv6_chain(packet: &mut Packet, first: u8, l3: &[u8], total_len: usize) -> Re
     if extensions.is_complete() { Ok(extensions.at()) } else { Err(DropReason::Ipv6Extension) }
 }
 
-/// Reads ports (or the identifier of an ICMP echo). `len` is what the IP length leaves for the
-/// transport; `bytes` may hold less if the capture was cut, or more if the frame was padded.
+/// Reads ports (or the identifier of an ICMP echo). `len` is the transport length according to the IP header;
+/// `bytes` may hold less if the capture was cut, or more if the frame was padded.
 ///
-/// TCP and UDP alternate at random in real traffic, so the common case computes both of their lengths and
-/// selects one: a mispredicted branch would cost more.
+/// TCP and UDP alternate at random in real traffic, so the common case computes both lengths and selects one: a
+/// mispredicted branch would cost more.
 #[inline(always)]
 fn transport(packet: &mut Packet, bytes: &[u8], len: usize) -> Result<(), DropReason> {
     let tcp = packet.protocol == ip_protocol::TCP;
@@ -595,7 +594,7 @@ fn transport(packet: &mut Packet, bytes: &[u8], len: usize) -> Result<(), DropRe
     Ok(())
 }
 
-/// The same for fragments, ICMP, other protocols and packets with little at hand.
+/// The same for fragments, ICMP, other protocols and truncated packets.
 fn transport_carefully(packet: &mut Packet, bytes: &[u8], len: usize) -> Result<(), DropReason> {
     if packet.flags.has(PacketFlags::LATER_FRAGMENT) {
         return Ok(());
@@ -611,7 +610,7 @@ fn transport_carefully(packet: &mut Packet, bytes: &[u8], len: usize) -> Result<
     };
     let whole = !packet.flags.has(PacketFlags::FRAGMENT);
     let claimed = match packet.protocol {
-        // A TCP header that the capture cut before its length says nothing against itself.
+        // A TCP header that the capture cut before its length field is not malformed.
         ip_protocol::TCP => bytes.get(12).map_or(least, |byte| usize::from(byte >> 4) * 4),
         ip_protocol::UDP => usize::from(be16(start, 4)),
         icmp => {
@@ -645,8 +644,8 @@ fn flow_hash(packet: &Packet, src: u64, dst: u64) -> u32 {
     symmetric_flow_hash(a, b, packet.protocol)
 }
 
-/// The hash of the flow that a fragment with known ports is part of: that of its whole packets. A fragment's own hash is without
-/// ports, so that all fragments of a datagram take one way.
+/// The flow hash of a fragment whose ports are known: that of the flow's whole packets. A fragment's own hash is
+/// without ports, so that all fragments of a datagram take one path.
 pub fn flow_hash_of_fragment(packet: &Packet, l3: &[u8]) -> u32 {
     let (src, dst) = if packet.is_ipv6() {
         let address =
@@ -680,7 +679,7 @@ fn be16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// The address at `at` of an IPv6 header.
+/// The address at offset `at` of an IPv6 header.
 pub(crate) fn be128(header: &[u8; 40], at: usize) -> u128 {
     header[at..at + 16].iter().fold(0, |a, &b| a << 8 | u128::from(b))
 }

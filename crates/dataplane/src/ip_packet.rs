@@ -1,5 +1,5 @@
-//! A view of an IP packet, for packets that the router writes itself: errors, answers, fragments. The fast path has its
-//! own loads ([`crate::ingress`]); here packets come one at a time.
+//! A view of an IP packet, for packets that the router writes itself: errors, answers, fragments. The fast path has
+//! its own loads ([`crate::ingress`]); here packets come one at a time.
 
 use std::net::IpAddr;
 use thalweg_wire::checksum::{fold, pseudo_sum, sum};
@@ -7,34 +7,31 @@ use thalweg_wire::ip_protocol::{FRAGMENT, NO_NEXT_HEADER};
 use thalweg_wire::ipv4::Ipv4View;
 use thalweg_wire::ipv6::Ipv6View;
 
-/// What the header of an IP packet says.
+/// The parsed header of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpPacket<'a> {
-    /// The packet without what the link layer padded behind it. Shorter than its length field says if it
-    /// was cut off.
+    /// The packet without link-layer padding. Shorter than its length field says if it was cut off.
     pub bytes: &'a [u8],
-    /// Source address.
     pub source: IpAddr,
-    /// Destination address.
     pub destination: IpAddr,
-    /// What the transport is, behind all extension headers; 59 if the chain cannot be read.
+    /// The transport protocol, after all extension headers; 59 if the chain cannot be read.
     pub protocol: u8,
-    /// Where the transport begins.
+    /// Offset of the transport header.
     pub transport_at: usize,
-    /// Neither a whole datagram nor its first fragment.
+    /// A fragment other than the first of its datagram.
     pub later_fragment: bool,
     /// A fragment, first or later.
     pub fragment: bool,
     /// DSCP and ECN.
     pub traffic_class: u8,
-    /// Time to live, hop limit.
+    /// Time to live or hop limit.
     pub hop_limit: u8,
-    /// All bytes are there that the length field promises.
+    /// Whether all bytes are present that the length field promises.
     pub complete: bool,
 }
 
 impl<'a> IpPacket<'a> {
-    /// Reads the header; `None` if it is none or ends early. The IPv4 header's checksum is not looked at.
+    /// Parses the header; `None` if it is invalid or truncated. Does not verify the IPv4 header checksum.
     pub fn parse(packet: &'a [u8]) -> Option<Self> {
         match packet.first()? >> 4 {
             4 => Ipv4View::new(packet).ok().map(Self::of_v4),
@@ -79,12 +76,12 @@ impl<'a> IpPacket<'a> {
         }
     }
 
-    /// From the transport's first byte on.
+    /// The bytes from the transport header on.
     pub fn transport(&self) -> &'a [u8] {
         self.bytes.get(self.transport_at..).unwrap_or_default()
     }
 
-    /// IPv6, else IPv4.
+    /// Whether it is IPv6, else IPv4.
     pub fn is_ipv6(&self) -> bool {
         self.source.is_ipv6()
     }
@@ -102,8 +99,8 @@ pub(crate) fn transport_checksum_holds(packet: &IpPacket<'_>) -> bool {
     fold(sum(transport, start)) == 0xffff
 }
 
-/// Counts TTL or hop limit down by one, for a packet that leaves by another way than the fast path.
-/// `false`, and nothing changed, if it runs out here: a matter for ICMP.
+/// Decrements TTL or hop limit, for a packet that does not leave by the fast path. Returns `false`, without any
+/// change, if it expires here: the caller sends an ICMP error.
 #[must_use]
 pub fn count_down(packet: &mut [u8]) -> bool {
     match packet {
@@ -112,7 +109,7 @@ pub fn count_down(packet: &mut [u8]) -> bool {
                 return false;
             }
             packet[8] -= 1;
-            // RFC 1624 for a word that falls by 0x0100: its complement rises by as much, carry brought round.
+            // RFC 1624 for a word that falls by 0x0100: its complement rises by as much, with end-around carry.
             let (sum, carry) = u16::from_be_bytes([packet[10], packet[11]]).overflowing_add(0x0100);
             packet[10..12].copy_from_slice(&(sum + u16::from(carry)).to_be_bytes());
             true
@@ -128,9 +125,9 @@ pub fn count_down(packet: &mut [u8]) -> bool {
     }
 }
 
-/// Counts TTL or hop limit up by one, for a packet of the router's own that is put in where others arrive: the fast path
-/// counts it down like those, and it leaves with what its author gave it (RFC 1122 3.2.1.7). Undoes [`count_down`];
-/// nothing happens to one that has the most.
+/// Increments TTL or hop limit, for a packet of the router's own that is injected like an incoming one: the fast
+/// path decrements it, so it leaves with its author's value (RFC 1122 3.2.1.7). Undoes [`count_down`]; leaves the
+/// maximum unchanged.
 pub fn count_up(packet: &mut [u8]) {
     match packet {
         [first, .., _] if *first >> 4 == 4 && packet.len() >= 20 && packet[8] < u8::MAX => {

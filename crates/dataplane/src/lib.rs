@@ -1,4 +1,5 @@
-//! Packet stages, pure: each takes packets and changes them, without a thread, file, socket or clock. In this order:
+//! Packet stages, pure: each takes packets and changes them, without a thread, file, socket or clock. In this
+//! order:
 //!
 //! | stage | module | scope |
 //! |---|---|---|
@@ -9,9 +10,9 @@
 //! | address and port translation | [`nat`] | per shard |
 //! | look-up, TTL, MAC addresses; counters | [`route`], [`lpm`]; [`account`] | any batch |
 //!
-//! Beside the stages: queues of live ports ([`egress`]), ARP and Neighbor Discovery ([`neighbor`]), ICMP ([`icmp`]),
-//! IPv4 [`fragmentation`]. Nothing here knows the execution model, interfaces or the configuration file. NAT's shards
-//! have locks.
+//! Beside the stages: queues of live ports ([`egress`]), ARP and Neighbor Discovery ([`neighbor`]), ICMP
+//! ([`icmp`]), IPv4 [`fragmentation`]. Nothing here depends on the execution model, interfaces or the configuration
+//! file. NAT's shards are in cells, for which the caller supplies locks if several threads share them.
 
 pub mod account;
 pub mod acl;

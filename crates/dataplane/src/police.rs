@@ -1,11 +1,11 @@
 //! Policers: the single rate and the two rate three color markers of RFC 2697 and RFC 2698.
 //!
-//! A class's policer is one piece of state for the whole router and must see packets in order of
-//! arrival, so this stage is `Ordered`. Time is the packets' own arrival clock, never going back.
+//! A class's policer is one piece of state for the whole router and must see packets in order of arrival, so this
+//! stage is `Ordered`. Time is the packets' own arrival clock and never goes back.
 //!
-//! Buckets count in units of one bit times one nanosecond (a byte is 8 * 10^9 of them), so that a rate in
-//! bits per second times a time in nanoseconds is exact: no drift, no rounding, the same on every run.
-//! With 64 bits that allows bursts up to 2 GiB; longer gaps than fill the bucket saturate.
+//! Buckets count in units of one bit times one nanosecond (a byte is 8 * 10^9 of them), so that a rate in bits per
+//! second times a time in nanoseconds is exact: no drift, no rounding, the same on every run. With 64 bits that
+//! allows bursts up to 2 GiB; gaps that are longer than a full bucket saturate.
 
 mod migrate;
 
@@ -28,7 +28,7 @@ pub enum Color {
     Red,
 }
 
-/// Which marker, with its rates (bits per second) and bursts (bytes).
+/// A marker with its rates (bits per second) and bursts (bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meter {
     /// RFC 2697: one rate, a committed and an excess burst.
@@ -56,7 +56,6 @@ pub enum Meter {
 /// What happens to a packet of a color.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColorAction {
-    /// It passes unchanged.
     Pass,
     /// It passes with this code point.
     Remark(u8),
@@ -67,32 +66,25 @@ pub enum ColorAction {
 /// A class's policer as configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicerConfig {
-    /// The marker.
     pub meter: Meter,
-    /// Whether the color the packet came with (its AF drop precedence, RFC 2597) counts.
+    /// Whether the packet's incoming color counts (its AF drop precedence, RFC 2597).
     pub color_aware: bool,
-    /// For yellow packets.
     pub yellow: ColorAction,
-    /// For red packets.
     pub red: ColorAction,
 }
 
 /// Packets by color.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ColorCounts {
-    /// Packets marked green.
     pub green: u64,
-    /// Packets marked yellow.
     pub yellow: u64,
-    /// Packets marked red.
     pub red: u64,
 }
 
-/// One policer: its buckets and the time they were last filled.
+/// One policer: its buckets and the time at which they were last filled.
 #[derive(Clone, Debug)]
 pub struct Policer {
     config: PolicerConfig,
-    /// Committed bucket.
     committed: u64,
     /// Excess (RFC 2697) or peak (RFC 2698) bucket.
     other: u64,
@@ -138,8 +130,8 @@ impl Policer {
         color
     }
 
-    /// RFC 2697 section 3: tokens go to the committed bucket first and spill into the excess bucket;
-    /// RFC 2698 section 3: each bucket fills at its own rate.
+    /// Fills the buckets. RFC 2697 section 3: tokens go to the committed bucket first and spill into the excess
+    /// bucket; RFC 2698 section 3: each bucket fills at its own rate.
     fn fill(&mut self, now_ns: u64) {
         let Some(before) = self.filled_at_ns else {
             self.filled_at_ns = Some(now_ns);
@@ -196,7 +188,7 @@ fn units(bytes: u64) -> u64 {
     bytes.min(BURST_BYTES_MAX) * BYTE
 }
 
-/// The color a code point stands for: AF drop precedence 2 is yellow, 3 is red (RFC 2597 6).
+/// The color of a code point: AF drop precedence 2 is yellow, 3 is red (RFC 2597 6).
 pub fn color_of_dscp(dscp: u8) -> Color {
     let assured = matches!(dscp >> 3, 1..=4) && dscp & 1 == 0;
     match (assured, dscp & 6) {
@@ -206,7 +198,7 @@ pub fn color_of_dscp(dscp: u8) -> Color {
     }
 }
 
-/// The policers of all classes, in order of arrival.
+/// The policers of all classes.
 #[derive(Clone, Debug)]
 pub struct Police {
     by_class: Vec<Option<Policer>>,
@@ -214,12 +206,12 @@ pub struct Police {
 }
 
 impl Police {
-    /// One entry per class.
+    /// Takes one entry for each class.
     pub fn new(configs: &[Option<PolicerConfig>]) -> Self {
         Self { by_class: configs.iter().map(|c| c.map(Policer::new)).collect(), clock_ns: 0 }
     }
 
-    /// Whether no class has a policer, so that the stage need not be there.
+    /// Whether no class has a policer, so that the stage can be left out.
     pub fn is_idle(&self) -> bool {
         self.by_class.iter().all(Option::is_none)
     }
@@ -261,7 +253,7 @@ impl Police {
     }
 }
 
-/// Rewrites the code point, leaving the ECN bits, and mends the IPv4 checksum (RFC 1624).
+/// Rewrites the code point, keeps the ECN bits, and updates the IPv4 checksum (RFC 1624).
 fn remark(batch: &mut Batch<'_>, i: usize, dscp: u8) {
     let (packet, l3) = batch.packet_and_l3(i);
     let new = dscp << 2 | packet.traffic_class & 3;

@@ -1,13 +1,13 @@
-//! Synthetic work: counting the ways to place N queens on an N x N board so that none attacks another.
+//! Synthetic work: counts the ways to place N queens on an N x N board so that none attacks another.
 //!
-//! The router emulator of the source article does little real work per packet, so it adds this count to
-//! every stage to stand for the work of a real router, and so do we (`--work queens:N`), to compare
-//! execution models when computation, not memory or synchronization, is what takes the time.
+//! The router emulator of the source article does little real work per packet, so it adds this count to every stage
+//! to stand for the work of a real router. We do the same (`--work queens:N`), to compare execution models when
+//! computation, not memory or synchronization, dominates.
 //!
-//! The search goes row by row. Three words say which columns of the next row are attacked: by column, and
-//! by the two diagonals, which move one place per row. One bit of the free columns is tried after the other.
-//! There is no table and no allocation, so what is measured is the core alone. Cost on one core of the
-//! development machine: 0.7 microseconds for N = 6, 9 for N = 8; it grows about fourfold per queen.
+//! The search goes row by row. Three words hold the attacked columns of the next row: by column, and by the two
+//! diagonals, which move one column per row. The free columns are tried one bit after another. There is no table
+//! and no allocation, so it measures the core alone. Cost on one core of the development machine: 0.7 microseconds
+//! for N = 6, 9 for N = 8; it grows about fourfold per queen.
 //!
 //! Missing on purpose: mirror symmetry (it would halve the work, and the work is the point).
 
@@ -17,14 +17,14 @@ use std::str::FromStr;
 
 use thalweg_base::mix64;
 
-/// The largest board, which takes tens of seconds. Larger ones are counted as this.
+/// The largest board, which takes tens of seconds. Larger sizes are clamped to it.
 pub const QUEENS_MAX: u32 = 16;
 const _: () = assert!(QUEENS_MAX < u32::BITS, "the columns of a board are bits of a word");
 
 /// Stages with synthetic work: after bandwidth management, NAT, routing and output.
 pub const WORK_STAGES: usize = 4;
 
-/// How large the boards are: of each stage, from the least to the largest, drawn for each packet.
+/// The board sizes of each stage, from least to largest; each packet's size is drawn from that range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boards([(u8, u8); WORK_STAGES]);
 
@@ -34,11 +34,11 @@ impl Boards {
         Self([(n, n); WORK_STAGES])
     }
 
-    /// The board of a packet in a stage. It follows from what the packet is, so it does not depend on who draws it or when.
+    /// The board of a packet in a stage. It depends only on the packet's number and the stage.
     pub fn of(&self, stage: usize, packet: u64) -> u32 {
         let (least, largest) = self.0[stage % WORK_STAGES];
         let sizes = u64::from(largest.saturating_sub(least)) + 1;
-        // A table of one size needs no drawing.
+        // A range of one size needs no draw.
         let drawn = if sizes == 1 { 0 } else { mix64(packet ^ ((stage as u64) << 48)) % sizes };
         u32::from(least) + drawn as u32
     }
@@ -59,7 +59,7 @@ impl fmt::Display for Boards {
     }
 }
 
-/// A text that names no boards.
+/// A text that does not describe boards.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?}: expected a board from 1 to {QUEENS_MAX}, a range such as 4-10 to draw each packet's from, or one of these for \
@@ -85,16 +85,16 @@ impl FromStr for Boards {
     }
 }
 
-/// Ways to place `n` queens on an `n` x `n` board; `n` is held to `1..=`[`QUEENS_MAX`].
+/// The number of ways to place `n` queens on an `n` x `n` board; `n` is clamped to `1..=`[`QUEENS_MAX`].
 ///
-/// The compiler can neither compute the result at compile time nor drop the call of a caller who ignores it.
+/// The compiler can neither compute the result in advance nor drop a call whose result is unused.
 pub fn solutions(n: u32) -> u64 {
     let n = black_box(n).clamp(1, QUEENS_MAX);
     let board = (1u32 << n) - 1;
     black_box(place(board, 0, 0, 0))
 }
 
-/// Ways to fill the rows that are left, given the columns attacked from above.
+/// Ways to fill the remaining rows, given the columns attacked from above.
 fn place(board: u32, columns: u32, left: u32, right: u32) -> u64 {
     if columns == board {
         return 1;
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// Every size comes up about as often as every other, and a packet's is the same whenever it is asked for.
+    /// All sizes are about equally frequent, and a packet's size never changes.
     #[test]
     fn boards_are_drawn_evenly_and_for_good() {
         let boards: Boards = "4-7/5/5/5".parse().unwrap();

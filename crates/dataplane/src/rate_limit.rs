@@ -1,19 +1,19 @@
-//! A rate limit: N times a second, with a burst after a pause.
+//! A rate limit: N events a second, with a burst after a pause.
 //!
-//! A token bucket kept as one time, the "theoretical arrival time" of ITU-T I.371's generic cell rate
-//! algorithm: when the next event would come if all came evenly. Eight bytes of state, no refill to run.
+//! It is a token bucket stored as one time, the "theoretical arrival time" of ITU-T I.371's generic cell rate
+//! algorithm: when the next event would come if all came evenly. That takes eight bytes of state and no refill.
 
-/// Time between two events and how many may come at once.
+/// The interval between events, and the burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// One event each so many nanoseconds in the long run; zero is no limit.
+    /// The average interval between events, in nanoseconds; zero is no limit.
     pub interval_ns: u64,
     /// Events that may come at once after a pause; zero counts as one.
     pub burst: u32,
 }
 
 impl Rate {
-    /// So many events a second, as many at once as `burst`. Zero a second is no limit.
+    /// A rate of `events` a second, with at most `burst` at once. Zero a second is no limit.
     pub const fn per_second(events: u32, burst: u32) -> Self {
         let interval_ns = if events == 0 { 0 } else { 1_000_000_000 / events as u64 };
         Self { interval_ns, burst }
@@ -27,7 +27,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Takes a token if there is one.
+    /// Takes a token if one is available.
     #[must_use]
     pub fn take(&mut self, rate: Rate, now_ns: u64) -> bool {
         if self.ready_at(rate) > now_ns {
@@ -37,7 +37,7 @@ impl TokenBucket {
         true
     }
 
-    /// When there is a token next; a time that has passed when there is one now.
+    /// When the next token is available; a past time if one is available now.
     pub fn ready_at(&self, rate: Rate) -> u64 {
         let ahead = rate.interval_ns.saturating_mul(u64::from(rate.burst.max(1)) - 1);
         self.due_ns.saturating_sub(ahead)
@@ -65,7 +65,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the times, no stretch of time sees more than its share and one burst.
+        /// Whatever the times, no period sees more events than its share and one burst.
         #[test]
         fn never_more_than_rate_and_burst(gaps in proptest::collection::vec(0u64..300, 1..200), burst in 0u32..5) {
             let rate = Rate { interval_ns: 100, burst };

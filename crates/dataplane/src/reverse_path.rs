@@ -1,23 +1,23 @@
-//! Reverse path check: may a packet with this source come in by this port (RFC 2827, RFC 3704, RFC 8704)?
+//! Reverse path check: may a packet with this source arrive on this port (RFC 2827, RFC 3704, RFC 8704)?
 //!
-//! The source is looked up as if it were a destination, a batch at a time, in the same tables:
+//! The source is looked up like a destination, a batch at a time, in the same tables:
 //!
 //! | mode | the packet passes if | RFC 3704 |
 //! |---|---|---|
-//! | strict | one of the equal paths to its source leads out of the port it came in by | 2.2 |
+//! | strict | one of the equal paths to its source leads out of its ingress port | 2.2 |
 //! | loose, default allowed | some route leads to its source | 2.4 |
 //! | loose | the same, but a default route does not count | 2.5 |
-//! | new sessions | as strict, but only packets that would make a session of NAT are asked ([`SourceCheck`]) | 2.2 |
+//! | new sessions | as strict, but only for packets that would create a NAT session ([`SourceCheck`]) | 2.2 |
 //!
-//! Connected networks and neighbors count whether or not they are resolved, and the router's own addresses
-//! count for the port that has them. A blackhole, a prohibition or the broadcast address of a connected network
-//! is no way to a source: announcing a blackhole for an attacker's address drops what it sends, too (RFC 5635).
-//! What fails is dropped as `reverse-path`.
+//! Connected networks and neighbors count whether or not they are resolved, and the router's own addresses count
+//! for the port that has them. A blackhole, a prohibition or the broadcast address of a connected network is no
+//! path to a source: a blackhole for an attacker's address also drops what the attacker sends (RFC 5635). Failing
+//! packets are dropped as `reverse-path`.
 //!
-//! The check comes before access lists, so that a list that rejects does not answer to forged sources.
+//! The check precedes access lists, so that a list that rejects does not answer forged sources.
 //!
-//! Missing: feasible paths (RFC 3704 2.3, RFC 8704), which need to know the routes that were not chosen; in
-//! strict mode a multihomed neighbor therefore needs equal paths, or loose mode.
+//! Missing: feasible paths (RFC 3704 2.3, RFC 8704), which need the routes that were not chosen; a multihomed
+//! neighbor therefore needs equal paths in strict mode, or loose mode.
 
 use crate::ingress::be128;
 use crate::lpm::Lpm;
@@ -26,30 +26,29 @@ use std::fmt;
 use thalweg_base::{BATCH_PACKETS, Batch, DropReason};
 
 thalweg_base::words! {
-    /// What a port asks of the sources of packets that come in by it.
+    /// The check that a port applies to sources of incoming packets.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub enum ReversePathMode {
-        /// Nothing.
         #[default]
         Off => "off",
-        /// The way back leads out of the same port.
+        /// The path back leads out of the same port.
         Strict => "strict",
-        /// There is a way back other than a default route.
+        /// There is a path back that is not a default route.
         Loose => "loose",
-        /// There is a way back.
+        /// There is a path back.
         LooseAllowDefault => "loose-allow-default",
-        /// As strict, asked of IPv4 packets that would make a session of NAT, and of no others.
+        /// As strict, but only for IPv4 packets that would create a NAT session.
         NewSessions => "new-sessions",
     }
 }
 
 impl ReversePathMode {
-    /// Whether every packet is asked.
+    /// Whether the mode checks every packet.
     pub fn asks_packets(self) -> bool {
         !matches!(self, ReversePathMode::Off | ReversePathMode::NewSessions)
     }
 
-    /// Whether a packet passes that came in by a port, and to whose source this next hop leads.
+    /// Whether a packet passes that arrived on a port and to whose source this next hop leads.
     #[inline(always)]
     fn admits(self, next_hops: &NextHops, hop: u16, port_in: u16) -> bool {
         match self {
@@ -61,20 +60,20 @@ impl ReversePathMode {
     }
 }
 
-/// The check as NAT asks it of packets that would make a session: those on ports in the mode for that.
+/// The check that NAT applies to packets that would create a session, on ports in the mode for that.
 pub struct SourceCheck {
     modes: Vec<ReversePathMode>,
     router: Router,
 }
 
 impl SourceCheck {
-    /// Of ports in these modes; `None` if there is nothing to ask.
+    /// A check for ports in these modes; `None` if no port needs it.
     pub fn new(modes: impl IntoIterator<Item = ReversePathMode>, router: Router) -> Option<Self> {
         let modes: Vec<_> = modes.into_iter().collect();
         modes.contains(&ReversePathMode::NewSessions).then_some(Self { modes, router })
     }
 
-    /// Whether a packet with this source may make a session by this port.
+    /// Whether a packet with this source may create a session through this port.
     pub fn admits(&self, port_in: u16, source: u32) -> bool {
         let mode = self.modes.get(usize::from(port_in)).copied().unwrap_or_default();
         let hop = || self.router.fib4.lookup(source);
@@ -88,27 +87,27 @@ impl fmt::Debug for SourceCheck {
     }
 }
 
-/// The check, as a stage. Stateless: it reads the router's tables.
+/// The check as a stage. It has no state of its own: it reads the router's tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReversePath {
-    /// By port; empty if none has a mode.
+    /// Indexed by port; empty if no port is checked.
     modes: Vec<ReversePathMode>,
 }
 
 impl ReversePath {
-    /// The modes of the ports, in their order. Ports past the end have none.
+    /// Takes the modes of the ports, in their order. Ports past the end are not checked.
     pub fn new(modes: impl IntoIterator<Item = ReversePathMode>) -> Self {
         let modes: Vec<_> = modes.into_iter().collect();
         let idle = modes.iter().all(|mode| !mode.asks_packets());
         Self { modes: if idle { Vec::new() } else { modes } }
     }
 
-    /// Whether no port has a mode.
+    /// Whether no port is checked.
     pub fn is_idle(&self) -> bool {
         self.modes.is_empty()
     }
 
-    /// The mode of a port.
+    /// The mode of a port; `Off` for unknown ports.
     #[inline(always)]
     pub fn mode(&self, port: u16) -> ReversePathMode {
         self.modes.get(usize::from(port)).copied().unwrap_or_default()

@@ -1,16 +1,16 @@
-//! Routing: look up the destination, choose among equal paths, count the TTL down, put the Ethernet
-//! header of the next hop in front.
+//! Routing: looks up the destination, chooses among equal paths, decrements the TTL, and writes the Ethernet header
+//! of the next hop.
 //!
-//! The look-up yields the id of a *next-hop group*; a group is a run of *adjacencies*. An adjacency is
-//! either a ready-made rewrite (port, MAC addresses) or the reason why packets end here (no route,
-//! blackhole, local ...), so the hot path has one shape and one table. Neighbors are host routes to an
-//! adjacency of their own: resolving the next hop's MAC is part of the same look-up.
+//! The look-up yields the id of a *next-hop group*, which is a run of *adjacencies*. An adjacency is either a
+//! ready-made rewrite (port, MAC addresses) or the reason why packets end here (no route, blackhole, local ...), so
+//! the hot path has one shape and one table. Neighbors are host routes to an adjacency of their own, so the same
+//! look-up resolves the next hop's MAC address.
 //!
-//! Equal-cost paths are chosen by the symmetric flow hash (RFC 2992's concern, one path per flow, holds:
-//! the hash is the same for all packets of a flow; fragments are hashed without ports).
+//! The symmetric flow hash chooses among equal-cost paths. It is equal for all packets of a flow, so a flow takes
+//! one path, as RFC 2992 asks; fragments are hashed without ports.
 //!
-//! A packet that needs an ICMP error, fragmentation or a neighbor's MAC address is dropped here by name; on live
-//! ports the host thread (`thalweg-live`) then acts on the reason.
+//! A packet that needs an ICMP error, fragmentation or a neighbor's MAC address is dropped here with that reason;
+//! on live ports the host thread (`thalweg-live`) then acts on it.
 
 use crate::ingress::be128;
 use crate::lpm::{Fib4, Fib6, Lpm, NEXT_HOP_MAX};
@@ -23,34 +23,30 @@ use thalweg_wire::{EtherType, MacAddr};
 /// What to do with a packet that matched a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adjacency {
-    /// Out of a port, to a neighbor.
     Forward {
-        /// The egress port.
         port: u16,
-        /// The neighbor's MAC address.
         destination_mac: MacAddr,
-        /// The port's own MAC address.
         source_mac: MacAddr,
-        /// Largest IP packet the port takes.
+        /// The largest IP packet that the port takes.
         mtu_bytes: u32,
     },
-    /// A neighbor or network on a port whose MAC address is not known yet: dropped as
-    /// `neighbor-unresolved`, until the host thread resolves it.
+    /// To a neighbor or network whose MAC address is not known yet: dropped as `neighbor-unresolved` until the host
+    /// thread resolves it.
     Glean {
-        /// The port it is on.
+        /// The neighbor's port.
         port: u16,
     },
-    /// An address of the router itself: dropped as `local`, for the host.
+    /// To an address of the router itself: dropped as `local`, for the host.
     Local {
-        /// The port that has the address.
+        /// The port with the address.
         port: u16,
     },
-    /// Dropped for this reason; leads nowhere.
+    /// Dropped for this reason.
     Drop(DropReason),
 }
 
 impl Adjacency {
-    /// The port behind which its neighbors are.
+    /// The port of the path, if it has one.
     pub fn port(self) -> Option<u16> {
         match self {
             Adjacency::Forward { port, .. } | Adjacency::Glean { port } | Adjacency::Local { port } => {
@@ -61,7 +57,7 @@ impl Adjacency {
     }
 }
 
-/// An adjacency as the hot path reads it.
+/// An adjacency in the form that the hot path reads.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(32))]
 struct Rewrite {
@@ -69,7 +65,7 @@ struct Rewrite {
     header: [u8; 14],
     drop_code: u8,
     port: u16,
-    /// 0 if packets end here, which no packet is small enough for.
+    /// 0 if packets end here: every packet is larger.
     mtu_bytes: u32,
 }
 
@@ -114,7 +110,8 @@ impl Rewrite {
     }
 }
 
-/// A next-hop group: of `kept` adjacencies from `first`, `count` are in use; the others stand by.
+/// A next-hop group: `kept` adjacencies from `first`, of which the first `count` are in use and the others are
+/// backups.
 #[derive(Clone, Copy, Debug)]
 struct Group {
     first: u32,
@@ -123,18 +120,18 @@ struct Group {
 }
 
 impl Group {
-    /// All of it in `rewrites`, what stands by included.
+    /// The range of the group in `rewrites`, backups included.
     fn range(self) -> std::ops::Range<usize> {
         self.first as usize..self.first as usize + usize::from(self.kept)
     }
 }
 
-/// Which ports a group leads to, for packets that come from there.
+/// The ports that a group leads to, for checks of packets that come from there.
 #[derive(Clone, Copy, Debug)]
 struct Leads {
     /// The port of all its paths that have one, or of the first of them; [`NO_PORT`] if none has.
     port: u16,
-    /// Whether others lead to other ports.
+    /// Whether other paths lead to other ports.
     more: bool,
     is_default: bool,
 }
@@ -147,7 +144,7 @@ impl Leads {
     }
 }
 
-/// Adjacencies that no group uses any more, beyond half of all, before they are removed.
+/// Unused adjacencies, beyond half of all, that are tolerated before a compaction.
 const UNUSED_MAX: usize = 256;
 
 /// All next-hop groups. Id 0 is "no route".
@@ -155,9 +152,9 @@ const UNUSED_MAX: usize = 256;
 pub struct NextHops {
     groups: Vec<Group>,
     rewrites: Vec<Rewrite>,
-    /// By group. Apart from `groups`, which forwarding reads and this is not needed for.
+    /// Indexed like `groups`, but separate, because forwarding does not read it.
     leads: Vec<Leads>,
-    /// Adjacencies between those of groups that have fewer or lie elsewhere now.
+    /// Adjacencies in gaps, left by groups that shrank or moved.
     unused: usize,
 }
 
@@ -170,10 +167,10 @@ impl Default for NextHops {
 }
 
 impl NextHops {
-    /// The most groups there can be besides "no route".
+    /// The most groups besides "no route".
     pub const GROUPS_MAX: usize = NEXT_HOP_MAX as usize;
 
-    /// A table that holds only "no route".
+    /// A table with only "no route".
     pub fn new() -> Self {
         Self::default()
     }
@@ -187,17 +184,16 @@ impl NextHops {
         Some(self.push(paths))
     }
 
-    /// The same for the paths of a default route (of length zero). A group of its own, even if others have the
-    /// same paths: a reverse path check that disregards default routes knows them by it.
+    /// Adds a group for a default route (of length zero). It is never shared with other routes: a reverse path
+    /// check that disregards default routes recognizes it by its id.
     pub fn add_default(&mut self, paths: &[Adjacency]) -> Option<u16> {
         let id = self.add(paths)?;
         self.leads[usize::from(id)].is_default = true;
         Some(id)
     }
 
-    /// Says anew what paths a group has, and which others stand by: they carry no packets, but a packet from where
-    /// they lead came by a way of the group. It remains that of a default route if it was. `false` if there is no such
-    /// group, no path, or too many.
+    /// Replaces the paths of a group, and its backups, which carry no packets but count in reverse path checks. A
+    /// default route's group stays one. Returns `false` if there is no such group, no path, or too many.
     pub fn set(&mut self, id: u16, paths: &[Adjacency], standby: &[Adjacency]) -> bool {
         let at = usize::from(id);
         let sizes = (u16::try_from(paths.len()), u16::try_from(paths.len() + standby.len()));
@@ -226,7 +222,7 @@ impl NextHops {
         true
     }
 
-    /// Moves adjacencies together that are in use.
+    /// Compacts the adjacencies in use.
     fn close_gaps(&mut self) {
         let mut together = Vec::with_capacity(self.rewrites.len() - self.unused);
         for group in &mut self.groups {
@@ -240,7 +236,7 @@ impl NextHops {
 
     fn push(&mut self, paths: &[Adjacency]) -> u16 {
         self.leads.push(Leads::of(paths.iter().copied()));
-        // The caller checked that it fits.
+        // The caller has checked that it fits.
         let count = paths.len() as u16;
         let group = Group { first: self.rewrites.len() as u32, count, kept: count };
         self.rewrites.extend(paths.iter().map(|&a| Rewrite::from(a)));
@@ -253,14 +249,14 @@ impl NextHops {
         self.groups.len()
     }
 
-    /// Never: there is always "no route".
+    /// Always false: there is always "no route".
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
-    /// Whether one of the group's paths leads out of `port`: whether a packet whose source the group is the
-    /// way to may have come in there. Networks and neighbors that are not resolved count, and the router's own
-    /// addresses; a blackhole leads nowhere.
+    /// Whether one of the group's paths leads out of `port`, so that packets from its destinations may arrive
+    /// there. Unresolved networks and neighbors count, and so do the router's own addresses; a blackhole leads
+    /// nowhere.
     #[inline(always)]
     pub fn leads_out_of(&self, id: u16, port: u16) -> bool {
         let leads = self.leads[usize::from(id)];
@@ -272,14 +268,14 @@ impl NextHops {
         self.rewrites[self.groups[usize::from(id)].range()].iter().any(|path| path.port == port)
     }
 
-    /// Whether the group leads out of any port, by a path of a default route only if `through_default`.
+    /// Whether the group leads out of any port; the group of a default route counts only if `through_default`.
     #[inline(always)]
     pub fn leads_out(&self, id: u16, through_default: bool) -> bool {
         let leads = self.leads[usize::from(id)];
         leads.port != NO_PORT && (through_default || !leads.is_default)
     }
 
-    /// The group's paths that are in use; those of "no route" if there is no such group.
+    /// The group's paths in use; those of "no route" if there is no such group.
     pub fn paths(&self, id: u16) -> impl Iterator<Item = Adjacency> + '_ {
         let group = self.groups.get(usize::from(id)).copied().unwrap_or(self.groups[0]);
         let in_use = self.rewrites[group.range()].iter().take(group.count.into());
@@ -288,12 +284,12 @@ impl NextHops {
 
     #[inline(always)]
     fn select(&self, id: u16, flow_hash: u32) -> &Rewrite {
-        // A number that is not in the table means no route.
+        // An unknown id means no route.
         let group = self.groups.get(usize::from(id)).copied().unwrap_or(self.groups[0]);
         &self.rewrites[(group.first + member(group.count.into(), flow_hash)) as usize]
     }
 
-    /// Which of `count` equal paths a flow takes.
+    /// The index of the path, out of `count` equal ones, that a flow takes.
     pub fn member_of(count: usize, flow_hash: u32) -> usize {
         member(count as u32, flow_hash) as usize
     }
@@ -304,10 +300,10 @@ fn member(count: u32, flow_hash: u32) -> u32 {
     ((u64::from(flow_hash) * u64::from(count)) >> 32) as u32
 }
 
-/// The table of next hops as readers and its one writer share it: a snapshot, replaced as a whole.
+/// The table of next hops, shared between readers and its one writer: a snapshot, replaced as a whole.
 ///
-/// Readers look up prefixes first and load the snapshot then; the writer publishes what a number means before the
-/// first prefix that leads to it. So a reader never meets a number that its snapshot does not know.
+/// Readers look up prefixes first and load the snapshot after that; the writer publishes the meaning of a number
+/// before the first prefix that uses it. So a reader never meets a number that its snapshot lacks.
 #[derive(Clone, Debug, Default)]
 pub struct SharedNextHops(Arc<ArcSwap<NextHops>>);
 
@@ -317,7 +313,7 @@ impl SharedNextHops {
         self.0.store(Arc::new(hops));
     }
 
-    /// The table now.
+    /// The present table.
     pub fn load(&self) -> Arc<NextHops> {
         self.0.load_full()
     }
@@ -329,21 +325,21 @@ impl From<NextHops> for SharedNextHops {
     }
 }
 
-/// The routing stage. Stateless: it reads the tables and writes packets.
+/// The routing stage. It has no state of its own: it reads the tables and writes packets.
 #[derive(Clone)]
 pub struct Router {
-    /// IPv4 routes; a writer may change them meanwhile.
+    /// IPv4 routes; a writer may change them concurrently.
     pub fib4: Arc<Fib4>,
     /// IPv6 routes, likewise.
     pub fib6: Arc<Fib6>,
-    /// What the routes lead to.
+    /// The meaning of the numbers in the tables.
     pub next_hops: SharedNextHops,
 }
 
 impl Router {
     /// Routes every live packet of the batch (at most [`BATCH_PACKETS`]).
     pub fn process(&self, batch: &mut Batch<'_>) {
-        // What is not ours is looked up too, as an address that is at hand: cheaper than to find out who is who.
+        // Dropped and IPv6 packets are looked up too, with whatever bytes are there: cheaper than sorting them out.
         let mut addresses = [0u32; BATCH_PACKETS];
         let mut hops = [0u16; BATCH_PACKETS];
         let mut any_ipv6 = false;
@@ -398,9 +394,9 @@ fn forward_ipv4(next_hops: &NextHops, packet: &mut Packet, header: &mut [u8; 34]
     let Some(word) = header[22..].first_chunk_mut() else { return };
     let before = u32::from_le_bytes(*word);
     let Some(rewrite) = admit(next_hops, packet, hop, before as u8) else { return };
-    // RFC 1624 for a TTL that goes down by one: the sum of the header falls by 0x0100, so its complement rises by as
-    // much, with the carry brought round. The checksum's first byte is the lower one here: its carry is where it
-    // belongs, and only that of the second is brought round.
+    // RFC 1624 for a TTL that goes down by one: the sum of the header falls by 0x0100, so its complement rises by
+    // as much, with end-around carry. The checksum's first byte is the lower one here, so the carry out of it lands
+    // in place, and only the carry out of the second must be brought around.
     let (raised, carry) = before.overflowing_add(1 << 16);
     *word = (raised + (u32::from(carry) << 16) - 1).to_le_bytes();
     header[..14].copy_from_slice(&rewrite.header);
@@ -416,7 +412,7 @@ fn forward_ipv6(next_hops: &NextHops, batch: &mut Batch<'_>, i: usize, hop: u16)
     header[21] -= 1;
 }
 
-/// Decides whether the packet may leave, and by which rewrite.
+/// Decides whether the packet may leave, and with which rewrite.
 #[inline(always)]
 fn admit<'h>(next_hops: &'h NextHops, packet: &mut Packet, hop: u16, ttl: u8) -> Option<&'h Rewrite> {
     packet.next_hop = u32::from(hop);
@@ -429,7 +425,7 @@ fn admit<'h>(next_hops: &'h NextHops, packet: &mut Packet, hop: u16, ttl: u8) ->
     Some(rewrite)
 }
 
-/// Says why a packet may not leave.
+/// Sets the reason why a packet may not leave.
 #[cold]
 fn refuse(rewrite: &Rewrite, packet: &mut Packet, ttl: u8) {
     let ends_here = DropReason::from_code(rewrite.drop_code);

@@ -1,17 +1,16 @@
 //! The order of service within a chunk.
 //!
-//! Strict classes first, by level; packets of one level keep their order of arrival. The other classes
-//! share what follows by weight, in bytes: deficit round robin (Shreedhar and Varghese, 1995) with a
-//! quantum of one full frame per unit of weight, starting anew with each chunk, so that a chunk's order
-//! depends on nothing outside it and the stage has no state. Packets of one class never overtake one
-//! another.
+//! Strict classes come first, by level; packets of one level keep their order of arrival. The other classes share
+//! the rest by weight, in bytes: deficit round robin (Shreedhar and Varghese, 1995) with a quantum of one full
+//! frame per unit of weight. It starts again with each chunk, so that a chunk's order depends on nothing outside it
+//! and the stage has no state. Packets of one class never overtake one another.
 
 use std::fmt;
 
 use thalweg_base::{Chunk, Packet};
 
-/// Bytes a class may send per round and unit of weight: at least the largest common packet, so that each
-/// round serves each class that has something.
+/// Bytes that a class may send per round and unit of weight: at least the largest common packet, so that each round
+/// serves each class that has packets.
 const QUANTUM_BYTES: u64 = 1514;
 
 /// How a class is served.
@@ -43,7 +42,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// From each class's service, in class order.
+    /// Takes each class's service, in class order.
     pub fn new(services: &[Service]) -> Self {
         let mut levels: Vec<u8> = services
             .iter()
@@ -71,13 +70,13 @@ impl Scheduler {
         }
     }
 
-    /// Whether packets are served as they come, because no class overtakes another.
+    /// Whether packets are served as they arrive, because no class overtakes another.
     pub fn keeps_arrival_order(&self) -> bool {
         self.rank_count == 1 && self.weighted_classes <= 1
     }
 
-    /// Puts a chunk's live packets in order of service and the dropped ones behind them. `spare` is memory
-    /// to sort into, kept by the caller from chunk to chunk.
+    /// Sorts a chunk's live packets into order of service, and dropped ones after them. `spare` is memory to sort
+    /// into, which the caller reuses from chunk to chunk.
     pub fn process(&self, chunk: &mut Chunk, spare: &mut Vec<Packet>) {
         let last = self.rank_count - 1;
         let rank =

@@ -6,7 +6,7 @@ use thalweg_wire::{EtherType, testing};
 
 pub(crate) use thalweg_wire::testing::with_ipv4_field;
 
-/// A frame as a source would deliver it.
+/// A frame as a source delivers it.
 pub(crate) struct Frame {
     pub(crate) bytes: Vec<u8>,
     pub(crate) link: LinkType,
@@ -62,7 +62,7 @@ pub(crate) fn udp6(src: [u8; 16], dst: [u8; 16], src_port: u16, dst_port: u16, p
     out
 }
 
-/// Puts an Ethernet header with the given tags and type before an IP packet.
+/// An IP packet after an Ethernet header with the given tags and type.
 pub(crate) fn ethernet(tags: &[u16], ethertype: u16, ip: &[u8]) -> Vec<u8> {
     [&testing::ethernet_header(tags, EtherType(ethertype))[..], ip].concat()
 }

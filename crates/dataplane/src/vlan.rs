@@ -1,35 +1,33 @@
-//! VLAN sub-interfaces (IEEE 802.1Q): ports that share a wire with another, their *parent*, and are told apart
+//! VLAN sub-interfaces (IEEE 802.1Q): ports that share a wire with another, their *parent*, and are distinguished
 //! by a tag.
 //!
-//! To every stage but the first and to all configuration a sub-interface is a port like any other. Two tables
-//! make it one:
+//! All stages but the first, and all configuration, treat a sub-interface like any other port. Two tables make it
+//! one:
 //!
-//! - [`VlanTable`], on the way in: the tag of a frame and the port it came in by name the sub-interface. Frames
-//!   without a tag, and those with VLAN 0 (a priority and no VLAN, 802.1Q 6.9), stay with the parent. A tag that
-//!   no sub-interface has drops the frame as `unknown-vlan`, and so does a second tag behind that of a
-//!   sub-interface: otherwise a neighbor in one VLAN could reach into another with two. Ports on a
-//!   wire that have no sub-interfaces take no VLAN's frames either ([`VlanTable::refusing`]); others skip tags, as
-//!   captures of trunks want it.
-//! - [`EgressTags`], on the way out: the code that hands frames to a driver asks for the parent and the tag, and puts
-//!   that in as it copies the frame. Frames in a chunk never have one.
+//! - [`VlanTable`], on the way in: the tag of a frame and its port select the sub-interface. Frames without a tag,
+//!   and those with VLAN 0 (a priority without a VLAN, 802.1Q 6.9), stay with the parent. A tag without a
+//!   sub-interface drops the frame as `unknown-vlan`, and so does a second tag after that of a sub-interface:
+//!   otherwise a neighbor in one VLAN could reach another one with two tags. Ports on a wire without sub-interfaces
+//!   accept no VLAN's frames either ([`VlanTable::refusing`]); other ports skip tags, as captures of trunks need.
+//! - [`EgressTags`], on the way out: the code that hands frames to a driver looks up the parent and the tag, and
+//!   inserts the tag as it copies the frame. Frames in a chunk never have one.
 //!
-//! Only tagged frames ever look at the first table. The second is one read per frame, none where no port is a
-//! sub-interface.
+//! Only tagged frames use the first table. The second is one read per frame, or none if no port is a sub-interface.
 //!
 //! Missing: sub-interfaces with two tags (802.1ad), tags of another type than 0x8100 on the way out, and the
-//! priority bits: they go out as 0.
+//! priority bits, which leave as 0.
 
 use thalweg_base::{DropReason, NO_PORT};
 use thalweg_wire::EtherType;
 use thalweg_wire::ethernet::ADDRESS_BYTES;
 use thalweg_wire::vlan::{TAG_BYTES, id_of};
 
-/// VLANs there are: 0 stands for none, 4095 is reserved.
+/// Valid VLANs: 0 stands for none, 4095 is reserved.
 pub const VLAN_IDS: std::ops::RangeInclusive<u16> = 1..=4094;
 /// Values of a tag's VLAN field.
 const IDS: usize = 1 << 12;
 
-/// What a port is to tags.
+/// How a port treats tags.
 #[derive(Clone, Debug, Default)]
 enum Side {
     /// It skips them.
@@ -37,19 +35,19 @@ enum Side {
     Plain,
     /// It has sub-interfaces: by VLAN, the port or [`NO_PORT`].
     Parent(Box<[u16; IDS]>),
-    /// It takes none: it is a sub-interface itself, or on a wire and without any.
+    /// It accepts none: it is a sub-interface itself, or a port on a wire without any.
     Refusing,
 }
 
-/// Which port a tagged frame came in by. Eight kilobytes for each port that has sub-interfaces.
+/// The ingress port of each tagged frame. Takes eight kilobytes for each port with sub-interfaces.
 #[derive(Clone, Debug, Default)]
 pub struct VlanTable {
     sides: Vec<Side>,
 }
 
 impl VlanTable {
-    /// From sub-interfaces: port, parent, VLAN. Of two with one parent and VLAN, the later one counts. Those with
-    /// a VLAN that cannot be are left out.
+    /// Takes sub-interfaces as port, parent, VLAN. Of two with the same parent and VLAN, the later one counts.
+    /// Invalid VLANs are ignored.
     pub fn new(sub_interfaces: impl IntoIterator<Item = (u16, u16, u16)>) -> Self {
         let mut table = Self::default();
         for (port, parent, vlan) in sub_interfaces.into_iter().filter(|s| VLAN_IDS.contains(&s.2)) {
@@ -68,7 +66,7 @@ impl VlanTable {
         table
     }
 
-    /// The same with ports that take no VLAN's frames unless they have sub-interfaces.
+    /// Makes these ports refuse tagged frames unless they have sub-interfaces.
     pub fn refusing(mut self, ports: impl IntoIterator<Item = u16>) -> Self {
         for port in ports {
             let side = self.side(port);
@@ -87,7 +85,7 @@ impl VlanTable {
         &mut self.sides[at]
     }
 
-    /// The port that a frame with this tag came in by, where without it that would be `port`.
+    /// The ingress port of a frame with this tag that arrived on `port`.
     pub fn port_behind(&self, port: u16, tag: u16) -> Result<u16, DropReason> {
         let vlan = id_of(tag);
         match self.sides.get(usize::from(port)) {
@@ -105,15 +103,14 @@ impl VlanTable {
 /// How frames of a sub-interface leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EgressTag {
-    /// The port they leave by.
     pub parent: u16,
     /// Tag control information: priority, drop eligible, VLAN.
     pub tci: u16,
 }
 
 impl EgressTag {
-    /// Writes the frame with the tag into `out`, after the MAC addresses. Answers how long it is now; `None` if it
-    /// has no Ethernet header or does not fit.
+    /// Writes the frame into `out`, with the tag after the MAC addresses. Returns its new length; `None` if it has
+    /// no Ethernet header or does not fit.
     pub fn write(self, frame: &[u8], out: &mut [u8]) -> Option<usize> {
         let (macs, rest) = frame.split_at_checked(ADDRESS_BYTES)?;
         let len = frame.len() + TAG_BYTES;
@@ -144,7 +141,7 @@ impl EgressTags {
         Self { by_port }
     }
 
-    /// How frames of this port leave, if it is a sub-interface.
+    /// Takes sub-interfaces as port, parent, VLAN.
     #[inline(always)]
     pub fn get(&self, port: u16) -> Option<EgressTag> {
         self.by_port.get(usize::from(port)).copied().flatten()
@@ -158,7 +155,7 @@ mod tests {
     use crate::test_support::*;
     use thalweg_base::LinkType;
 
-    /// Port 0 has VLANs 10 (port 2) and 20 (port 3); port 1 has none.
+    /// How frames of this port leave; `None` if it is not a sub-interface.
     const SUB_INTERFACES: [(u16, u16, u16); 2] = [(2, 0, 10), (3, 0, 20)];
 
     fn run(tags: &[u16], port: u16, v6: bool) -> (u16, Option<&'static str>) {

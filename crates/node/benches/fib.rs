@@ -1,4 +1,4 @@
-//! What the FIB outlet costs a prefix: without installing anything, and into the data plane's tables.
+//! The cost of the FIB outlet per prefix: without installing, and into the data plane's tables.
 //!
 //! ```text
 //! cargo bench -p thalweg-node --bench fib --profile quick

@@ -1,8 +1,8 @@
-//! From a checked configuration to the parts of a router.
+//! Builds the parts of a router from a checked configuration.
 //!
-//! What a route leads to becomes a next-hop group of ready-made rewrites. Neighbors become host routes,
-//! so that sending to one is no special case; the network and broadcast addresses of connected networks
-//! become routes to a drop (RFC 2644: directed broadcasts are not forwarded).
+//! The target of a route becomes a next-hop group of ready-made rewrites. Neighbors become host routes, so sending
+//! to one is no special case. Network and broadcast addresses of connected networks become routes to a drop (RFC
+//! 2644: directed broadcasts are not forwarded).
 
 use crate::plan::{Filters, Nat, NatStage, RouterParts, RouterPlan};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -25,12 +25,12 @@ use thalweg_dataplane::schedule::Scheduler;
 use thalweg_dataplane::vlan::{EgressTags, VlanTable};
 use thalweg_wire::MacAddr;
 
-/// A configuration that is valid but cannot be built.
+/// Why a valid configuration cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuildError {
-    /// More different next hops than the look-up tables have ids for.
+    /// More distinct next hops than the look-up tables have numbers for.
     TooManyNextHops {
-        /// How many there may be.
+        /// The most there may be.
         limit: usize,
     },
     /// NAT refuses its configuration.
@@ -39,7 +39,7 @@ pub enum BuildError {
     Routes(String),
     /// An access list cannot be compiled.
     Acl(AclError),
-    /// There is no such meter.
+    /// The meter refuses its options.
     Flows(String),
 }
 
@@ -60,12 +60,12 @@ impl fmt::Display for BuildError {
 impl std::error::Error for BuildError {}
 
 impl RouterPlan {
-    /// The router of a configuration, with N-queens work after each stage if asked for.
+    /// The router of a configuration, with N-queens work after each stage if requested.
     pub fn from_config(config: &RouterConfig, work_queens: Option<Boards>) -> Result<Self, BuildError> {
         Self::with_routes(config, &Routes::build(config)?, work_queens)
     }
 
-    /// The same with look-up tables that were built before, from the same configuration.
+    /// The same with look-up tables already built from this configuration.
     pub fn with_routes(
         config: &RouterConfig,
         routes: &Routes,
@@ -74,7 +74,7 @@ impl RouterPlan {
         Self::with_router(config, routes.router(), work_queens)
     }
 
-    /// The same with a routing stage over tables that somebody else keeps.
+    /// The same with a routing stage over tables that the caller maintains.
     pub fn with_router(
         config: &RouterConfig,
         router: Router,
@@ -83,8 +83,8 @@ impl RouterPlan {
         Self::build(config, router, work_queens, NatConfig::HASH_SEED_FIXED)
     }
 
-    /// The same for live ports: NAT's hashes are keyed with a seed that strangers do not know, so that they cannot
-    /// choose endpoints that collide. Public ports follow from it. Plans that succeed this one keep it.
+    /// The same for live ports: NAT's hashes use a secret seed, so that attackers cannot choose endpoints that
+    /// collide. Public ports depend on the seed too, so plans that succeed this one keep it.
     pub fn with_hash_seed(config: &RouterConfig, router: Router, hash_seed: u64) -> Result<Self, BuildError> {
         Self::build(config, router, None, hash_seed)
     }
@@ -101,7 +101,7 @@ impl RouterPlan {
         Ok(plan)
     }
 
-    /// The same with NAT's stage made by somebody else.
+    /// The same with a given NAT stage.
     pub(crate) fn with_nat(
         config: &RouterConfig,
         router: Router,
@@ -137,8 +137,8 @@ impl RouterPlan {
 }
 
 impl Filters {
-    /// The source checks and access lists of a configuration. `version` tells the counters of these lists from
-    /// those of lists before them.
+    /// The source checks and access lists of a configuration. `version` distinguishes the counters of these lists
+    /// from those of earlier lists.
     pub fn from_config(config: &RouterConfig, version: u64) -> Result<Self, BuildError> {
         let lists: Vec<AccessList> = config.acls.iter().map(|acl| acl.list.clone()).collect();
         let bindings = AclBindings {
@@ -152,8 +152,8 @@ impl Filters {
     }
 }
 
-/// The broadcast addresses of connected networks (a /31 and a /32 have none: RFC 3021), less those that a configured
-/// neighbor really uses.
+/// The broadcast addresses of connected networks (a /31 and a /32 have none: RFC 3021), except those that a
+/// configured neighbor really uses.
 fn broadcasts(config: &RouterConfig) -> BroadcastSet {
     let of_ports = config.ports.iter().flat_map(|port| &port.addresses).filter_map(|net| match net {
         IpNet::V4(net) if net.prefix_len() <= 30 => Some(net.broadcast()),
@@ -163,8 +163,8 @@ fn broadcasts(config: &RouterConfig) -> BroadcastSet {
     BroadcastSet::new(of_ports.filter(|address| !is_used(address)))
 }
 
-/// What ports are to tags. On a port that has an interface, frames of a VLAN that it does not have are others', whether
-/// they come live or from a capture.
+/// The VLANs of ports. A port with an interface refuses frames of VLANs that it does not have, live or from a
+/// capture.
 fn vlan_table(config: &RouterConfig) -> VlanTable {
     let ports = (0u16..).zip(&config.ports);
     let on_wires = ports.filter(|(_, port)| port.interface.is_some()).map(|(index, _)| index);
@@ -177,13 +177,13 @@ pub fn sub_interfaces(config: &RouterConfig) -> impl Iterator<Item = (u16, u16, 
     ports.filter_map(|(index, port)| port.sub_interface.map(|s| (index, s.parent, s.vlan)))
 }
 
-/// The VLAN tags that frames of a configuration's sub-interfaces leave with, for those that hand them to drivers.
+/// The VLAN tags that frames of sub-interfaces leave with.
 pub fn egress_tags(config: &RouterConfig) -> EgressTags {
     EgressTags::new(sub_interfaces(config))
 }
 
-/// The look-up tables of a configuration, and what its routes lead to. They remember nothing of packets, so
-/// any number of routers can share one: a full table takes longer to build than most replays take.
+/// The look-up tables and next hops of a configuration. They hold no state of packets, so any number of routers can
+/// share them: building a full table takes longer than most replays.
 #[derive(Clone)]
 pub struct Routes {
     fib4: Arc<Fib4>,
@@ -192,14 +192,14 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Builds the tables of this configuration.
+    /// Builds the tables of a configuration.
     pub fn build(config: &RouterConfig) -> Result<Self, BuildError> {
         let macs: HashMap<(u16, IpAddr), MacAddr> =
             config.neighbors.iter().map(|n| ((n.port, n.address), n.mac)).collect();
         let mut groups = Groups::default();
         let mut ids = Vec::with_capacity(config.routing.targets.len());
         for target in &config.routing.targets {
-            // Links and neighbors of a replay never change.
+            // Links and neighbors of a replay never change, so only the preferred paths count.
             let paths = match target.preferred() {
                 RouteTarget::Local(port) => vec![AdjacencyKey::Local(*port)],
                 RouteTarget::Blackhole => vec![AdjacencyKey::Drop(DropReason::Blackhole)],
@@ -235,7 +235,7 @@ impl Routes {
         })
     }
 
-    /// A routing stage over them.
+    /// A routing stage over these tables.
     pub fn router(&self) -> Router {
         Router {
             fib4: Arc::clone(&self.fib4),
@@ -251,8 +251,8 @@ impl fmt::Debug for Routes {
     }
 }
 
-/// Packets whose port is not known come in where their source is connected, else from where the rest of
-/// the world is: the NAT's outside port, the port of a default route, or the first port.
+/// Guesses the port of packets without one: the port where their source is connected, else the one toward the rest
+/// of the world: NAT's outside port, the port of a default route, or the first port.
 fn port_guess(config: &RouterConfig) -> PortGuess {
     let connected = (0u16..)
         .zip(&config.ports)
@@ -288,12 +288,12 @@ impl Nat {
     }
 }
 
-/// The NAT of a configuration, its hashes keyed.
+/// A NAT configuration with this hash seed.
 pub(crate) fn nat_keyed(config: &NatConfig, hash_seed: u64) -> NatConfig {
     NatConfig { hash_seed, ..config.clone() }
 }
 
-/// Public addresses that are the router's own: those that a port has.
+/// Public addresses that a port has too, which makes them the router's own.
 fn router_addresses(config: &RouterConfig) -> Vec<Ipv4Addr> {
     let public = config.nat.iter().flat_map(|nat| &nat.public_addresses).copied();
     let is_own = |address: &Ipv4Addr| {
@@ -302,21 +302,21 @@ fn router_addresses(config: &RouterConfig) -> Vec<Ipv4Addr> {
     public.filter(is_own).collect()
 }
 
-/// What decides which packets NAT touches.
+/// The labeler, which decides which packets NAT touches.
 pub(crate) fn labeler(config: &NatConfig) -> Result<Labeler, BuildError> {
     Labeler::new(config).map_err(|refused| BuildError::Nat(refused.to_string()))
 }
 
-/// Fills the table of next hops, each different group once.
+/// Fills the table of next hops, with each distinct group once.
 #[derive(Default)]
 struct Groups {
     hops: NextHops,
     known: HashMap<Vec<AdjacencyKey>, u16>,
-    /// The groups of default routes, by that of other routes to the same place.
+    /// The group for default routes that corresponds to each group of other routes.
     defaults: HashMap<u16, u16>,
 }
 
-/// An adjacency as a key: equal keys are equal adjacencies.
+/// An adjacency as a hash key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum AdjacencyKey {
     Forward(u16, MacAddr),
@@ -337,8 +337,8 @@ impl Groups {
         Ok(id)
     }
 
-    /// A group with the paths of another, for default routes alone: a source check that disregards default
-    /// routes tells by the group.
+    /// A group with the same paths as another, only for default routes: a source check that disregards default
+    /// routes recognizes them by the group.
     fn id_for_default(&mut self, like: u16, config: &RouterConfig) -> Result<u16, BuildError> {
         if let Some(&id) = self.defaults.get(&like) {
             return Ok(id);
@@ -381,13 +381,13 @@ fn adjacency(
     }
 }
 
-/// Routes of one address: neighbors, and the addresses of connected IPv4 networks that are no host's.
-/// Neighbors come last: they win over a broadcast address that somebody really uses.
+/// Host routes: neighbors, and the network and broadcast addresses of connected IPv4 networks. Neighbors come last,
+/// so that they win over a broadcast address that is really in use.
 fn host_routes(config: &RouterConfig, groups: &mut Groups) -> Result<Vec<(IpNet, u16)>, BuildError> {
     let mut routes: HashMap<IpNet, u16> = HashMap::new();
     let nobody = groups.id(vec![AdjacencyKey::Drop(DropReason::NotUnicast)], config)?;
     for net in config.ports.iter().flat_map(|p| &p.addresses) {
-        // RFC 3021: a /31 has neither; a /32 is all host.
+        // RFC 3021: a /31 has neither; a /32 is a single host.
         if let (IpNet::V4(n), 0..=30) = (net, net.prefix_len()) {
             routes.insert(IpNet::from(IpAddr::V4(n.network())), nobody);
             routes.insert(IpNet::from(IpAddr::V4(n.broadcast())), nobody);

@@ -1,4 +1,4 @@
-//! Which packets a capture wants: clauses that all have to hold.
+//! Packet filters of captures: clauses that must all hold.
 //!
 //! ```text
 //! [[not] CLAUSE]...
@@ -8,9 +8,9 @@
 //!            dscp NAME_OR_N | flags syn,ack,.. | fragment   flags: all of these
 //! ```
 //!
-//! The words are those of `trace packet` where there are any. A frame is looked at as it is where it is captured: behind
-//! NAT, addresses and ports are the translated ones. A clause about ports or flags holds for no later fragment, which has
-//! none. Missing: `or`; a capture that wants two things wants two captures.
+//! The vocabulary is that of `trace packet`. The filter sees a frame as it is at the capture point: after NAT,
+//! addresses and ports are the translated ones. A clause about ports or flags never holds for a later fragment,
+//! which has none. Missing: `or`; use two captures instead.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -22,7 +22,7 @@ use thalweg_wire::{EtherType, ip_protocol, tcp};
 
 use crate::words::{SpecError, Words};
 
-/// What one end has to be: the sender, the receiver, or one of both.
+/// Which end must match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Source,
@@ -52,14 +52,14 @@ enum Clause {
     Fragment,
 }
 
-/// Clauses that all have to hold; without any, every packet is wanted.
+/// Clauses that must all hold; without any, every packet matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PacketFilter {
     clauses: Vec<(bool, Clause)>,
 }
 
 impl PacketFilter {
-    /// Reads a description.
+    /// Parses a filter.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         let mut words = Words::of("the filter", text);
         let mut clauses = Vec::new();
@@ -71,7 +71,7 @@ impl PacketFilter {
         Ok(Self { clauses })
     }
 
-    /// Whether a frame is wanted. `is_ip` says that it has no link layer.
+    /// Whether a frame matches. `is_ip` says that it has no link layer.
     pub fn wants(&self, frame: &[u8], is_ip: bool) -> bool {
         if self.clauses.is_empty() {
             return true;
@@ -81,7 +81,7 @@ impl PacketFilter {
     }
 }
 
-/// What clauses ask about.
+/// The parts of a frame that clauses examine.
 struct FrameView<'f> {
     ether_type: Option<EtherType>,
     packet: Option<IpPacket<'f>>,

@@ -1,9 +1,9 @@
-//! Commands and queries of a running router: one enum for all clients.
+//! Commands and queries of a running router, in one enum for all clients.
 //!
-//! Over the control socket each request is one line of JSON; the answer is a line for each item and a last one
-//! that says how it ended. Queries read the tables a slice at a time, under the lock of one shard for well below
-//! a millisecond, so that a look at three million routes never holds up routing; an answer is therefore exact
-//! for each prefix and not a picture of one moment for all.
+//! Over the control socket each request is one line of JSON. The answer has a line for each item and a last line
+//! that says how it ended. Queries read the tables a slice at a time and hold the lock of one shard for well below
+//! a millisecond, so reading three million routes never holds up routing. An answer is therefore exact for each
+//! prefix, but not a snapshot of one moment.
 
 mod bgp;
 mod capture;
@@ -39,44 +39,42 @@ pub use sent_route::SentRouteView;
 pub(crate) use sent_route::communities;
 pub use status::{ConfigView, NatUse, PacketStatus, StatusView, UpDown};
 
-/// What can be asked of a router.
+/// A request to a router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
     Bgp(BgpRequest),
-    /// Where best routes go, and how well that works.
+    /// The forwarding table's state and counters.
     Forwarding,
-    /// What would become of a packet to an address.
+    /// The fate of a packet to an address.
     Fib {
-        /// The address.
         destination: String,
     },
     /// One item for each route of the forwarding table that passes the filter.
     FibRoutes(FibFilter),
-    /// Version, age, what is wrong, what is up and down, memory.
+    /// Version, age, problems, what is up and down, memory.
     Status,
     /// The configuration in force.
     Config,
     /// Packets as they pass, as blocks of a pcapng file: see `control/capture.rs`.
     Capture(CaptureRequest),
-    /// Routes as neighbors send them, as records of MRT: see `control/received.rs`.
+    /// Routes as neighbors send them, as MRT records: see `control/received.rs`.
     Received(ReceivedRequest),
-    /// Read the configuration again and apply what differs.
+    /// Read the configuration file again and apply the difference.
     Reload,
-    /// Read the configuration again and say what differs, and whether it could be applied.
+    /// Read the configuration file again and report the difference, and whether it could be applied.
     CompareConfig,
     /// Stop the router.
     Stop {
-        /// Whether routes stay in the kernel and with neighbors; `None`: what the configuration says.
+        /// Whether routes stay in the kernel and with neighbors; `None`: as configured.
         keep_routes: Option<bool>,
     },
-    /// Of packets, NAT and flows.
     #[serde(untagged)]
     Packets(PacketRequest),
 }
 
 impl Request {
-    /// Reads a line of the control socket. An error says what is wrong with it.
+    /// Parses a line of the control socket. The error says what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let error = match serde_json::from_str(text) {
             Ok(request) => return Ok(request),
@@ -90,13 +88,13 @@ impl Request {
     }
 }
 
-/// Where the items of an answer go. An error means that nobody listens any more.
+/// Receives the items of an answer. An error means that the client is gone.
 pub type Emit<'e> = &'e mut dyn FnMut(Value) -> io::Result<()>;
 
-/// How an answer ended: outside an error of the listener, inside one of the question.
+/// The end of an answer: the outer error is the client's connection, the inner one the question's.
 pub type Answer = io::Result<Result<(), String>>;
 
-/// Hands out views.
+/// Emits views, or passes on the error.
 pub fn emit_all<V: Serialize>(views: Result<impl IntoIterator<Item = V>, String>, emit: Emit<'_>) -> Answer {
     match views {
         Ok(views) => views.into_iter().try_for_each(|view| emit(to_json(&view))).map(Ok),
@@ -104,12 +102,12 @@ pub fn emit_all<V: Serialize>(views: Result<impl IntoIterator<Item = V>, String>
     }
 }
 
-/// A view as JSON. Views are plain data: they always have that form.
+/// A view as JSON. Views are plain data, so this cannot fail.
 pub fn to_json(view: &impl Serialize) -> Value {
     serde_json::to_value(view).unwrap_or(Value::Null)
 }
 
-/// Which routes of the forwarding table to show. Empty: all.
+/// Selects routes of the forwarding table. Empty: all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FibFilter {
@@ -117,9 +115,9 @@ pub struct FibFilter {
     pub inside: Option<String>,
     /// Only one family: `ipv4` or `ipv6`.
     pub family: Option<String>,
-    /// Only routes from here: `connected`, `configured`, `kernel` or `bgp`.
+    /// Only routes of this source: `connected`, `configured`, `kernel` or `bgp`.
     pub source: Option<String>,
-    /// No more than this many.
+    /// At most this many.
     pub limit: Option<usize>,
 }
 
@@ -127,18 +125,18 @@ pub struct FibFilter {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Line {
-    /// A piece of the answer; its shape follows from the request.
+    /// An item; its shape follows from the request.
     Item(serde_json::Value),
-    /// That was all.
+    /// The end of a complete answer.
     Done {
-        /// How many items there were.
+        /// Number of items.
         items: usize,
     },
-    /// It could not be done.
+    /// The request failed.
     Error(String),
 }
 
-/// Something of each address family.
+/// A value for each address family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByFamily<T> {
     pub ipv4: T,

@@ -1,17 +1,16 @@
-//! The queues of each port: what the configuration says, and what follows from the port where it says
-//! nothing.
+//! The queues of each port: the configuration's settings, and defaults derived from the port.
 //!
-//! Three defaults depend on how fast a port is, and a number that is right for ten gigabits is wrong for
-//! ten megabits. They are therefore times:
+//! Three defaults depend on the speed of a port, and a number that is right for ten gigabits is wrong for ten
+//! megabits. They are therefore times:
 //!
 //! | default | time | why |
 //! |---|---|---|
-//! | burst | 1 ms at the rate, at least two full frames | a thread that sleeps for a bucket wakes up to a millisecond late; less would cost rate, more would make the next queue down the line the one that fills |
+//! | burst | 1 ms at the rate, at least two full frames | a thread that sleeps for a bucket wakes up to a millisecond late; less would cost rate, more would fill the next queue down the line instead |
 //! | limit of a weighted class | 250 ms, at least 16 full frames, at most 4 MiB | a round trip of the longest paths; CoDel keeps the wait far below |
-//! | limit of a strict class | 20 ms, at least 16 full frames, at most 1 MiB | what waits longer in a telephone call comes too late to be heard |
+//! | limit of a strict class | 20 ms, at least 16 full frames, at most 1 MiB | in a telephone call, what waits longer comes too late to be heard |
 //!
-//! The rate is the class's own bound where it has one, else the port's. Without either, the limits are
-//! the largest: such a queue fills only while the port takes nothing.
+//! The rate is the class's own bound if it has one, else the port's. Without either, the limits are the largest:
+//! such a queue fills only while the port takes nothing.
 
 use thalweg_dataplane::egress::{BURST_BYTES_MAX, EgressClass, EgressConfig};
 use thalweg_dataplane::schedule::Service;
@@ -23,20 +22,20 @@ const LIMIT_WEIGHTED_NS: u64 = 250_000_000;
 const LIMIT_STRICT_NS: u64 = 20_000_000;
 const LIMIT_WEIGHTED_BYTES_MAX: u64 = 4 << 20;
 const LIMIT_STRICT_BYTES_MAX: u64 = 1 << 20;
-/// Frames that a burst, and a queue, hold at least.
+/// The fewest frames that a burst and a queue must hold.
 const BURST_FRAMES_MIN: u64 = 2;
 const LIMIT_FRAMES_MIN: u64 = 16;
-/// Ethernet header and one VLAN tag, beyond the IP packet that the port's MTU speaks of.
+/// Ethernet header and one VLAN tag, which the MTU does not include.
 const FRAME_HEADER_BYTES: u64 = 18;
 
-/// Whether a port has queues at all. One that is not shaped, has no class with a bound of its own there and no
-/// `[[qos.egress]]` hands every frame to its driver as it comes: its driver's ring is its queue.
+/// Whether a port has queues. A port that is not shaped, has no class with a bound of its own and no
+/// `[[qos.egress]]` passes every frame to its driver at once: the driver's ring is its queue.
 pub fn has_queues(config: &RouterConfig, port: PortIndex) -> bool {
     config.qos.egress.iter().any(|egress| egress.port == port)
         || config.qos.classes.iter().any(|class| class.queue.rate_bps.is_some())
 }
 
-/// The queues of a port. A port that the configuration does not have is one of which nothing is said.
+/// The queues of a port. A port outside the configuration gets the defaults.
 pub fn egress_config(config: &RouterConfig, port: PortIndex) -> EgressConfig {
     let said = config.qos.egress.iter().find(|egress| egress.port == port);
     let unshaped = PortEgress::unshaped(port);
@@ -68,7 +67,7 @@ fn egress_class(class: &Class, own_bps: Option<u64>, port_bps: Option<u64>, fram
         Service::Strict(_) => (LIMIT_STRICT_NS, LIMIT_STRICT_BYTES_MAX),
         Service::Weight(_) => (LIMIT_WEIGHTED_NS, LIMIT_WEIGHTED_BYTES_MAX),
     };
-    // Sixteen frames of 64 KiB are 1 MiB, so the least is never above the most.
+    // Sixteen frames of 64 KiB are 1 MiB, so the lower bound is never above the upper.
     let limit =
         felt_bps.map_or(most, |bps| bytes_in(bps, time_ns).clamp(LIMIT_FRAMES_MIN * frame.min(65_536), most));
     let frame_us = felt_bps.map_or(0, |bps| (frame * 8 * 1_000_000) / bps.max(1));
@@ -83,7 +82,7 @@ fn egress_class(class: &Class, own_bps: Option<u64>, port_bps: Option<u64>, fram
     }
 }
 
-/// The burst that was asked for, or what leaves in a millisecond; none without a rate.
+/// The configured burst, or one millisecond's bytes; 0 without a rate.
 fn burst(said: Option<u32>, rate_bps: Option<u64>, frame: u64) -> u32 {
     let Some(bps) = rate_bps else { return 0 };
     let most = u64::from(BURST_BYTES_MAX);

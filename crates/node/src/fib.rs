@@ -6,42 +6,41 @@
 //!               └── resolves next hops: connected networks and others' routes (Underlay), else other BGP routes
 //! ```
 //!
-//! A prefix is installed with the *number* of its BGP next hop; what the number means is said separately. When the
-//! way to a next hop changes, one number changes, not the hundreds of thousands of prefixes that use it.
+//! A prefix is installed with the *number* of its BGP next hop; the meaning of the number is set separately. When
+//! the path to a next hop changes, one number changes, not the hundreds of thousands of prefixes that use it.
 //!
 //! # Backups
 //!
-//! With [`OutletConfig::backups`] a number stands for two next hops: that of the best path and that of the second-best,
-//! where it is another one. The installer is told both ways and sends by the second while the first is dead. So a
-//! link or a gateway that fails costs one write for each number, not one for each prefix, and does not wait for BGP to
-//! choose again. Pairs take at most half of the numbers there are; a prefix beyond that has no backup.
+//! With [`OutletConfig::backups`] a number stands for two next hops: that of the best path and that of the
+//! second-best, if they differ. The installer knows both and uses the second while the first is dead. So a failed
+//! link or gateway costs one write for each number, not one for each prefix, and does not wait for BGP to choose
+//! again. Pairs take at most half of the numbers; a prefix beyond that has no backup.
 //!
 //! # Resolution
 //!
-//! Where a next hop leads is a function of the best routes and of the [`Underlay`], not of the order in which they
+//! The way to a next hop is a function of the best routes and of the [`Underlay`], not of the order in which they
 //! came. For an address, in this order:
 //!
-//! 1. The underlay's longest prefix that has it is a connected network: the neighbor is there.
-//! 2. Of the underlay's routes and the BGP routes, the longest prefix has it (the underlay's of two equal
-//!    ones). The BGP route's next hop, or the underlay's gateway (by the underlay alone), is the next address to
-//!    resolve; at most [`DEPTH_MAX`] times. A BGP route that leads to the very address it would resolve is passed
-//!    over.
-//! 3. Nothing has it, a route says that it cannot be reached, or the chain comes back to where it was: the next hop is
-//!    unresolved. Its prefixes stay out of the tables, so that shorter ones serve (RFC 4271 9.1.2.1), and come back
+//! 1. If the underlay's longest matching prefix is a connected network, the neighbor is there.
+//! 2. Otherwise the longest match among the underlay's routes and the BGP routes decides (the underlay wins a tie).
+//!    The BGP route's next hop, or the underlay's gateway (by the underlay alone), is the next address to resolve,
+//!    at most [`DEPTH_MAX`] times. A BGP route whose next hop is the very address being resolved is skipped.
+//! 3. If nothing matches, the route says unreachable, or the chain returns to an earlier address, the next hop is
+//!    unresolved. Its prefixes stay out of the tables, so that shorter ones serve (RFC 4271 9.1.2.1), and return
 //!    when it resolves.
 //!
-//! Which paths may be the best at all, and whose next hop is nearer, is the decision's affair; it asks
+//! Which paths are eligible, and whose next hop is nearer, is up to the decision process; it asks
 //! [`Underlay::next_hop_view`], the underlay without BGP.
 //!
-//! Each change of a BGP route or of the underlay marks the next hops whose addresses it covers, and those that
-//! were resolved through them; only these are resolved again.
+//! Each change of a BGP route or of the underlay marks the next hops whose addresses it covers and those that were
+//! resolved through them; only these are resolved again.
 //!
-//! Routes that import marked so ([`flag::DISCARD`]: the community BLACKHOLE where it is honored, or policy) lead to a
-//! discard.
+//! Routes that import marked with [`flag::DISCARD`] (the community BLACKHOLE where it is honored, or policy) lead
+//! to a discard.
 //!
 //! # Cost
 //!
-//! A prefix takes 8 bytes (IPv6: 32) in a hash table that is 44 to 88 % full, besides what the installer keeps.
+//! A prefix takes 8 bytes (IPv6: 32) in a hash table that is 44 to 88 % full, besides the installer's memory.
 //!
 //! Missing: several paths of a prefix; IPv6 next hops that are only link-local (the session's interface is not
 //! known here).
@@ -69,15 +68,14 @@ pub use table::HopNumber;
 use hops::{Hops, Moved, Target};
 use table::{PrefixTable, Tables};
 
-/// What an outlet is told once.
+/// The fixed settings of an outlet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutletConfig {
-    /// A prefix with a second path by another next hop stands by to go there. Changes must carry second paths.
+    /// Prefixes with a second path by another next hop have a backup. Changes must then carry second paths.
     pub backups: bool,
-    /// The first hop number to give away; lower ones belong to others.
+    /// The first hop number that the outlet may use; lower ones belong to base routes.
     pub first_hop: HopNumber,
-    /// The last hop number there is. Routes with further next hops are not installed
-    /// ([`OutletCounters::without_number`]).
+    /// The last hop number. Routes with further next hops are not installed ([`OutletCounters::without_number`]).
     pub last_hop: HopNumber,
 }
 
@@ -88,70 +86,67 @@ impl Default for OutletConfig {
     }
 }
 
-/// What is to be installed for a prefix.
+/// An instruction for one prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Install<A> {
     pub prefix: Prefix<A>,
-    /// The hop it leads to from now on; `None` takes the prefix out.
+    /// The hop that the prefix now uses; `None` removes the prefix.
     pub hop: Option<HopNumber>,
 }
 
-/// Where routes go.
+/// A forwarding table that an outlet writes.
 ///
-/// Calls come in batches: hops first, then prefixes, then [`Self::finish`]. Saying again what is the case already is
-/// no change, and a prefix to be taken out may not be there.
+/// Calls come in batches: hops first, then prefixes, then [`Self::finish`]. Repeating the present state is no
+/// change, and a prefix to be removed may be absent.
 pub trait RouteInstaller {
-    /// Whether [`Self::set_hop`] moves the prefixes that are installed with the number. If not, they are installed
+    /// Whether [`Self::set_hop`] moves the prefixes installed with the number. If not, the outlet installs them
     /// again after it.
     fn moves_prefixes(&self) -> bool;
 
-    /// Says what a number means from now on, and which way it leads while that one is dead, if there is another.
+    /// Sets where a number leads, and its backup while that way is dead.
     fn set_hop(&mut self, hop: HopNumber, way: Way, backup: Option<Way>);
 
-    /// Installs and takes out IPv4 prefixes.
+    /// Installs and removes IPv4 prefixes.
     fn install_v4(&mut self, items: &[Install<u32>]);
 
-    /// Installs and takes out IPv6 prefixes.
+    /// Installs and removes IPv6 prefixes.
     fn install_v6(&mut self, items: &[Install<u128>]);
 
-    /// The batch is complete.
+    /// Ends the batch.
     fn finish(&mut self);
 }
 
-/// Counters of an outlet. The first group counts what is, the second what happened.
+/// Counters of an outlet: first gauges of the present state, then counts of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutletCounters {
     /// IPv4 and IPv6 prefixes with a next hop, resolved or not.
     pub prefixes: [u64; 2],
     /// Prefixes that are not installed because their next hop is unresolved.
     pub unresolved_prefixes: u64,
-    /// Prefixes that discard.
     pub discarding_prefixes: u64,
-    /// Next hops in use.
     pub hops: u64,
-    /// Next hops in use that are unresolved.
     pub unresolved_hops: u64,
-    /// Prefixes with a next hop that stands by.
+    /// Prefixes with a backup.
     pub protected_prefixes: u64,
 
-    /// Changes of best routes seen.
+    /// Changes of best routes received.
     pub changes: u64,
     /// Changes handed to the installer.
     pub installs: u64,
-    /// Times a next hop was resolved anew because of a change.
+    /// Resolutions of next hops after a change.
     pub resolutions: u64,
     /// Routes that were not installed because all hop numbers were in use.
     pub without_number: u64,
 }
 
-/// A prefix whose route changed, as it was and is.
+/// A prefix whose route changed, before and after.
 struct Touched<A> {
     prefix: Prefix<A>,
     before: Option<HopNumber>,
     now: Option<HopNumber>,
 }
 
-/// Keeps forwarding in line with the best routes. One owner; see the module's text.
+/// Turns changes of best routes into instructions for an installer. It has one owner; see the module's text.
 #[derive(Debug)]
 pub struct Outlet {
     underlay: Underlay,
@@ -169,21 +164,21 @@ impl Outlet {
         Self { underlay, tables, hops, backups: config.backups, counters }
     }
 
-    /// Takes in what a shard changed and installs what follows from it.
+    /// Applies a shard's changes and installs the result.
     pub fn handle_changes(&mut self, changes: &Changes, installer: &mut dyn RouteInstaller) {
         let v4 = self.take_in(&changes.v4);
         let v6 = self.take_in(&changes.v6);
         self.install(&v4, &v6, installer);
     }
 
-    /// Replaces what next hops are resolved with and installs what follows from it.
+    /// Replaces the underlay and installs the result.
     pub fn set_underlay(&mut self, underlay: Underlay, installer: &mut dyn RouteInstaller) {
         self.underlay = underlay;
         self.hops.mark_all();
         self.install(&[], &[], installer);
     }
 
-    /// Has routes that next hops are resolved with lead elsewhere, and installs what follows from it.
+    /// Changes the targets of underlay routes and installs the result.
     pub fn move_underlay(
         &mut self,
         moved: &[(IpPrefix, UnderlayTarget)],
@@ -194,13 +189,12 @@ impl Outlet {
         self.install(&[], &[], installer);
     }
 
-    /// What next hops are resolved with.
+    /// The underlay in force.
     pub fn underlay(&self) -> &Underlay {
         &self.underlay
     }
 
-    /// Takes out the prefixes that are not to be kept: after a look at all routes there are, those that went
-    /// unseen.
+    /// Removes all prefixes that `keep` refuses: after a scan of all routes, those that it did not find.
     pub fn retain(
         &mut self,
         keep_v4: impl Fn(Prefix<u32>) -> bool,
@@ -218,17 +212,17 @@ impl Outlet {
         }
     }
 
-    /// Whether an address is the next hop of a route, or stands by for one.
+    /// Whether an address is the next hop of a route, or a backup.
     pub fn is_next_hop(&self, address: IpAddr) -> bool {
         self.hops.has(address)
     }
 
-    /// Where a hop leads; `None` if it is unresolved or not in use.
+    /// Where a hop leads; `None` if it is unresolved or unused.
     pub fn way(&self, hop: HopNumber) -> Option<Way> {
         self.hops.way(hop)
     }
 
-    /// What should be installed now: every prefix whose next hop is resolved, and the way it leads.
+    /// The desired contents of the table: every prefix whose next hop is resolved, with its way.
     pub fn desired(&self) -> impl Iterator<Item = (IpPrefix, Way)> + '_ {
         let way = |hop| self.hops.way(hop);
         let v4 = self.tables.v4.iter().filter_map(move |(prefix, hop)| Some((prefix.into(), way(hop)?)));
@@ -236,7 +230,7 @@ impl Outlet {
         v4.chain(v6)
     }
 
-    /// Next hops that are unresolved, why, and how many prefixes wait for them.
+    /// Unresolved next hops, why, and how many prefixes wait for them.
     pub fn unresolved(&self) -> impl Iterator<Item = (IpAddr, Unresolved, u64)> + '_ {
         self.hops.unresolved()
     }
@@ -249,14 +243,14 @@ impl Outlet {
         counters
     }
 
-    /// Brings the table of prefixes up to date and marks the next hops that may resolve otherwise now.
+    /// Updates the table of prefixes and marks the next hops whose resolution may change.
     fn take_in<A: RouteAddress>(&mut self, changes: &[Change<A>]) -> Vec<Touched<A>>
     where
         Tables: table::Both<A>,
         IpPrefix: From<Prefix<A>>,
     {
         let mut touched = Vec::with_capacity(changes.len());
-        // Neighboring changes often have the same attributes.
+        // Consecutive changes often have the same attributes.
         let mut recent: Option<(usize, Option<Target>)> = None;
         for change in changes {
             self.counters.changes += 1;
@@ -332,7 +326,7 @@ impl Outlet {
         })
     }
 
-    /// What a touched prefix needs; nothing if it was not installed and is not to be.
+    /// The instruction for a touched prefix; none if it was not installed and is not to be.
     fn item<A: RouteAddress>(&self, touched: &Touched<A>, moved: &Moved) -> Option<Install<A>> {
         let hop = touched.now.filter(|hop| self.hops.way(*hop).is_some());
         let was_resolved = |hop: HopNumber| {
@@ -343,7 +337,7 @@ impl Outlet {
     }
 }
 
-/// What a route leads to; `None` for our own routes, which others installed.
+/// The target of a route; `None` for routes of this router, which others install.
 fn target_of(chosen: &Chosen) -> Option<Target> {
     if chosen.peer == PeerId::LOCAL {
         return None;
@@ -354,7 +348,7 @@ fn target_of(chosen: &Chosen) -> Option<Target> {
     Some(Target::Address(chosen.attrs.next_hop().address()))
 }
 
-/// The next hop that stands by for the best path's: that of the next path that has another one.
+/// The backup of the best path's next hop: the next hop of the next path that has another one.
 fn backup_of<A>(change: &Change<A>) -> Option<IpAddr> {
     let first = change.new.as_ref()?.attrs.next_hop().address();
     let others = change.further.as_ref()?.new.iter();

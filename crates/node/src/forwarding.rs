@@ -1,4 +1,4 @@
-//! Best routes on their way to what forwards packets: on a thread of their own, behind a bounded queue.
+//! Best routes on their way to the forwarding table: on a thread of their own, behind a bounded queue.
 //!
 //! ```text
 //! export queue ──RouteReader──> Inbox (at most QUEUE_CHANGES_MAX) ──> thread: Outlet ──> FIB or kernel
@@ -6,13 +6,13 @@
 //!                          └──────── rescan of the shard ──────────┘
 //! ```
 //!
-//! An export queue never waits for a table. When the queue is full, further changes of a shard are dropped and the shard is
-//! marked; once its queued changes are processed, the mark is taken away and the shard is looked at as a whole: each
-//! best route is installed, and what the shard does not have is taken out. From the moment the mark is taken away, its
-//! changes are queued again, so the last word on each prefix is always the last one that was spoken.
+//! An export queue never waits for a table. When the inbox is full, further changes of a shard are dropped and the
+//! shard is marked. Once its queued changes are processed, the mark is cleared and the whole shard is scanned: each
+//! best route is installed, and prefixes that the shard lacks are removed. Changes after the mark was cleared are
+//! queued again, so the latest change of each prefix always takes effect.
 //!
-//! What is bounded: changes in the queue ([`QUEUE_CHANGES_MAX`], about 20 MB and the attribute sets they hold). What
-//! is counted: changes dropped, and rescans.
+//! Bounded: changes in the queue ([`QUEUE_CHANGES_MAX`], about 20 MB and the attribute sets they hold). Counted:
+//! changes dropped, and rescans.
 
 mod ground;
 mod tables;
@@ -33,38 +33,38 @@ use crate::speaker::{RouteReader, Speaker};
 
 pub use tables::{ConfiguredRoutes, ForwardingTables, TablesRead};
 
-/// Changed prefixes that wait at most: a quarter of a full table, so that a table that comes at once is mostly
+/// Changed prefixes that wait at most: a quarter of a full table, so that a table that arrives at once is mostly
 /// installed from the queue and never held twice.
 pub const QUEUE_CHANGES_MAX: usize = 1 << 18;
 
-/// Reasons shown for next hops that are unresolved.
+/// Unresolved next hops shown.
 const UNRESOLVED_SHOWN: usize = 16;
 
-/// What a running router says about where its best routes go.
+/// Answers questions about where a running router's best routes go.
 pub trait Forwarding: Send + Sync {
-    /// Counters and the like.
+    /// The counters and the unresolved next hops.
     fn status(&self) -> ForwardingView;
 
-    /// What would become of packets: a whole prefix's, where no longer one says otherwise, or an address's.
+    /// What happens to packets for an address, or for a prefix as far as no longer one covers it.
     fn lookup(&self, destination: IpPrefix) -> Result<FibView, String>;
 
-    /// The next routes of the forwarding table, in order of family, address and length: those behind `after`, at most
-    /// `most`. Errors where the table is somebody else's.
+    /// At most `most` routes of the forwarding table after `after`, ordered by family, address and length. An error
+    /// if the table is not this program's.
     fn routes(&self, after: Option<IpPrefix>, most: usize) -> Result<Vec<FibRouteView>, String>;
 }
 
-/// What there is to do.
+/// The next step of the installing thread.
 #[derive(Debug)]
 pub enum Task {
-    /// Changes of one shard.
+    /// Install changes of one shard.
     Changes(SharedChanges),
-    /// A shard of which changes were dropped: see [`rescan`].
+    /// Rescan a shard whose changes were dropped: see [`rescan`].
     Rescan(usize),
-    /// What next hops are resolved with is different, or some of it died or lives again.
+    /// The underlay changed, or parts of it died or came back.
     Ground,
-    /// Nothing came in the time.
+    /// Nothing came before the timeout.
     Idle,
-    /// Nothing will come any more.
+    /// The inbox is closed.
     Closed,
 }
 
@@ -73,13 +73,12 @@ pub enum Task {
 pub struct InboxCounters {
     /// Changes that wait.
     pub waiting: u64,
-    /// Changes that were dropped.
     pub dropped: u64,
-    /// Shards that were marked for it and handed out.
+    /// Rescans handed out.
     pub rescans: u64,
 }
 
-/// Where changes wait for the thread that installs them.
+/// The queue between shards and the installing thread.
 #[derive(Debug)]
 pub struct Inbox {
     state: Mutex<State>,
@@ -90,12 +89,12 @@ pub struct Inbox {
 #[derive(Debug, Default)]
 struct State {
     queue: VecDeque<SharedChanges>,
-    /// Of each shard, how many entries of the queue are its.
+    /// Number of queue entries of each shard.
     queued: [u32; SHARDS],
-    /// Shards of which changes were dropped.
+    /// Shards whose changes were dropped.
     marked: [bool; SHARDS],
     is_closed: bool,
-    /// Somebody has noted that the ground changed.
+    /// The underlay changed since the last [`Task::Ground`].
     ground: bool,
     counters: InboxCounters,
 }
@@ -107,17 +106,17 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    /// An inbox in which so many changes may wait.
+    /// An inbox for at most `changes_max` waiting changes.
     pub fn new(changes_max: usize) -> Self {
         Self { state: Mutex::default(), ready: Condvar::new(), changes_max }
     }
 
-    /// What fills it, for the speaker.
+    /// The sending side, for the speaker.
     pub fn reader(self: &Arc<Self>) -> Box<dyn RouteReader> {
         Box::new(Reader(self.clone()))
     }
 
-    /// The next thing to do; waits for it so long at most.
+    /// The next task; waits at most `timeout` for one.
     pub fn next(&self, timeout: Duration) -> Task {
         let until = Instant::now() + timeout;
         let mut state = self.state.lock();
@@ -136,13 +135,13 @@ impl Inbox {
         }
     }
 
-    /// Has the thread look at links, neighbors and others' routes before it goes on.
+    /// Notes a change of links, neighbors or others' routes; it becomes the next task.
     pub fn note_ground(&self) {
         self.state.lock().ground = true;
         self.ready.notify_one();
     }
 
-    /// Ends the thread that processes it.
+    /// Makes every [`Self::next`] return [`Task::Closed`].
     pub fn close(&self) {
         self.state.lock().is_closed = true;
         self.ready.notify_all();
@@ -203,7 +202,7 @@ impl RouteReader for Reader {
     fn flush(&mut self) {}
 }
 
-/// Brings what an outlet installs of one shard in line with the RIB, a slice at a time.
+/// Brings the installed routes of one shard in line with the RIB, a slice at a time.
 pub fn rescan(speaker: &Speaker, shard: usize, outlet: &mut Outlet, installer: &mut dyn RouteInstaller) {
     let v4 = rescan_family::<u32>(speaker, shard, outlet, installer);
     let v6 = rescan_family::<u128>(speaker, shard, outlet, installer);
@@ -214,7 +213,7 @@ pub fn rescan(speaker: &Speaker, shard: usize, outlet: &mut Outlet, installer: &
     );
 }
 
-/// Installs what there is, and says which prefixes that were.
+/// Installs the shard's routes of a family and returns their prefixes.
 fn rescan_family<A: RibAddress>(
     speaker: &Speaker,
     shard: usize,
@@ -239,7 +238,7 @@ fn rescan_family<A: RibAddress>(
     }
 }
 
-/// What an outlet and its inbox have to say.
+/// The view of an outlet and its inbox.
 pub fn view_of(install: &str, outlet: &Outlet, inbox: InboxCounters) -> ForwardingView {
     let counters = outlet.counters();
     let unresolved = outlet.unresolved().take(UNRESOLVED_SHOWN);

@@ -1,23 +1,23 @@
 //! The forwarding tables of a live router.
 //!
 //! ```text
-//! number        what it stands for
+//! number        meaning
 //! 0             no route
-//! 1..=targets   targets of configured routes: the router itself, a gateway or several, a network, a discard
-//! ..            a neighbor each, given out as neighbors are resolved (at most NEIGHBORS_MAX), and targets of routes
-//!               that a reload brings
-//! ..0x7fff      next hops of BGP routes, given out by the outlet
+//! 1..=targets   targets of configured routes: the router itself, one or several gateways, a network, a discard
+//! ..            one neighbor each, assigned as neighbors are resolved (at most NEIGHBORS_MAX), and targets of routes
+//!               that a reload adds
+//! ..0x7fff      next hops of BGP routes, assigned by the outlet
 //! ```
 //!
-//! A network that is connected leads to a *glean*: its packets leave the fast path as `neighbor-unresolved`, somebody
-//! resolves the neighbor, and from then on a host route in front of the network leads to it. What a gateway stands
-//! for is looked up by its address whenever a table of next hops is published, so a neighbor that appears, moves or
-//! goes turns every route that leads to it at once, whether it is configured or comes from BGP.
+//! A connected network leads to a *glean*: its packets leave the fast path as `neighbor-unresolved`, the host
+//! thread resolves the neighbor, and from then on a host route in front of the network leads to it. Gateways are
+//! looked up by address whenever the next hops are published, so a neighbor that appears, moves or goes changes
+//! every route through it at once, configured or BGP.
 //!
-//! A way whose port is down or whose neighbor is not known carries no packets where its route has another: of several
-//! equal ways, of a route with a higher metric, or of the path that stands by for BGP's best (`neighbors.rs`, and the
-//! text of [`crate::fib`]). That is one write for each number, however many prefixes have it. Where there is no other
-//! way, packets leave as `transmit-failed` (the port is down) or `neighbor-unresolved`. The network of a port that is
+//! A path whose port is down or whose neighbor is unknown carries no packets while its route has another: an equal
+//! path, a route with a higher metric, or the backup of BGP's best path (`neighbors.rs`, and the text of
+//! [`crate::fib`]). The switch is one write for each number, however many prefixes have it. Without another path,
+//! packets leave as `transmit-failed` (the port is down) or `neighbor-unresolved`. The network of a port that is
 //! down is not in the table at all (`networks.rs`).
 
 mod neighbors;
@@ -49,30 +49,30 @@ use neighbors::Neighbors;
 use networks::Networks;
 use others::Others;
 
-/// Neighbors that have a host route at most.
+/// The most neighbors that can have a host route.
 pub const NEIGHBORS_MAX: u16 = 8192;
 
-/// Gateways that are known to be silent at most.
+/// The most gateways remembered as silent.
 const SILENT_MAX: usize = 2048;
 
-/// Numbers kept for targets of routes that another configuration brings.
+/// Numbers reserved for targets that a reload adds.
 const TARGETS_RESERVED: u16 = 2048;
 
-/// The tables and what they are made of.
+/// The look-up tables, and the ports, neighbors and routes from which they are made.
 #[derive(Debug)]
 pub struct LiveTables {
     tables: FibTables,
     neighbors: Arc<Mutex<Neighbors>>,
-    /// By number, from 1.
+    /// Indexed by number, starting at 1.
     groups: Vec<Group>,
     /// Numbers of the configuration's targets, in its order.
     targets: Vec<NextHopId>,
-    /// The number of addresses that are no host's.
+    /// The number of network and broadcast addresses, which no host has.
     nobody: NextHopId,
-    /// Groups with a path to a neighbor, but for the neighbor's own.
+    /// Groups with a path to a neighbor, except the neighbor's own group.
     users: HashMap<(u16, IpAddr), Vec<NextHopId>>,
     hosts: HashMap<(u16, IpAddr), NextHopId>,
-    /// Configured routes to a single address, and those of neighbors that have one.
+    /// Configured routes to single addresses, and the neighbors' host routes.
     configured_hosts: HashMap<IpAddr, NextHopId>,
     neighbor_hosts: HashMap<IpAddr, NextHopId>,
     /// Routes of other programs.
@@ -80,14 +80,14 @@ pub struct LiveTables {
     networks: Networks,
     free: Vec<NextHopId>,
     last: NextHopId,
-    /// Grows with every neighbor that comes, goes or has another MAC address.
+    /// Grows when a neighbor comes, goes or changes its MAC address.
     neighbor_changes: u64,
-    /// Grows when a way dies or lives again.
+    /// Grows when a path dies or comes back.
     life_changes: u64,
 }
 
 impl LiveTables {
-    /// The tables of a configuration. Errors if they cannot hold its routes.
+    /// Builds the tables of a configuration. Errors if they cannot hold its routes.
     pub fn new(config: &RouterConfig) -> Result<Self, BuildError> {
         let limit = usize::from(NEXT_HOP_MAX - NEIGHBORS_MAX - TARGETS_RESERVED) / 2;
         if config.routing.targets.len() >= limit {
@@ -154,7 +154,7 @@ impl LiveTables {
         Ok(live)
     }
 
-    /// The first number that an outlet may give away.
+    /// The first number that an outlet may use.
     pub fn first_hop(&self) -> HopNumber {
         self.last + DEFAULTS as HopNumber + 1
     }
@@ -168,24 +168,24 @@ impl LiveTables {
         }
     }
 
-    /// The tables themselves.
+    /// The look-up tables, to read routes from.
     pub fn fib(&self) -> &FibTables {
         &self.tables
     }
 
-    /// A neighbor's MAC address is known, or is another one. `false` if there are too many neighbors: its packets
-    /// then leave the fast path as before.
+    /// Sets a neighbor's MAC address. Returns `false` if there are too many neighbors: its packets then still leave
+    /// the fast path.
     pub fn resolved(&mut self, port: u16, address: IpAddr, mac: MacAddr) -> bool {
         self.set_neighbors(&[((port, address), Some(mac))]) == 0
     }
 
-    /// A neighbor does not answer any more.
+    /// Removes a neighbor that stopped answering.
     pub fn lost(&mut self, port: u16, address: IpAddr) {
         self.set_neighbors(&[((port, address), None)]);
     }
 
-    /// What was learned of neighbors, in order: their MAC addresses, or that they are lost. All of it is published at
-    /// once, which costs as much as for one. How many found no room (see [`Self::resolved`]).
+    /// Applies news of neighbors in order: a MAC address, or `None` for a lost neighbor. All are published at once,
+    /// at the cost of one. Returns how many found no room (see [`Self::resolved`]).
     pub fn set_neighbors(&mut self, news: &[((u16, IpAddr), Option<MacAddr>)]) -> usize {
         let (mut routes, mut freed, mut without_room) = (Vec::new(), Vec::new(), 0);
         for &(neighbor, mac) in news {
@@ -212,7 +212,7 @@ impl LiveTables {
                         self.neighbor_hosts.remove(&address);
                         routes.push(address);
                     }
-                    // Not given away before its prefix is gone.
+                    // The number stays in use until its prefix is gone.
                     freed.push(number);
                 }
                 (None, None) => {}
@@ -233,10 +233,10 @@ impl LiveTables {
         without_room
     }
 
-    /// A neighbor is silent, or is not any more.
+    /// Notes whether a neighbor is silent.
     fn note_silent(&mut self, neighbor: (u16, IpAddr), is_silent: bool) {
         let differs = match is_silent {
-            // Others are not asked for again, and nothing depends on them.
+            // Other neighbors are not probed again, and nothing depends on them.
             true => {
                 let may = self.is_gateway(neighbor) && self.lock().silent.len() < SILENT_MAX;
                 may && self.lock().silent.insert(neighbor)
@@ -251,32 +251,32 @@ impl LiveTables {
         self.users.contains_key(&(port, address)) || self.tables.leads(way)
     }
 
-    /// Another number than before says that [`Self::is_dead`] answers otherwise for some way.
+    /// Changes whenever [`Self::is_dead`] may answer differently.
     pub fn life_changes(&self) -> u64 {
         self.life_changes
     }
 
-    /// Whether a way is known to lead nowhere: its link is down, or its neighbor was asked for and does not answer.
+    /// Whether a path is known to be dead: its link is down, or its neighbor was probed and does not answer.
     pub fn is_dead(&self, port: u16, neighbor: Option<IpAddr>) -> bool {
         self.lock().is_dead(port, neighbor)
     }
 
-    /// Neighbors that were asked for and do not answer.
+    /// Neighbors that were probed and do not answer.
     pub fn silent(&self) -> Vec<(u16, IpAddr)> {
         self.lock().silent.iter().copied().collect()
     }
 
-    /// Neighbors whose MAC addresses are known, in no order.
+    /// Neighbors with a known MAC address, in no order.
     pub fn neighbors(&self) -> Vec<((u16, IpAddr), MacAddr)> {
         self.lock().macs.iter().map(|(neighbor, mac)| (*neighbor, *mac)).collect()
     }
 
-    /// Another number than before says that [`Self::neighbors`] are different.
+    /// Changes whenever [`Self::neighbors`] changes.
     pub fn neighbor_changes(&self) -> u64 {
         self.neighbor_changes
     }
 
-    /// A port changed, or is new. One that is gone is down for good.
+    /// Updates or adds a port. A removed port is one that stays down.
     pub fn set_port(&mut self, port: u16, link: PortLink) {
         let changed = self.lock().set_port(port, link);
         if changed {
@@ -286,22 +286,22 @@ impl LiveTables {
         }
     }
 
-    /// Grows with every change of what becomes of packets, but for those of BGP's routes.
+    /// A version that grows with every change to forwarding except those of BGP's routes.
     pub fn changes(&self) -> u64 {
         self.tables.changes()
     }
 
-    /// Grows with every change of BGP's routes.
+    /// A version that grows with every change of BGP's routes.
     pub fn route_changes(&self) -> u64 {
         self.tables.route_changes()
     }
 
-    /// What is known of a port.
+    /// The link of a port; `None` for an unknown port.
     pub fn port(&self, port: u16) -> Option<PortLink> {
         self.lock().ports.get(usize::from(port)).copied()
     }
 
-    /// Which neighbor a packet waits for that met this number.
+    /// The neighbor for which a packet waits that matched this number.
     pub fn next_of(&self, number: u32, flow_hash: u32, destination: IpAddr) -> Option<(u16, IpAddr)> {
         let number = self.tables.plain(u16::try_from(number).ok()?);
         if let Some(Way::Neighbor { address, link }) = self.tables.way(number) {
@@ -315,8 +315,8 @@ impl LiveTables {
         }
     }
 
-    /// Where packets may go that meet this number: port, neighbor (none where it is the destination itself, which is
-    /// not said), and the neighbor's MAC address if it is known.
+    /// The paths of packets that match this number: port, neighbor (`None` if it is the unknown destination
+    /// itself), and the neighbor's MAC address if known.
     pub fn ways_of(
         &self,
         number: HopNumber,
@@ -340,7 +340,7 @@ impl LiveTables {
         paths.into_iter().filter_map(path).collect()
     }
 
-    /// Where a number's route comes from: `connected` (networks, the router's own addresses, neighbors), `configured`,
+    /// The source of a number's route: `connected` (networks, the router's own addresses, neighbors), `configured`,
     /// `kernel` or `bgp`.
     pub fn source_of(&self, number: HopNumber) -> &'static str {
         if self.tables.way(number).is_some() {
@@ -362,7 +362,7 @@ impl LiveTables {
         }
     }
 
-    /// How packets end that meet this number of a configured route.
+    /// What happens to packets that match this number of a configured route.
     pub fn ending_of(&self, number: HopNumber) -> &'static str {
         let group = number.checked_sub(1).and_then(|index| self.groups.get(usize::from(index)));
         match group.and_then(|group| self.lock().in_use(group).0.into_iter().next()) {
@@ -373,8 +373,8 @@ impl LiveTables {
         }
     }
 
-    /// Gateways of routes, which are worth being resolved before a packet wants them, and those that are silent: BGP chooses
-    /// no path by them, so nothing may lead there any more, and nobody else would find out that they are back.
+    /// Gateways to resolve before a packet needs them, silent ones included. BGP avoids paths through silent
+    /// gateways, so no packet would ever find out that they are back.
     pub fn gateways(&self) -> Vec<(u16, IpAddr)> {
         let configured = self.users.keys().copied();
         let learned = self.tables.ways().filter_map(|way| match way {
@@ -406,14 +406,14 @@ impl LiveTables {
         self.renew_group(number);
     }
 
-    /// Looks up again what a number means.
+    /// Publishes the group's present paths under its number.
     fn renew_group(&mut self, number: NextHopId) {
         let Some(group) = self.groups.get(usize::from(number) - 1) else { return };
         let paths = self.neighbors.lock().group(group);
         self.tables.set_base_group(number, paths);
     }
 
-    /// A number for a route of others.
+    /// Takes a number for a group of paths.
     fn take_number(&mut self, group: Group) -> Option<NextHopId> {
         let number = self.number()?;
         for neighbor in group.neighbors() {
@@ -423,7 +423,7 @@ impl LiveTables {
         Some(number)
     }
 
-    /// Gives back a number that nothing leads to any more.
+    /// Gives back a number that no route uses.
     fn give_back(&mut self, number: NextHopId) {
         let index = usize::from(number) - 1;
         let group = self.groups.get_mut(index).map(std::mem::take).unwrap_or_default();
@@ -449,7 +449,7 @@ impl LiveTables {
         self.tables.finish();
     }
 
-    /// Looks up again what every number means.
+    /// Publishes the present paths of all groups.
     fn renew_groups(&mut self) {
         let neighbors = self.neighbors.lock();
         let groups: Vec<_> = self.groups.iter().map(|group| neighbors.group(group)).collect();
@@ -491,7 +491,7 @@ fn prefix_of_v4(net: &ipnet::Ipv4Net) -> Option<Prefix<u32>> {
     Prefix::new(u32::from(net.network()), net.prefix_len()).ok()
 }
 
-/// Network and broadcast addresses of connected IPv4 networks, which are no host's (RFC 2644; RFC 3021: a /31 has
+/// Network and broadcast addresses of connected IPv4 networks, which no host has (RFC 2644; RFC 3021: a /31 has
 /// neither).
 fn unused_addresses(config: &RouterConfig) -> impl Iterator<Item = Prefix<u32>> + '_ {
     config.ports.iter().flat_map(|port| &port.addresses).flat_map(|net| {
@@ -503,7 +503,7 @@ fn unused_addresses(config: &RouterConfig) -> impl Iterator<Item = Prefix<u32>> 
     })
 }
 
-/// Which groups have a path to a neighbor.
+/// The groups with a path to each neighbor.
 fn users_of(groups: &[Group]) -> HashMap<(u16, IpAddr), Vec<NextHopId>> {
     let mut users: HashMap<_, Vec<NextHopId>> = HashMap::new();
     for (number, group) in (1..).zip(groups) {

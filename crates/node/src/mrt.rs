@@ -1,13 +1,13 @@
-//! The RIB and what neighbors send, as records of MRT files (RFC 6396, RFC 8050).
+//! Writes the RIB and neighbors' messages as records of MRT files (RFC 6396, RFC 8050).
 //!
-//! A [`RibDump`] looks at the RIB a slice at a time, under one shard's lock for well below a millisecond, and turns
-//! each slice into records outside of it. A dump is exact for each prefix, and not a picture of one moment for all;
-//! collectors have always made them so.
+//! A [`RibDump`] scans the RIB a slice at a time, under one shard's lock for well below a millisecond, and encodes
+//! each slice outside the lock. A dump is exact for each prefix, but not a snapshot of one moment, as is usual for
+//! collectors.
 //!
-//! A record has all routes of a prefix, after import policy, with the attributes as they are kept: LOCAL_PREF where
-//! the route carries one, MP_REACH_NLRI with the next hop only. Routes of this router itself have a peer of their
-//! own, with its identifier, its AS and the address 0.0.0.0. Not written are routes of neighbors that came up after
-//! the dump began, and prefixes whose routes exceed a record; both are counted.
+//! A record has all routes of a prefix, after import policy, with the attributes as stored: LOCAL_PREF if the route
+//! carries one, MP_REACH_NLRI with only the next hop. This router's own routes have a peer of their own, with its
+//! identifier, its AS and the address 0.0.0.0. Left out and counted are routes of neighbors that came up after the
+//! dump began, and routes that exceed a record.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -26,7 +26,7 @@ use thalweg_wire::mrt::{
 
 use crate::speaker::Speaker;
 
-/// A route as the scan found it.
+/// A route found by the scan.
 struct Found {
     prefix: IpPrefix,
     peer: PeerId,
@@ -35,26 +35,26 @@ struct Found {
     attrs: AttrRef,
 }
 
-/// What a dump wrote.
+/// Counters of a dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DumpCounters {
     /// Records, each with the routes of one prefix.
     pub prefixes: u64,
     pub routes: u64,
-    /// Routes of neighbors that were not there when the dump began.
+    /// Routes of neighbors that came up after the dump began.
     pub unknown_peer: u64,
     /// Routes that a record had no room for.
     pub refused: u64,
 }
 
-/// A dump of the RIB in the making.
+/// A dump of the RIB in progress.
 pub struct RibDump {
     places: HashMap<PeerId, u16>,
     local: u16,
-    /// Only routes of these neighbors.
+    /// Restricts the dump to these neighbors.
     only: Option<Vec<PeerId>>,
     time_s: u32,
-    /// Wall clock at the beginning of the speaker's time.
+    /// The wall clock at the speaker's time 0.
     epoch_s: u64,
     family: usize,
     shard: usize,
@@ -89,7 +89,7 @@ impl RibDump {
         })
     }
 
-    /// Leaves out routes of neighbors with other addresses than these.
+    /// Restricts the dump to neighbors with these addresses.
     pub fn only_of(mut self, speaker: &Speaker, neighbors: &[IpAddr]) -> Self {
         let peers = speaker.peer_table();
         self.only =
@@ -97,7 +97,7 @@ impl RibDump {
         self
     }
 
-    /// Appends the records of the next slice; whether it was the last.
+    /// Appends the records of the next slice; returns whether it was the last.
     pub fn step(&mut self, speaker: &Speaker, out: &mut Vec<u8>) -> bool {
         let done = match self.family {
             0 => self.scan::<u32>(speaker),
@@ -113,7 +113,7 @@ impl RibDump {
         self.family > 1
     }
 
-    /// What was written so far.
+    /// The counters so far.
     pub fn counters(&self) -> DumpCounters {
         self.counters
     }
@@ -166,11 +166,11 @@ impl RibDump {
     }
 }
 
-/// The table of peers, this router last, and the place of each in it.
+/// The table of peers with this router last, and the index of each neighbor in it.
 fn peer_index(peers: &PeerTable, router_id: Ipv4Addr, local_as: u32) -> (HashMap<PeerId, u16>, PeerIndex) {
     let mut places = HashMap::new();
     let mut index = PeerIndex { collector: router_id, view: String::new(), peers: Vec::new() };
-    // One number is this router's, and numbers have 16 bits.
+    // Indexes have 16 bits, and one is this router's.
     for info in peers.iter().take(usize::from(u16::MAX) - 1) {
         places.insert(info.id, index.peers.len() as u16);
         index.peers.push(Peer { id: info.router_id, address: info.address, asn: info.remote_as });
@@ -180,10 +180,10 @@ fn peer_index(peers: &PeerTable, router_id: Ipv4Addr, local_as: u32) -> (HashMap
     (places, index)
 }
 
-/// Appends an attribute set as TABLE_DUMP_V2 has it: in order of type, with four-octet AS numbers.
+/// Appends an attribute set in TABLE_DUMP_V2 form: ordered by type, with four-octet AS numbers.
 pub fn encode(out: &mut Vec<u8>, attrs: &AttrRef) {
     let encoded = attrs.encoded();
-    // Where attributes of this type or a higher one begin.
+    // The offset of the first attribute with this type or a higher one.
     let place_of = |code: u8| -> usize {
         attrs.attributes().take_while(|each| each.code < code).map(|each| each.whole.len()).sum()
     };
@@ -209,7 +209,7 @@ pub fn encode(out: &mut Vec<u8>, attrs: &AttrRef) {
     out.extend_from_slice(&encoded[mp_reach..]);
 }
 
-/// States of RFC 4271 8.2.2 as MRT numbers them.
+/// MRT's numbers for states of RFC 4271 8.2.2.
 const IDLE: u16 = 1;
 const OPEN_CONFIRM: u16 = 5;
 const ESTABLISHED: u16 = 6;
@@ -220,16 +220,16 @@ fn endpoints(session: &Negotiated) -> (Endpoint, Endpoint) {
     (peer, Endpoint { address: session.local_address, asn: session.local_as })
 }
 
-/// Appends a record: a session came up or went down.
+/// Appends a record of a session that came up or went down.
 pub fn write_session_state(out: &mut Vec<u8>, time: Timestamp, session: &Negotiated, is_up: bool) {
     let (peer, local) = endpoints(session);
     let (old, new) = if is_up { (OPEN_CONFIRM, ESTABLISHED) } else { (ESTABLISHED, IDLE) };
-    // Both ends of a connection have addresses of one family.
+    // This cannot fail: both ends of a connection have addresses of one family.
     let _ = write_state_change(out, time, peer, local, old, new);
 }
 
-/// Appends a record for each message of the kinds `wanted` among whole messages that a session received, one after the
-/// other; how many.
+/// Appends a record for each message of the `wanted` kinds in a run of whole messages that a session received;
+/// returns the number of records.
 pub fn write_session_messages(
     out: &mut Vec<u8>,
     time: Timestamp,
@@ -247,7 +247,7 @@ pub fn write_session_messages(
                 as_size: if session.codec.four_octet_as { AsSize::Four } else { AsSize::Two },
                 add_path: has_path_ids(session, message.body),
             };
-            // The longest message fits into a record.
+            // This cannot fail: the longest message fits into a record.
             let _ = write_message(out, time, peer, local, form, whole);
             written += 1;
         }
@@ -256,7 +256,7 @@ pub fn write_session_messages(
     written
 }
 
-/// Whether the message's NLRI has path identifiers: a matter of its family.
+/// Whether the message's NLRI has path identifiers, which depends on its family.
 fn has_path_ids(session: &Negotiated, body: &[u8]) -> bool {
     let by_family = session.codec.add_path_receive;
     if by_family[0] == by_family[1] {

@@ -1,4 +1,4 @@
-//! Routes of an MRT table as UPDATEs have them.
+//! Turns routes of an MRT table into UPDATEs.
 
 use std::net::IpAddr;
 
@@ -10,17 +10,16 @@ use thalweg_wire::mrt::RibEntry;
 /// The fields of the UPDATE that announces a route.
 #[derive(Default)]
 pub(crate) struct UpdateFields {
-    /// Path attributes.
     pub(crate) attributes: Vec<u8>,
-    /// The prefix behind the attributes; empty if MP_REACH_NLRI has it.
+    /// The prefix after the attributes; empty if MP_REACH_NLRI has it.
     pub(crate) reach: Vec<u8>,
     prefix: Vec<u8>,
 }
 
 impl UpdateFields {
-    /// Makes of the entry's attributes those of an UPDATE: MP_REACH_NLRI, of which tables mostly have the next hop
-    /// only, gets its family and the prefix back. `path_id` goes before the prefix, where a session has it so. Whether
-    /// LOCAL_PREF is there; `None` if the lengths do not fit.
+    /// Makes the entry's attributes those of an UPDATE: MP_REACH_NLRI, which tables mostly reduce to the next hop,
+    /// gets its family and the prefix back. `path_id` precedes the prefix if the session uses path identifiers.
+    /// Returns whether there is a LOCAL_PREF; `None` if the lengths do not fit.
     pub(crate) fn fill(&mut self, entry: &RibEntry<'_>, path_id: Option<u32>) -> Option<bool> {
         let Self { attributes, reach, prefix } = self;
         attributes.clear();
@@ -53,7 +52,7 @@ impl UpdateFields {
         (length == entry.attributes.len() && announces).then_some(internal)
     }
 
-    /// Puts the fields together to the body of an UPDATE; `None` if they are too long for one.
+    /// Assembles the body of an UPDATE; `None` if it would be too long.
     pub(crate) fn body<'b>(&self, body: &'b mut Vec<u8>) -> Option<&'b [u8]> {
         let length = u16::try_from(self.attributes.len()).ok()?;
         body.clear();
@@ -65,7 +64,7 @@ impl UpdateFields {
     }
 }
 
-/// The next hop of an MP_REACH_NLRI, shortened as in RFC 6396 4.3.4 or whole.
+/// The next hop of an MP_REACH_NLRI, whole or shortened as in RFC 6396 4.3.4.
 fn next_hop_field(value: &[u8]) -> Option<&[u8]> {
     match value {
         [length, rest @ ..] if rest.len() == usize::from(*length) => Some(rest),

@@ -4,23 +4,23 @@
 //! |---|---|---|
 //! | `ingress` | any batch | always: validate, check sources, access lists, classify, label with shards |
 //! | `arrival` | in order | if a class has a policer or NAT needs the ports of fragments |
-//! | `order` | one chunk | if there are classes whose packets overtake others: put in order of service |
+//! | `order` | one chunk | if packets of some class overtake others: sort into order of service |
 //! | `nat` | per shard | if configured |
 //! | `route` | any batch | always: look-up, TTL, MAC addresses, access lists |
 //! | `egress` | any batch | always: the counters |
-//! | `flows` | per shard | if configured: metering by flow, of what was dropped too |
+//! | `flows` | per shard | if configured: metering by flow, dropped packets included |
 //! | `work-*` | any batch | with synthetic work: after bandwidth management, NAT, routing and output |
 //!
-//! Source checks and access lists are no stages of their own: they have the scope of the stages they are
-//! part of, and find the headers where those left them, in the first-level cache. Incoming lists stand before
-//! everything that packets could wear out (policers, NAT sessions), outgoing ones behind the look-up that says
-//! where a packet leaves. They are one snapshot that a reload replaces while packets pass.
+//! Source checks and access lists are not stages of their own: they share the scope of the stage they run in, and
+//! find the headers in the first-level cache. Incoming lists run before everything that packets could exhaust
+//! (policers, NAT sessions); outgoing lists run after the look-up that chooses the egress port. A reload replaces
+//! all of them as one snapshot while packets pass.
 //!
-//! Stages that have nothing to do are left out, so that those over batches stand side by side and a batch passes
-//! all of them while it is in the first-level cache.
+//! Stages without work are left out, so that those over batches are adjacent and a batch passes all of them while
+//! it is in the first-level cache.
 //!
-//! State with order lives in mutexes that the scopes keep free of contention; they cost one uncontended
-//! lock per chunk and stage.
+//! State with order lives in mutexes. The scopes keep them free of contention, so they cost one uncontended lock
+//! per chunk and stage.
 
 mod flows;
 mod nat_events;
@@ -56,67 +56,59 @@ pub use flows::{Flows, RecordOutlet};
 pub use next_plan::{Migrated, NextPlan};
 pub use trace::{Traced, TracedNat, TracedStage};
 
-/// NAT, whose shards several threads share.
+/// NAT with shards that several threads share.
 pub type NatStage = thalweg_dataplane::nat::NatStage<Locks>;
 
-/// A flow meter, whose shards several threads share.
+/// A flow meter with shards that several threads share.
 pub type Meter = thalweg_flow::Meter<Locks>;
 
 /// Shards of a router without NAT, where they only spread flows over a farm's workers.
 const SHARDS_WITHOUT_NAT: u16 = 64;
 
-/// NAT as the plan needs it.
+/// NAT as the plan uses it.
 #[derive(Debug)]
 pub struct Nat {
-    /// Says which shard a packet belongs to.
+    /// Finds the shard of a packet.
     pub labeler: Labeler,
-    /// Owns the shards; shared with the threads that list sessions.
+    /// The shards; threads that list sessions share them.
     pub stage: Arc<NatStage>,
 }
 
-/// What decides which packets ports take in and let out: read by every worker, replaced as a whole.
+/// Source checks and access lists. Every worker reads them; a reload replaces them as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct Filters {
-    /// Checks of sources.
     pub reverse_path: ReversePath,
-    /// Access lists.
     pub acls: AclSet,
 }
 
 impl Filters {
-    /// Whether no port has a filter for what comes in.
+    /// Whether no port filters incoming packets.
     fn are_idle(&self) -> bool {
         self.reverse_path.is_idle() && !self.acls.has_inbound()
     }
 }
 
-/// Everything a router does to packets, built from a configuration.
+/// The parts of a plan, built from a configuration.
 pub struct RouterParts {
-    /// Validation.
     pub ingress: Ingress,
-    /// Source checks and access lists.
     pub filters: Filters,
-    /// Classes.
     pub classifier: Classifier,
-    /// Policers.
     pub police: Police,
-    /// Order of service.
+    /// The order of service.
     pub scheduler: Scheduler,
-    /// NAT, if configured.
     pub nat: Option<Nat>,
-    /// Public addresses that are the router's own.
+    /// NAT's public addresses that are also the router's own.
     pub router_addresses: Vec<Ipv4Addr>,
-    /// Which sources may make sessions of NAT, if not all.
+    /// The sources that may create NAT sessions; `None` admits all.
     pub session_sources: Option<Arc<SourceCheck>>,
-    /// Routes.
     pub router: Router,
-    /// Ports in the configuration.
+    /// Number of configured ports.
     pub ports: usize,
-    /// Classes in the configuration.
+    /// Number of configured classes.
     pub classes: usize,
     /// Boards of the synthetic work, if any.
     pub work_queens: Option<Boards>,
-    /// What NAT's hashes are keyed with, also those of plans that follow.
+    /// Key of NAT's hashes; the plans that follow use the same one.
     pub hash_seed: u64,
 }
 
@@ -129,16 +121,16 @@ enum Stage {
     Route,
     Egress,
     Flows,
-    /// Synthetic work, of so many.
+    /// Synthetic work on this many boards.
     Work(usize),
 }
 
-/// What met rules of access lists.
+/// Packets that matched rules of access lists.
 #[derive(Debug, Default)]
 struct RuleCounts {
-    /// The counters of each worker there was.
+    /// The counters of every worker so far.
     workers: Vec<Arc<AclCells>>,
-    /// By list, what the plan before this one had counted, where the list is the same.
+    /// By list, the counts of the plan before this one, if the list is unchanged.
     before: HashMap<usize, Vec<RuleCount>>,
 }
 
@@ -149,25 +141,22 @@ struct Arrival {
     fragments: FragmentTracker,
 }
 
-/// What one worker keeps to itself.
+/// One worker's own state.
 #[derive(Debug)]
 pub struct Scratch {
-    /// The counters.
     pub account: Account,
-    /// What met which rule of the access lists.
     pub acl: AclCounts,
-    /// Sum of all synthetic results, so that none can be left out.
+    /// Sum of all synthetic results, so that the compiler cannot remove the work.
     pub queens_sum: u64,
     members: Vec<(u16, u16)>,
-    /// Flows that are over.
+    /// Flows that have ended.
     records: Vec<FlowRecord>,
-    /// What NAT tells of.
     nat_events: Vec<NatEvent>,
-    /// Where a chunk's descriptors are sorted into; they change places with what is here.
+    /// The target of sorting a chunk's descriptors, which then takes the place of the chunk's own.
     spare: Vec<Packet>,
 }
 
-/// The router, ready to be run by a model.
+/// A router that an execution model can run.
 pub struct RouterPlan {
     specs: Vec<StageSpec>,
     stages: Vec<Stage>,
@@ -189,12 +178,11 @@ pub struct RouterPlan {
     hash_seed: u64,
     shards: u16,
     groups: usize,
-    /// The packet clock of the latest chunk.
     clock_ns: AtomicU64,
 }
 
 impl RouterPlan {
-    /// A plan over these parts.
+    /// Lists the stages that these parts need.
     pub fn new(parts: RouterParts) -> Self {
         let shards = parts.nat.as_ref().map_or(SHARDS_WITHOUT_NAT, |n| n.stage.shard_count() as u16);
         let arrival = !parts.police.is_idle() || parts.nat.is_some();
@@ -252,15 +240,15 @@ impl RouterPlan {
         &self.router_addresses
     }
 
-    /// Lets NAT ask which sources may make sessions from now on, as this plan's configuration says.
+    /// Has NAT ask this plan's configuration which sources may create sessions.
     pub(crate) fn check_sources_of_sessions(&self) {
         if let Some(nat) = &self.nat {
             nat.stage.set_sources(self.session_sources.clone());
         }
     }
 
-    /// Cuts the shards into groups for so many workers. What the router does to packets does not depend
-    /// on it: a group is only what a worker takes at a time.
+    /// Divides the shards into groups for this many workers. Results do not depend on it: a group is only what a
+    /// worker takes at a time.
     pub fn for_workers(mut self, workers: usize) -> Self {
         self.groups = workers.saturating_mul(GROUPS_PER_WORKER).clamp(1, usize::from(self.shards));
         self
@@ -271,25 +259,25 @@ impl RouterPlan {
         self.arrival.lock().police.counts()
     }
 
-    /// What the fragment tracker saw.
+    /// The fragment tracker's counters.
     pub fn fragment_counts(&self) -> FragmentCounts {
         self.arrival.lock().fragments.counts()
     }
 
-    /// NAT's counters, if configured, with what has expired by the packet clock taken out of every shard,
-    /// those that saw no packet lately too. Not to be asked while a model runs.
+    /// NAT's counters, if configured, after sessions that have expired by the packet clock were removed from every
+    /// shard, idle ones too. Do not call it while a model runs.
     pub fn nat_counters(&self) -> Option<NatCounters> {
         let nat = self.nat.as_ref()?;
         nat.stage.advance(self.clock_ns.load(Ordering::Relaxed));
         Some(nat.stage.counters())
     }
 
-    /// NAT's sessions, if configured: to list them, and to end those that have expired while no packet comes.
+    /// The NAT stage, if configured: to list sessions, and to end expired ones while no packet comes.
     pub fn nat_stage(&self) -> Option<Arc<NatStage>> {
         self.nat.as_ref().map(|nat| Arc::clone(&nat.stage))
     }
 
-    /// The counters of all workers together.
+    /// The sum of all workers' accounts.
     pub fn merged_account<'a>(&self, scratches: impl Iterator<Item = &'a Scratch>) -> Account {
         let mut all = Account::new(self.ports, self.classes);
         scratches.for_each(|s| all.merge(&s.account));
@@ -301,14 +289,15 @@ impl RouterPlan {
         &self.filters
     }
 
-    /// What met which rule of the access lists in force, of all workers together.
+    /// Matches of each access-list rule in force, summed over all workers.
     pub fn acl_counts<'a>(&self, scratches: impl Iterator<Item = &'a Scratch>) -> AclCounts {
         let mut all = AclCounts::new(&self.filters.acls);
         scratches.for_each(|s| all.merge(&s.acl.shared()));
         all
     }
 
-    /// What met the rules of a list and, last, its default, since the list is what it is; while packets pass.
+    /// Matches of a list's rules and, last, of its default, since the list was last changed. May be called while
+    /// packets pass.
     pub fn rule_counts(&self, list: usize) -> Vec<RuleCount> {
         let filters = &self.filters;
         let mut all = AclCounts::new(&filters.acls);
@@ -326,8 +315,8 @@ impl RouterPlan {
         shard_group(usize::from(shard), self.groups, usize::from(self.shards)) as u16
     }
 
-    /// Polices a chunk and finds the ports of later fragments. Under NAT those are labeled only here: what
-    /// shard they belong to follows from their ports.
+    /// Polices a chunk and finds the ports of later fragments. With NAT those get their shards only here, because
+    /// the shard follows from the ports.
     fn arrive(&self, chunk: &mut Chunk) {
         self.clock_ns.fetch_max(chunk.clock_ns, Ordering::Relaxed);
         let mut arrival = self.arrival.lock();
@@ -345,10 +334,9 @@ impl RouterPlan {
         }
     }
 
-    /// Validates, filters, classifies and labels a batch: what can be said of a packet from its own bytes.
+    /// Validates, filters, classifies and labels a batch: everything that a packet's own bytes decide.
     ///
-    /// Where nothing filters, what is left to do after validation is done on the way, while descriptor and
-    /// header are in registers.
+    /// Without filters, the rest happens in the validation loop, while descriptor and header are in registers.
     fn ingress(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
         let mut batch = chunk.batch(k);
         let filters = &self.filters;
@@ -365,7 +353,7 @@ impl RouterPlan {
         };
         if let Some(flows) = &self.flows {
             flows.look(&mut batch);
-            // Those that go no further are metered too, by the worker that meters their flow.
+            // Dropped packets are metered too, by the worker that meters their flow.
             let dead = batch.packets_mut().iter_mut().filter(|packet| packet.shard == NO_SHARD);
             dead.for_each(|packet| packet.shard = self.shard_of_flow(packet));
         }
@@ -373,7 +361,7 @@ impl RouterPlan {
         chunk.crosses_shards |= crosses;
     }
 
-    // Two loops instead of one with a branch: the smaller has all it needs in registers.
+    // Two loops instead of one with a branch: the smaller keeps everything it needs in registers.
 
     fn ingress_only(&self, class: u8, batch: &mut Batch<'_>) -> bool {
         let foresee = |destination| self.router.fib4.prefetch(destination);
@@ -407,8 +395,8 @@ impl RouterPlan {
         self.filters.acls.process_out(&mut batch, &mut scratch.acl);
     }
 
-    /// Gives live packets their shards, under NAT those that `which` admits: what shard a later fragment
-    /// belongs to is said only when its ports are known. Returns whether one needs two.
+    /// Gives live packets their shards; with NAT only those that `which` admits, because a later fragment's shard
+    /// is known only with its ports. Returns whether some packet needs two shards.
     fn label_batch(&self, batch: &mut Batch<'_>, which: impl Fn(&Packet) -> bool) -> bool {
         let mut crosses = false;
         for i in 0..batch.len() {
@@ -424,7 +412,7 @@ impl RouterPlan {
         crosses
     }
 
-    /// Gives a packet the shard that NAT has for it, else one to spread it by. Returns whether it needs two.
+    /// Gives a packet the shard of its NAT state, else one that spreads it. Returns whether it needs two shards.
     #[inline(always)]
     fn label_for_nat(&self, nat: &Nat, packet: &mut Packet, l3: &[u8]) -> bool {
         nat.labeler.label(packet, l3);
@@ -434,24 +422,24 @@ impl RouterPlan {
         packet.crossing_shard != NO_SHARD
     }
 
-    /// Spreads packets that no shard has state for. Shards are a power of two.
+    /// Spreads packets that no shard has state for. The number of shards is a power of two.
     #[inline(always)]
     fn shard_of_flow(&self, packet: &Packet) -> u16 {
         packet.flow_hash as u16 & (self.shards - 1)
     }
 
-    /// Puts a chunk in order of service.
+    /// Sorts a chunk into order of service.
     fn order(&self, chunk: &mut Chunk, scratch: &mut Scratch) {
         self.scheduler.process(chunk, &mut scratch.spare);
         scratch.account.count_dropped(&chunk.packets()[chunk.live_len()..]);
     }
 
-    /// Lists the packets of each group that the stage has to do with, for models that go group by group. The
-    /// others walk the chunk once and need no lists.
+    /// Lists the packets of each group that concern the stage, for models that run group by group. Other models
+    /// walk the chunk once and need no lists.
     fn index_shards(&self, stage: usize, chunk: &mut Chunk, members: &mut Vec<(u16, u16)>) {
         members.clear();
         let meters = self.stages[stage] == Stage::Flows;
-        // The meter looks at those out of service too.
+        // The meter counts dropped packets too.
         let count = if meters { chunk.packets().len() } else { chunk.live_len() };
         let packets = (0u16..).zip(&chunk.packets()[..count]);
         let with_state = packets.filter(|(_, packet)| meters || is_for_nat(packet));
@@ -460,8 +448,9 @@ impl RouterPlan {
         chunk.indexed_stage = Some(stage);
     }
 
-    /// Asks the access lists whether a hairpin may go from its sender to the inside host it is for: the list of the port it
-    /// came in by, which saw a public address, and those of the ports behind which the host is, which will see one.
+    /// Asks the access lists whether a hairpin may go from its sender to its inside host: the list of the ingress
+    /// port, which saw a public address, and those of the ports that lead to the host, which will see an inside
+    /// address.
     fn judge_hairpin(&self, packet: &mut Packet, l3: &[u8], inside: SocketAddrV4, counts: &mut AclCounts) {
         let acls = &self.filters.acls;
         if acls.is_idle() {
@@ -579,7 +568,7 @@ impl Plan for RouterPlan {
     }
 
     fn first_split_stage(&self) -> usize {
-        // What comes before has given packets their shards and put them in order.
+        // The stages before it label and sort packets.
         let comes_before = |s: &Stage| matches!(s, Stage::Ingress | Stage::Arrival | Stage::Order);
         self.stages.iter().take_while(|stage| comes_before(stage)).count()
     }
@@ -596,7 +585,7 @@ impl Plan for RouterPlan {
     }
 }
 
-/// Whether NAT has something to do with a packet.
+/// Whether NAT translates this packet.
 fn is_for_nat(packet: &Packet) -> bool {
     packet.is_alive() && packet.flags.0 & (PacketFlags::NAT_OUT | PacketFlags::NAT_IN) != 0
 }

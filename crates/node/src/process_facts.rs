@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-/// What the kernel says of this process; zeros where it says nothing.
+/// The kernel's figures about this process; zeros if they cannot be read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessFacts {
     /// Resident memory, in bytes.
     pub resident: u64,
-    /// The most there was of it.
+    /// The peak of resident memory, in bytes.
     pub resident_peak: u64,
     pub threads: u64,
 }
 
 impl ProcessFacts {
-    /// Reads them.
+    /// Reads `/proc/self/status`.
     pub fn read() -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let fields: BTreeMap<&str, &str> = status.lines().filter_map(|line| line.split_once(':')).collect();

@@ -1,5 +1,5 @@
-//! Routes of a running router's neighbors as they sent them, before import: the Adj-RIB-In that the router does not keep,
-//! put together from what it copies of its sessions ([`crate::control::ReceivedRequest`]).
+//! Routes of a running router's neighbors as they sent them, before import. The router keeps no Adj-RIB-In; the
+//! client assembles one from copies of the sessions' messages ([`crate::control::ReceivedRequest`]).
 //!
 //! ```text
 //! neighbor with route refresh     is asked ──> UPDATEs ──> complete at the end mark (RFC 7313), or when no new route comes
@@ -7,8 +7,8 @@
 //! neighbor that is not up         no routes
 //! ```
 //!
-//! A few neighbors are asked at a time, so that neither the router nor who looks on has all tables at once. Time is an
-//! argument; what is not complete in time, or whose session ends, says so and has no routes.
+//! A few neighbors are asked at a time, so that neither the router nor the client has all tables at once. Time is
+//! an argument. A neighbor that does not complete in time, or whose session ends, is reported and has no routes.
 
 mod table;
 #[cfg(test)]
@@ -25,75 +25,70 @@ use thalweg_wire::mrt::{Content, Message, Peer, RibEntry, StateChange};
 use crate::control::{BgpNeighborView, ReceivedRequest};
 use table::Table;
 
-/// Neighbors that are asked at a time.
+/// Neighbors asked at the same time.
 const AT_ONCE: usize = 4;
 
-/// A neighbor that marks no end has sent everything when no new route came for so long, and all are there that the router
-/// has of it.
+/// A neighbor that marks no end is complete when no new route came for this long and there are at least as many
+/// routes as the router has accepted.
 const QUIET_MS: u64 = 5_000;
 
-/// A neighbor that is not complete is given up when no new route came for so long.
+/// An incomplete neighbor is given up when no new route came for this long.
 const STALLED_MS: u64 = 60_000;
 
-/// And in any case after so long.
+/// A neighbor is given up after this time in any case.
 const LONGEST_MS: u64 = 600_000;
 
-/// State of a session that is up, as MRT numbers it.
+/// MRT's number for the state of an established session.
 const ESTABLISHED: u16 = 6;
 
-/// How a neighbor's routes are known.
+/// The source of a neighbor's routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Known {
-    /// As it sent them.
+    /// The neighbor's own messages.
     AsSent,
-    /// As import left them: it does not offer route refresh.
+    /// The RIB, after import: the neighbor does not offer route refresh.
     AfterImport,
-    /// Not at all.
+    /// None.
     Unknown,
 }
 
 /// A neighbor of the running router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Source {
-    /// Its name.
     pub neighbor: String,
     pub address: IpAddr,
-    /// How its routes are known.
     pub known: Known,
-    /// How many there are.
+    /// Number of its routes.
     pub routes: u64,
-    /// What somebody should know besides.
+    /// A remark for the reader of a report.
     pub note: Option<String>,
 }
 
-/// How far a neighbor has come.
+/// A neighbor's progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Progress {
     /// Its session is not up.
     Down,
-    /// It cannot be asked.
+    /// It cannot refresh; the RIB's routes are used.
     AfterImport,
-    /// It is to be asked.
     Waiting,
-    /// It was asked.
     Asked,
-    /// It has sent everything.
     Complete,
-    /// It has not, for this reason.
+    /// It failed for this reason.
     Failed(String),
 }
 
-/// Of one family.
+/// The progress of one family.
 #[derive(Clone, Copy, Debug, Default)]
 struct OfFamily {
     exchanged: bool,
-    /// Routes that the router has, after import.
+    /// Routes in the router's RIB, after import.
     accepted: u64,
     /// A refresh began (RFC 7313).
     begun: bool,
     ended: bool,
-    /// When a new route came last, or it was asked.
+    /// When the last new route came, or the request was sent.
     news_ms: u64,
 }
 
@@ -107,7 +102,7 @@ struct Neighbor {
     note: Option<String>,
 }
 
-/// See the [module](self).
+/// The received routes of all neighbors; see the [module](self).
 pub struct Received {
     neighbors: Vec<Neighbor>,
     by_address: HashMap<IpAddr, usize>,
@@ -115,14 +110,14 @@ pub struct Received {
 }
 
 impl Received {
-    /// Of these neighbors; nothing is known yet.
+    /// Starts with these neighbors and no routes.
     pub fn new(neighbors: &[BgpNeighborView]) -> Self {
         let neighbors: Vec<Neighbor> = neighbors.iter().map(Neighbor::new).collect();
         let by_address = neighbors.iter().enumerate().map(|(at, each)| (each.peer.address, at)).collect();
         Self { by_address, table: Table::new(neighbors.len()), neighbors }
     }
 
-    /// What to ask the router for.
+    /// The request to the router.
     pub fn request(&self) -> ReceivedRequest {
         let of = |wanted: fn(&Progress) -> bool| {
             self.neighbors
@@ -137,7 +132,7 @@ impl Received {
         }
     }
 
-    /// The next neighbor to ask for its routes, and that it is being asked.
+    /// The next neighbor to ask for its routes; marks it as asked.
     pub fn next(&mut self, now_ms: u64) -> Option<IpAddr> {
         let asked = self.neighbors.iter().filter(|each| each.progress == Progress::Asked).count();
         let waiting = self.neighbors.iter_mut().find(|each| each.progress == Progress::Waiting);
@@ -148,14 +143,14 @@ impl Received {
         Some(next.peer.address)
     }
 
-    /// The router did not ask it.
+    /// Notes that the router could not ask the neighbor.
     pub fn handle_refused(&mut self, neighbor: IpAddr, why: String) {
         if let Some(at) = self.by_address.get(&neighbor) {
             self.fail(*at, why);
         }
     }
 
-    /// Takes in a record.
+    /// Processes a record.
     pub fn handle(&mut self, content: &Content<'_>, now_ms: u64) {
         match content {
             Content::Rib(rib) => {
@@ -201,7 +196,7 @@ impl Received {
         let neighbor = &mut self.neighbors[at];
         let of_family = &mut neighbor.families[family.index()];
         match kind {
-            // What it sent before does not count (RFC 7313 4).
+            // What the neighbor sent before does not count (RFC 7313 4).
             RefreshKind::Begin if neighbor.progress == Progress::Asked => {
                 self.table.remove(at, Some(family));
                 *of_family = OfFamily { begun: true, ended: false, news_ms: now_ms, ..*of_family };
@@ -230,7 +225,7 @@ impl Received {
         self.table.remove(at, None);
     }
 
-    /// Looks at the clock. Whether every neighbor has sent its routes, or will not.
+    /// Checks time limits; returns whether every neighbor is complete or given up.
     pub fn is_complete(&mut self, now_ms: u64) -> bool {
         for at in 0..self.neighbors.len() {
             if self.neighbors[at].progress != Progress::Asked {
@@ -247,12 +242,12 @@ impl Received {
         !self.neighbors.iter().any(open)
     }
 
-    /// How many routes are known.
+    /// The number of routes.
     pub fn routes(&self) -> u64 {
         (0..self.neighbors.len()).flat_map(|at| self.table.counts(at)).sum()
     }
 
-    /// What is known of each neighbor.
+    /// The source of each neighbor's routes.
     pub fn sources(&self) -> Vec<Source> {
         let source = |(at, each): (usize, &Neighbor)| {
             let (known, why) = match &each.progress {
@@ -271,7 +266,7 @@ impl Received {
         self.neighbors.iter().enumerate().map(source).collect()
     }
 
-    /// Neighbors that are up and whose routes are not known, and why.
+    /// Sentences about neighbors that are up and whose routes are missing.
     pub fn failures(&self) -> Vec<String> {
         let failure = |each: &Neighbor| match &each.progress {
             Progress::Failed(why) => Some(format!("routes of {} are left out: {why}", each.name)),
@@ -280,7 +275,7 @@ impl Received {
         self.neighbors.iter().filter_map(failure).collect()
     }
 
-    /// Takes the routes out, one after the other.
+    /// Visits and removes all routes.
     pub fn drain<E>(&mut self, mut visit: impl FnMut(&RibEntry<'_>) -> Result<(), E>) -> Result<(), E> {
         let peers: Vec<Peer> = self.neighbors.iter().map(|each| each.peer).collect();
         self.table.drain(&peers, &mut visit)
@@ -322,7 +317,7 @@ impl Neighbor {
         }
     }
 
-    /// Whether it has sent everything, or why it is not waited for any longer.
+    /// Success if it has sent everything, or why it is given up; `None` while it is in progress.
     fn outcome(&self, counts: [u64; 2], now_ms: u64) -> Option<Result<(), String>> {
         let mut open = Family::ALL.into_iter().filter(|family| {
             let of_family = self.families[family.index()];
@@ -352,7 +347,6 @@ impl Neighbor {
     }
 }
 
-/// The family of a prefix.
 fn family_of(prefix: IpPrefix) -> Family {
     match prefix {
         IpPrefix::V4(_) => Family::Ipv4,

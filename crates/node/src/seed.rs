@@ -1,9 +1,8 @@
-//! Routes of an MRT table in the RIB, without any session: for laboratories and tests.
+//! Puts routes of an MRT table into the RIB without any session, for laboratories and tests.
 //!
-//! Each peer of the file becomes a static source with its own place among the neighbors, address, AS and identifier,
-//! so that decisions among its routes are those a router with these sessions would make. Its routes are accepted as
-//! they are, without policy and without looking for loops, if a session would find no error in them (RFC 7606); the
-//! others are counted. They stay for as long as the router runs.
+//! Each peer of the file becomes a static source with its own address, AS and identifier, so that the decision
+//! process treats its routes like those of a session. Routes are accepted without policy and loop detection if a
+//! session would find no error in them (RFC 7606); the others are counted. They stay for the life of the router.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,19 +18,19 @@ use thalweg_wire::mrt::{AsSize, Peer, RibEntry};
 use crate::mrt_update::UpdateFields;
 use crate::speaker::{Speaker, StaticSource};
 
-/// Routes of a source that are put into the RIB together.
+/// Routes of a source that are applied together.
 const BATCH_ROUTES: usize = 2048;
 
-/// What became of a file's routes.
+/// Counters of a file's routes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SeedCounters {
-    /// Put into the RIB.
+    /// Routes put into the RIB.
     pub routes: u64,
-    /// Peers that have routes.
+    /// Peers with routes.
     pub peers: u64,
-    /// Not put in, because a session would not accept the attributes.
+    /// Routes left out because a session would not accept the attributes.
     pub refused: u64,
-    /// Not put in, because there is no place for more sources.
+    /// Routes left out because there are too many sources.
     pub without_place: u64,
 }
 
@@ -47,7 +46,7 @@ pub struct Seeder<'s> {
 }
 
 impl<'s> Seeder<'s> {
-    /// A seeder that has not seen any route.
+    /// A seeder without routes.
     pub fn new(speaker: &'s Speaker) -> Self {
         Self {
             speaker,
@@ -60,7 +59,7 @@ impl<'s> Seeder<'s> {
         }
     }
 
-    /// Takes in a route of the file.
+    /// Adds a route of the file.
     pub fn push(&mut self, entry: &RibEntry<'_>) {
         let Some(place) = self.place(entry.peer) else {
             self.counters.without_place += 1;
@@ -82,12 +81,12 @@ impl<'s> Seeder<'s> {
         }
     }
 
-    /// What was put in so far.
+    /// The counters so far.
     pub fn counters(&self) -> SeedCounters {
         self.counters
     }
 
-    /// Puts in what is left.
+    /// Applies the remaining routes.
     pub fn finish(mut self) -> SeedCounters {
         for (id, routes) in &mut self.sources {
             if !routes.is_empty() {
@@ -118,7 +117,7 @@ impl<'s> Seeder<'s> {
         place
     }
 
-    /// The attributes, read as a session would read them.
+    /// The attributes, decoded as by a session.
     fn attrs(&mut self, entry: &RibEntry<'_>) -> Option<AttrRef> {
         let internal = self.fields.fill(entry, None)?;
         let four_octet_as = entry.as_size == AsSize::Four;

@@ -1,21 +1,21 @@
 //! The BGP speaker: sessions, shards of the RIB and update groups put together.
 //!
-//! Each part is the pure core of `thalweg-bgp` behind its own lock; the speaker only decides the order in which they are
-//! called. It has no thread: a [scheduling](thalweg_exec::control_plane) calls the functions of [`ControlPlane`]. All four
-//! schedulings call the same ones, so all four give the same answer.
+//! Each part is a pure core of `thalweg-bgp` behind its own lock; the speaker decides only the order in which they
+//! are called. It has no thread: a [scheduling](thalweg_exec::control_plane) calls the functions of
+//! [`ControlPlane`]. All four schedulings call the same functions, so all four give the same answer.
 //!
 //! ```text
 //! PeerSlot: Session, Importer, links ── Work ──> ShardSlot x16: RibShard ── Changes ──> ExportQueue: UpdateGroups, readers
 //!     ^                                                                                    │
-//!     └─────────────────────────── Member: place in the group's log <──────────────────────┘
+//!     └──────────────────── Member: position in the group's log <──────────────────────────┘
 //! ```
 //!
-//! Locks are taken in the order slot, list of groups, export queue, group, shard. The table of neighbors, the inboxes of
-//! export queues and shards and the list of notices are leaves, held for a copy or a change. The view of next hops comes
-//! before all of them: a thread that replaces it holds it while it queues work at the shards.
+//! The lock order is slot, list of groups, export queue, group, shard. The table of neighbors, the inboxes of
+//! export queues and shards and the list of notices are leaves, locked for one copy or change. The view of next
+//! hops comes before all of them: a thread that replaces it holds its lock while it queues work at the shards.
 //!
-//! If a bug panics while a session's bytes are processed, only that session ends: it closes like one that lost its
-//! connection, and the log says so.
+//! If a bug panics while a session's bytes are processed, only that session ends, as if it had lost its connection,
+//! and the log says so.
 
 mod advertised;
 mod best_path;
@@ -80,17 +80,17 @@ use restart_progress::RestartProgress;
 use shards::ShardSlot;
 use slot::PeerSlot;
 
-/// How often shards learn which tombstones nobody needs any more, in milliseconds.
+/// Interval at which shards learn which tombstones nobody needs any more, in milliseconds.
 const TOMBSTONE_FLOOR_MS: u64 = 500;
 
-/// How often the kernel is asked for the segments that it dropped because of their signature, in milliseconds.
+/// Interval at which we ask the kernel for segments that it dropped because of their signature, in milliseconds.
 const SIGNATURES_LOOK_MS: u64 = 5000;
 
-/// Everything the daemon knows of BGP.
+/// A BGP speaker: all of a router's BGP state. Each part has its own lock.
 pub struct Speaker {
     config: RwLock<Arc<BgpConfig>>,
     interner: Arc<Interner>,
-    /// Others have attribute sets there too.
+    /// The interner came with the options; its owner sweeps it.
     shares_interner: bool,
     network: Box<dyn Network>,
     slots: RwLock<Vec<Arc<PeerSlot>>>,
@@ -99,72 +99,72 @@ pub struct Speaker {
     shards: Vec<ShardSlot>,
     export_queues: OnceLock<Vec<ExportQueue>>,
     groups: Mutex<Vec<Arc<GroupSlot>>>,
-    /// What was said last about next hops.
+    /// The latest known state of next hops.
     next_hops: Mutex<Arc<NextHopView>>,
-    /// Given to the first export queue when there is one.
+    /// Moved into the first export queue when the scheduling starts.
     readers: Mutex<Vec<Box<dyn RouteReader>>>,
     observers: Observers,
     notices: Mutex<VecDeque<Notice>>,
     wakers: OnceLock<Wakers>,
     now_ms: AtomicU64,
-    /// When shards are to learn again which tombstones nobody needs.
+    /// When shards next learn which tombstones nobody needs.
     floors_due_ms: AtomicU64,
-    /// Ranks that update groups want to know of.
+    /// Ranks that update groups need.
     depth: AtomicUsize,
-    /// Dumps have written something.
+    /// Dumps have appended to a log, so members have something to write.
     grew: AtomicBool,
     strangers: log::Strangers,
     partings: Partings,
     signatures: Mutex<log::Signatures>,
-    /// When the kernel is to be asked again what it dropped.
+    /// When we next ask the kernel about signatures.
     signatures_due_ms: AtomicU64,
     seed: u64,
     limits: ExportLimits,
     scheduling: String,
     profile: Profile,
-    /// Threads that were given a worker's things.
+    /// Threads that have received a [`SpeakerWorker`].
     threads: AtomicUsize,
     give_back: Mutex<GiveBack>,
     restart: Arc<RestartProgress>,
-    /// Sessions came up or went since somebody asked.
+    /// Sessions came up or went down since the last query.
     sessions_changed: AtomicBool,
-    /// One reload at a time.
+    /// Held for a whole reload.
     reloading: Mutex<()>,
 }
 
-/// What a thread keeps for its work.
+/// Buffers that one thread reuses for all its work.
 pub struct SpeakerWorker {
-    /// What a connection has: what was left of the time before, and what arrived.
+    /// Unprocessed bytes of the connection being read: the remainder of the turn before, and what arrived.
     buffer: Vec<u8>,
-    /// Where reads go; as long as a read may be.
+    /// The target of reads; its length is the most that one read takes.
     arrived: Vec<u8>,
     builder: RouteBatchBuilder,
 }
 
-/// What a speaker is made with besides its configuration.
+/// What a speaker needs besides its configuration.
 pub struct SpeakerOptions {
-    /// Where connections come from.
+    /// The source of connections.
     pub network: Box<dyn Network>,
-    /// Who wants to know what changes.
+    /// Receivers of best-route changes.
     pub readers: Vec<Box<dyn RouteReader>>,
-    /// Who wants to see what neighbors send.
+    /// Receives what neighbors send.
     pub observer: Option<Arc<dyn SessionObserver>>,
-    /// Against collisions that strangers choose, and for jitter.
+    /// Seeds hashes against collisions that an attacker chooses, and timer jitter.
     pub seed: u64,
     /// How much is kept for neighbors that read slowly.
     pub limits: ExportLimits,
-    /// What `show bgp rib` says about threads.
+    /// The name that `show bgp rib` prints.
     pub scheduling: String,
     /// Measure the time spent in each function.
     pub profile_functions: bool,
     /// The daemon has restarted, and its neighbors may have kept its routes (RFC 4724).
     pub restart: Option<Restart>,
-    /// Where attribute sets live, if several speakers share that. Who shares it sweeps it and gives memory back.
+    /// The table of attribute sets, if several speakers share one. Its owner then sweeps it and gives memory back.
     pub interner: Option<Arc<Interner>>,
 }
 
 impl Speaker {
-    /// Puts a speaker together. Nothing happens before a scheduling runs it.
+    /// Builds a speaker. Nothing happens before a scheduling runs it.
     pub fn new(config: Arc<BgpConfig>, options: SpeakerOptions) -> io::Result<Self> {
         let shard = |shard| ShardConfig {
             shard,
@@ -229,7 +229,7 @@ impl Speaker {
         self.config.read().clone()
     }
 
-    /// Threads that have worked for it so far: what a scheduling came to, whatever it was asked for.
+    /// Threads that have worked for the speaker so far. A scheduling may start fewer than it was asked for.
     pub fn threads(&self) -> usize {
         self.threads.load(Ordering::Relaxed)
     }
@@ -263,7 +263,7 @@ impl Speaker {
         self.wake();
     }
 
-    /// Wakes whatever sleeps.
+    /// Wakes all sleeping threads of the scheduling.
     pub fn wake(&self) {
         if let Some(wakers) = self.wakers.get() {
             wakers.wake_all();
@@ -278,7 +278,7 @@ impl Speaker {
         }
     }
 
-    /// The neighbor at an address: a configured one, or a new one where a dynamic range allows it.
+    /// The neighbor at an address: a configured one, or a new one if a dynamic range covers the address.
     fn neighbor_at(&self, address: IpAddr, now: Millis) -> Result<Arc<PeerSlot>, String> {
         let known = lock(&self.by_address).get(&address).copied();
         if let Some(slot) = known.and_then(|id| self.slot(id.index())) {
@@ -320,7 +320,7 @@ impl ControlPlane for Speaker {
         if let Some(first) = export_queues.first() {
             first.work().readers = std::mem::take(&mut *lock(&self.readers));
         }
-        // A speaker is run once; a second scheduling would find the export queues of the first.
+        // A speaker runs once; a second scheduling would find the export queues of the first.
         let _ = self.export_queues.set(export_queues);
         let _ = self.wakers.set(wakers);
         self.originate();
@@ -398,7 +398,7 @@ impl ControlPlane for Speaker {
         let now = self.at(now_ms);
         let (due, mut next) = self.profile.time(Function::Housekeeping, || self.run_timers(share, now));
         for slot in &due {
-            // Writing can bring a deadline nearer: that of a neighbor that does not read.
+            // A write can bring a deadline nearer: that of a neighbor that does not read.
             self.write_slot(slot, now);
             next = next.min(slot.deadline_ms.load(Ordering::Acquire));
         }
@@ -425,8 +425,8 @@ impl Speaker {
         Millis(now_ms)
     }
 
-    /// A shard applied routes that bring a neighbor to a limit of its prefixes: its session is told at once. The
-    /// neighbor may have nothing more to say, so nobody may come to read it for a long time. No lock is held here.
+    /// Ends or warns a session whose prefix count reached a limit when a shard applied its routes. Waiting for the
+    /// neighbor's next message could take for ever. The caller holds no lock.
     fn look_at_limits(&self, slot: &Arc<PeerSlot>, now: Millis) {
         {
             let mut state = slot.lock();
@@ -436,7 +436,7 @@ impl Speaker {
         self.write_slot(slot, now);
     }
 
-    /// Lets in all who wait.
+    /// Accepts all waiting connections.
     fn accept_all(&self, now: Millis) {
         loop {
             match self.network.accept() {
@@ -452,13 +452,13 @@ impl Speaker {
                     }
                 }
                 Ok(None) => return,
-                // Those who wait bring no further event.
+                // Connections that still wait bring no further event, so `run_timers` tries again.
                 Err(error) => return self.strangers.accept_failed(error, now),
             }
         }
     }
 
-    /// Runs the timers of a share; who may have something to write for it, and when to run them again.
+    /// Runs the timers of a share. Returns the slots that may now have something to write, and the next deadline.
     fn run_timers(&self, share: Share, now: Millis) -> (Vec<Arc<PeerSlot>>, u64) {
         let mut next = now.0 + TOMBSTONE_FLOOR_MS;
         if share.index == 0 && now.0 >= self.floors_due_ms.load(Ordering::Relaxed) {
@@ -480,7 +480,8 @@ impl Speaker {
             let is_due = slot.deadline_ms.load(Ordering::Acquire) <= now.0;
             if is_due {
                 let mut state = slot.lock();
-                // On a busy machine a connection that was refused long ago would otherwise time out here.
+                // A busy machine may not have reported yet that a connection was refused; without this check it
+                // would time out here.
                 self.check_connecting(&slot, &mut state, now);
                 state.session.handle_timer(now);
                 self.drive_alone(&slot, &mut state, now);
@@ -496,7 +497,7 @@ impl Speaker {
         (due, next.min(self.damping_timers(share, now)))
     }
 
-    /// Asks the kernel from time to time what it dropped because of a signature.
+    /// Asks the kernel, every [`SIGNATURES_LOOK_MS`], which segments it dropped because of a signature.
     fn look_at_signatures(&self, now: Millis) {
         if now.0 < self.signatures_due_ms.load(Ordering::Relaxed) {
             return;
@@ -514,7 +515,7 @@ impl Speaker {
         });
     }
 
-    /// Writes what the neighbor has to be sent, and tells its group if that waits for it.
+    /// Writes what waits for the neighbor, and regroups it or wakes its group if that is due.
     fn write_slot(&self, slot: &Arc<PeerSlot>, now: Millis) {
         if self.profile.time(Function::Write, || slot.write(now)) {
             let mut state = slot.lock();
@@ -526,7 +527,7 @@ impl Speaker {
         }
     }
 
-    /// Takes suppressed routes in again that were quiet long enough; when to look again.
+    /// Reuses suppressed routes that were quiet long enough; returns the next deadline.
     fn damping_timers(&self, share: Share, now: Millis) -> u64 {
         if self.config().damping.is_none() {
             return u64::MAX;
@@ -563,8 +564,8 @@ impl Speaker {
     }
 }
 
-/// What a thread that panicked left is whole: locks are held over calls that either finish or, in a session,
-/// are caught and end it.
+/// Ignores poisoning. State stays whole after a panic: calls under a lock either finish or, in a session, are
+/// caught and end the session.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }

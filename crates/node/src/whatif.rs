@@ -1,5 +1,5 @@
-//! What another configuration would make of a routing table: which best paths change, what each neighbor would be
-//! sent more or less, which of that would be leaks, where traffic would go.
+//! Predicts what another configuration would do to a routing table: which best paths change, what each neighbor
+//! would be sent more or less, which of that would be leaks, and where traffic would go.
 //!
 //! ```text
 //! route of the table ──> neighbor ──> import, shards, under the old configuration ──┐
@@ -7,13 +7,14 @@
 //!                           └───────> import, shards, under the new configuration ──┘
 //! ```
 //!
-//! Both configurations are worked out side by side in one pass over the table, with one copy of each attribute set,
-//! so that equal attributes are one place in memory. Import, decision and export are the code of the running router
-//! (`shadow`); nothing is announced and there is no session.
+//! One pass over the table evaluates both configurations, with one shared table of attribute sets, so that equal
+//! attributes are one place in memory. Import, decision and export are the code of the running router (`shadow`);
+//! nothing is announced and there is no session.
 //!
-//! What is assumed, because neither table nor configuration says it: every enabled neighbor is up and has agreed to
-//! all that was offered to it; every next hop can be reached, at the same cost; no route is damped; routes that other
-//! programs give the router are not there. What a reload cannot change is taken to be in force, and the report says that it takes a restart.
+//! Neither table nor configuration says the following, so it is assumed: every enabled neighbor is up and has
+//! agreed to everything offered; every next hop is reachable at the same cost; no route is damped; there are no
+//! routes from other programs. Changes that a reload cannot make are assumed to be in force, and the report says
+//! that they need a restart.
 
 mod compare;
 mod condition;
@@ -51,23 +52,22 @@ use traffic::TrafficSums;
 /// Examples of each kind.
 const EXAMPLES: usize = 3;
 
-/// Routes whose rejection by one configuration only is remembered, for examples.
+/// Rejections by only one configuration that are remembered, for examples.
 const TURNED_AWAY_MAX: usize = 1 << 16;
 
-/// For collisions in the table of attribute sets; files choose no attributes against this one run.
+/// A fixed hash seed: no attacker can choose attributes to suit this one run.
 const SEED: u64 = 0x7768_6174;
 
-/// What cannot be answered.
+/// Why a question cannot be answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WhatIfError {
     /// A name that neither configuration has.
     #[error("{option}: no neighbor is called {name} or has that address; there are {known}")]
     UnknownNeighbor {
-        /// Where it stands.
+        /// The option that has the name.
         option: String,
-        /// What stands there.
         name: String,
-        /// Those that there are.
+        /// The names that exist.
         known: String,
     },
     /// The table has no routes.
@@ -75,7 +75,7 @@ pub enum WhatIfError {
         "the table has no routes: expected a RIB dump (TABLE_DUMP or TABLE_DUMP_V2), not a file of updates"
     )]
     NoRoutes,
-    /// The table is somebody else's.
+    /// No peer of the table is a neighbor.
     #[error(
         "none of the table's peers is a neighbor of either configuration: map them with --map \
          ADDRESS=NEIGHBOR. The table has {peers}; neighbors are {known}"
@@ -83,39 +83,37 @@ pub enum WhatIfError {
     NothingMapped {
         /// Peers of the table.
         peers: String,
-        /// Neighbors.
         known: String,
     },
 }
 
-/// Which failures to look at.
+/// The failures to evaluate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Failing {
     #[default]
     None,
-    /// This one neighbor's, by name or address.
+    /// The failure of one neighbor, given by name or address.
     One(String),
-    /// Each neighbor's, one at a time.
+    /// The failure of each neighbor, one at a time.
     Each,
 }
 
-/// What is asked besides.
+/// The options of a comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Peers of the table, by address, and the neighbors that they are, by name or address.
+    /// Peers of the table by address, and the name or address of the neighbor that each is.
     pub map: Vec<(IpAddr, String)>,
-    /// What neighbors are to us, where their configuration does not say so.
+    /// Roles of neighbors whose configuration has none.
     pub roles: Vec<(String, Role)>,
-    /// Failures.
     pub failing: Failing,
-    /// Give examples.
+    /// Give examples with reasons.
     pub why: bool,
 }
 
 /// Routes that one configuration rejects and the other does not, and why.
 type TurnedAway = HashMap<(IpPrefix, PeerId), Rejection>;
 
-/// A comparison that takes in the table.
+/// A comparison that still takes in the table.
 pub struct WhatIf {
     options: Options,
     sides: [Shadow; 2],
@@ -123,13 +121,13 @@ pub struct WhatIf {
     fields: UpdateFields,
     routes: u64,
     faulty: u64,
-    /// By place.
+    /// Indexed by neighbor.
     imports: BTreeMap<PeerId, Import>,
     turned_away: [TurnedAway; 2],
 }
 
 impl WhatIf {
-    /// Between two configurations.
+    /// Begins a comparison between two configurations.
     pub fn new(old: Arc<BgpConfig>, new: Arc<BgpConfig>, options: Options) -> Result<Self, WhatIfError> {
         let interner = Arc::new(Interner::new(SEED));
         let sides = [Shadow::new(old, interner.clone()), Shadow::new(new, interner)];
@@ -146,7 +144,7 @@ impl WhatIf {
         })
     }
 
-    /// Takes in a route of the table.
+    /// Adds a route of the table.
     pub fn push(&mut self, entry: &RibEntry<'_>) {
         self.routes += 1;
         let places = self.mapping.places(entry, &mut self.sides);
@@ -178,7 +176,7 @@ impl WhatIf {
         }
     }
 
-    /// The table is complete: decides and puts neighbors into groups.
+    /// Ends the table: runs the decision process and puts neighbors into groups.
     pub fn converge(mut self) -> Result<Converged, WhatIfError> {
         if self.routes == 0 {
             return Err(WhatIfError::NoRoutes);
@@ -190,26 +188,26 @@ impl WhatIf {
     }
 }
 
-/// A comparison whose tables are complete.
+/// A comparison with complete tables.
 pub struct Converged {
     inner: WhatIf,
     traffic: Option<TrafficSums>,
 }
 
 impl Converged {
-    /// Bytes that were sent to an address.
+    /// Adds bytes that were sent to an address.
     pub fn add_traffic(&mut self, destination: IpAddr, bytes: u64) {
         let sides = &self.inner.sides;
         let [old, new] = [0, 1].map(|at: usize| sides[at].route_to(destination));
         self.traffic.get_or_insert_default().add([old, new], bytes);
     }
 
-    /// There is a record of traffic, even if it has nothing of the time that was asked for.
+    /// Has the report cover traffic even if no record falls into the requested time.
     pub fn with_traffic(&mut self) {
         self.traffic.get_or_insert_default();
     }
 
-    /// Compares.
+    /// Compares the two configurations.
     pub fn report(mut self) -> Report {
         let inner = &mut self.inner;
         let relations = inner.mapping.relations(&inner.sides);
@@ -267,7 +265,7 @@ impl Converged {
     }
 }
 
-/// What a neighbor's failure changes; afterwards it is back.
+/// Evaluates a neighbor's failure, and restores the neighbor.
 fn fail(
     shadow: &mut Shadow,
     place: PeerId,
@@ -287,7 +285,7 @@ fn fail(
             }
         });
     });
-    // A wider prefix may still lead somewhere.
+    // A shorter prefix may still have a path.
     for (prefix, from, bytes) in homeless {
         let to = shadow.route_to(prefix.address()).map(|(_, to)| to);
         *moves.entry([from, to]).or_default() += bytes;
@@ -315,7 +313,7 @@ struct Found(BTreeMap<Kind, Vec<Instance>>);
 impl Found {
     fn note(&mut self, kind: Kind, prefix: IpPrefix, peers: [Option<PeerId>; 2]) {
         let of_kind = self.0.entry(kind).or_default();
-        // One for each pair of neighbors first: ten thousand prefixes that move together are one example.
+        // At most one for each pair of neighbors: ten thousand prefixes that move together are one example.
         if of_kind.len() < EXAMPLES && !of_kind.iter().any(|(_, others)| *others == peers) {
             of_kind.push((prefix, peers));
         }
@@ -336,7 +334,7 @@ impl WhatIf {
         all.map(example).collect()
     }
 
-    /// Why a side does not have the path that is the other side's best.
+    /// Why a side lacks the path that is the other side's best.
     fn missing(&self, at: usize, prefix: IpPrefix, best: Option<PeerId>) -> Option<String> {
         let when = if at == 0 { "before" } else { "after" };
         let place = best?;

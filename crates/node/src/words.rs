@@ -1,4 +1,4 @@
-//! Short descriptions that people type: their words, and errors in them.
+//! Parses short descriptions that users type into words, and reports errors in them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,18 +7,17 @@ use thalweg_config::DSCP_NAMES;
 
 use thalweg_wire::tcp::FLAG_NAMES;
 
-/// What is wrong with a description.
+/// An error in a description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError {
-    /// What is described, such as `the packet`.
+    /// The kind of description, such as `the packet`.
     pub what: &'static str,
-    /// The description.
     pub text: String,
-    /// Where, in characters from 1.
+    /// Position of the error in characters, starting at 1.
     pub column: usize,
-    /// What stands there; nothing at the end.
+    /// The word there; empty at the end.
     pub found: String,
-    /// What was expected.
+    /// What was expected instead.
     pub expected: String,
 }
 
@@ -38,7 +37,7 @@ impl std::error::Error for SpecError {}
 
 /// The words of a description, with their columns.
 pub(crate) struct Words<'t> {
-    /// What is described.
+    /// The kind of description, for errors.
     what: &'static str,
     text: &'t str,
     words: Vec<(usize, String)>,
@@ -111,7 +110,7 @@ impl<'t> Words<'t> {
         self.take(expected)?.parse().map_err(|_| self.error(1, expected))
     }
 
-    /// A code point of the DS field.
+    /// Takes a DSCP: its number or name.
     pub(crate) fn dscp(&mut self) -> Result<u8, SpecError> {
         let expected = "a code point from 0 to 63, or its name, such as ef";
         let word = self.take(expected)?;
@@ -120,7 +119,7 @@ impl<'t> Words<'t> {
         value.filter(|value| *value < 64).ok_or_else(|| self.error(1, expected))
     }
 
-    /// Flags of TCP, with commas between them.
+    /// Takes TCP flags, separated by commas.
     pub(crate) fn flags(&mut self) -> Result<u8, SpecError> {
         let expected = "flags, such as syn,ack";
         let word = self.take(expected)?;

@@ -1,11 +1,11 @@
-//! Every fuzz target on its corpus, and on inputs that chance makes of it.
+//! Runs every fuzz target on its corpus and on randomly changed inputs.
 //!
-//! The targets are the files of `fuzz/fuzz_targets` themselves; what they know as `libfuzzer_sys` is this program. So they compile and hold
-//! with every test run, without libFuzzer, and with the overflow checks and assertions of tests. Nothing here looks for new paths:
-//! `cargo xtask fuzz` does.
+//! The targets are the files of `fuzz/fuzz_targets` themselves; this program stands in for `libfuzzer_sys`. So they
+//! are compiled and run with every test run, without libFuzzer, and with the overflow checks and assertions of
+//! tests. Nothing here searches for new paths: `cargo xtask fuzz` does.
 //!
-//! Chance starts from a fixed seed: the same inputs in the same order on every machine. Each target gets [`INPUTS`] of them, or as
-//! many as there is time for in `THALWEG_FUZZ_SECONDS`. An input that fails is written to a file.
+//! Randomness starts from a fixed seed: the same inputs in the same order on every machine. Each target gets
+//! [`INPUTS`] of them, or as many as fit into `THALWEG_FUZZ_SECONDS`. A failing input is written to a file.
 #![allow(
     clippy::duplicate_mod,
     reason = "targets are programs of their own, each with the modules that it shares"
@@ -19,9 +19,9 @@ use thalweg_base::XorShift64Star;
 
 extern crate self as libfuzzer_sys;
 
-/// Changed inputs for each target where no time is given.
+/// Changed inputs for each target if no time is given.
 const INPUTS: u32 = 2_000;
-/// Longer inputs are cut, as libFuzzer does.
+/// Longer inputs are truncated, as in libFuzzer.
 const INPUT_BYTES_MAX: usize = 4_096;
 
 macro_rules! fuzz_target_as_test {
@@ -77,7 +77,7 @@ fn fuzz_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
 }
 
-/// A target that is built for libFuzzer and not tried here would be a target that nobody compiles.
+/// A target that is built for libFuzzer but missing here would be one that no test compiles.
 #[test]
 fn every_target_of_the_manifest_is_here() {
     let manifest = fs::read_to_string(fuzz_folder().join("Cargo.toml")).unwrap();
@@ -111,7 +111,7 @@ fn try_input(name: &str, input: &[u8], target: impl Fn(&[u8])) {
     drop(failing);
 }
 
-/// The input at hand: kept if the target panics.
+/// The present input: written to a file if the target panics.
 struct Failing<'a> {
     name: &'a str,
     input: &'a [u8],
@@ -139,7 +139,7 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
     files.iter().map(|file| fs::read(file).expect("a seed")).collect()
 }
 
-/// One of the seeds with one change to eight.
+/// One of the seeds with one to eight changes.
 fn changed(seeds: &[Vec<u8>], chance: &mut XorShift64Star) -> Vec<u8> {
     let mut input = one_of(seeds, chance).clone();
     for _ in 0..=chance.below(8) {
@@ -181,7 +181,7 @@ fn one_of<'a, T>(items: &'a [T], chance: &mut XorShift64Star) -> &'a T {
     &items[chance.below(items.len() as u32) as usize]
 }
 
-/// What of some bytes is text.
+/// The valid text in some bytes.
 fn text_of(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes)
         .unwrap_or_else(|error| std::str::from_utf8(&bytes[..error.valid_up_to()]).expect("text"))

@@ -1,5 +1,5 @@
-//! Workers with receive queues of their own give every flow what the serial model gives it, byte for byte and in order,
-//! without state and through NAT, hairpins among them; the counters are the same.
+//! Workers with their own receive queues treat every flow as the serial model does, byte for byte and in order,
+//! without state and through NAT, hairpins included; the counters are the same.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -96,7 +96,7 @@ struct Feed(std::vec::IntoIter<Chunk>, XorShift64Star);
 
 impl Source<Chunk> for Feed {
     fn next(&mut self) -> Option<Chunk> {
-        // So that lanes meet differently each time.
+        // Lanes meet differently each time.
         (0..self.1.below(4)).for_each(|_| std::thread::yield_now());
         self.0.next()
     }
@@ -106,7 +106,7 @@ fn feed(chunks: Vec<Chunk>, seed: u64) -> Feed {
     Feed(chunks.into_iter(), XorShift64Star::new(seed))
 }
 
-/// By flow: each packet's number, and how it left or why it did not.
+/// By flow: each packet's number, and how it left or why it was dropped.
 type Fates = BTreeMap<u32, Vec<(u32, Result<(u16, Vec<u8>), DropReason>)>>;
 
 #[derive(Default)]
@@ -133,7 +133,7 @@ fn plan(extra: &str, workers: usize) -> RouterPlan {
     RouterPlan::from_config(&config, None).unwrap_or_else(|e| panic!("{e}")).for_workers(workers)
 }
 
-/// What was counted, in words.
+/// The counters, in words.
 fn counters(plan: &RouterPlan, report: &RunReport<Scratch>) -> String {
     let account = plan.merged_account(report.scratches.iter());
     assert_eq!(account.packets_in, account.packets_out + account.dropped.iter().sum::<u64>());
@@ -190,7 +190,7 @@ fn flows_get_what_the_serial_model_gives_them() {
     }
 }
 
-/// What the comparison is worth: sessions, hairpins and drops are among it.
+/// Checks that the comparison covers sessions, hairpins and drops.
 #[test]
 fn the_traffic_reaches_what_it_should() {
     let (fates, counters) = serial(1, 2, 3000, NAT);

@@ -1,5 +1,5 @@
 //! A neighbor that announces one prefix too many is stopped at once, in every session and under every scheduling,
-//! although it says nothing after that: what tells the session is the shard that applied the routes.
+//! although it sends nothing more: the shard that applied the routes informs the session.
 
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
@@ -41,7 +41,7 @@ fn asn(session: u8) -> u32 {
     64_512 + u32::from(session)
 }
 
-/// What a session says: OPEN, KEEPALIVE and so many prefixes, a few to a message, and not a word more.
+/// A session's whole input: OPEN, KEEPALIVE and this many prefixes, a few to a message.
 fn table(session: u8, prefixes: u32) -> Vec<u8> {
     let mut bytes = greeting(asn(session), address(session));
     let own = 0x0a00_0000 + (u32::from(session) << 16);
@@ -86,7 +86,7 @@ fn run(kind: SchedulingKind, threads: usize) {
     thread::scope(|scope| {
         let scheduling = scope.spawn(|| schedule(&speaker, SchedulingOptions { kind, threads }, &stop));
         let mut ending = Ending(&stop, &speaker, Vec::new());
-        // One of them keeps to its limit.
+        // One of them stays within its limit.
         let within = SESSIONS;
         let mut stream = door.connect(address(within));
         ending.2.push(stream.try_clone().unwrap());
@@ -96,7 +96,7 @@ fn run(kind: SchedulingKind, threads: usize) {
             let mut stream = door.connect(address(session));
             ending.2.push(stream.try_clone().unwrap());
             hearing.push(scope.spawn(move || {
-                // A session that is stopped early enough does not take all of it.
+                // A session that is stopped early enough does not receive all of it.
                 let _ = stream.write_all(&table(session, LIMIT + 1 + u32::from(session)));
                 last_words(stream)
             }));

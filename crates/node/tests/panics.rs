@@ -1,8 +1,8 @@
-//! A mistake that panics while a session's messages are worked on costs that session and nothing else, under each
+//! A bug that panics while a session's messages are processed ends that session and nothing else, under each
 //! scheduling and its real threads.
 //!
-//! The mistake is a [`SessionObserver`] that panics at what one neighbor sends: it is called where messages are worked
-//! off, after they were decoded and before their routes are on their way. Or it is a connection that panics.
+//! The bug is a [`SessionObserver`] that panics at one neighbor's messages: it is called after they were decoded
+//! and before their routes are passed on. Or it is a connection that panics.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -24,7 +24,7 @@ use thalweg_wire::bgp::{MessageKind, frame};
 
 use crate::local::{self, Door, Ending, LocalNetwork, announce, ask, eventually, greeting, plain_attributes};
 
-/// How often the neighbor makes the speaker stumble before it is let be.
+/// How many panics the neighbor causes before the bug is disarmed.
 const FALLS: usize = 3;
 
 /// Panics at each UPDATE of the last neighbor while it is armed.
@@ -79,10 +79,10 @@ fn config(more: &str) -> Arc<BgpConfig> {
     Arc::new(config.unwrap_or_else(|errors| panic!("{errors}")).bgp.unwrap())
 }
 
-/// Comes up and reads along, so that the speaker's writes end somewhere; says when the connection is over.
+/// Comes up and reads, so that the speaker's writes do not block; reports when the connection is closed.
 fn come_up(door: &mut Door, neighbor: usize) -> (UnixStream, thread::JoinHandle<()>) {
     let mut stream = door.connect(address(neighbor));
-    // Fails where the speaker has stumbled over the connection itself by now.
+    // Fails if the speaker has already closed the connection.
     let _ = stream.write_all(&greeting(asn(neighbor), address(neighbor)));
     let mut reading = stream.try_clone().unwrap();
     let reader = thread::spawn(move || while matches!(reading.read(&mut [0; 4096]), Ok(1..)) {});
@@ -108,7 +108,7 @@ fn view(speaker: &Speaker, neighbor: usize) -> BgpNeighborView {
     ask(speaker, &BgpRequest::Neighbor { neighbor: address(neighbor).to_string() }).pop().unwrap()
 }
 
-/// The neighbors that nothing happened to have what they had, and never went down.
+/// The other neighbors have what they had, and never went down.
 fn check_others(speaker: &Speaker, routes: usize) {
     for neighbor in 0..NEIGHBORS - 1 {
         let view = view(speaker, neighbor);
@@ -152,14 +152,14 @@ fn one_stumbles(kind: SchedulingKind, threads: usize) {
 
         tap.armed.store(true, Ordering::Release);
         for fall in 1..=FALLS {
-            // The first time an old session, with routes; then new ones, at their first UPDATE.
+            // First an old session, with routes; then new ones, at their first UPDATE.
             let (mut stream, reader) = match fall {
                 1 => (ending.2[last].try_clone().unwrap(), thread::spawn(|| {})),
                 _ => come_up(&mut door, last),
             };
             stream.write_all(&update(last, 10..30)).unwrap();
             eventually("a panic", || tap.falls.load(Ordering::Acquire) == fall);
-            // The speaker closes the connection: the neighbor's end reads what was sent, and then the end.
+            // The speaker closes the connection: the neighbor reads what was sent, and then the end.
             reader.join().unwrap();
             while matches!(stream.read(&mut [0; 4096]), Ok(1..)) {}
             eventually("its routes to go", || routes_of(&speaker, last).is_empty());
@@ -167,7 +167,7 @@ fn one_stumbles(kind: SchedulingKind, threads: usize) {
             assert_ne!(view(&speaker, last).state, "Established");
             assert_eq!(tap.downs.load(Ordering::Acquire), fall, "each end of a session is told");
             check_others(&speaker, 20 + fall - 1);
-            // Sessions that are up are still served.
+            // Established sessions are still served.
             for neighbor in 0..last {
                 let next = 20 + fall as u32 - 1;
                 ending.2[neighbor].write_all(&update(neighbor, next..next + 1)).unwrap();
@@ -209,8 +209,8 @@ fn sharded() {
     one_stumbles(SchedulingKind::Sharded, 3);
 }
 
-/// A neighbor that restarts gracefully, and whose new session panics before it is up: what was kept for it would never
-/// end.
+/// A neighbor that restarts gracefully, and whose new session panics before it is up: its stale routes must not
+/// stay for ever.
 #[test]
 fn routes_kept_over_a_restart_go_too() {
     let (network, mut door) = local::network();

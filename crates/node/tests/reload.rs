@@ -1,7 +1,7 @@
-//! A configuration that is refused, at whatever step, changes nothing; and the next one is taken.
+//! A configuration that is refused, at whatever step, changes nothing, and the next one is accepted.
 //!
-//! The network here remembers what it was told to expect, and refuses what a test wants refused: a password that is
-//! too long for a kernel, so to speak.
+//! The test's network records the expected neighbors, and refuses what a test wants refused, such as a password
+//! that is too long for a kernel.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,7 +19,7 @@ use thalweg_node::speaker::{ByteStream, Incoming, Network, Speaker, SpeakerOptio
 /// The password that no socket takes.
 const REFUSED: &str = "refused";
 
-/// Addresses that are expected, with their passwords, and how often something was changed.
+/// Expected addresses with their passwords, and the number of changes.
 #[derive(Default)]
 struct Expected {
     passwords: BTreeMap<IpAddr, Option<String>>,
@@ -126,12 +126,12 @@ fn what_is_refused_changes_nothing() {
     let (passwords, then) = (network.passwords(), picture(&speaker));
     assert_eq!(passwords.len(), 3);
     let refused: [&[(u8, &str)]; 5] = [
-        // One that is added, after one that could be, with others removed.
+        // One that is added, after one that could be added, with others removed.
         &[(1, "one"), (4, "four"), (5, REFUSED)],
-        // One that stays, with another password; before and after it such as could change.
+        // One that stays, with another password; before and after it are neighbors that could change.
         &[(1, "uno"), (2, ""), (3, REFUSED), (4, "")],
         &[(1, REFUSED), (2, ""), (3, "tre")],
-        // One that had none.
+        // One that had no password.
         &[(1, ""), (2, REFUSED), (3, "three"), (6, "six")],
         &[(4, "four"), (1, "uno"), (2, "due"), (3, ""), (5, REFUSED)],
     ];
@@ -171,7 +171,7 @@ fn what_is_taken_after_a_refusal_is_taken_whole() {
     {
         assert!(done.iter().any(|each| each.contains(words)), "{words} in {done:?}");
     }
-    // The place of one that is gone is used again.
+    // A free slot is used again.
     speaker.reload(config(NEW, &[(1, ""), (2, "two"), (4, "four"), (7, "")])).expect("a good configuration");
     assert_eq!(ask::<BgpNeighborView>(&speaker, &BgpRequest::Neighbors).len(), 4);
     assert!(speaker.reload(speaker.config()).expect("the same").is_empty());

@@ -229,7 +229,7 @@ impl Source<Chunk> for Feed {
     }
 }
 
-/// What a run put out: every packet with its place in the serial order.
+/// The output of a run: every packet with its position in the serial order.
 #[derive(Default)]
 struct Collect {
     packets: Vec<Out>,
@@ -263,29 +263,29 @@ struct Run {
     nat: String,
     nat_counters: Option<NatCounters>,
     acl: Vec<Vec<RuleCount>>,
-    /// What the meter reported, where there is one, sorted.
+    /// The meter's records, if there is a meter, sorted.
     records: Vec<FlowRecord>,
-    /// What NAT told, where somebody wanted to know, sorted.
+    /// NAT's events, if logged, sorted.
     events: Vec<String>,
-    /// The same without those that are told at the end: sessions begun less sessions ended.
+    /// The same without those logged at the end: sessions begun less sessions ended.
     sessions_told: i64,
-    /// Its totals.
+    /// The meter's totals.
     metered: Option<MeterTotals>,
 }
 
-/// Which stages the router has.
+/// The stages of the router.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
     /// All of them.
     Full,
-    /// Nothing filters, and there is one class: packets are never put in another order.
+    /// Without filters and with one class: packets are never reordered.
     NatOnly,
-    /// Nor is anything translated.
+    /// Without translation too.
     RoutesOnly,
 }
 
 impl Shape {
-    /// The configuration, with the sections left out that this one does without.
+    /// The configuration, without the sections that this shape lacks.
     fn config(self) -> String {
         let section = |from: &str| CONFIG.find(from).expect("it is in there");
         let plain = |text: &str| -> String {
@@ -311,7 +311,7 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     let records = Arc::new(Records::default());
     let plan = match shape {
         Shape::Full => {
-            // Looking at payloads is part of what has to be the same.
+            // Reading payloads must not depend on the model either.
             let options = MeterOptions { labeling: Labeling::Payload, ..MeterOptions::default() };
             let metered = plan.with_flows(&options, 1, records.clone()).expect("a meter");
             metered.with_nat_events(NatLogging::Sessions, records.clone())
@@ -326,7 +326,7 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     if let Some(flows) = plan.flows() {
         flows.flush();
     }
-    // What is over by now is told now, as it is counted.
+    // What has ended by now is logged now, as it is counted.
     let nat = format!("{:?} {:?} {:?}", plan.nat_counters(), plan.fragment_counts(), plan.color_counts());
     let nat_counters = plan.nat_counters();
     plan.send_nat_events();
@@ -450,7 +450,7 @@ fn every_model_and_worker_count_gives_the_serial_answer() {
     }
 }
 
-/// What NAT tells adds up to what it holds.
+/// NAT's events add up to its state.
 #[test]
 fn sessions_told_to_begin_and_not_to_end_are_those_there_are() {
     let mut expired = 0;
@@ -467,7 +467,7 @@ fn sessions_told_to_begin_and_not_to_end_are_those_there_are() {
     assert!(expired > 0, "some are over before");
 }
 
-/// The meter's records say what came in, by what it was then, and what became of it.
+/// The meter's records describe the packets as they arrived, and their fate.
 #[test]
 fn every_packet_is_in_a_flow_record_or_could_not_be_read() {
     let run = run(2, &ModelOptions::new(ModelKind::Serial, 1));
@@ -507,7 +507,7 @@ fn every_packet_is_in_a_flow_record_or_could_not_be_read() {
     assert!(ways.iter().all(|count| *count > 0), "{ways:?}");
 }
 
-/// Stages that have nothing to do are left out. What is left gives the same answer under every model too.
+/// Stages without work are left out. The rest gives the same answer under every model too.
 #[test]
 fn routers_with_few_stages_give_the_serial_answer() {
     for shape in [Shape::NatOnly, Shape::RoutesOnly] {
@@ -529,8 +529,8 @@ fn routers_with_few_stages_give_the_serial_answer() {
     }
 }
 
-/// Two routers whose NAT is keyed with different seeds choose different ports, and one that succeeds another keeps its
-/// seed, also where it is the first to translate.
+/// Two routers whose NAT has different seeds choose different ports, and a successor keeps its predecessor's seed,
+/// even if it is the first to translate.
 #[test]
 fn nat_is_keyed_with_the_seed_of_its_router() {
     let with_nat = Shape::NatOnly.config().replace("sessions_max", "port_selection = \"hash\"\nsessions_max");
@@ -551,8 +551,8 @@ fn nat_is_keyed_with_the_seed_of_its_router() {
     assert!(outs(&successor.migrate_state(&first).0) == keyed(7), "a successor keeps the seed");
 }
 
-/// A reload brings a port, and leaves the number of another vacant: others keep theirs, and in every model their packets
-/// fare as before.
+/// A reload adds a port, and leaves the number of another vacant: others keep theirs, and in every model their
+/// packets are treated as before.
 #[test]
 fn ports_that_come_and_go_change_nothing_for_others() {
     let text = Shape::NatOnly.config();

@@ -1,10 +1,10 @@
-//! The four schedulings, with one thread and with many, come to the same tables from the same neighbors.
+//! The four schedulings, with one thread and with many, produce the same tables from the same neighbors.
 //!
 //! Each run is a speaker under a scheduling, with real threads and real (local) sockets. Neighbors of a trace
-//! play what they said, all at once; each ends with a route to one prefix in every shard, so that when these are
-//! there everything before is. Then two more such rounds of one neighbor say when all has been handed on. Compared
-//! with the serial run, route by route: the table with the best route of every prefix, what a neighbor that listens
-//! has been sent, decoded, and what a reader of changes has been told.
+//! replay their messages concurrently; each ends with a route to one prefix in every shard, so that when these
+//! arrive everything before has arrived. Two more such rounds of one neighbor show when everything has been passed
+//! on. The runs are compared with the serial one, route by route: the table with the best route of every prefix,
+//! the decoded messages to a listening neighbor, and the changes that a reader has received.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
@@ -37,10 +37,10 @@ const OWN_AS: u32 = 64_998;
 const LISTENER_AS: u32 = 64_999;
 const LISTENER: Ipv4Addr = Ipv4Addr::new(127, 1, 0, 1);
 
-/// What neighbors say: their AS and their UPDATEs, whole messages one after the other.
+/// A neighbor's input: its AS and its UPDATEs, as consecutive whole messages.
 type Trace = Vec<(u32, Vec<u8>)>;
 
-/// Best routes as changes tell of them.
+/// Best routes according to the changes.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<BTreeMap<IpPrefix, String>>>);
 
@@ -68,12 +68,12 @@ impl RouteReader for Told {
     fn flush(&mut self) {}
 }
 
-/// What a run came to, sorted.
+/// The result of a run, sorted.
 #[derive(PartialEq)]
 struct Answer {
     /// Best routes in full.
     best: Vec<String>,
-    /// What the listening neighbor has.
+    /// The table of the listening neighbor.
     sent: BTreeMap<IpPrefix, String>,
 }
 
@@ -159,7 +159,7 @@ fn hear(body: &[u8], table: &mut BTreeMap<IpPrefix, String>) {
     }
 }
 
-/// What goes to other ASes, and how its path begins there.
+/// Messages to other ASes, and the beginning of their paths.
 fn sent_path(route: &RouteView) -> Option<(IpPrefix, String)> {
     let kept = ["65535:65281", "65535:65282", "65535:65283"];
     let stays = route.communities.iter().any(|each| kept.contains(&each.as_str()));
@@ -199,7 +199,7 @@ fn run(trace: &Trace, kind: SchedulingKind, threads: usize) -> Answer {
             let mut tail = Vec::new();
             announce(&mut tail, plain_attributes(&[*asn], [192, 0, 2, 1]), &markers);
             scope.spawn(move || {
-                // Only fails when the run ends early.
+                // Fails only if the run ends early.
                 let _ = stream.write_all(&greeting(*asn, address));
                 let _ = stream.write_all(messages);
                 let _ = stream.write_all(&tail);
@@ -210,8 +210,8 @@ fn run(trace: &Trace, kind: SchedulingKind, threads: usize) -> Answer {
             let request = BgpRequest::Route { destination, exact: true, why: false };
             eventually("the last routes", || ask::<RouteView>(&speaker, &request).len() == trace.len());
         }
-        // What was known before the first of these is handed on with it or before; what goes out with the first is
-        // there when the second is.
+        // Everything known before the first of these is passed on with it or earlier; everything sent with the
+        // first has arrived when the second does.
         let mut first = ending.2[1].try_clone().unwrap();
         for times in 1..=2 {
             let path = vec![trace[0].0; times];

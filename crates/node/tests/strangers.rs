@@ -1,4 +1,4 @@
-//! Connections that are not wanted are told so before they are closed (RFC 4271 6.8, RFC 4486), and `show` counts what
+//! Unwanted connections get a NOTIFICATION before they are closed (RFC 4271 6.8, RFC 4486), and `show` counts what
 //! was sent and refused.
 
 use std::io::{Read, Write};
@@ -71,7 +71,7 @@ fn all_of(mut stream: UnixStream) -> Vec<(MessageKind, Vec<u8>)> {
     messages
 }
 
-/// What a connection is told and nothing else, and that it is closed then.
+/// The connection receives exactly this, and is then closed.
 fn refusal(stream: UnixStream) -> Option<Notification> {
     match &all_of(stream)[..] {
         [(MessageKind::Notification, body)] => Notification::parse(body),
@@ -106,7 +106,7 @@ fn a_connection_that_is_not_wanted_hears_why() {
         }
         assert_eq!(refusal(door.connect(STOPPED)), rejected);
         assert_eq!(ask::<RibView>(speaker, &BgpRequest::Rib)[0].unknown_refused, 100);
-        // A second connection takes the place of one that has not come further than OPEN.
+        // A second connection replaces one that has not got further than OPEN.
         let collision = Some(Notification::new(error::CEASE, cease::CONNECTION_COLLISION));
         let first = door.connect(LISTENER);
         open.push(first.try_clone().unwrap());

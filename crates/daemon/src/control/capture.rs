@@ -1,4 +1,5 @@
-//! A capture's client at the other end of the control socket; see [`thalweg_node::control::CaptureRequest`] for what passes.
+//! The client of a capture at the other end of the control socket; [`thalweg_node::control::CaptureRequest`]
+//! describes the exchange.
 
 use std::io::{self, BufReader, BufWriter, Write};
 use std::os::unix::net::UnixStream;
@@ -36,7 +37,7 @@ impl CaptureClient for SocketClient<'_> {
     }
 }
 
-/// Serves a capture to its end, and with it the connection.
+/// Serves a capture until it ends, and closes the connection.
 pub(super) fn serve(
     request: &CaptureRequest,
     packets: Result<&PacketSide, String>,

@@ -1,6 +1,6 @@
-//! What neighbors send, for a client at the other end of the control socket; see
-//! [`thalweg_node::control::ReceivedRequest`] for what passes. A thread of the client's own writes; the threads that route
-//! copy into a bounded queue and never wait. A client that takes less than neighbors send loses its place.
+//! Sends a client of the control socket what neighbors send; [`thalweg_node::control::ReceivedRequest`] describes
+//! the exchange. The client's own thread writes; the threads that route copy into a bounded queue and never wait. A
+//! client that reads more slowly than neighbors send is disconnected.
 
 use std::io::{self, BufReader, BufWriter, Write};
 use std::os::unix::net::UnixStream;
@@ -18,16 +18,16 @@ use crate::mrt::{UpdateRecorder, timestamp};
 /// Bytes of messages that may wait for a client: some hundred thousand routes.
 const WAITING_BYTES_MAX: usize = 32 << 20;
 
-/// Records are written in pieces of about this size.
+/// The approximate size of one write.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// How long the thread waits for messages before it looks at its client.
+/// How long the thread waits for messages before it checks on its client.
 const WAIT: Duration = Duration::from_millis(50);
 
-/// What a session takes from its neighbor, and its client wants.
+/// The kinds of messages that the client gets.
 const WANTED: [MessageKind; 2] = [MessageKind::Update, MessageKind::RouteRefresh];
 
-/// Looks on until the client goes.
+/// Observes sessions until it is dropped.
 struct Watch<'s> {
     speaker: &'s Speaker,
     recorder: Arc<UpdateRecorder>,
@@ -49,7 +49,7 @@ impl Drop for Watch<'_> {
     }
 }
 
-/// Serves what neighbors send until the client has enough, and with it the connection.
+/// Sends what neighbors send until the client has enough, and closes the connection.
 pub(super) fn serve(
     request: &ReceivedRequest,
     speaker: &Speaker,
@@ -74,7 +74,7 @@ pub(super) fn serve(
     writer.flush()
 }
 
-/// Routes of the RIB.
+/// Writes the requested routes of the RIB.
 fn write_table(request: &ReceivedRequest, speaker: &Speaker, writer: &mut impl Write) -> io::Result<()> {
     if request.after_import.is_empty() {
         return Ok(());
@@ -92,7 +92,7 @@ fn write_table(request: &ReceivedRequest, speaker: &Speaker, writer: &mut impl W
     Ok(())
 }
 
-/// What sessions receive, until the client has enough; or why it gets no more.
+/// Writes what sessions receive, until the client has enough. The inner error says why it gets no more.
 fn write_messages(
     recorder: &UpdateRecorder,
     reader: &mut BufReader<&UnixStream>,

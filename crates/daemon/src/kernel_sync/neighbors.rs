@@ -1,17 +1,17 @@
-//! `[kernel] neighbors`: permanent neighbors of the kernel become the router's, and neighbors that the router resolved
-//! become the kernel's, on mirrors.
+//! `[kernel] neighbors`: permanent neighbors of the kernel become the router's, and neighbors that the router
+//! resolved become the kernel's, on mirrors.
 //!
 //! ```text
 //! kernel's news ──> KernelNeighbors ── others' on mirrors and ports' interfaces ──> host thread: neighbors   (import)
 //! forwarding tables: neighbors ── those of ports with a mirror ──> KernelNeighbors::apply                    (export)
 //! ```
 //!
-//! Nothing goes round in circles: ours are told apart by [`KernelNeighbors`] and never imported, and an address that
-//! somebody else has set on a mirror is left alone there, also when the router knows it from just there.
+//! Nothing goes round in circles: [`KernelNeighbors`] distinguishes ours, which are never imported. An address that
+//! another program has set on a mirror is left alone there, even if the router learned it from that entry.
 //!
-//! What the router has resolved answered a question of its own, and it knows at most some thousands: a scan of a /64 fills
-//! neither table. Of a port at most [`EXPORTED_MAX`] are exported; who is in the kernel already stays, so that new ones, however
-//! many, push nobody out. For the others the system asks itself, by the mirror, as without all this.
+//! A resolved neighbor has answered the router's own solicitation, and there are at most some thousands: a scan of
+//! a /64 fills neither table. At most [`EXPORTED_MAX`] of a port are exported. Those already in the kernel stay, so
+//! that new ones cannot push them out. The system resolves the others itself, through the mirror.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -27,49 +27,49 @@ use thalweg_wire::MacAddr;
 use super::{AFTER_FAILURE, SHARE};
 use crate::packets::PacketSide;
 
-/// Neighbors of one port in the kernel.
+/// The most neighbors of one port in the kernel.
 const EXPORTED_MAX: usize = 1024;
 
-/// From one comparison of exported neighbors to the next, at least.
+/// The minimum time between two comparisons of exported neighbors.
 const BETWEEN_EXPORTS: Duration = Duration::from_millis(50);
 
-/// Neighbors by the port they are on and their address.
+/// Neighbors by port and address.
 type OfPorts = BTreeMap<(u16, IpAddr), MacAddr>;
 
-/// See the module.
+/// Keeps neighbors in sync with the kernel; see the module.
 pub(super) struct NeighborSync {
     packets: Arc<PacketSide>,
     tables: Arc<ForwardingTables>,
     config: KernelSync,
     neighbors: KernelNeighbors,
     view: NeighborSyncView,
-    /// Everything is to be read.
+    /// All neighbors must be read again.
     read_is_due: bool,
     read_not_before: Instant,
-    /// What the router was told, and at which configuration; `None` before the first time.
+    /// What the router was last told, and the number of reloads then; `None` before the first time.
     told: Option<(OfPorts, u64)>,
     tell_not_before: Instant,
-    /// Others' neighbors are different, or may be.
+    /// Others' neighbors have changed, or may have.
     tell_again: bool,
-    /// The router's neighbors that the kernel was last brought in line with.
+    /// The version of the router's neighbors at the last export.
     exported_changes: Option<u64>,
     export_not_before: Instant,
-    /// The kernel's are others than ours were, or may be.
+    /// Our neighbors in the kernel have changed, or may have.
     look_again: bool,
-    /// What the kernel refused at the last comparison.
+    /// Refusals of the kernel at the last comparison.
     refused: u64,
 }
 
-/// The interfaces of ports as they are now.
+/// The present interfaces of ports.
 pub(super) struct Interfaces<'i> {
-    /// Ports by the numbers of interfaces that stand for them.
+    /// Ports by the indexes of their interfaces.
     pub(super) ports: &'i HashMap<u32, u16>,
     /// Mirrors by port.
     pub(super) mirrors: &'i HashMap<u16, u32>,
 }
 
 impl NeighborSync {
-    /// Opens the ways to the kernel.
+    /// Opens the sockets to the kernel.
     pub(super) fn new(
         packets: Arc<PacketSide>,
         tables: Arc<ForwardingTables>,
@@ -94,20 +94,20 @@ impl NeighborSync {
         })
     }
 
-    /// Links changed: reads everything of the interfaces that stand for ports now.
+    /// Follows a change of links: reads all neighbors of the ports' present interfaces.
     pub(super) fn handle_links(&mut self, interfaces: &Interfaces<'_>) {
         self.neighbors.watch(interfaces.ports.keys().copied());
         self.read_is_due = true;
     }
 
-    /// Brings both sides in line. With `scan` everything is read, and what is different although nobody said so is
-    /// counted. What went wrong is returned.
+    /// Brings both sides in line. With `scan` it reads everything, and counts differences that no notification
+    /// explains. Errors are returned in words.
     pub(super) fn turn(&mut self, interfaces: &Interfaces<'_>, scan: bool) -> Result<(), String> {
         let neighbors = |error: KernelError| format!("neighbors: {error}");
         let mut heard = self.read_changes().map_err(neighbors)?;
         if scan && !self.read_is_due {
             let [others, ours] = self.read().map_err(neighbors)?;
-            // What the news explain is no drift.
+            // Differences that notifications explain are not drift.
             let after = self.read_changes().map_err(neighbors)?;
             if !heard && !after && self.config.import_neighbors && others > 0 {
                 self.view.import_drift += others;
@@ -130,12 +130,11 @@ impl NeighborSync {
         Ok(())
     }
 
-    /// The numbers now.
     pub(super) fn view(&self) -> NeighborSyncView {
         self.view.clone()
     }
 
-    /// Whether there was news.
+    /// Returns whether there were notifications.
     fn read_changes(&mut self) -> Result<bool, KernelError> {
         let heard = self.neighbors.hear()?;
         self.view.notifications += heard.others + heard.ours;
@@ -153,10 +152,10 @@ impl NeighborSync {
         read
     }
 
-    /// Tells the router what others have set, where that is something else than before.
+    /// Tells the router others' neighbors, if they changed.
     fn import(&mut self, interfaces: &Interfaces<'_>) -> Result<(), String> {
         let reloads = self.tables.reloads();
-        // After another configuration other addresses may be the port's.
+        // A new configuration may give the port other addresses.
         let is_told = self.told.as_ref().is_some_and(|(_, at)| *at == reloads) && !self.tell_again;
         if is_told || Instant::now() < self.tell_not_before {
             return Ok(());
@@ -180,13 +179,13 @@ impl NeighborSync {
         Ok(())
     }
 
-    /// Puts into the kernel what the router has resolved, where that is not as it should be.
+    /// Puts resolved neighbors into the kernel where the two differ.
     fn export(&mut self, interfaces: &Interfaces<'_>, scan: bool) -> Result<(), String> {
         let now = Instant::now();
         let changes = self.tables.read().neighbor_changes();
         let is_news = self.exported_changes != Some(changes);
         let is_due = scan || (is_news || self.look_again) && now >= self.export_not_before;
-        // Before everything was read nobody knows whose the kernel's are.
+        // Before the first full read it is unknown which of the kernel's are ours.
         if !is_due || self.view.reads == 0 {
             return Ok(());
         }
@@ -199,7 +198,7 @@ impl NeighborSync {
         let report = self.neighbors.apply(&mends).map_err(|error| format!("neighbors: {error}"))?;
         let mended = report.set + report.removed;
         if !is_news {
-            // What the kernel had refused and now takes is none.
+            // What the kernel refused before and now accepts is not drift.
             let drift = mended.saturating_sub(self.refused);
             self.view.export_drift += drift;
             if drift > 0 {
@@ -215,7 +214,7 @@ impl NeighborSync {
     }
 }
 
-/// Others' neighbors by port. What is set on a mirror counts before what is set on the port's interface.
+/// Others' neighbors by port. An entry on a mirror takes precedence over one on the port's interface.
 fn imported(others: &BTreeMap<NeighborKey, MacAddr>, interfaces: &Interfaces<'_>) -> OfPorts {
     let is_mirror = |interface: &u32, port: &u16| interfaces.mirrors.get(port) == Some(interface);
     let mut imported = BTreeMap::new();
@@ -230,7 +229,7 @@ fn imported(others: &BTreeMap<NeighborKey, MacAddr>, interfaces: &Interfaces<'_>
     imported
 }
 
-/// What the kernel is to have, and how many neighbors it is not to have.
+/// The neighbors that the kernel should have, and how many are left out.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
     neighbors: BTreeMap<NeighborKey, MacAddr>,
@@ -245,7 +244,7 @@ fn wanted(
     ours: &BTreeMap<NeighborKey, MacAddr>,
 ) -> Wanted {
     let place = |(port, address): (u16, IpAddr)| Some((*interfaces.mirrors.get(&port)?, address));
-    // Who is there already comes first.
+    // Neighbors already in the kernel come first.
     neighbors.sort_unstable_by_key(|(neighbor, _)| {
         (place(*neighbor).is_none_or(|place| !ours.contains_key(&place)), *neighbor)
     });
@@ -266,7 +265,7 @@ fn wanted(
     wanted
 }
 
-/// What makes `ours` what is wanted: who goes makes room first.
+/// The changes that turn `ours` into `wanted`, removals first to make room.
 fn mends(
     wanted: &BTreeMap<NeighborKey, MacAddr>,
     ours: &BTreeMap<NeighborKey, MacAddr>,

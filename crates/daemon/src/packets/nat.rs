@@ -1,4 +1,4 @@
-//! Answers about NAT: slices of the session table, for as long as the client reads them.
+//! Answers about NAT: slices of the session table, for as long as the client reads.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -38,7 +38,7 @@ pub(super) fn sessions(nat: &NatStage, now_ns: u64, filter: &NatSessionFilter, e
     Ok(answered)
 }
 
-/// Ends sessions. It takes the lock of one shard for some tens of microseconds at a time, as a list does.
+/// Ends sessions. Like a list, it locks one shard at a time for some tens of microseconds.
 pub(super) fn clear(nat: &NatStage, now_ns: u64, which: &NatClear) -> Result<NatCleared, String> {
     let wanted = Wanted {
         inside: (which.inside, which.inside_port),
@@ -51,7 +51,7 @@ pub(super) fn clear(nat: &NatStage, now_ns: u64, which: &NatClear) -> Result<Nat
     Ok(NatCleared { ended })
 }
 
-/// What is asked of a session.
+/// The conditions on a session.
 #[derive(Clone, Copy, Default)]
 struct Wanted {
     protocol: Option<u8>,
@@ -61,7 +61,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Of one protocol, or of any.
+    /// Sessions of one protocol, or of any.
     fn new(protocol: Option<&str>) -> Result<Self, String> {
         Ok(Self { protocol: protocol.map(protocol_named).transpose()?, ..Self::default() })
     }
@@ -76,7 +76,7 @@ impl Wanted {
             }
     }
 
-    /// A port is asked for: then it is none of a protocol without.
+    /// A condition on ports excludes protocols without ports.
     fn admits_bare(&self, session: &BareInfo) -> bool {
         self.is_of(session.protocol)
             && [self.inside.1, self.public.1, self.remote.1].iter().all(Option::is_none)
@@ -107,7 +107,7 @@ pub(super) fn blocks(nat: &NatStage, filter: &NatSessionFilter, emit: Emit<'_>) 
     )
 }
 
-/// Takes slice after slice and hands out what is in them, up to a limit.
+/// Emits items slice by slice, up to a limit.
 fn in_slices<T>(
     limit: Option<usize>,
     slice: impl Fn(Cursor, &mut Vec<T>) -> Option<Cursor>,
@@ -125,7 +125,7 @@ fn in_slices<T>(
     Ok(Ok(()))
 }
 
-/// Protocols without ports that have a name here.
+/// Names of protocols without ports.
 const BARE_NAMES: [(u8, &str); 4] = [(47, "gre"), (50, "esp"), (51, "ah"), (132, "sctp")];
 
 fn protocol_named(name: &str) -> Result<u8, String> {

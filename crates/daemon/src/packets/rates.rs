@@ -1,4 +1,5 @@
-//! How fast packets pass: counters of ports and queues, looked at once a second, and what they grew by over the last few.
+//! Rates of ports and queues: counters are sampled once a second, and a rate is their growth over the last few
+//! seconds.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
@@ -6,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use thalweg_node::control::{PortRates, PortView, QueueRates, QueueView};
 
-/// Time between two looks.
+/// The interval between samples.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
 
-/// Looks that are kept: a rate is that of the last five seconds.
+/// Samples kept: a rate covers the last five seconds.
 const KEPT: usize = 5;
 
-/// A rate over less time than this would be mostly chance.
+/// The shortest time that a rate may cover: below it, chance would dominate.
 const SPAN_MIN: Duration = Duration::from_millis(500);
 
-/// What counters were a few times before.
+/// The latest samples of counters.
 #[derive(Debug, Default)]
 pub(super) struct Rates(Mutex<VecDeque<Sample>>);
 
@@ -29,7 +30,7 @@ struct Sample {
 }
 
 impl Rates {
-    /// Keeps what counters are now.
+    /// Adds a sample.
     pub(super) fn look(&self, at: Instant, ports: &[PortView], queues: &[QueueView]) {
         let ports = ports.iter().map(|port| (port.name.clone(), of_port(port))).collect();
         let queues = queues.iter().map(|queue| (name_of(queue), [queue.sent, queue.sent_bytes])).collect();
@@ -40,7 +41,7 @@ impl Rates {
         }
     }
 
-    /// Says of each port how fast packets pass.
+    /// Sets the rates of ports.
     pub(super) fn rate_ports(&self, now: Instant, ports: &mut [PortView]) {
         let samples = self.lock();
         let Some((first, seconds)) = span(&samples, now) else { return };
@@ -56,7 +57,7 @@ impl Rates {
         }
     }
 
-    /// Says of each queue how fast packets leave it.
+    /// Sets the rates of queues.
     pub(super) fn rate_queues(&self, now: Instant, queues: &mut [QueueView]) {
         let samples = self.lock();
         let Some((first, seconds)) = span(&samples, now) else { return };
@@ -80,14 +81,14 @@ fn name_of(queue: &QueueView) -> (String, String) {
     (queue.port.clone(), queue.class.clone())
 }
 
-/// The oldest look, and how many seconds ago it was.
+/// The oldest sample and its age in seconds.
 fn span(samples: &VecDeque<Sample>, now: Instant) -> Option<(&Sample, f64)> {
     let first = samples.front()?;
     let span = now.saturating_duration_since(first.at);
     (span >= SPAN_MIN).then_some((first, span.as_secs_f64()))
 }
 
-/// Counters may have begun anew.
+/// Counters may have been reset, hence `saturating_sub`.
 fn rates<const N: usize>(now: [u64; N], before: [u64; N], seconds: f64) -> [u64; N] {
     std::array::from_fn(|i| (now[i].saturating_sub(before[i]) as f64 / seconds).round() as u64)
 }
@@ -120,10 +121,10 @@ mod tests {
             bits_sent_per_s: 8_000,
         };
         assert_eq!(rate(2, 2000, 20), Some(expected));
-        // What was longer ago than the looks that are kept does not count.
+        // Samples that are no longer kept do not count.
         (1..=KEPT as u64).for_each(|second| rates.look(at(second), &[port(2000, 20)], &[]));
         assert_eq!(rate(6, 2000, 20), Some(PortRates::default()));
-        // Counters that begin anew are no rate.
+        // Counters that were reset give rate 0.
         assert_eq!(rate(6, 0, 0), Some(PortRates::default()));
     }
 }

@@ -1,18 +1,17 @@
-//! Access lists: which packets may come in by a port, and which may leave by one.
+//! Access lists: which packets may enter by a port, and which may leave by one.
 //!
-//! A list is rules in order and a default. The first rule that a packet meets decides; where none does, the
-//! default decides. A packet that is denied is dropped as `acl-denied`; one that is *rejected* is too, and
-//! carries [`PacketFlags::REJECT`](thalweg_base::PacketFlags::REJECT), so that the stage that writes ICMP errors
-//! tells its sender (RFC 1812 5.2.7.1 code 13, RFC 4443 3.1 code 1: administratively prohibited).
+//! A list is an ordered set of rules and a default. The first rule that matches a packet decides; if none does, the
+//! default decides. A denied packet is dropped as `acl-denied`; a *rejected* one too, but it carries
+//! [`PacketFlags::REJECT`](thalweg_base::PacketFlags::REJECT), so that the host side informs its sender by ICMP
+//! (RFC 1812 5.2.7.1 code 13, RFC 4443 3.1 code 1: administratively prohibited).
 //!
 //! # How a rule is found
 //!
-//! Going through a thousand rules takes microseconds. Instead each part of a packet (source, destination,
-//! ports, protocol ...) is looked up by itself, which yields a *row*: one bit for each rule that this part
-//! meets. The rows of all parts and-ed together leave the rules that the packet meets; the first bit is the
-//! first rule (Lakshman & Stiliadis, SIGCOMM 1998). Rows of more than 64 rules begin with a summary, one
-//! bit for each of their words that is not zero, so that most words are never read (Baboescu & Varghese,
-//! SIGCOMM 2001).
+//! Testing a thousand rules one by one takes microseconds. Instead each part of a packet (source, destination,
+//! ports, protocol ...) is looked up by itself, which yields a *row*: one bit for each rule that this part matches.
+//! The conjunction of all parts' rows leaves the rules that match the packet; the first bit is the first rule
+//! (Lakshman & Stiliadis, SIGCOMM 1998). Long rows have a summary, one bit for each part of the row that is not
+//! zero, so that most of a row is never read (Baboescu & Varghese, SIGCOMM 2001).
 //!
 //! ```text
 //!   source 10.1.2.3 ----[steps]----> row 17   0 1 1 0 1 ...
@@ -22,28 +21,27 @@
 //!                                             0 1 0 0 1 ...   rule 1 decides
 //! ```
 //!
-//! Numbers with large ranges (addresses, ports) change their row only at the borders of what rules name:
-//! `steps` finds the border below a number in three reads for two thousand of them. Parts that no rule
-//! of the list asks for are not looked at. Equal rows are kept once, so a rule that names ten thousand
-//! prefixes costs borders, not rows. IPv4 and IPv6 have tables of their own.
+//! Numbers with large ranges (addresses, ports) change their row only at the borders of intervals in rules: `steps`
+//! finds the border below a number in three reads for two thousand of them. Parts that no rule of the list tests
+//! are skipped. Equal rows are stored once, so a rule with ten thousand prefixes costs borders, not rows. IPv4 and
+//! IPv6 have separate tables.
 //!
 //! # Invariants
 //!
-//! - The compiled list and [`AccessList::decide`], which goes through the rules one by one, always agree
-//!   (property tests).
-//! - A compiled [`AclSet`] never changes; a reload compiles another one. Counters belong to the worker that
-//!   counts and are put together when asked for, so workers share no cache line.
+//! - The compiled list and [`AccessList::decide`], which tests the rules one by one, always agree (property tests).
+//! - A compiled [`AclSet`] never changes; a reload compiles another one. Each worker has its own counters, which
+//!   are added up by a query, so workers share no cache line.
 //!
 //! # Fragments
 //!
-//! Only the first fragment has ports, flags and ICMP types; a rule that asks for one of them is never met by
-//! a later fragment, whatever direction and whether or not NAT knows its ports. A list that permits by
-//! ports and denies the rest therefore needs a rule with `fragment: later` to let the rest of a datagram in
-//! (RFC 1858 and RFC 3128 say why guessing would be worse).
+//! Only the first fragment has ports, flags and ICMP types; a rule with one of them never matches a later fragment,
+//! in either direction, even if NAT knows its ports. A list that permits by ports and denies the rest therefore
+//! needs a rule with `fragment: later` for the rest of a datagram (RFC 1858 and RFC 3128 say why guessing would be
+//! worse).
 //!
 //! # Missing
 //!
-//! No state: "established" is what the flags say. No matching on IPv4 options, IPv6 extension headers or
+//! No state: "established" depends on the flags alone. No matching on IPv4 options, IPv6 extension headers or
 //! packet lengths. No rate limits on rules (classes have policers).
 
 mod stage;
@@ -62,14 +60,13 @@ use thalweg_base::{Packet, PacketFlags};
 use thalweg_wire::{ip_protocol, tcp};
 
 thalweg_base::words! {
-    /// What becomes of a packet.
+    /// What happens to a packet.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Action {
-        /// It passes.
         Permit => "permit",
-        /// It is dropped without a word.
+        /// It is dropped silently.
         Deny => "deny",
-        /// It is dropped, and its sender is told.
+        /// It is dropped, and its sender is informed.
         Reject => "reject",
     }
 }
@@ -77,36 +74,35 @@ thalweg_base::words! {
 /// TCP flags (the 14th byte of the header) under a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpFlags {
-    /// The flags that matter.
+    /// The flags to compare.
     pub mask: u8,
-    /// What they must be.
+    /// Their required values.
     pub value: u8,
 }
 
 impl TcpFlags {
-    /// Either of these is what "established" means: every segment of a connection but the first.
+    /// The meaning of "established", where either matches: every segment of a connection but the first.
     pub const ESTABLISHED: [TcpFlags; 2] =
         [TcpFlags { mask: tcp::ACK, value: tcp::ACK }, TcpFlags { mask: tcp::RST, value: tcp::RST }];
 }
 
-/// An ICMP or ICMPv6 type, and a code if that matters.
+/// An ICMP or ICMPv6 type, and optionally a code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcmpKind {
-    /// Type.
     pub kind: u8,
-    /// Code; any if `None`.
+    /// Any code if `None`.
     pub code: Option<u8>,
 }
 
-/// How a packet relates to its datagram.
+/// A packet's part of its datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Fragment {
-    /// It is all of it.
+    /// The whole datagram.
     Whole = 0,
     /// The first fragment, with the transport header.
     First = 1,
-    /// A later one, without.
+    /// A later fragment, without it.
     Later = 3,
 }
 
@@ -122,14 +118,12 @@ impl Fragment {
     }
 }
 
-/// One rule. Parts left empty are met by every packet; of a part with entries, one must be met.
+/// One rule. Empty parts match every packet; of a part with entries, one must match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// What becomes of packets that meet it.
+    /// What happens to matching packets.
     pub action: Action,
-    /// Networks the source is in.
     pub sources: Vec<IpNet>,
-    /// Networks the destination is in.
     pub destinations: Vec<IpNet>,
     /// Transport protocols (the last header of an IPv6 chain).
     pub protocols: Vec<u8>,
@@ -142,12 +136,11 @@ pub struct Rule {
     pub tcp_flags: Vec<TcpFlags>,
     /// ICMP types (of the family's own ICMP).
     pub icmp: Vec<IcmpKind>,
-    /// Places in a fragmented datagram.
     pub fragments: Vec<Fragment>,
 }
 
 impl Rule {
-    /// A rule that every packet meets.
+    /// A rule that matches every packet.
     pub fn all(action: Action) -> Self {
         Self {
             action,
@@ -163,7 +156,7 @@ impl Rule {
         }
     }
 
-    /// Whether a packet with these facts meets it.
+    /// Whether the rule matches a packet with these facts.
     pub fn holds(&self, facts: &Facts) -> bool {
         fn any<T>(entries: &[T], holds: impl Fn(&T) -> bool) -> bool {
             entries.is_empty() || entries.iter().any(holds)
@@ -182,19 +175,18 @@ impl Rule {
     }
 }
 
-/// Rules in order, and what becomes of packets that meet none.
+/// Rules in order, and the default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessList {
-    /// The rules; the first that is met decides.
+    /// The first matching rule decides.
     pub rules: Vec<Rule>,
-    /// For packets that meet none.
+    /// The action if no rule matches.
     pub default: Action,
 }
 
 impl AccessList {
-    /// The place of the rule that decides (`None`: the default does) and what it says, found by going through
-    /// the rules one by one. The slow reference of the compiled list: the oracle of its tests, and for explaining
-    /// one packet to a person.
+    /// The index of the deciding rule (`None`: the default) and its action, found by testing the rules one by one.
+    /// This is the reference for tests of the compiled list, and explains single packets.
     pub fn decide(&self, facts: &Facts) -> (Option<usize>, Action) {
         match self.rules.iter().position(|rule| rule.holds(facts)) {
             Some(place) => (Some(place), self.rules[place].action),
@@ -203,14 +195,11 @@ impl AccessList {
     }
 }
 
-/// What rules ask about a packet.
+/// The properties of a packet that rules test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Source address.
     pub source: IpAddr,
-    /// Destination address.
     pub destination: IpAddr,
-    /// Transport protocol.
     pub protocol: u8,
     /// Source and destination port of TCP and UDP, unless it is a later fragment.
     pub ports: Option<(u16, u16)>,
@@ -218,14 +207,12 @@ pub struct Facts {
     pub icmp: Option<(u8, u8)>,
     /// Flags of TCP, unless it is a later fragment.
     pub tcp_flags: Option<u8>,
-    /// Code point.
     pub dscp: u8,
-    /// Place in a fragmented datagram.
     pub fragment: Fragment,
 }
 
 impl Facts {
-    /// Those of a validated packet; `l3` is its bytes from the IP header on.
+    /// The facts of a validated packet; `l3` is its bytes from the IP header on.
     pub fn of(packet: &Packet, l3: &[u8]) -> Option<Self> {
         let (ports, icmp, tcp_flags) = (ports(packet), icmp(packet, l3), tcp_flags(packet, l3));
         Some(Self {
@@ -241,7 +228,7 @@ impl Facts {
     }
 }
 
-/// Whether the packet is not a later fragment and of this protocol.
+/// Whether the packet has this protocol and is not a later fragment.
 #[inline(always)]
 fn starts(packet: &Packet, protocol: u8) -> bool {
     packet.protocol == protocol && !packet.flags.has(PacketFlags::LATER_FRAGMENT)
@@ -250,7 +237,7 @@ fn starts(packet: &Packet, protocol: u8) -> bool {
 #[inline(always)]
 fn ports(packet: &Packet) -> Option<(u16, u16)> {
     let has = packet.flags.0 & (PacketFlags::HAS_PORTS | PacketFlags::LATER_FRAGMENT);
-    // The identifier of an ICMP echo stands where ports do, and is none.
+    // The identifier of an ICMP echo is in the same fields, but is not a port.
     let transport = (packet.protocol == ip_protocol::TCP) | (packet.protocol == ip_protocol::UDP);
     (transport & (has == PacketFlags::HAS_PORTS)).then_some((packet.src_port, packet.dst_port))
 }

@@ -1,4 +1,4 @@
-//! Lists bound to ports, as a stage over batches, and what each worker counts.
+//! Access lists bound to ports, as a stage over batches, and each worker's counters.
 
 use super::table::{Key, LANES, NO_RULE, ROW_BYTES_MAX, Table};
 use super::{AccessList, Action};
@@ -8,48 +8,48 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::{BATCH_PACKETS, Batch, DropReason, Packet, PacketFlags};
 
-/// No list at this port.
+/// No list on this port.
 const NO_LIST: u16 = u16::MAX;
-/// No table: twice the number of a list, and one more for IPv6.
+/// No table. A table's number is twice the list's, plus one for IPv6.
 const NO_TABLE: u16 = u16::MAX;
-/// Tables of a batch whose packets are gathered: each takes a walk over the batch.
+/// Tables of a batch whose packets are gathered: each takes a pass over the batch.
 const TABLES_GATHERED: usize = 8;
 
-/// Which list each port has: by port index, the place of the list. Ports past the end have none.
+/// The list of each port: by port index, the index of the list. Ports past the end have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclBindings {
-    /// For packets that come in.
+    /// For incoming packets.
     pub inbound: Vec<Option<u16>>,
-    /// For packets that leave.
+    /// For outgoing packets.
     pub outbound: Vec<Option<u16>>,
 }
 
 /// Why lists cannot be compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AclError {
-    /// More rules in a list than it may have.
+    /// A list has too many rules.
     #[error("access list {list} has {rules} rules, more than {}", AclSet::RULES_MAX)]
     TooManyRules {
-        /// The list's place.
         list: usize,
+        /// The list's number of rules.
         rules: usize,
     },
     /// The rules of a list differ in so many ways that their table would be too large.
     #[error("access list {list} needs a table of more than {} MiB", ROW_BYTES_MAX >> 20)]
     TooLarge {
-        /// The list's place.
+        /// The index of the list.
         list: usize,
     },
-    /// More lists than can be told apart.
+    /// There are too many lists.
     #[error("{lists} access lists are more than {}", AclSet::LISTS_MAX)]
     TooManyLists {
-        /// How many there are.
+        /// Their number.
         lists: usize,
     },
-    /// A port is bound to a list that there is none of.
+    /// A port is bound to a list that does not exist.
     #[error("no access list {list}")]
     NoSuchList {
-        /// The place named.
+        /// The index given.
         list: u16,
     },
 }
@@ -58,15 +58,15 @@ pub enum AclError {
 struct List {
     v4: Table<u32>,
     v6: Table<u128>,
-    /// By rule; the last is the default's.
+    /// Indexed by rule; the last is the default's.
     actions: Vec<Action>,
-    /// Place of its first rule's counter.
+    /// Index of its first rule's counter.
     first_counter: usize,
 }
 
 impl List {
-    /// Looks up packets of one family, and says for each the place of the rule that decides; past the last rule it
-    /// is the default. A packet whose header is not there is one that no rule is met by.
+    /// Looks up packets of one family, and passes for each the index of the deciding rule; one past the last rule
+    /// is the default. A packet without its header matches no rule.
     #[inline(always)]
     fn first(
         &self,
@@ -114,7 +114,7 @@ impl List {
         self.v6.key(be128(header, 8), be128(header, 24), packet, l3)
     }
 
-    /// Counts a packet that a rule decides about, and does with it what the rule says.
+    /// Counts a packet for its deciding rule, and applies the rule's action.
     #[inline(always)]
     fn act(&self, rule: usize, packet: &mut Packet, counts: &[Cell]) {
         counts[rule].add(1, u64::from(packet.ip_len));
@@ -151,8 +151,8 @@ impl List {
     }
 }
 
-/// All lists and the ports they are bound to, compiled. Never changes: a reload compiles another one
-/// with another version and shares that instead.
+/// All lists and the ports they are bound to, compiled. It never changes: a reload compiles another one with
+/// another version, and replaces it.
 #[derive(Clone, Debug, Default)]
 pub struct AclSet {
     version: u64,
@@ -163,12 +163,12 @@ pub struct AclSet {
 }
 
 impl AclSet {
-    /// Rules a list may have. A longer one would still be fast, but its rows would be as long as a page.
+    /// The most rules of a list. A longer one would still be fast, but its rows would be as long as a page.
     pub const RULES_MAX: usize = 8192;
-    /// Lists there may be.
+    /// The most lists.
     pub const LISTS_MAX: usize = 4096;
 
-    /// Compiles. `version` tells the counters of this set from those of others.
+    /// Compiles lists. `version` distinguishes the counters of this set from those of others.
     pub fn compile(lists: &[AccessList], bindings: &AclBindings, version: u64) -> Result<Self, AclError> {
         if lists.len() > Self::LISTS_MAX {
             return Err(AclError::TooManyLists { lists: lists.len() });
@@ -178,7 +178,7 @@ impl AclSet {
             if let Some(list) = ports.iter().flatten().copied().find(|list| !known(*list)) {
                 return Err(AclError::NoSuchList { list });
             }
-            // Without a binding there is nothing to look at, and the stage sees that at once.
+            // Without a binding the stage has nothing to do, which the empty list shows at once.
             let bound = ports.iter().any(Option::is_some);
             Ok(if bound { ports.iter().map(|list| list.unwrap_or(NO_LIST)).collect() } else { Vec::new() })
         };
@@ -216,19 +216,19 @@ impl AclSet {
         self.lists.iter().map(|list| list.v4.memory_bytes() + list.v6.memory_bytes()).sum()
     }
 
-    /// Whether a port has a list for what comes in.
+    /// Whether some port filters incoming packets.
     pub fn has_inbound(&self) -> bool {
         !self.inbound.is_empty()
     }
 
-    /// Applies the lists of the ports that the live packets of a batch came in by.
+    /// Applies the lists of the ingress ports of a batch's live packets.
     pub fn process_in(&self, batch: &mut Batch<'_>, counts: &mut AclCounts) {
         if !self.inbound.is_empty() {
             self.process(batch, &self.inbound, |p| p.port_in, counts);
         }
     }
 
-    /// Applies the lists of the ports that the live packets of a batch are to leave by.
+    /// Applies the lists of the egress ports of a batch's live packets.
     pub fn process_out(&self, batch: &mut Batch<'_>, counts: &mut AclCounts) {
         if !self.outbound.is_empty() {
             self.process(batch, &self.outbound, |p| p.port_out, counts);
@@ -244,8 +244,8 @@ impl AclSet {
         counts: &mut AclCounts,
     ) {
         counts.match_version(self);
-        // Packets of one list and family are looked up together: those of the first packet's, which mostly is all
-        // of them, while tables are noted down; then others.
+        // Packets of one list and family are looked up together: first those with the first packet's table, mostly
+        // all of them, while the other packets' tables are recorded; then the others.
         let table_of = |packet: &Packet| {
             let list = bindings.get(usize::from(port(packet))).copied().unwrap_or(NO_LIST);
             let bound = (list != NO_LIST) & packet.is_alive();
@@ -271,7 +271,7 @@ impl AclSet {
         }
     }
 
-    /// Looks up the packets that have a table, by table; those of more tables than are worth gathering one by one.
+    /// Looks up the packets that have a table, by table; the packets of rarer tables one by one.
     #[cold]
     fn apply_others(&self, tables: &mut [u16; BATCH_PACKETS], batch: &mut Batch<'_>, counts: &mut AclCounts) {
         let mut gathered = 0;
@@ -301,8 +301,9 @@ impl AclSet {
         list.first(table & 1 == 1, batch, members, |packet, rule| list.act(rule, packet, counts));
     }
 
-    /// Applies the lists of the port that a live IPv4 packet came in by, and of ports that it `leaves_by`, to it as if it were
-    /// for this destination. A rule counts what it drops so; what it permits it has counted already, or will.
+    /// Applies the list of a live IPv4 packet's ingress port, and those of the ports that it `leaves_by`, as if it
+    /// were for this destination. Rules count only the packets that they drop here; permitted packets are counted
+    /// at their own look-up.
     pub fn judge_as(
         &self,
         packet: &mut Packet,
@@ -324,16 +325,16 @@ impl AclSet {
         }
     }
 
-    /// The place of the rule of a list that decides about a packet (`None`: the default does), and what it
-    /// says; `None` if there is no such list. Counts nothing.
+    /// The index of a list's deciding rule for a packet (`None`: the default) and its action; `None` if there is no
+    /// such list. Counts nothing.
     pub fn decide(&self, list: u16, packet: &Packet, l3: &[u8]) -> Option<(Option<usize>, Action)> {
         let list = self.lists.get(usize::from(list))?;
         let rule = list.first_of(packet, l3);
         Some(((rule + 1 < list.actions.len()).then_some(rule), list.actions[rule]))
     }
 
-    /// The counters of a list: those of its rules in order, then the default's. Empty if `counts` are of
-    /// another version or there is no such list.
+    /// The counters of a list: those of its rules in order, then the default's. Empty if `counts` has another
+    /// version or there is no such list.
     pub fn counts_of(&self, list: usize, counts: &AclCounts) -> Vec<RuleCount> {
         let list = self.lists.get(list).filter(|_| counts.cells.version == self.version);
         let cells = list.and_then(|list| {
@@ -343,16 +344,16 @@ impl AclSet {
     }
 }
 
-/// What met a rule.
+/// The packets that matched a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleCount {
     pub packets: u64,
-    /// Bytes of them, from the IP header on.
+    /// Bytes from the IP header on.
     pub bytes: u64,
 }
 
-/// The counters of one version of the lists. One worker alone writes them, so that counting takes no locked instruction;
-/// anybody may read them meanwhile.
+/// The counters of one version of the lists. Only one worker writes them, so that counting needs no locked
+/// instruction; other threads may read them concurrently.
 #[derive(Debug, Default)]
 pub struct AclCells {
     version: u64,
@@ -379,8 +380,8 @@ impl Cell {
     }
 }
 
-/// One worker's counters, or those of several put together. They belong to one version of the lists and
-/// begin anew with the first batch that meets another one.
+/// One worker's counters, or the sum of several. They belong to one version of the lists, and restart at zero with
+/// the first batch that meets another one.
 #[derive(Debug, Default)]
 pub struct AclCounts {
     cells: Arc<AclCells>,

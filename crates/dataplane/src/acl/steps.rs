@@ -1,20 +1,19 @@
-//! Steps: a function of a number that changes its value at a few places, each the start of an interval that
-//! reaches to the next.
+//! Steps: a function of a number that is constant on intervals.
 //!
-//! The starts lie sorted in blocks of sixteen; above them lie the first starts of each block, in blocks of
-//! sixteen again, up to one block. A look-up counts in one block a level how many starts are not above the
-//! number: sixteen comparisons without a branch, which the compiler turns into vector instructions.
-//! Two thousand intervals are three levels and 9 KB.
+//! The starts of the intervals are sorted in blocks of sixteen; above them are the first starts of each block,
+//! again in blocks of sixteen, up to a single block. A look-up counts in one block per level how many starts are
+//! not above the number: sixteen comparisons without a branch, which the compiler turns into vector instructions.
+//! Two thousand intervals take three levels and 9 KB.
 
 /// Starts in a block: a cache line of 32-bit ones.
 const BLOCK: usize = 16;
 
-/// A key as blocks hold it. Signed, because the vector units compare signed numbers best.
+/// A key as stored in blocks. Signed, because vector units compare signed numbers best.
 trait StepKey: Copy + Ord {
     /// Fills up the last block; not less than any start.
     const LAST: Self;
-    /// How many starts are not above `at`. Counted in lanes as wide as the key, or the vector units would spend
-    /// their time on widening.
+    /// How many starts are not above `at`. Counted in lanes as wide as the key; otherwise the vector units would
+    /// spend their time on widening.
     fn not_above(block: &[Self; BLOCK], at: Self) -> usize;
 }
 
@@ -36,7 +35,7 @@ impl StepKey for i64 {
     }
 }
 
-/// A level: the place of its first block, and the number of its last.
+/// A level: the index of its first block, and the number of its last.
 #[derive(Clone, Copy, Debug)]
 struct Level {
     first: usize,
@@ -48,13 +47,13 @@ struct Steps<K> {
     /// All levels, top first.
     blocks: Vec<[K; BLOCK]>,
     levels: Vec<Level>,
-    /// By interval.
+    /// Indexed by interval.
     values: Vec<u32>,
 }
 
 impl<K: StepKey> Steps<K> {
-    /// From the starts of all intervals, ascending, and their values. The first interval reaches down as far
-    /// as numbers go. Panics without any.
+    /// Takes the starts of all intervals, ascending, and their values. The first interval extends down to the least
+    /// number. Panics if there is none.
     fn new(steps: &[(K, u32)]) -> Self {
         assert!(!steps.is_empty(), "a function has a value everywhere");
         let mut levels_up: Vec<Vec<K>> = vec![steps.iter().map(|s| s.0).collect()];
@@ -80,7 +79,7 @@ impl<K: StepKey> Steps<K> {
     fn value(&self, at: K) -> u32 {
         let mut place = 0;
         for level in &self.levels {
-            // Only the greatest number meets the filling, and it belongs to the last interval.
+            // Only the greatest number is not below the filling, and it belongs to the last interval.
             let block = place.min(level.last);
             let not_above = K::not_above(&self.blocks[level.first + block], at);
             place = block * BLOCK + not_above.saturating_sub(1);
@@ -93,7 +92,7 @@ impl<K: StepKey> Steps<K> {
     }
 }
 
-/// A number that rules have intervals of.
+/// A number over which rules have intervals.
 pub(super) trait StepNumber: Copy + Ord {
     /// The steps over such numbers.
     type Steps: StepFunction<Self>;
@@ -105,7 +104,7 @@ pub(super) trait StepNumber: Copy + Ord {
 
 /// Steps over numbers `N`.
 pub(super) trait StepFunction<N>: std::fmt::Debug + Clone + Send + Sync {
-    /// From the starts of all intervals, ascending from zero, and their values (below 2^31).
+    /// Takes the starts of all intervals, ascending from zero, and their values (below 2^31).
     fn build(steps: &[(N, u32)]) -> Self;
     /// The value of the interval that holds `at`.
     fn value_at(&self, at: N) -> u32;
@@ -117,7 +116,7 @@ pub(super) trait StepFunction<N>: std::fmt::Debug + Clone + Send + Sync {
 #[derive(Clone, Debug)]
 pub(super) struct Steps32(Steps<i32>);
 
-/// Order-preserving: the least unsigned number becomes the least signed one.
+/// Preserves order: the least unsigned number becomes the least signed one.
 #[inline(always)]
 fn signed32(n: u32) -> i32 {
     (n ^ 0x8000_0000) as i32
@@ -144,15 +143,15 @@ impl StepFunction<u32> for Steps32 {
     }
 }
 
-/// Steps over 128-bit numbers: by the upper half, and for the few upper halves within which the value
-/// changes, by the lower half.
+/// Steps over 128-bit numbers: by the upper half, and by the lower half for the few upper halves within which the
+/// value changes.
 #[derive(Clone, Debug)]
 pub(super) struct Steps128 {
     upper: Steps<i64>,
     lower: Vec<Steps<i64>>,
 }
 
-/// Marks a value of the upper half as the number of a lower one.
+/// Marks a value of the upper half as an index into `lower`.
 const LOWER: u32 = 1 << 31;
 
 impl StepFunction<u128> for Steps128 {
@@ -220,7 +219,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The value by going through all steps.
+    /// The value, found by testing all steps.
     fn plainly<N: StepNumber>(steps: &[(N, u32)], at: N) -> u32 {
         steps.iter().rfind(|s| s.0 <= at).expect("steps begin at zero").1
     }

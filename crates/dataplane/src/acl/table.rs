@@ -1,14 +1,14 @@
-//! A list compiled for one family: rows of rule bits, and per part of a packet a function to a row.
+//! A list compiled for one family: rows of rule bits, and for each part of a packet a function to a row.
 //!
-//! Rule `r` is bit `r % 64` of word `r / 64` of a row. Rows of up to 64 rules are a word, longer ones run of
-//! cache lines with 512 rules each, which are and-ed as a whole, by vectors and without a branch. Rows of more
-//! than four lines have a summary besides: bit `l` says that line `l` is not empty. Parts that no rule asks
-//! for have no function.
+//! Rule `r` is bit `r % 64` of word `r / 64` of a row. Rows of up to 64 rules are one word; longer ones are runs of
+//! cache lines with 512 rules each, which are and-ed as a whole, by vectors and without branches. Rows of more than
+//! four lines also have a summary: bit `l` says that line `l` is not empty. Parts that no rule tests have no
+//! function.
 //!
-//! Packets are worked on [`LANES`] at a time, one part after the other, so that what the look-ups of one packet
-//! wait for, those of the next do not.
+//! Packets are processed [`LANES`] at a time, one part after another, so that the look-ups of different packets
+//! wait for memory at the same time.
 //!
-//! Memory: a row is `rules / 8` bytes and a border of an interval 8 to 12; equal rows are kept once.
+//! Memory: a row is `rules / 8` bytes and a border of an interval 8 to 12; equal rows are stored once.
 
 use super::steps::{StepFunction, StepNumber};
 use super::{Fragment, Rule, icmp, ports, tcp_flags};
@@ -16,24 +16,24 @@ use ipnet::IpNet;
 use std::collections::HashMap;
 use thalweg_base::Packet;
 
-/// Bytes of rows that a table may have: a list of 8192 rules about 16384 disjoint networks has 17 MB.
+/// The most bytes of rows in a table: a list of 8192 rules about 16384 disjoint networks has 17 MB.
 pub(super) const ROW_BYTES_MAX: usize = 128 << 20;
 
 /// Packets that are looked up together.
 pub(super) const LANES: usize = 32;
 
-/// Parts of a packet, and so rows to be and-ed, at most.
+/// The most parts of a packet, and so the most rows to combine.
 const PARTS: usize = 7;
-/// The number that stands for a packet's first port where there is neither port nor ICMP type; ports lie
-/// below it, ICMP types and codes from [`ICMP`] on.
+/// The number for a packet's first port if it has neither port nor ICMP type; ports are below it, ICMP types and
+/// codes start at [`ICMP`].
 const NO_PORT: u32 = 0x2_0000;
 const ICMP: u32 = 0x1_0000;
-/// Stands for the flags of what is not TCP.
+/// Stands for the flags of packets other than TCP.
 const NO_FLAGS: usize = 256;
 /// No rule of the list.
 pub(super) const NO_RULE: u32 = u32::MAX;
 
-/// An address of either family, as tables take it.
+/// An address of either family.
 pub(super) trait AclAddress: StepNumber {
     /// The first and the last address of a network of this family.
     fn span(net: &IpNet) -> Option<(Self, Self)>;
@@ -67,16 +67,16 @@ pub(super) struct Table<A: AclAddress> {
     first_ports: Option<<u32 as StepNumber>::Steps>,
     destination_ports: Option<<u32 as StepNumber>::Steps>,
     protocols: Option<Box<[u32; 256]>>,
-    /// By code point and place in the datagram.
+    /// Indexed by code point and fragment.
     dscp_fragments: Option<Box<[u32; 256]>>,
     tcp_flags: Option<Box<[u32; NO_FLAGS + 1]>>,
     asks_ports: bool,
     asks_icmp: bool,
-    /// By bit: the place of the rule in the list.
+    /// By bit: the index of the rule in the list.
     rules: Vec<u32>,
 }
 
-/// 512 rules of a row.
+/// The bits of 512 rules in a row.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 struct Line([u64; 8]);
@@ -84,7 +84,7 @@ struct Line([u64; 8]);
 impl Line {
     const RULES: usize = 512;
 
-    /// The first bit, found without a branch per word: which word has it cannot be predicted.
+    /// The first bit, found without a branch per word, because its word cannot be predicted.
     #[inline(always)]
     fn first(&self) -> Option<usize> {
         let used = self.0.iter().enumerate().fold(0u32, |used, (w, word)| used | u32::from(*word != 0) << w);
@@ -93,22 +93,22 @@ impl Line {
     }
 }
 
-/// All different rows; the first has the bits of all rules.
+/// All distinct rows; the first has the bits of all rules.
 #[derive(Clone, Debug, Default)]
 struct Rows {
-    /// The rows of up to 64 rules.
+    /// Rows of up to 64 rules.
     words: Vec<u64>,
-    /// The rows of more, each so many lines.
+    /// Longer rows, `lines_per_row` lines each.
     lines: Vec<Line>,
     lines_per_row: usize,
-    /// By row, where there are enough lines to be worth it.
+    /// Indexed by row; empty if rows are too short to need summaries.
     summaries: Vec<u64>,
 }
 
-/// Rows of fewer lines are and-ed to their end.
+/// Rows of at most this many lines are combined without a summary.
 const LINES_WITHOUT_SUMMARY: usize = 4;
 
-/// What rules ask about a packet, as the functions take it.
+/// The properties of a packet in the form that the functions take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key<A> {
     source: A,
@@ -134,7 +134,7 @@ impl<A: AclAddress> Default for Key<A> {
     }
 }
 
-/// What is needed only while a table is built.
+/// State needed only while a table is built.
 struct Builder {
     rows: Rows,
     /// Words of a row.
@@ -197,15 +197,15 @@ impl Builder {
         self.row(words)
     }
 
-    /// The steps of a part: each rule with its intervals, or `None` where it does not ask. `None` where no rule
-    /// asks.
+    /// The steps of a part, given each rule's intervals, or `None` for a rule that does not test the part. `None`
+    /// if no rule does.
     fn steps<N: StepNumber>(
         &mut self,
         rules: &[&Rule],
         intervals: impl Fn(&Rule) -> Option<Vec<(N, N)>>,
     ) -> Option<N::Steps> {
         let mut row = self.empty();
-        // Where the intervals of which rule begin and end.
+        // Where each rule's intervals begin and end.
         let mut borders: Vec<(N, usize, bool)> = Vec::new();
         let mut asked = false;
         for (bit, rule) in rules.iter().enumerate() {
@@ -223,7 +223,7 @@ impl Builder {
             return None;
         }
         borders.sort_unstable();
-        // A rule's intervals may overlap: it is in a row as long as one of them is open.
+        // A rule's intervals may overlap: it is in a row while any of them is open.
         let mut open = vec![0u32; rules.len()];
         let mut steps: Vec<(N, u32)> = Vec::new();
         if borders.first().is_none_or(|b| b.0 > N::ZERO) {
@@ -249,7 +249,7 @@ impl Builder {
 }
 
 impl<A: AclAddress> Table<A> {
-    /// Compiles the rules that packets of this family can meet. `None` if there would be too many rows.
+    /// Compiles the rules that packets of this family can match. `None` if there would be too many rows.
     pub(super) fn new(rules: &[Rule]) -> Option<Self> {
         let of_family = |nets: &[IpNet]| nets.is_empty() || nets.iter().any(|n| A::span(n).is_some());
         let (places, rules): (Vec<u32>, Vec<&Rule>) = (0..)
@@ -327,7 +327,8 @@ impl<A: AclAddress> Table<A> {
         key
     }
 
-    /// The place of the first rule that each of up to [`LANES`] packets meets; [`NO_RULE`] where it is none.
+    /// Finds the index of the first matching rule for each of up to [`LANES`] packets; [`NO_RULE`] if there is
+    /// none.
     #[inline(always)]
     pub(super) fn first(&self, keys: &[Key<A>], rules: &mut [u32]) {
         debug_assert!(keys.len() <= LANES && keys.len() <= rules.len());
@@ -388,7 +389,7 @@ impl<A: AclAddress> Table<A> {
     }
 }
 
-/// Source ports and ICMP types of a rule, as numbers of one range. With both it is met by nothing.
+/// Source ports and ICMP types of a rule, as numbers of one range. A rule with both matches nothing.
 fn first_ports(rule: &Rule) -> Option<Vec<(u32, u32)>> {
     match (rule.source_ports.is_empty(), rule.icmp.is_empty()) {
         (true, true) => None,
@@ -414,13 +415,13 @@ fn byte_rows(mut row: impl FnMut(u8) -> u32) -> Box<[u32; 256]> {
     rows
 }
 
-/// Packets side by side, to which one part after the other is applied.
+/// Packets side by side, to which one part after another is applied.
 trait Lanes<A> {
-    /// Applies a part: the function says its row.
+    /// Applies a part; `row` gives the row of a packet's part.
     fn part(&mut self, row: impl Fn(&Key<A>) -> u32);
 }
 
-/// With rows of one word, what is left after each part is kept, and no row.
+/// For rows of one word: keeps the intersection after each part.
 struct OneWord<'a, A> {
     keys: &'a [Key<A>],
     words: &'a [u64],
@@ -436,7 +437,7 @@ impl<A> Lanes<A> for OneWord<'_, A> {
     }
 }
 
-/// With longer rows, their numbers.
+/// For longer rows: keeps the numbers of the rows.
 struct ManyLines<'a, A> {
     keys: &'a [Key<A>],
     rows: [[u32; LANES]; PARTS],
@@ -454,10 +455,11 @@ impl<A> Lanes<A> for ManyLines<'_, A> {
 }
 
 impl Rows {
-    /// The first bit that the rows of all parts have, for each lane. `parts` are numbers of rows by lane.
+    /// The first bit that the rows of all parts have in common, for each lane. `parts` has the numbers of rows by
+    /// lane.
     ///
-    /// Rounds: in each, every lane without an answer looks at the next line that may hold it, and that one part
-    /// after the other. Rows lie in the second-level cache at best; so the lanes wait for them together.
+    /// It works in rounds: in each, every lane without an answer combines the next line that may hold one, part by
+    /// part. Rows are in the second-level cache at best, so the lanes wait for them together.
     #[inline(always)]
     fn first_common(
         &self,
@@ -479,7 +481,7 @@ impl Rows {
         let mut common = [Line([u64::MAX; 8]); LANES];
         while left > 0 {
             for &lane in &waiting[..left] {
-                // Without candidates any line will do: no bit of it is common.
+                // Without candidates any line will do: its intersection is empty.
                 let line = candidates[usize::from(lane)].trailing_zeros().min(last) as usize;
                 common[usize::from(lane)] = self.lines[line];
             }

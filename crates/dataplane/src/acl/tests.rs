@@ -1,4 +1,4 @@
-//! The compiled lists against the slow reference, on packets whose facts are known before they are built.
+//! The compiled lists compared with the slow reference, on packets built from known facts.
 
 use super::*;
 use crate::ingress::Ingress;
@@ -72,13 +72,13 @@ fn validated(packets: impl IntoIterator<Item = Vec<u8>>) -> Chunk {
     chunk
 }
 
-/// Addresses and prefixes of a small world, in which rules meet packets.
+/// Addresses and prefixes of a small world, in which rules match packets.
 fn address(v6: bool) -> impl Strategy<Value = IpAddr> {
     (0u8..4, prop_oneof![0u8..4, 254u8..=255], any::<bool>()).prop_map(move |(a, b, high)| {
         if !v6 {
             return IpAddr::from(Ipv4Addr::new(if high { 255 } else { 10 }, a, 0, b));
         }
-        // Nothing for a group of neighbors: that goes no further than to the first check.
+        // No multicast destination: such packets do not pass the first check.
         let top = if high { 0xfeff } else { 0x2001 };
         IpAddr::from(Ipv6Addr::new(top, u16::from(a), 0, 0, 0, 0, 0, u16::from(b)))
     })
@@ -96,7 +96,7 @@ fn port() -> impl Strategy<Value = u16> {
 }
 
 fn some<T: std::fmt::Debug>(of: impl Strategy<Value = T> + 'static) -> impl Strategy<Value = Vec<T>> {
-    // Often nothing, so that rules meet packets at all.
+    // Often empty, so that rules match packets at all.
     prop_oneof![3 => Just(0usize..1), 1 => Just(1usize..4)].prop_map(|range| range.start).prop_flat_map({
         let of = of.boxed();
         move |least| prop::collection::vec(of.clone(), least..least * 4 + 1)
@@ -208,7 +208,7 @@ proptest! {
         default in action(),
         packets in prop::collection::vec(facts(), 100),
     ) {
-        // Mostly rules that few packets meet, so that the deciding one may be anywhere.
+        // Mostly rules that match few packets, so that the deciding one may be anywhere.
         let rules = order.iter().zip(&narrow).map(|(kind, facts)| {
             let mut rule = kinds[*kind].clone();
             rule.sources = vec![IpNet::from(facts.source)];
@@ -286,7 +286,7 @@ fn ports_have_their_own_lists_each_way() {
 
 #[test]
 fn a_batch_may_meet_as_many_lists_as_it_has_packets() {
-    // List n denies what is addressed to port n; the packet of ports 0, 1, ... is addressed to 7.
+    // List n denies packets to port n; the packet on ports 0, 1, ... is addressed to 7.
     let lists: Vec<AccessList> = (0..200u16)
         .map(|n| AccessList {
             rules: vec![Rule { destination_ports: vec![n..=n], ..Rule::all(Action::Deny) }],

@@ -1,13 +1,13 @@
-//! A token bucket that forgets nothing: the shaper of a port and of a class.
+//! An exact token bucket: the shaper of a port and of a class.
 //!
-//! Tokens are counted in bits times nanoseconds (a byte is 8 * 10^9 of them, as in [`crate::police`]), so
-//! a rate in bits per second times a time in nanoseconds is a whole number of tokens. Nothing is rounded:
-//! after a week of odd intervals the bucket holds what it would hold after one long one, and the time at
-//! which it will hold enough is exact to the nanosecond.
+//! Tokens are counted in bits times nanoseconds (a byte is 8 * 10^9 of them, as in [`crate::police`]), so a rate in
+//! bits per second times a time in nanoseconds is a whole number of tokens. Nothing is rounded: after a week of odd
+//! intervals the bucket holds what it would hold after a single long one, and the time at which it will hold enough
+//! is exact to the nanosecond.
 //!
-//! A packet needs its own size in tokens, or a full bucket if it is larger than that; it then leaves the
-//! bucket in debt. So in any time t, bytes <= burst + rate * t + what the largest packet exceeds the burst
-//! by, and no packet waits for ever because a burst was set too small.
+//! A packet needs its own size in tokens, or a full bucket if it is larger than that; it then leaves the bucket in
+//! debt. So in any time t, bytes <= burst + rate * t + the excess of the largest packet over the burst, and no
+//! packet waits for ever because a burst was configured too small.
 
 /// Tokens of a byte.
 const BYTE: i64 = 8_000_000_000;
@@ -24,14 +24,14 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// A full bucket. A rate of zero counts as one bit per second: a port that must not send is one that
-    /// is down.
+    /// A full bucket. A rate of zero counts as one bit per second: a port that must not send is a port that is
+    /// down.
     pub(super) fn new(rate_bps: u64, burst_bytes: u32, now_ns: u64) -> Self {
         let depth = tokens(u64::from(burst_bytes).max(1));
         Self { rate_bps: rate_bps.max(1), depth, level: depth, filled_at_ns: now_ns }
     }
 
-    /// New settings; what is owed stays owed, and what was saved stays as far as there is room.
+    /// Changes rate and burst. Debt remains, and tokens remain up to the new depth.
     pub(super) fn change(&mut self, rate_bps: u64, burst_bytes: u32, now_ns: u64) {
         self.fill(now_ns);
         self.rate_bps = rate_bps.max(1);
@@ -39,20 +39,21 @@ impl Bucket {
         self.level = self.level.min(self.depth);
     }
 
-    /// Adds what has run in since the last time.
+    /// Adds the tokens of the time since the last call.
     fn fill(&mut self, now_ns: u64) {
         let elapsed = now_ns.saturating_sub(self.filled_at_ns);
         if elapsed == 0 {
             return;
         }
         self.filled_at_ns = now_ns;
-        // Level is never above depth, so the room is not negative; it is below 2^64 by the limit on depth.
+        // The level is never above the depth, so the room is not negative; the limit on the depth keeps it below
+        // 2^64.
         let room = self.depth.abs_diff(self.level);
         let added = self.rate_bps.saturating_mul(elapsed).min(room);
         self.level = self.level.saturating_add_unsigned(added);
     }
 
-    /// Whether `bytes` may go now; if not, the first nanosecond at which they may.
+    /// Whether `bytes` may leave now; if not, the first nanosecond at which they may.
     #[inline]
     pub(super) fn ready(&mut self, bytes: u64, now_ns: u64) -> Result<(), u64> {
         self.fill(now_ns);
@@ -67,7 +68,7 @@ impl Bucket {
     /// Pays for `bytes` that were ready.
     #[inline]
     pub(super) fn take(&mut self, bytes: u64) {
-        // One packet's tokens below a bucket that was ready: at least -2^63.
+        // This cannot overflow: at most one packet's tokens below a bucket that was ready.
         self.level = self.level.saturating_sub(tokens(bytes));
     }
 }

@@ -1,10 +1,10 @@
 //! Controlled delay: when to tell senders that they send too much (RFC 8289).
 //!
-//! A queue is there to take up bursts; a *standing* queue only adds delay. So what counts is not how long a
-//! packet waited but whether any packet within an interval waited less than the target. If none did, one
-//! signal is due (a drop or a mark), the next an interval later, then interval/sqrt(2) later, interval/sqrt(3)
-//! and so on, until a packet waits less than the target. A flow's rate goes with one over the root of its
-//! loss, so this lowers it by steady steps.
+//! A queue should absorb bursts; a *standing* queue only adds delay. So the criterion is not how long a packet
+//! waited but whether any packet within an interval waited less than the target. If none did, one signal is due (a
+//! drop or a mark), the next an interval later, then interval/sqrt(2) later, interval/sqrt(3) and so on, until a
+//! packet waits less than the target. A flow's rate is proportional to one over the square root of its loss, so
+//! this lowers it in steady steps.
 //!
 //! ```text
 //!            a packet waited less than the target, or hardly any is left
@@ -15,16 +15,16 @@
 //!   +---------+            first signal                     +--------------+ <-+ interval/sqrt(count)
 //! ```
 //!
-//! If the quiet time was short, `count` goes on near where it stopped instead of at 1 (section 5.4).
+//! After a short quiet time, `count` continues near its last value instead of at 1 (section 5.4).
 //!
-//! What a packet's size is makes no difference to its fate (RFC 7141). The queue must hold more than one
-//! large packet for the delay to count, or a slow line could never send one.
+//! A packet's size does not affect its fate (RFC 7141). The delay counts only while the queue holds more than one
+//! large packet; otherwise a slow line could never send one.
 
 use super::config::Aqm;
 
-/// `count` goes on if the queue was good for less than this many intervals (RFC 8289 section 5.4).
+/// `count` continues if the quiet time was shorter than this many intervals (RFC 8289 section 5.4).
 const MEMORY_INTERVALS: u64 = 16;
-/// The square of the interval in nanoseconds fits 64 bits.
+/// Keeps the square of the interval in nanoseconds within 64 bits.
 const INTERVAL_MS_MAX: u32 = 4_000;
 
 /// The state of one queue.
@@ -33,7 +33,7 @@ pub(super) struct Codel {
     target_ns: u64,
     interval_ns: u64,
     ecn: bool,
-    /// When the wait will have been too long for an interval, if it goes on like this.
+    /// When the wait will have been above the target for an interval, if it stays so.
     too_long_at_ns: Option<u64>,
     signaling: bool,
     next_signal_ns: u64,
@@ -58,15 +58,15 @@ impl Codel {
         codel
     }
 
-    /// New settings, same memory.
+    /// Changes the settings and keeps the state.
     pub(super) fn change(&mut self, aqm: Aqm) {
         self.target_ns = u64::from(aqm.target_us) * 1_000;
         self.interval_ns = u64::from(aqm.interval_ms.clamp(1, INTERVAL_MS_MAX)) * 1_000_000;
         self.ecn = aqm.ecn;
     }
 
-    /// A packet that has waited `sojourn_ns` is about to leave and leaves `behind_bytes` behind; whether it
-    /// is to carry a signal. `large_bytes` is the largest packet there has been.
+    /// Whether a packet that leaves after waiting `sojourn_ns` must carry a signal. `behind_bytes` is what remains
+    /// in the queue, `large_bytes` the largest packet so far.
     pub(super) fn signal(
         &mut self,
         now_ns: u64,
@@ -118,11 +118,11 @@ impl Codel {
         (self.interval_ns * self.interval_ns / u64::from(self.count.max(1))).isqrt().max(1)
     }
 
-    /// Whether a packet that is to carry a signal may be marked instead of dropped.
+    /// Whether a packet that must carry a signal may be marked instead of dropped.
     ///
-    /// Senders that ignore marks would fill the queue to its limit and have everybody in the class wait for
-    /// it; RFC 3168 section 7 and RFC 7567 section 4.2.1 therefore have routers drop what they would mark
-    /// when the queue is far too long. That is here: longer than an interval.
+    /// Senders that ignore marks would fill the queue to its limit and delay the whole class. RFC 3168 section 7
+    /// and RFC 7567 section 4.2.1 therefore let routers drop instead of marking when the queue is far too long:
+    /// here, longer than an interval.
     pub(super) fn may_mark(&self, sojourn_ns: u64) -> bool {
         self.ecn && sojourn_ns <= self.interval_ns
     }

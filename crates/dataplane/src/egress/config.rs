@@ -2,49 +2,45 @@
 
 use crate::schedule::Service;
 
-/// Classes a port can have: a packet carries its class in a byte.
+/// The most classes of a port: a packet carries its class in a byte.
 pub const CLASSES_MAX: usize = 256;
 /// Strict levels are 0 to 15; a higher number counts as 15.
 pub const STRICT_LEVEL_MAX: u8 = 15;
-/// Of what leaves while weighted classes wait, strict ones take at most this many percent unless told
-/// otherwise.
+/// The default upper bound, in percent, of strict classes' share while weighted classes wait.
 ///
-/// Expedited traffic is to be a small part of a port (RFC 3246 section 2 wants it to arrive below the rate
-/// it is served at), so nine tenths never bind in a network that is set up well. Where it is not, or where
-/// somebody marks a download as voice, a tenth keeps routing protocols and a shell alive, which are needed
-/// to mend it.
+/// Expedited traffic should be a small part of a port (RFC 3246 section 2 expects it to arrive below its service
+/// rate), so nine tenths never bind in a well configured network. If a network is not, or a download is marked as
+/// voice, a tenth keeps alive the routing protocols and shells that are needed for repair.
 pub const STRICT_SHARE_PERCENT_DEFAULT: u8 = 90;
 
 /// The queues of one egress port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EgressConfig {
-    /// What may leave, in bits per second; `None`: as fast as the port takes it.
+    /// The port's rate in bits per second; `None`: as fast as the port accepts.
     pub rate_bps: Option<u64>,
-    /// What may leave at once after a pause. A packet larger than the burst leaves when the bucket is full
-    /// and is owed for afterwards.
+    /// What may leave at once after a pause. A larger packet leaves when the bucket is full, and leaves it in debt.
     pub burst_bytes: u32,
-    /// What each packet takes on the line beyond the length it is given with: preamble, frame check
-    /// sequence and gap of Ethernet are 24 bytes. Counts toward rates and shares, not toward bytes.
+    /// Bytes that each packet takes on the line beyond its given length: preamble, frame check sequence and gap of
+    /// Ethernet are 24. They count toward rates and shares, not toward byte counters.
     pub overhead_bytes: u16,
-    /// Of what leaves while weighted classes wait, at most this many percent is of strict classes; 100 is
-    /// no bound. Nothing is held back by it while no weighted class has a packet to send.
+    /// The upper bound, in percent, of strict classes' share while weighted classes wait; 100 is no bound. It holds
+    /// nothing back while no weighted class has a packet.
     pub strict_share_percent: u8,
-    /// The class of packets whose class is not configured here, and heir of classes that a new
-    /// configuration no longer has.
+    /// The class of packets whose class is not configured here; it also inherits the packets of classes that a new
+    /// configuration removes.
     pub default_class: u8,
-    /// Classes; a packet's class is its place here. At most [`CLASSES_MAX`], later ones are ignored; a port
-    /// without any gets one.
+    /// A packet's class is an index into these. At most [`CLASSES_MAX`], later ones are ignored; an empty list
+    /// becomes one default class.
     pub classes: Vec<EgressClass>,
 }
 
-/// One class at one port.
+/// One class on one port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EgressClass {
-    /// Its name, by which a new configuration finds its queue.
+    /// A new configuration finds the class's queue by its name.
     pub name: String,
-    /// When its turn comes.
     pub service: Service,
-    /// The most the class may send, also when the port has nothing else to do; `None`: no such bound.
+    /// The most the class may send, even if the port is idle otherwise; `None`: no bound.
     pub rate_bps: Option<u64>,
     /// What it may send at once after a pause.
     pub burst_bytes: u32,
@@ -56,20 +52,20 @@ pub struct EgressClass {
     pub aqm: Option<Aqm>,
 }
 
-/// Controlled delay, RFC 8289.
+/// Controlled delay (RFC 8289).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aqm {
-    /// The wait that is tolerated as standing queue.
+    /// The tolerated wait in a standing queue.
     pub target_us: u32,
-    /// The time for which every packet must have waited longer before senders are told: about the longest
-    /// round trip of those who are to be told. At most 4000.
+    /// For how long all packets must have waited longer before senders are told: about the longest round trip of
+    /// these senders. At most 4000.
     pub interval_ms: u32,
     /// Whether ECN-capable packets are marked instead of dropped (RFC 3168).
     pub ecn: bool,
 }
 
 impl Default for Aqm {
-    /// 5 ms and 100 ms, RFC 8289 section 4.3's for the Internet, with ECN.
+    /// 5 ms and 100 ms, the values of RFC 8289 section 4.3 for the Internet, with ECN.
     fn default() -> Self {
         Self { target_us: 5_000, interval_ms: 100, ecn: true }
     }

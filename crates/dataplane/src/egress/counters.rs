@@ -2,36 +2,33 @@
 
 use hdrhistogram::Histogram;
 
-/// Longer waits count as this: a minute. Nobody waits for a packet that long.
+/// Longer waits count as this: a minute.
 pub const SOJOURN_NS_MAX: u64 = 60_000_000_000;
 
-/// What became of a class's packets. At every moment
-/// `enqueued = sent + dropped_full + dropped_managed + purged + waiting_packets`.
+/// Counters of a class's packets. At every moment `enqueued = sent + dropped_full + dropped_managed + purged +
+/// waiting_packets`.
 #[derive(Clone, Debug)]
 pub struct ClassCounters {
-    /// Packets handed in, those refused included.
+    /// Packets handed in, refused ones included.
     pub enqueued: u64,
-    /// Packets that left.
     pub sent: u64,
-    /// Bytes that left, without what the line adds.
+    /// Bytes sent, without the line's overhead.
     pub bytes: u64,
     /// Packets refused because the queue was at its limit (`queue-full`).
     pub dropped_full: u64,
     /// Packets dropped by active queue management (`queue-managed`).
     pub dropped_managed: u64,
-    /// Packets taken out when the queues were emptied, as when the port went away.
+    /// Packets removed when the queues were emptied, for instance because the port went away.
     pub purged: u64,
     /// Packets marked as having met congestion; they are among the sent.
     pub marked: u64,
-    /// Packets waiting now.
     pub waiting_packets: u64,
-    /// Bytes waiting now.
     pub waiting_bytes: u64,
     /// The most packets that ever waited.
     pub highest_packets: u64,
     /// The most bytes that ever waited.
     pub highest_bytes: u64,
-    /// How long the sent ones had waited, in nanoseconds, to two digits, at most [`SOJOURN_NS_MAX`].
+    /// The wait of sent packets in nanoseconds, to two digits, at most [`SOJOURN_NS_MAX`].
     pub sojourn_ns: Histogram<u64>,
 }
 
@@ -55,13 +52,13 @@ impl Default for ClassCounters {
 }
 
 impl ClassCounters {
-    /// Whether every packet that came is accounted for.
+    /// Whether every packet is accounted for.
     pub fn is_conserved(&self) -> bool {
         let gone = self.sent + self.dropped_full + self.dropped_managed + self.purged;
         self.enqueued == gone + self.waiting_packets
     }
 
-    /// A packet came and is kept.
+    /// Counts a packet that was enqueued.
     #[inline]
     pub(super) fn kept(&mut self, bytes: u64) {
         self.waiting_packets += 1;
@@ -70,14 +67,14 @@ impl ClassCounters {
         self.highest_bytes = self.highest_bytes.max(self.waiting_bytes);
     }
 
-    /// A packet that waited waits no more.
+    /// Counts a packet that was removed from the queue.
     #[inline]
     pub(super) fn taken(&mut self, bytes: u64) {
         self.waiting_packets -= 1;
         self.waiting_bytes -= bytes;
     }
 
-    /// It left after `sojourn_ns`.
+    /// Counts a packet that left after `sojourn_ns`.
     #[inline]
     pub(super) fn left(&mut self, bytes: u64, sojourn_ns: u64) {
         self.sent += 1;
@@ -85,7 +82,7 @@ impl ClassCounters {
         self.sojourn_ns.saturating_record(sojourn_ns);
     }
 
-    /// Takes over the counters of a class that is gone, together with what waits there.
+    /// Takes over the counters of a removed class, together with its waiting packets.
     pub(super) fn migrate_from(&mut self, other: &ClassCounters) {
         self.enqueued += other.enqueued;
         self.sent += other.sent;
@@ -98,7 +95,7 @@ impl ClassCounters {
         self.waiting_bytes += other.waiting_bytes;
         self.highest_packets = self.highest_packets.max(self.waiting_packets);
         self.highest_bytes = self.highest_bytes.max(self.waiting_bytes);
-        // Histograms of the same bounds always add.
+        // Adding cannot fail: the histograms have the same bounds.
         let _ = self.sojourn_ns.add(&other.sojourn_ns);
     }
 }

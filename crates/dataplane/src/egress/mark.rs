@@ -1,4 +1,4 @@
-//! Congestion experienced, written into an IP header.
+//! Writes congestion experienced (CE) into IP headers.
 
 use thalweg_wire::checksum::ChecksumDelta;
 use thalweg_wire::ethernet::payload_at;
@@ -8,13 +8,13 @@ const NOT_ECT: u8 = 0b00;
 /// Congestion experienced.
 const CE: u8 = 0b11;
 
-/// Marks an IPv4 or IPv6 packet that begins at its first byte as having met congestion; false, and nothing
-/// changed, if its sender has not said that it understands (RFC 3168 section 5) or it is no IP header.
+/// Sets CE in the IPv4 or IPv6 packet at the start of `ip_packet`. Returns false, without any change, if its sender
+/// is not ECN-capable (RFC 3168 section 5) or it is not an IP header.
 ///
-/// Both ECN-capable codepoints are treated alike, as RFC 3168 has it for a queue that is not of RFC 9331's
-/// kind. Only the outermost header is marked; a tunnel's end carries it inwards (RFC 6040). A packet that
-/// has the mark already keeps it: the signal arrives either way. The IPv4 checksum is mended, not computed
-/// anew (RFC 1624), so that a header that arrived wrong leaves wrong.
+/// Both ECN-capable codepoints are treated alike, as RFC 3168 requires of a queue that is not of RFC 9331's kind.
+/// Only the outermost header is marked; a tunnel's end propagates the mark (RFC 6040). A packet already marked is
+/// left as it is. The IPv4 checksum is updated, not recomputed (RFC 1624), so a header that arrived wrong leaves
+/// wrong.
 pub fn mark_ce(ip_packet: &mut [u8]) -> bool {
     match ip_packet.first().map(|byte| byte >> 4) {
         Some(4) => mark_ipv4(ip_packet),
@@ -23,8 +23,8 @@ pub fn mark_ce(ip_packet: &mut [u8]) -> bool {
     }
 }
 
-/// The same for an Ethernet frame, with up to two VLAN tags. The frame's type decides what it carries: the first
-/// bits of a tag, or of ARP, can look like an IP version.
+/// The same for an Ethernet frame, with up to two VLAN tags. The frame's type decides what it carries, because the
+/// first bits of a tag, or of ARP, can look like an IP version.
 pub fn mark_frame_ce(frame: &mut [u8]) -> bool {
     match payload_at(frame) {
         Some((ether_type, at)) if ether_type.is_ip() => frame.get_mut(at..).is_some_and(mark_ce),
@@ -66,7 +66,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Another implementation reads what was written, and recomputes the checksum.
+        /// Another implementation reads the result, and recomputes the checksum.
         #[test]
         fn ipv4_is_marked_and_its_checksum_right(source: [u8; 4], destination: [u8; 4], ttl: u8, ecn in 0u8..4, dscp in 0u8..64, id: u16) {
             let mut header = Ipv4Header::new(0, ttl, IpNumber::UDP, source, destination).expect("a header");
@@ -121,7 +121,7 @@ mod tests {
             assert_eq!(frame[..header], before[..header]);
             assert_eq!(frame[header + 1], if marks { 3 } else { 2 });
         }
-        // The same bytes as something else than IP.
+        // The same bytes with another type than IP.
         let mut other = [&[2u8; 12][..], &[0x88, 0xcc], &ip].concat();
         assert!(!mark_frame_ce(&mut other));
         (0..other.len()).for_each(|len| assert!(!mark_frame_ce(&mut other[..len].to_vec())));
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn an_ipv4_header_with_a_zero_sum_stays_right() {
-        // The one sum that has two forms: the mended one must be accepted as well.
+        // The one sum with two forms: the updated one must be accepted too.
         for id in 0..=u16::MAX {
             let mut bytes = [0x45, 1, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
             bytes[4..6].copy_from_slice(&id.to_be_bytes());

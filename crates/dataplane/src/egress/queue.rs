@@ -1,4 +1,4 @@
-//! The scheduler: classes, turns, and the three ways a packet ends its wait.
+//! The scheduler: classes, turns, and the three ways in which a packet's wait ends.
 
 use super::bucket::Bucket;
 use super::codel::Codel;
@@ -9,38 +9,37 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use thalweg_base::DropReason;
 
-/// Bytes of a turn for the smallest weight: above a full Ethernet frame with tags and what the line adds,
-/// so that in most networks it never has to grow.
+/// Bytes of a turn for the smallest weight: more than a full Ethernet frame with tags and overhead, so that in most
+/// networks it never has to grow.
 const TURN_BYTES: u64 = 2_048;
-/// Strict bytes that may leave in a row before the bound on their share is felt: an I-frame of video or the
-/// voice packets of three hundred calls, and at 100 Mbit/s no more than 5 ms of others' timeout.
+/// Strict bytes that may leave in a row before the bound on their share applies: an I-frame of video or the voice
+/// packets of three hundred calls, and at 100 Mbit/s no more than 5 ms of delay for others.
 const STRICT_RUN_BYTES: i64 = 65_536;
-/// The weighted classes' place after all strict levels.
+/// The index of the weighted classes' group, after all strict levels.
 const WEIGHTED: usize = STRICT_LEVEL_MAX as usize + 1;
 const GROUPS: usize = WEIGHTED + 1;
 const WEIGHTED_BIT: u32 = 1 << WEIGHTED;
 
-/// What [`EgressQueue::dequeue`] has to say.
+/// The result of [`EgressQueue::dequeue`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<T> {
-    /// This packet is to leave now.
+    /// This packet must leave now.
     Packet {
-        /// What was put in.
+        /// The packet as enqueued.
         item: T,
         class: u8,
-        /// How long it waited.
         sojourn_ns: u64,
     },
-    /// Nothing may leave before this time, unless something is put in until then.
+    /// No packet may leave before this time, unless another is enqueued first.
     Wait {
-        /// The first nanosecond at which something may.
+        /// The first nanosecond at which one may.
         until_ns: u64,
     },
     /// Nothing waits.
     Empty,
 }
 
-/// Packets that may go before all classes at a time.
+/// The most urgent packets at a time.
 pub const URGENT_MAX: usize = 64;
 
 /// The queues of one egress port, for packets of any kind `T`.
@@ -49,18 +48,18 @@ pub struct EgressQueue<T> {
     config: EgressConfig,
     classes: Vec<Class<T>>,
     groups: [Group; GROUPS],
-    /// What goes before all classes, each with the class that counts it.
+    /// Urgent packets, each with the class that counts it.
     urgent: VecDeque<(u8, Waiting<T>)>,
-    /// One bit for each group that has a class in its ring.
+    /// One bit for each group with a class in its ring.
     ready: u32,
-    /// Classes that wait for their own buckets, with the time when they need not.
+    /// Classes held back by their own buckets, with the time until which they are.
     held: BinaryHeap<Reverse<(u64, u8)>>,
     bucket: Option<Bucket>,
-    /// Bytes of a turn for the smallest weight: at least the largest packet there has been.
+    /// Bytes of a turn for the smallest weight: at least the largest packet so far.
     turn_bytes: u64,
     /// What strict classes may still send while weighted ones wait; in bytes times percent.
     strict_credit: i64,
-    /// Time so far.
+    /// The latest time seen.
     clock_ns: u64,
 }
 
@@ -69,7 +68,7 @@ pub struct EgressQueue<T> {
 struct Group {
     /// Classes with packets that their own buckets do not hold back; the first has its turn.
     ring: VecDeque<u8>,
-    /// The smallest weight: what a byte costs, so that the turns of whole weights are whole numbers.
+    /// The smallest weight, which is the cost of a byte, so that turns of integer weights are integers.
     byte_cost: i64,
 }
 
@@ -78,11 +77,11 @@ struct Class<T> {
     queue: VecDeque<Waiting<T>>,
     group: usize,
     weight: i64,
-    /// What is left of the turn, in bytes times the group's `byte_cost`.
+    /// The rest of the turn, in bytes times the group's `byte_cost`.
     deficit: i64,
     bucket: Option<Bucket>,
     codel: Option<Codel>,
-    /// The largest packet there has been.
+    /// The largest packet so far.
     large_bytes: u64,
     limit_packets: u64,
     limit_bytes: u64,
@@ -138,9 +137,9 @@ impl<T> EgressQueue<T> {
         self.counters().map(|counters| counters.waiting_packets).sum()
     }
 
-    /// Puts a packet of `len` bytes into its class's queue, or gives it back because that is full.
+    /// Puts a packet of `len` bytes into its class's queue, or hands it back if the queue is full.
     ///
-    /// After a [`Next::Wait`], ask [`dequeue`](Self::dequeue) again: the new one may be allowed to go first.
+    /// After a [`Next::Wait`], call [`dequeue`](Self::dequeue) again: the new packet may be allowed to leave first.
     #[inline]
     pub fn enqueue(&mut self, class: u8, item: T, len: u32, now_ns: u64) -> Result<(), (T, DropReason)> {
         self.clock_ns = self.clock_ns.max(now_ns);
@@ -165,8 +164,8 @@ impl<T> EgressQueue<T> {
         Ok(())
     }
 
-    /// Puts a packet before all that wait but those that were put there before it, or gives it back because
-    /// [`URGENT_MAX`] are there: for the few packets that a router itself has to send on a line that others fill.
+    /// Enqueues an urgent packet, before all packets except earlier urgent ones, or hands it back if there are
+    /// [`URGENT_MAX`]. This is for the few packets that the router itself must send on a line that others fill.
     pub fn enqueue_urgent(
         &mut self,
         class: u8,
@@ -191,10 +190,10 @@ impl<T> EgressQueue<T> {
         if usize::from(class) < self.classes.len() { class } else { self.config.default_class }
     }
 
-    /// The next packet to leave.
+    /// Returns the next packet to leave.
     ///
-    /// `mark` sets congestion experienced in a packet ([`mark_ce`](super::mark_ce)) and says whether the
-    /// packet can carry it; `dropped` gets what active queue management drops, with its class.
+    /// `mark` sets congestion experienced in a packet ([`mark_ce`](super::mark_ce)) and returns whether the packet
+    /// can carry it; `dropped` receives what active queue management drops, with its class.
     #[inline]
     pub fn dequeue(
         &mut self,
@@ -220,7 +219,7 @@ impl<T> EgressQueue<T> {
         }
     }
 
-    /// What goes before all classes waits for the port's bucket alone.
+    /// Urgent packets wait only for the port's bucket.
     #[inline]
     fn serve_urgent(&mut self) -> Option<Next<T>> {
         let (_, first) = self.urgent.front()?;
@@ -239,7 +238,7 @@ impl<T> EgressQueue<T> {
         Some(Next::Packet { item, class, sojourn_ns })
     }
 
-    /// Takes everything out, as when the port has gone: each packet with its class.
+    /// Removes all packets, for instance because the port is gone, and passes each with its class.
     pub fn purge(&mut self, taken: &mut impl FnMut(T, u8)) {
         self.end_urgency();
         for (index, class) in (0u8..).zip(&mut self.classes) {
@@ -252,12 +251,12 @@ impl<T> EgressQueue<T> {
         self.rebuild_rings();
     }
 
-    /// Changes the configuration and keeps what waits.
+    /// Changes the configuration and keeps waiting packets.
     ///
-    /// A class keeps its queue, its counters and what its bucket holds if the new configuration has one of its
-    /// name; otherwise the default class inherits them, in order of arrival. Nothing is dropped, even where
-    /// a new limit is lower: the queue then drains to it. Packets on their way that were classified before
-    /// still carry the old places of classes; give a class a new place only when none are.
+    /// A class keeps its queue, its counters and the tokens in its bucket if the new configuration has a class of
+    /// its name; otherwise the default class inherits its packets, in order of arrival. Nothing is dropped, even if
+    /// a new limit is lower: the queue then drains to it. Packets classified earlier still carry the old index of
+    /// their class; change a class's index only when there are none.
     pub fn set_config(&mut self, mut config: EgressConfig, now_ns: u64) {
         self.clock_ns = self.clock_ns.max(now_ns);
         config.classes.truncate(CLASSES_MAX);
@@ -296,14 +295,14 @@ impl<T> EgressQueue<T> {
         self.rebuild_rings();
     }
 
-    /// What went before all classes goes first in its own.
+    /// Moves urgent packets to the front of their own classes.
     fn end_urgency(&mut self) {
         while let Some((class, waiting)) = self.urgent.pop_back() {
             self.classes[usize::from(class)].queue.push_front(waiting);
         }
     }
 
-    /// Every class with packets joins its ring anew, with a new turn.
+    /// Every class with packets joins its ring again, with a new turn.
     fn rebuild_rings(&mut self) {
         self.ready = 0;
         self.held.clear();
@@ -319,7 +318,7 @@ impl<T> EgressQueue<T> {
         }
     }
 
-    /// A class that has packets to send gets in line, with a turn to spend.
+    /// Puts a class with packets in line, with a full turn.
     fn join(&mut self, index: u8) {
         let class = &mut self.classes[usize::from(index)];
         class.deficit = class.weight * self.turn_bytes as i64;
@@ -327,7 +326,7 @@ impl<T> EgressQueue<T> {
         self.ready |= 1 << class.group;
     }
 
-    /// The class in front of its ring has nothing to send, or may not.
+    /// Takes the first class out of its ring: it has nothing to send, or may not.
     fn leave(&mut self, group: usize) {
         let ring = &mut self.groups[group].ring;
         ring.pop_front();
@@ -336,7 +335,7 @@ impl<T> EgressQueue<T> {
         }
     }
 
-    /// Classes whose buckets have filled get in line again.
+    /// Puts classes whose buckets have filled back in line.
     #[inline]
     fn release(&mut self) {
         while let Some(Reverse((until_ns, class))) = self.held.peek().copied() {
@@ -348,7 +347,7 @@ impl<T> EgressQueue<T> {
         }
     }
 
-    /// The group to serve: the first strict level unless strict classes have had their share.
+    /// The group to serve: the first strict level, unless strict classes have had their share.
     #[inline]
     fn next_group(&self) -> Option<usize> {
         let weighted_waits = self.ready & WEIGHTED_BIT != 0;
@@ -357,8 +356,8 @@ impl<T> EgressQueue<T> {
         (ready != 0).then(|| ready.trailing_zeros() as usize)
     }
 
-    /// Finds the class whose packet may leave now. A turn passes on at most once for each class: it is never
-    /// shorter than a packet.
+    /// Finds the class whose packet may leave now. A turn passes on at most once for each class, because it is
+    /// never shorter than a packet.
     #[inline]
     fn turn(&mut self) -> Turn {
         while let Some(group) = self.next_group() {
@@ -388,7 +387,7 @@ impl<T> EgressQueue<T> {
             if let Some(bucket) = &mut self.bucket
                 && let Err(until_ns) = bucket.ready(charge, self.clock_ns)
             {
-                // A class that is held may come first, with a smaller packet.
+                // A held class may be ready earlier, with a smaller packet.
                 let held = self.held.peek().map_or(u64::MAX, |Reverse((held_until_ns, _))| *held_until_ns);
                 return Turn::Wait { until_ns: until_ns.min(held) };
             }
@@ -400,7 +399,7 @@ impl<T> EgressQueue<T> {
         }
     }
 
-    /// Takes the first packet of the class whose turn it is, unless it has to be dropped.
+    /// Takes the first packet of the class whose turn it is, unless it must be dropped.
     #[inline]
     fn serve(
         &mut self,
@@ -445,9 +444,9 @@ impl<T> EgressQueue<T> {
         Some(Next::Packet { item, class: index, sojourn_ns })
     }
 
-    /// While weighted classes wait, strict bytes are paid for with weighted ones: at a share of s percent a
-    /// weighted byte earns s and a strict one costs 100 - s, so that s strict and 100 - s weighted bytes are
-    /// even. Strict bytes that hold nobody up are free.
+    /// While weighted classes wait, weighted bytes pay for strict ones: at a share of s percent a weighted byte
+    /// earns s and a strict one costs 100 - s, so that s strict and 100 - s weighted bytes are even. Strict bytes
+    /// that delay no weighted class are free.
     #[inline]
     fn account_shares(&mut self, group: usize, charge: u64) {
         let share = i64::from(self.config.strict_share_percent);

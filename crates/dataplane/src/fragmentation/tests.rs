@@ -26,7 +26,7 @@ fn split(fragment: &[u8]) -> (&[u8], &[u8]) {
     fragment.split_at(usize::from(fragment[0] & 15) * 4)
 }
 
-/// The slow reference: a datagram's bytes put where each fragment says, and who wrote each.
+/// The slow reference: a datagram's bytes at the offset of each fragment, and which fragment wrote each.
 fn reassemble(fragments: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes: Vec<Option<u8>> = Vec::new();
     let mut end = None;

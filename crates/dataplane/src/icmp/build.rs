@@ -1,4 +1,4 @@
-//! Which error a thing that went wrong is, in each family, and when none may be written.
+//! The ICMP error for each problem, in each family, and the conditions under which none may be written.
 
 use crate::ip_packet::IpPacket;
 use std::net::IpAddr;
@@ -9,51 +9,52 @@ use thalweg_wire::ip_protocol::{ICMP, ICMPV6};
 use thalweg_wire::ipv4::Ipv4Repr;
 use thalweg_wire::ipv6::Ipv6Repr;
 
-/// Longest error for IPv4 (RFC 1812 4.3.2.3): what every host can put together.
+/// The longest error for IPv4 (RFC 1812 4.3.2.3): every host can reassemble it.
 const IPV4_ERROR_BYTES_MAX: usize = 576;
-/// Longest error for IPv6 (RFC 4443 2.4 c): the smallest MTU there is.
+/// The longest error for IPv6 (RFC 4443 2.4 c): the minimum MTU.
 const IPV6_ERROR_BYTES_MAX: usize = 1280;
-/// "Internetwork control", as RFC 1812 4.3.2.5 wants of errors.
+/// "Internetwork control", which RFC 1812 4.3.2.5 recommends for errors.
 const IPV4_ERROR_CLASS: u8 = 0xc0;
 
-/// What went wrong, in words that both families share.
+/// A problem, in terms that both families share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpError {
-    /// TTL or hop limit ran out on the way.
+    /// TTL or hop limit expired in transit.
     TimeExceeded,
-    /// Fragments did not all come in time, where the router puts together.
+    /// Some fragments did not arrive in time, where the router reassembles.
     ReassemblyTimeExceeded,
     NoRoute,
-    /// The route says that nobody is there.
+    /// The route rejects the destination.
     Rejected,
     /// The next hop or the host does not answer on its link.
     HostUnreachable,
-    /// Nobody listens on the port, here.
+    /// No program listens on the port here.
     PortUnreachable,
-    /// The transport is not spoken here. `next_header_at` is where IPv6 named it, from the packet's first byte.
+    /// The router does not speak the protocol. `next_header_at` is where IPv6 named it, from the packet's first
+    /// byte.
     ProtocolUnreachable {
         /// Offset of the field, for IPv6.
         next_header_at: u32,
     },
-    /// Policy forbids it: an access list.
+    /// An access list forbids it.
     Prohibited,
-    /// Policy forbids it because of its source: reverse path.
+    /// The reverse path check forbids its source.
     SourceProhibited,
-    /// Larger than the next link takes, and nobody may fragment it.
+    /// Larger than the next link's MTU, and may not be fragmented.
     PacketTooBig {
-        /// What that link takes.
+        /// The MTU of that link.
         mtu_bytes: u32,
     },
-    /// A field of the header cannot be right.
+    /// A header field is invalid.
     ParameterProblem {
         /// Offset of the field from the packet's first byte.
         at: u32,
     },
-    /// IPv6: an option in a header, with the highest bits 10 or 11, is not known.
+    /// IPv6: an unknown option whose highest bits are 10 or 11.
     UnknownOption {
         /// Offset of the option.
         at: u32,
-        /// Its highest bits are 10: to be told of even for a packet to many (RFC 8200 4.2).
+        /// Its highest bits are 10: an error is due even for a multicast packet (RFC 8200 4.2).
         even_to_many: bool,
     },
 }
@@ -62,17 +63,17 @@ thalweg_base::words! {
     /// Why no error was written.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum NotWritten {
-        /// What the error would be about is no IP packet.
+        /// The packet is not IP.
         NotIp => "not-ip",
-        /// Router's address and packet are of different families, or the family has no such error.
+        /// Source address and packet are of different families, or the family has no such error.
         WrongFamily => "wrong-family",
-        /// It is about an ICMP error or a redirect.
+        /// The packet is an ICMP error or a redirect.
         AboutAnError => "about-an-error",
-        /// It is about a later fragment.
+        /// The packet is a later fragment.
         LaterFragment => "later-fragment",
-        /// The packet was addressed to many, or came to many on its link.
+        /// The packet was addressed to multicast or broadcast, or arrived by it.
         SentToMany => "sent-to-many",
-        /// The source is not one host's: unspecified, loopback, multicast, broadcast, the router itself.
+        /// The source is not a single host: unspecified, loopback, multicast, broadcast, the router itself.
         InvalidSource => "invalid-source",
         /// The limit for all errors.
         Limited => "limited",
@@ -82,16 +83,15 @@ thalweg_base::words! {
 }
 
 impl NotWritten {
-    /// Place in arrays of counters.
+    /// Index in arrays of counters.
     pub fn index(self) -> usize {
         self as usize
     }
 }
 
 impl IcmpError {
-    /// The error that tells a packet's sender why it was dropped; `None` where nothing is to be told:
-    /// overload, malformed packets, policies that hide themselves. `mtu_bytes` is of the link it would
-    /// have left by.
+    /// The error that informs a packet's sender of a drop; `None` if none is due: overload, malformed packets,
+    /// silent policies. `mtu_bytes` is the MTU of the egress link.
     pub fn for_drop(reason: DropReason, mtu_bytes: u32) -> Option<Self> {
         match reason {
             DropReason::TtlExpired => Some(Self::TimeExceeded),
@@ -104,7 +104,7 @@ impl IcmpError {
         }
     }
 
-    /// RFC 792, RFC 1812 5.2.7.1, RFC 1191 4.
+    /// The IPv4 message (RFC 792, RFC 1812 5.2.7.1, RFC 1191 4).
     fn ipv4(self) -> Option<IcmpRepr> {
         use icmp::v4::{PARAMETER_PROBLEM, TIME_EXCEEDED, UNREACHABLE};
         Some(match self {
@@ -121,7 +121,7 @@ impl IcmpError {
         })
     }
 
-    /// RFC 4443 3.
+    /// The IPv6 message (RFC 4443 3).
     fn ipv6(self) -> IcmpRepr {
         use icmp::v6::{PACKET_TOO_BIG, PARAMETER_PROBLEM, TIME_EXCEEDED, UNREACHABLE};
         match self {
@@ -131,7 +131,7 @@ impl IcmpError {
             Self::PortUnreachable => head(UNREACHABLE, 4, 0),
             Self::SourceProhibited => head(UNREACHABLE, 5, 0),
             Self::Rejected => head(UNREACHABLE, 6, 0),
-            // RFC 8200 5: no link is smaller, and nobody is to be told so.
+            // RFC 8200 5: no link has a smaller MTU, and no smaller one may be reported.
             Self::PacketTooBig { mtu_bytes } => head(PACKET_TOO_BIG, 0, mtu_bytes.max(1280)),
             Self::TimeExceeded => head(TIME_EXCEEDED, 0, 0),
             Self::ReassemblyTimeExceeded => head(TIME_EXCEEDED, 1, 0),
@@ -141,13 +141,13 @@ impl IcmpError {
         }
     }
 
-    /// RFC 4443 2.4 e.3 and e.4: the two that may be about a packet to many.
+    /// Whether the error may be about a multicast packet (RFC 4443 2.4 e.3 and e.4).
     fn even_to_many(self) -> bool {
         matches!(self, Self::PacketTooBig { .. } | Self::UnknownOption { even_to_many: true, .. })
     }
 }
 
-/// An error about `packet` from `source`, and its destination. No limit is applied.
+/// An error about `packet` from `source`, and its destination, without a rate limit.
 pub fn write_error(
     error: IcmpError,
     packet: &[u8],
@@ -192,7 +192,7 @@ fn head(kind: u8, code: u8, rest: u32) -> IcmpRepr {
     IcmpRepr { kind, code, rest: rest.to_be_bytes() }
 }
 
-/// Errors and redirects, to which nothing is ever answered. A type that is cut off may be one.
+/// Errors and redirects, which are never answered. A packet without its type may be one.
 fn is_icmp_error(packet: &IpPacket<'_>) -> bool {
     let kind = packet.transport().first();
     match packet.protocol {
@@ -202,7 +202,7 @@ fn is_icmp_error(packet: &IpPacket<'_>) -> bool {
     }
 }
 
-/// An address that one host may have.
+/// Whether a single host may have the address.
 fn is_one_host(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {

@@ -8,11 +8,11 @@ use thalweg_wire::ip_protocol::{ICMP, ICMPV6};
 use thalweg_wire::ipv4::{Ipv4Repr, Ipv4View};
 use thalweg_wire::ipv6::Ipv6Repr;
 
-/// The answer to an echo request for an address of the router; the caller knows that it is one.
+/// The reply to an echo request for one of the router's addresses, which the caller has checked.
 ///
-/// `None` for whatever is not a whole, valid request from one host to one host. The reply carries what
-/// the request carried, its identification (so that one longer than the MTU can be fragmented) and its
-/// class, so that ping shows what the class gets; but neither its options nor its flow label.
+/// `None` for anything but a complete, valid request from one host to one host. The reply copies the request's
+/// payload, its identification (so that a reply longer than the MTU can be fragmented) and its class, so that ping
+/// measures the class; but neither its options nor its flow label.
 pub fn echo_reply(packet: &[u8]) -> Option<Vec<u8>> {
     let request = IpPacket::parse(packet)?;
     let message = IcmpView::new(request.transport()).ok()?;
@@ -48,7 +48,7 @@ pub fn echo_reply(packet: &[u8]) -> Option<Vec<u8>> {
         }
         _ => return None,
     };
-    // Addresses change places, which no sum notices; the type is all that changes.
+    // Addresses trade places, which does not affect the sum; only the type changes.
     let mut delta = ChecksumDelta::default();
     delta.replace_u16(u16::from_be_bytes([message.kind(), 0]), u16::from_be_bytes([kind, 0]));
     let [high, low] = delta.apply(message.checksum()).to_be_bytes();

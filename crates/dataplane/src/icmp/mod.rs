@@ -1,25 +1,23 @@
-//! ICMP as a router writes it: errors about packets that end here, answers to those that ask the router
-//! itself. IP packets go in, IP packets come out; the caller finds the way for them.
+//! ICMP as a router writes it: errors about packets that end here, and answers to requests to the router itself. IP
+//! packets go in, IP packets come out; the caller routes them.
 //!
-//! What is written follows RFC 792, RFC 1812 (4.3, 5.2.7) and RFC 1191 for IPv4, RFC 4443 and RFC 8201 for
-//! IPv6. An error quotes the packet it is about from its IP header on, as much as fits 576 (RFC 1812
-//! 4.3.2.3) or 1280 bytes (RFC 4443 2.4 c). The quote is the packet *as the caller hands it in*: for one
-//! that NAT has changed, that should be what its sender sent (RFC 5508 REQ-4): [`untranslate`] gives it back
-//! its addresses, which the caller has to know.
+//! The contents follow RFC 792, RFC 1812 (4.3, 5.2.7) and RFC 1191 for IPv4, RFC 4443 and RFC 8201 for IPv6. An
+//! error quotes its packet from the IP header on, as much as fits 576 (RFC 1812 4.3.2.3) or 1280 bytes (RFC 4443
+//! 2.4 c). The quote is the packet *as the caller hands it in*: for one that NAT has changed, that should be what
+//! its sender sent (RFC 5508 REQ-4). [`untranslate`] restores the addresses, which the caller must know.
 //!
-//! Never is an error written about an ICMP error or redirect, a later fragment (IPv4: RFC 1812 4.3.2.7; IPv6
-//! has no such rule, RFC 4443 2.4 e), a packet that came or was addressed to many (but IPv6's "packet too
-//! big" and "unknown option", which multicast needs), or one whose source is not one host.
+//! No error is written about an ICMP error or redirect, a later fragment (IPv4: RFC 1812 4.3.2.7; IPv6 has no such
+//! rule, RFC 4443 2.4 e), a packet that arrived by or was addressed to multicast or broadcast (except IPv6's
+//! "packet too big" and "unknown option", which multicast needs), or one whose source is not a single host.
 //!
-//! Limits (RFC 1812 4.3.2.8, RFC 4443 2.4 f): one bucket for all that is written, and one for each of a
-//! fixed number of buckets to which the receiver's address hashes, so that one victim of spoofed sources, or
-//! one loud sender, does not use up what others need. "Packet too big" is spared the second: each tells
-//! another flow, and losing it stalls a connection rather than a traceroute. What is held back is counted
-//! by reason.
+//! Limits (RFC 1812 4.3.2.8, RFC 4443 2.4 f): one bucket for everything, and a fixed number of buckets to which
+//! receivers' addresses hash, so that one victim of spoofed sources, or one loud sender, does not use up what
+//! others need. "Packet too big" is exempt from the second: each informs another flow, and losing it stalls a
+//! connection rather than a traceroute. Suppressed messages are counted by reason.
 //!
-//! Missing: RFC 4884 extensions and with them RFC 5837 (interface information); redirects, which routers
-//! may leave out (RFC 1812 5.2.7.2 wants them, many networks forbid them); timestamp and mask replies;
-//! options in echo replies (record route is not continued, 4.3.3.6); reassembly of echo requests.
+//! Missing: RFC 4884 extensions and with them RFC 5837 (interface information); redirects, which routers may leave
+//! out (RFC 1812 5.2.7.2 wants them, many networks forbid them); timestamp and mask replies; options in echo
+//! replies (record route is not continued, 4.3.3.6); reassembly of echo requests.
 
 mod build;
 mod echo;
@@ -41,13 +39,13 @@ use thalweg_wire::ip_protocol::{ICMP, ICMPV6, UDP};
 pub struct IcmpConfig {
     /// Errors to all receivers together.
     pub errors: Rate,
-    /// Errors to the receivers that share a bucket.
+    /// Errors to receivers in one bucket.
     pub errors_per_destination: Rate,
     /// Answers to echo requests.
     pub echo_replies: Rate,
-    /// Buckets for receivers. Eight bytes each.
+    /// Buckets for receivers, of eight bytes each.
     pub destination_buckets: usize,
-    /// Moves receivers to other buckets, so that nobody can aim at somebody else's.
+    /// Varies the buckets of receivers, so that an attacker cannot target another's.
     pub seed: u64,
 }
 
@@ -63,11 +61,10 @@ impl Default for IcmpConfig {
     }
 }
 
-/// What was written, what was not, and why.
+/// Counters of messages written and suppressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IcmpCounters {
     pub errors_written: u64,
-    /// Answers to echo requests written.
     pub echo_replies_written: u64,
     /// Errors not written, by [`NotWritten::index`].
     pub errors_not_written: [u64; NotWritten::ALL.len()],
@@ -102,14 +99,14 @@ impl IcmpWriter {
         &self.counters
     }
 
-    /// Other limits from now on; buckets start full.
+    /// Changes the limits; buckets start full.
     pub fn reconfigure(&mut self, config: IcmpConfig) {
         *self = Self { counters: self.counters, ..Self::new(config) };
     }
 
-    /// An error about `packet` from `source`, an address of the router (RFC 1812 4.3.2.4: of the port it
-    /// leaves by; common practice, which traceroute wants: of the port the packet came in by).
-    /// `sent_to_one` says that the link layer brought it to this router alone.
+    /// Writes an error about `packet` with an address of the router as `source` (RFC 1812 4.3.2.4: of its egress
+    /// port; common practice, which traceroute expects: of the ingress port). `sent_to_one` says that the link
+    /// layer delivered it to this router alone.
     pub fn error(
         &mut self,
         error: IcmpError,
@@ -141,7 +138,7 @@ impl IcmpWriter {
         if self.errors.take(self.config.errors, now_ns) { Ok(()) } else { Err(NotWritten::Limited) }
     }
 
-    /// IPv6 receivers share by /64: one host has as many addresses there as it likes.
+    /// IPv6 receivers share a bucket by /64, because one host can have any number of addresses there.
     fn bucket(&self, receiver: IpAddr) -> usize {
         let folded = match receiver {
             IpAddr::V4(address) => u64::from(u32::from(address)),
@@ -150,10 +147,10 @@ impl IcmpWriter {
         (mix64(mix64(folded) ^ self.config.seed) % self.destinations.len() as u64) as usize
     }
 
-    /// The answer to a packet that is addressed to the router itself, by an address of its own: to an echo
-    /// request its reply, to UDP "port unreachable", so that traceroute ends; to the rest nothing.
+    /// Answers a packet to one of the router's own addresses: an echo request with its reply, UDP with "port
+    /// unreachable", so that traceroute ends. Other packets get no answer.
     ///
-    /// For a router without a host behind it. Where a mirror interface takes such packets, the kernel answers.
+    /// This is for a router without a host behind it. If a mirror interface takes such packets, the kernel answers.
     pub fn answer(&mut self, packet: &[u8], sent_to_one: bool, now_ns: u64) -> Option<Vec<u8>> {
         let read = IpPacket::parse(packet)?;
         match read.protocol {

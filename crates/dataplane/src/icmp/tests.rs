@@ -46,7 +46,7 @@ fn icmp6(kind: u8, source: Ipv6Addr, destination: Ipv6Addr, rest: &[u8]) -> Vec<
     packet
 }
 
-/// Type, code, the four bytes behind the checksum, and the quote; all checksums verified by etherparse.
+/// Type, code, the four bytes after the checksum, and the quote; etherparse verifies all checksums.
 fn read(packet: &[u8]) -> (u8, u8, u32, Vec<u8>) {
     let sliced = SlicedPacket::from_ip(packet).expect("it is IP");
     let message = match (sliced.net, sliced.transport) {
@@ -151,7 +151,7 @@ fn nothing_is_written_about_errors() {
         let refused = error6(IcmpError::TimeExceeded, &about) == Err(NotWritten::AboutAnError);
         assert_eq!(refused, kind < 128 || kind == 137, "ICMPv6 type {kind}");
     }
-    // Behind an extension header too, and where the type is cut off.
+    // Behind an extension header too, and if the type is truncated.
     let mut behind = icmp6(1, HOST6, FAR6, &[0; 12]);
     behind.splice(40..40, [58, 0, 1, 4, 0, 0, 0, 0]);
     (behind[5], behind[6]) = (behind[5] + 8, 60);
@@ -363,7 +363,7 @@ fn a_translated_packet_gets_its_own_addresses_back() {
         assert!(untranslate(&mut packet, end));
         assert_eq!(packet, original);
     }
-    // A later fragment has no ports to give back.
+    // A later fragment has no ports to restore.
     let mut later = tcp(public);
     later[7] = 5;
     let payload = later[20..].to_vec();
@@ -388,7 +388,7 @@ proptest! {
         prop_assert_eq!(read(&reply), (129, 0, 0x0102_0304, data));
     }
 
-    /// Whatever the packet, what is written is valid, short enough, goes to its source and quotes it.
+    /// Whatever the packet, the error is valid, short enough, goes to its source and quotes it.
     #[test]
     fn errors_about_anything_are_valid(mut about in proptest::collection::vec(any::<u8>(), 0..1500), six: bool, sent_to_one: bool) {
         if let Some(first) = about.first_mut() { *first = if six { 0x60 } else { 0x45 } }

@@ -1,8 +1,8 @@
-//! Gives a packet that NAT has changed its sender's own addresses back, so that an error about it says what
-//! the sender will recognize and goes to it (RFC 5508 REQ-4).
+//! Restores the sender's own addresses in a packet that NAT has changed, so that an error about it reaches the
+//! sender and quotes what the sender knows (RFC 5508 REQ-4).
 //!
-//! The fast path translates before it routes, so whatever dies at routing (TTL, no route, too long) may be
-//! translated. Who was translated is known to the session's shard alone; the caller asks it.
+//! The fast path translates before it routes, so a packet that dies in routing (TTL, no route, too long) may be
+//! translated. Only the session's shard knows the original endpoint; the caller asks it.
 
 use crate::ip_packet::IpPacket;
 use crate::nat::{End, rewrite_packet};
@@ -10,17 +10,17 @@ use std::net::SocketAddrV4;
 use thalweg_wire::icmp::v4::{ECHO_REPLY, ECHO_REQUEST};
 use thalweg_wire::ip_protocol::{ICMP, TCP, UDP};
 
-/// One end of a packet as it was before NAT.
+/// One end of a packet before NAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Original {
-    /// The packet left the inside: its source was this.
+    /// The packet left the inside; this was its source.
     Source(SocketAddrV4),
-    /// The packet came from outside: its destination was this.
+    /// The packet came from outside; this was its destination.
     Destination(SocketAddrV4),
 }
 
-/// Puts an end of an IPv4 packet back, checksums included; the port is the identifier of an ICMP echo.
-/// `false`, and nothing changed, for what NAT does not translate. A hairpin takes two calls.
+/// Restores one end of an IPv4 packet, checksums included; the port is the identifier of an ICMP echo. Returns
+/// `false`, without any change, for packets that NAT does not translate. A hairpin takes two calls.
 pub fn untranslate(packet: &mut [u8], original: Original) -> bool {
     let Some(read) = IpPacket::parse(packet).filter(|read| !read.is_ipv6()) else { return false };
     let is_echo =

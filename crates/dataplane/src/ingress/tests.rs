@@ -203,7 +203,7 @@ fn the_port_is_guessed_by_longest_source_network() {
     assert_eq!(chunk.packets()[0].drop_reason(), Some(DropReason::UnknownPort));
 }
 
-/// A stage that has two networks, and drops martians or not.
+/// A stage with two networks that drops martians or not.
 fn with_networks(drop_martians: bool) -> Ingress {
     let broadcasts = BroadcastSet::new([Ipv4Addr::new(10, 1, 2, 255), Ipv4Addr::new(192, 168, 3, 127)]);
     Ingress { drop_martians, broadcasts, ..ingress() }
@@ -289,8 +289,8 @@ fn a_dhcp_answer_to_the_router_is_the_routers() {
     assert_eq!(answer(2, ours, 240), Some("local"));
     assert_eq!(answer(2, other, 240), None, "an answer to a client behind a relay is routed");
     assert_eq!((answer(1, ours, 240), answer(2, ours, 20)), (None, None));
-    // To all on the link, though the IP destination is the address on offer. Its client is not known here: the router's own
-    // client may ask for another's sake, and nobody else hears it from us.
+    // To all on the link, although the IP destination is the offered address. The client here is unknown: the
+    // router's own client may ask with another MAC address, and nothing forwards the answer further.
     let to_all = |op, client, length| {
         let mut frame = frame(op, client, length);
         frame[..6].fill(0xff);
@@ -303,7 +303,7 @@ fn a_dhcp_answer_to_the_router_is_the_routers() {
 }
 
 proptest! {
-    /// An independent parser agrees on where things are, and nothing panics on any bytes.
+    /// An independent parser agrees on all offsets, and no bytes cause a panic.
     #[test]
     fn agrees_with_etherparse(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), repair: bool, version in 4u8..7) {
         if repair && bytes.len() > 20 {
@@ -341,7 +341,7 @@ proptest! {
         }
     }
 
-    /// What the usual way says of a packet is what the careful way says, down to the last field.
+    /// The fast path and the general path give the same result, down to the last field.
     #[test]
     fn the_usual_way_agrees_with_the_careful_one(
         tcp: bool, ethernet_link: bool, guess: bool,
@@ -351,7 +351,7 @@ proptest! {
     ) {
         let (mut src, mut dst) = addresses;
         if near {
-            // Around what must not be forwarded.
+            // Around addresses that must not be forwarded.
             (src[0], dst[0]) = ([10, 127, 169, 224, 0, 169][usize::from(src[0] % 6)], dst[0] | 64);
             src[1] = [254, 1][usize::from(src[1] & 1)];
         }
@@ -457,7 +457,7 @@ fn any_packet() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// What the views say is wrong with the header of a packet of `wire_len` bytes.
+/// The fault that the views find in the header of a packet of `wire_len` bytes.
 fn fault_by_view(l3: &[u8], wire_len: usize) -> Option<DropReason> {
     let (total_len, is_right) = match l3[0] >> 4 {
         4 => match Ipv4View::new(l3) {
@@ -478,7 +478,7 @@ fn fault_by_view(l3: &[u8], wire_len: usize) -> Option<DropReason> {
     }
 }
 
-/// A validated packet is what the views say it is.
+/// A validated packet agrees with the views.
 fn assert_is_as_viewed(packet: &Packet, l3: &[u8]) {
     let has = |flag: u8| packet.flags.has(flag);
     let (facts, transport) = match l3[0] >> 4 {
@@ -514,14 +514,14 @@ fn assert_is_as_viewed(packet: &Packet, l3: &[u8]) {
         ip_protocol::UDP => UdpView::new(transport).map(|udp| (udp.source_port(), udp.destination_port())),
         _ => return,
     };
-    // A capture may have cut the transport's header off behind its ports.
+    // The capture may have cut off the transport header after its ports.
     if let Ok(ports) = ports {
         assert_eq!(ports, (packet.src_port, packet.dst_port));
     }
 }
 
 proptest! {
-    /// The stage loads fields itself; about packets that are whole, cut or damaged it says what the views of `wire` say.
+    /// The stage loads fields itself; for whole, truncated and damaged packets it agrees with the views of `wire`.
     #[test]
     fn headers_are_what_their_views_say(
         l3 in prop_oneof![8 => any_packet(), 1 => prop::collection::vec(any::<u8>(), 1..100)],

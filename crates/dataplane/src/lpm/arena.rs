@@ -1,24 +1,23 @@
-//! Memory that readers may hold stale indices into: it never moves, never shrinks, keeps its type.
+//! Memory that readers may hold stale indices into: it never moves, never shrinks, and keeps its type.
 //!
-//! A [`Region`] is a fixed stretch of atomic words, reserved in full when the table is made. The
-//! operating system gives pages only when they are touched and gives them zeroed, so a large reserve
-//! costs address space, not memory. Every index is cut to the region's size, which is a power of two:
-//! whatever number a reader comes up with from stale data, it stays inside.
+//! A [`Region`] is a fixed range of atomic words, reserved in full when the table is made. The operating system
+//! provides pages only when they are touched, and zeroes them, so a large reserve costs address space, not memory.
+//! Every index is masked to the region's size, which is a power of two: whatever number a reader computes from
+//! stale data, it stays inside.
 //!
-//! A [`Pool`] is the writer's bookkeeping of such a region: what is handed out, what is free, and what
-//! is in *limbo*: replaced, unreachable for look-ups that start now, but perhaps still in the hands of
-//! one that started earlier. Limbo becomes free all at once, when the [`Generation`] is raised.
+//! A [`Pool`] is the writer's bookkeeping of such a region: what is allocated, what is free, and what is in
+//! *limbo*: replaced and unreachable for look-ups that start now, but perhaps still used by one that started
+//! earlier. Limbo becomes free all at once, when the [`Generation`] is raised.
 //!
 //! # Why the generation is enough
 //!
-//! Writer, in program order: (a) stores the word that leads to the new piece, (b) puts the old piece in
-//! limbo, (c) raises the generation (release) and passes a release fence, (d) writes new content into
-//! the old piece. Reader: loads the generation (acquire), looks up, passes an acquire fence, loads the
-//! generation again.
+//! Writer, in program order: (a) stores the word that leads to the new piece, (b) puts the old piece in limbo, (c)
+//! raises the generation (release) and passes a release fence, (d) writes new content into the old piece. Reader:
+//! loads the generation (acquire), looks up, passes an acquire fence, loads the generation again.
 //!
-//! - The reader sees anything of (d): then, fence to fence, its second load sees (c), and unless its
-//!   first load did so too it repeats the batch.
-//! - Its first load saw (c): then it also sees (a), and cannot reach the old piece by the old way.
+//! - If the reader sees anything of (d), then, fence to fence, its second load sees (c), and unless its first load
+//!   did so too it repeats the batch.
+//! - If its first load saw (c), it also sees (a), and cannot reach the old piece by the old path.
 //!
 //! So a batch with equal generations never used a word that was rewritten for another purpose.
 #![allow(unsafe_code)] // reserved memory and unchecked indices: what every look-up does, paid for by `thalweg lab lpm`
@@ -29,11 +28,11 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use thalweg_base::{HUGE_PAGE, Refused, ZeroedMemory};
 
-/// Room behind the last word, so that a vector load at any index stays inside the allocation, and also
-/// one that `Fib6` makes in the last line's subtrees: 32 steps of two lines.
+/// Slack after the last word, so that a vector load at any index stays inside the allocation, and so does one that
+/// `Fib6` makes in the last line's subtrees: 32 steps of two lines.
 const SLACK: usize = 8192;
 
-/// How many pieces wait in limbo before the generation is raised.
+/// Pieces in limbo before the generation is raised.
 const LIMBO_PIECES: usize = 4096;
 
 /// A word for which all bits zero is a value.
@@ -49,7 +48,7 @@ unsafe impl Word for AtomicU32 {}
 // SAFETY: as above.
 unsafe impl Word for AtomicU64 {}
 
-/// `2^LOG2` words, all zero at first. See the module's text.
+/// `2^LOG2` words, initially zero. See the module's text.
 pub(super) struct Region<T: Word, const LOG2: u32> {
     memory: ZeroedMemory,
     words: PhantomData<T>,
@@ -65,7 +64,7 @@ impl<T: Word, const LOG2: u32> Region<T, LOG2> {
         Ok(Self { memory, words: PhantomData })
     }
 
-    /// The word at `index`, cut to the region's size.
+    /// The word at `index`, masked to the region's size.
     #[inline(always)]
     pub(super) fn at(&self, index: usize) -> &T {
         // SAFETY: the masked index is below LEN, and LEN words were allocated, zeroed, which is a value
@@ -73,7 +72,7 @@ impl<T: Word, const LOG2: u32> Region<T, LOG2> {
         unsafe { self.memory.start().cast::<T>().add(index & Self::MASK).as_ref() }
     }
 
-    /// Where the words start, for vector loads: `SLACK` bytes behind the last word can be read too.
+    /// The start of the words, for vector loads: `SLACK` bytes after the last word are readable too.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn as_ptr(&self) -> *const T {
@@ -81,12 +80,12 @@ impl<T: Word, const LOG2: u32> Region<T, LOG2> {
     }
 }
 
-/// How often limbo was turned into free memory. See the module's text.
+/// Counts how often limbo became free. See the module's text.
 #[derive(Default)]
 pub(super) struct Generation(AtomicU64);
 
 impl Generation {
-    /// Runs a look-up until no memory was reused meanwhile.
+    /// Repeats a look-up until no memory was reused during it.
     #[inline(always)]
     pub(super) fn read<R>(&self, mut look_up: impl FnMut() -> R) -> R {
         loop {
@@ -106,7 +105,7 @@ impl Generation {
     }
 }
 
-/// Who has which part of a region. Sizes are exact, each has its own free list.
+/// Tracks which parts of a region are in use. Sizes are exact, and each has its own free list.
 pub(super) struct Pool {
     part: &'static str,
     capacity: usize,
@@ -116,12 +115,12 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// A pool over `capacity` units of which the first `reserved` are never handed out.
+    /// A pool of `capacity` units, of which the first `reserved` are never allocated.
     pub(super) fn new(part: &'static str, capacity: usize, reserved: usize) -> Self {
         Self { part, capacity, top: reserved, free: BTreeMap::new(), limbo: Vec::new() }
     }
 
-    /// The start of `size` unused units in a row.
+    /// The start of `size` consecutive unused units.
     pub(super) fn allocate(&mut self, size: u32, generation: &Generation) -> Result<u32, LpmError> {
         if let Some(start) = self.free.get_mut(&size).and_then(Vec::pop) {
             return Ok(start);
@@ -135,7 +134,7 @@ impl Pool {
         self.split_free(size).ok_or(LpmError::Full { part: self.part, capacity: self.capacity })
     }
 
-    /// Puts a piece, which no look-up that starts now can reach, in limbo.
+    /// Puts a piece that new look-ups cannot reach in limbo.
     pub(super) fn release(&mut self, start: u32, size: u32, generation: &Generation) {
         self.limbo.push((start, size));
         if self.limbo.len() >= LIMBO_PIECES {
@@ -143,7 +142,7 @@ impl Pool {
         }
     }
 
-    /// Units ever handed out: what memory was touched.
+    /// The end of all units ever allocated, which shows how much memory was touched.
     pub(super) fn top(&self) -> usize {
         self.top
     }
@@ -163,7 +162,7 @@ impl Pool {
         }
     }
 
-    /// The start of a free piece that is at least so large; the rest stays free.
+    /// The start of a free piece of at least this size; the rest stays free.
     fn split_free(&mut self, size: u32) -> Option<u32> {
         let (&found, list) = self.free.range_mut(size..).find(|(_, list)| !list.is_empty())?;
         let start = list.pop()?;
@@ -174,7 +173,7 @@ impl Pool {
     }
 }
 
-/// Bytes touched at the start of a region, as the writer last reported them to readers.
+/// Bytes touched at the start of a region, as last reported by the writer.
 #[derive(Default)]
 pub(super) struct Touched(AtomicUsize);
 
@@ -183,7 +182,7 @@ impl Touched {
         self.0.store(bytes, Ordering::Relaxed);
     }
 
-    /// Rounded up to whole huge pages, which is what the system gives.
+    /// Rounded up to whole huge pages, which is what the system provides.
     pub(super) fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed).next_multiple_of(HUGE_PAGE)
     }

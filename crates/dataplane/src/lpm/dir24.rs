@@ -40,8 +40,8 @@ pub struct Dir24 {
 }
 
 impl Dir24 {
-    /// [`Lpm::lookup_batch`] with a chosen kernel; one that the processor lacks falls back to
-    /// [`Kernel::Portable`]. AVX-512 has nothing to add to AVX2 here: it is all loads.
+    /// [`Lpm::lookup_batch`] with a chosen kernel; one that the processor lacks falls back to [`Kernel::Portable`].
+    /// AVX-512 would gain nothing over AVX2 here, because it is all loads.
     pub fn lookup_batch_with(&self, kernel: Kernel, addresses: &[u32], next_hops: &mut [NextHopId]) {
         let count = addresses.len().min(next_hops.len());
         let (addresses, next_hops) = (&addresses[..count], &mut next_hops[..count]);
@@ -58,7 +58,7 @@ impl Dir24 {
         });
     }
 
-    /// Answers from `top`; slots with a tail block get their marker. Gives all answers or-ed.
+    /// Answers from `top`; slots with a tail block get their marker. Returns the bitwise OR of all answers.
     #[inline(always)]
     fn first_level(&self, addresses: &[u32], next_hops: &mut [NextHopId]) -> NextHopId {
         let mut any = 0;
@@ -114,7 +114,7 @@ pub struct Dir24Table {
 }
 
 impl Dir24Table {
-    /// Makes `top[slot]` say `new`.
+    /// Sets `top[slot]` to `new`.
     fn set(&mut self, slot: usize, new: u16) {
         let word = self.table.top.at(slot);
         let old = word.load(Ordering::Relaxed);
@@ -127,7 +127,7 @@ impl Dir24Table {
         }
     }
 
-    /// Paints the block of a /24 with longer prefixes and leads to it.
+    /// Fills the block of a /24 with longer prefixes, and points the slot to it.
     fn refresh_tail(
         &mut self,
         routes: &BinaryTrie<u32>,

@@ -51,7 +51,7 @@ mod x86;
 const ROOT_BITS: u8 = 19;
 const VALUES_LOG2: u32 = 26;
 const TAILS_LOG2: u32 = 23;
-/// Values at the start of `values` that are their own index.
+/// The values at the start of `values` that equal their own index.
 const IDENTITY: usize = NEXT_HOP_MAX as usize + 1;
 /// Set in a value that names a tail instead of a next hop.
 const TAIL: u16 = 0x8000;
@@ -73,7 +73,7 @@ pub struct Fib4 {
     kernel: Kernel,
 }
 
-/// Where in `values` the answer of a slot lies.
+/// The index in `values` of a slot's answer.
 #[inline(always)]
 fn position(node: u64, slot: u32) -> usize {
     let before = node as u32 & ((1_u32 << slot) - 1);
@@ -117,16 +117,16 @@ impl Fib4 {
         });
     }
 
-    /// Asks the cache for the first word that the look-up of an address reads.
+    /// Prefetches the first word that the look-up of an address reads.
     #[inline(always)]
     pub fn prefetch(&self, address: u32) {
         prefetch(self.root.at((address >> 13) as usize));
     }
 
-    /// Answers from root and values; slots with a tail get their marker. Gives all answers or-ed.
+    /// Answers from root and values; slots with a tail get their marker. Returns the bitwise OR of all answers.
     ///
-    /// All positions of a group are found before the first value is read, which is asked for as soon as it is known
-    /// where it is: so many more are under way at once than a processor looks ahead.
+    /// All positions of a group are computed before the first value is read, and each value is prefetched as soon
+    /// as its position is known: that keeps many more loads in flight than a processor looks ahead.
     #[inline(always)]
     fn first_level(&self, addresses: &[u32], next_hops: &mut [NextHopId]) -> NextHopId {
         let mut any = 0;
@@ -158,7 +158,7 @@ impl Fib4 {
         }
     }
 
-    /// One look-up to the end.
+    /// One complete look-up.
     fn resolve(&self, address: u32) -> NextHopId {
         let node = self.root.at((address >> 13) as usize).load(Ordering::Acquire);
         let value = self.values.at(position(node, address >> 8 & 31)).load(Ordering::Relaxed);
@@ -170,13 +170,13 @@ impl Fib4 {
         self.values.at(position(node, address & 31)).load(Ordering::Relaxed) & NEXT_HOP_MAX
     }
 
-    /// The tail that a marker in a node's run stands for.
+    /// The tail of a marker in a node's run.
     fn tail_number(&self, node: u64, marker: u16) -> u32 {
         let behind_runs = (node >> 32) as usize + run_count(node) as usize;
         let at = behind_runs + 2 * usize::from(marker & 31);
         let low = self.values.at(at).load(Ordering::Relaxed);
         let high = self.values.at(at + 1).load(Ordering::Relaxed);
-        // The mask matters only to a batch that will be repeated anyway: it read reused memory.
+        // The mask matters only to a batch that will be repeated anyway because it read reused memory.
         (u32::from(high) << 16 | u32::from(low)) & ((1 << (TAILS_LOG2 - 3)) - 1)
     }
 }
@@ -195,7 +195,7 @@ impl Lpm<u32> for Fib4 {
     }
 }
 
-/// How many values a node's slots have.
+/// The number of values of a node's slots.
 fn run_count(node: u64) -> u32 {
     (node & BITMAP).count_ones() + 1
 }
@@ -205,13 +205,13 @@ pub struct Fib4Table {
     fib: Arc<Fib4>,
     values: Pool,
     tails: Pool,
-    /// Scratch of the painter: the slots of a root node, and those of a tail.
+    /// Scratch space of the painter: the slots of a root node, and those of a tail.
     slots: Runs,
     tail_slots: Runs,
 }
 
 impl Fib4Table {
-    /// Makes one root node answer as the routes do.
+    /// Makes one root node answer like the routes.
     fn refresh_node(&mut self, routes: &BinaryTrie<u32>, index: usize) -> Result<(), LpmError> {
         let (trie_node, inherited) = routes.descend((index as u32) << 13, ROOT_BITS);
         self.slots.paint(routes, trie_node, inherited, 5);
@@ -237,7 +237,7 @@ impl Fib4Table {
         result
     }
 
-    /// A node without tails: in place if the runs are where they were.
+    /// A node without tails: updated in place if the runs have not moved.
     fn refresh_flat(&mut self, word: &AtomicU64, old: u64) -> Result<(), LpmError> {
         let bitmap = bitmap_of(&self.slots.runs);
         if bitmap != 0 && bitmap == old & BITMAP && !self.has_tails(old) {
@@ -280,7 +280,7 @@ impl Fib4Table {
         let mut result = Ok(tail);
         for group in 0..TAIL_NODES {
             let first = group * 32;
-            // The run that covers the group's first slot, and those that begin inside.
+            // The run that covers the group's first slot, and those that begin inside the group.
             let covering = runs.partition_point(|&(start, _)| start <= first) - 1;
             let inside = runs[covering..].iter().take_while(|&&(start, _)| start < first + 32);
             let part: Vec<_> = inside.map(|&(start, value)| (start.saturating_sub(first), value)).collect();
@@ -297,7 +297,7 @@ impl Fib4Table {
         result
     }
 
-    /// Writes the values of a node where nobody looks, and gives the node.
+    /// Writes the values of a node to memory that readers do not reach, and returns the node.
     fn write_runs(&mut self, runs: &[(u32, u32)], tails: &[u32]) -> Result<u64, LpmError> {
         if let ([(_, value)], []) = (runs, tails) {
             return Ok(u64::from(*value) << 32);
@@ -319,7 +319,7 @@ impl Fib4Table {
         Ok(u64::from(base) << 32 | bitmap_of(runs))
     }
 
-    /// Gives back what a node no longer reachable used.
+    /// Releases the memory of a node that readers cannot reach any more.
     fn release_node(&mut self, node: u64) {
         let runs = run_count(node);
         if base_of(node) < IDENTITY {

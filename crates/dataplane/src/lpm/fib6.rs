@@ -65,7 +65,7 @@ const DEEPER: u16 = 0x8000;
 /// Runs of a bottom line, subtrees of any other.
 const BOTTOM_RUNS: usize = 16;
 const FAN_OUT: usize = 32;
-/// Lanes a batch is worked through with.
+/// Lanes in which a batch is processed.
 const LANES: usize = 64;
 
 /// IPv6 look-ups in two to five cache lines. Layout and costs in the module's text; written by
@@ -88,7 +88,7 @@ fn height_of(slot: u32) -> u32 {
     slot >> HEIGHT_SHIFT & 3
 }
 
-/// Where in the middle array an address's slot lies, below the block a root slot names.
+/// The index in the middle array of an address's slot, in the block that a root slot names.
 #[inline(always)]
 fn middle_index(root_slot: u32, high: u64) -> usize {
     ((root_slot & !CHILD) as usize) << MIDDLE_BITS | (high >> 32 & 0xfff) as usize
@@ -122,9 +122,9 @@ impl Fib6 {
         }
     }
 
-    /// Up to [`LANES`] look-ups in steps, each for all lanes that need it, so that their loads overlap
-    /// and no lane waits for a mispredicted branch of another. Lists of lanes are compacted without
-    /// branches: a lane is always written, the length grows if it stays.
+    /// Up to [`LANES`] look-ups in steps, each for all lanes that need it, so that their loads overlap and no lane
+    /// waits for a mispredicted branch of another. Lists of lanes are compacted without branches: a lane is always
+    /// written, and the length grows if it stays.
     #[inline(always)]
     fn lanes<C: Compare>(&self, addresses: &[u128], next_hops: &mut [NextHopId]) {
         let mut work = Work { lane_of: [0; LANES + 16], slots: [0; LANES + 16] };
@@ -132,7 +132,7 @@ impl Fib6 {
         self.trees::<C>(addresses, next_hops, &mut work, live);
     }
 
-    /// The part of [`Self::lanes`] behind the direct arrays.
+    /// The part of [`Self::lanes`] after the direct arrays.
     #[inline(always)]
     fn trees<C: Compare>(
         &self,
@@ -149,7 +149,7 @@ impl Fib6 {
         }
     }
 
-    /// Root and middle: answers, and in `work` the lanes whose slot names a tree. Gives their number.
+    /// Root and middle: stores answers, and in `work` the lanes whose slot names a tree. Returns their number.
     #[inline(always)]
     fn direct_steps(&self, addresses: &[u128], next_hops: &mut [NextHopId], work: &mut Work) -> usize {
         let mut live = 0;
@@ -171,15 +171,15 @@ impl Fib6 {
             *next_hop = slot as u16;
             work.put(left, lane as u8, slot);
             left += (slot >> 31) as usize;
-            // For a next hop this fetches line 0, for nothing.
+            // For a next hop this prefetches line 0, uselessly.
             let line = if slot & CHILD != 0 { slot & LINE } else { 0 };
             prefetch(self.lines.at(line as usize * 8));
         }
         left
     }
 
-    /// Down the trees of bits 32..48: splitter lines while any lane has some, then the bottom lines.
-    /// Gives all answers or-ed.
+    /// Descends the trees of bits 32..48: splitter lines while any lane has some, then the bottom lines. Returns
+    /// the bitwise OR of all answers.
     #[inline(always)]
     fn tree_steps<C: Compare>(
         &self,
@@ -190,7 +190,7 @@ impl Fib6 {
     ) -> NextHopId {
         let Work { lane_of, slots } = work;
         let live = live.min(LANES);
-        // The positions in `lane_of` of those that have splitters left.
+        // Indices into `lane_of` of lanes that still have splitter lines.
         let mut tall = [0_u8; LANES];
         let mut left = 0;
         for (index, &slot) in slots[..live].iter().enumerate() {
@@ -257,7 +257,7 @@ impl Fib6 {
         }
     }
 
-    /// One look-up to the end.
+    /// One complete look-up.
     fn resolve(&self, address: u128) -> NextHopId {
         let high = (address >> 64) as u64;
         let mut slot = self.root.at((high >> (64 - ROOT_BITS)) as usize).load(Ordering::Acquire);
@@ -278,7 +278,7 @@ impl Fib6 {
             }
             slot = self.deeper(slot, value);
         }
-        // Only a batch that read reused memory, and will be repeated, comes here.
+        // Only a batch that read reused memory, and will be repeated, gets here.
         NO_ROUTE
     }
 
@@ -289,8 +289,8 @@ impl Fib6 {
     }
 }
 
-/// The lanes of a batch that still have a tree to go down, and its slots. Room behind the last lane is
-/// for vector stores.
+/// The lanes of a batch that still have a tree to descend, and its slots. The space after the last lane is for
+/// vector stores.
 struct Work {
     lane_of: [u8; LANES + 16],
     slots: [u32; LANES + 16],

@@ -1,41 +1,40 @@
-//! Longest-prefix match: which next hop does an address take?
+//! Longest-prefix match: finds the next hop of an address.
 //!
-//! One interface, [`Lpm`], and several structures behind it, each with its own reason to exist:
+//! One interface, [`Lpm`], and several structures behind it, each with its own purpose:
 //!
 //! | structure | addresses | idea | loads per look-up |
 //! |---|---|---|---|
-//! | [`BinaryTrie`] | both | one node per prefix bit; the truth the others are painted from | up to 32 / 128 |
+//! | [`BinaryTrie`] | both | one node per prefix bit; the source from which the others are painted | up to 32 / 128 |
 //! | [`Dir24`] | IPv4 | one array indexed by the top 24 bits, 256-slot blocks below it | 1, rarely 2 |
 //! | [`Fib4`] | IPv4 | 8-byte nodes, each 32 /24s as a bitmap and a run of values | 2 |
 //! | [`Fib6`] | IPv6 | two arrays to /32, then trees whose nodes are cache lines of sorted keys | 2 to 5 |
 //!
-//! The router uses [`Fib4`] and [`Fib6`]; [`Dir24`] is the classic they are measured against,
-//! and faster than [`Fib4`] where a few destinations have most of the traffic.
+//! The router uses [`Fib4`] and [`Fib6`]; [`Dir24`] is the classic structure for comparison, and faster than
+//! [`Fib4`] if a few destinations have most of the traffic.
 //!
 //! # Readers and the writer
 //!
-//! A table is shared by reference among any number of readers and changed by one [`Writer`]. Readers
-//! take no lock and write nothing. What makes that right:
+//! Any number of readers share a table by reference, and one [`Writer`] changes it. Readers take no lock and write
+//! nothing. This is correct because:
 //!
-//! 1. Everything a reader follows is an atomic word in memory that stays mapped and keeps its type as
-//!    long as the table lives, so a stale index leads to stale data, never outside.
-//! 2. A changed piece is written to unused memory and published by one atomic store. A look-up passes
-//!    through each such word once, so it sees the piece before or after the change.
-//! 3. Replaced pieces go to a limbo list. Before the writer uses them again it raises the table's
-//!    *reuse generation*; readers load it before and after each batch and repeat the batch if it
-//!    moved. The writer collects at least a thousand pieces first, so a repeat is rare, and its cost
-//!    is one batch.
+//! 1. Everything a reader follows is an atomic word in memory that stays mapped and keeps its type as long as the
+//!    table lives, so a stale index leads to stale data, never outside.
+//! 2. A changed piece is written to unused memory and published by one atomic store. A look-up passes through each
+//!    such word once, so it sees the piece before or after the change.
+//! 3. Replaced pieces go to a limbo list. Before the writer reuses them it raises the table's *reuse generation*;
+//!    readers load it before and after each batch and repeat the batch if it changed. The writer collects at least
+//!    a thousand pieces first, so a repeat is rare, and its cost is one batch.
 //!
-//! Point 3 is a sequence lock turned around: it does not guard changes (those are atomic by point 2)
-//! but only the reuse of memory. See `arena.rs` for the orderings.
+//! Point 3 is an inverted sequence lock: it does not guard changes (those are atomic by point 2) but only the reuse
+//! of memory. See `arena.rs` for the orderings.
 //!
-//! Each look-up answers with the route before or after an update. A batch does not see all of an
-//! update at once: while `10.0.0.0/8` is inserted, parts of it are switched one after another.
+//! Each look-up returns the route before or after an update. A batch does not see all of an update at once: while
+//! `10.0.0.0/8` is inserted, parts of it are switched one after another.
 //!
 //! # Missing
 //!
-//! One writer per table, which holds the routes ([`BinaryTrie`]) as well. Next hops are numbers; what
-//! they mean (interface, gateway, ECMP group) is the caller's business. No VRFs: make more tables.
+//! One writer per table, which holds the routes ([`BinaryTrie`]) as well. Next hops are numbers; their meaning
+//! (interface, gateway, ECMP group) is the caller's. No VRFs: make more tables.
 
 mod address;
 mod arena;
@@ -79,8 +78,8 @@ pub trait Lpm<A: Address>: Send + Sync {
     /// The next hop of the longest prefix that covers `address`, or [`NO_ROUTE`].
     fn lookup(&self, address: A) -> NextHopId;
 
-    /// Looks up many addresses: `next_hops[i]` becomes the answer for `addresses[i]`. Works on as many
-    /// as the shorter slice has; any length is fine, 64 to 256 is where it pays.
+    /// Looks up many addresses: `next_hops[i]` becomes the answer for `addresses[i]`, up to the length of the
+    /// shorter slice. Any length works; 64 to 256 is efficient.
     fn lookup_batch(&self, addresses: &[A], next_hops: &mut [NextHopId]) {
         for (address, next_hop) in addresses.iter().zip(next_hops) {
             *next_hop = self.lookup(*address);
@@ -92,7 +91,7 @@ pub trait Lpm<A: Address>: Send + Sync {
 }
 
 thalweg_base::words! {
-    /// The code a table runs its batches with. All give the same answers.
+    /// The code with which a table processes batches. All kernels give the same answers.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Kernel {
         /// Plain Rust for any processor.
@@ -155,18 +154,17 @@ pub enum LpmError {
         /// The greatest length there is.
         max: u8,
     },
-    /// The structure's part named here has no room left; the table is as it was before.
+    /// The named part of the structure is full; the table is unchanged.
     #[error("no room left in the table's {capacity} {part}")]
     Full {
-        /// Which part is full.
         part: &'static str,
-        /// How many units of it there are.
+        /// Its size in units.
         capacity: usize,
     },
-    /// The operating system gave no memory.
+    /// The operating system refused memory.
     #[error("no memory for {bytes} bytes of table")]
     OutOfMemory {
-        /// How much was asked for.
+        /// The amount requested.
         bytes: usize,
     },
 }

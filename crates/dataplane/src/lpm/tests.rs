@@ -1,4 +1,4 @@
-//! Every structure against the trie, and the trie against a plain search.
+//! Compares every structure with the trie, and the trie with a plain search.
 
 use super::workload::{ADDRESSES, Answers, Kind, Routes, Workload, look_up_all};
 use super::*;
@@ -91,7 +91,7 @@ fn hop() -> impl Strategy<Value = NextHopId> {
 
 type Steps<A> = Vec<(Prefix<A>, Option<NextHopId>)>;
 
-/// What to start from, and inserts (some) and withdrawals (none) behind it.
+/// The initial routes, and inserts (`Some`) and withdrawals (`None`) after them.
 fn histories<A: Address>() -> impl Strategy<Value = (Vec<(Prefix<A>, NextHopId)>, Steps<A>)> {
     let start = prop::collection::vec((prefix(), hop()), 0..60);
     let steps = prop::collection::vec((prefix(), hop(), any::<prop::sample::Index>(), 0..3_u8), 0..40);
@@ -108,7 +108,7 @@ fn histories<A: Address>() -> impl Strategy<Value = (Vec<(Prefix<A>, NextHopId)>
                 }
             }
         }
-        // In the end all go, in another order than they came.
+        // In the end all are withdrawn, in another order than they came.
         known.sort_by_key(|prefix| prefix.address().to_u128() ^ u128::from(prefix.length()) << 3);
         steps.extend(known.into_iter().map(|prefix| (prefix, None)));
         (start, steps)
@@ -224,7 +224,7 @@ fn a_full_table_stays_as_it_was() {
     assert_eq!(writer.routes().get(more), None);
     assert_eq!(writer.table().lookup(more.address()), NO_ROUTE);
     assert_eq!(writer.table().lookup(32_767 << 8), 7);
-    // What is withdrawn makes room.
+    // A withdrawal makes room.
     writer.withdraw(Prefix::new(0_u32, 25).unwrap()).unwrap();
     assert_eq!(writer.insert(more, 8), Ok(None));
     assert_eq!(writer.table().lookup(more.address()), 8);
@@ -354,7 +354,7 @@ where
         }
         assert_same(&*table, writer.routes(), &addresses[..100_000]);
     }
-    // The ends of every prefix, and again after some thousands went and came back.
+    // The ends of every prefix, and again after some thousands were withdrawn and inserted again.
     let ends = probes(prefixes.iter().copied().step_by(5));
     assert_same(&*table, writer.routes(), &ends);
     for &(prefix, hop) in routes.iter().step_by(97) {
@@ -388,7 +388,7 @@ fn fib6_agrees_on_the_full_table() {
     }
 }
 
-/// Slices of any size, taken one after the other, are the routes in order.
+/// Slices of any size, taken one after another, are the routes in order.
 #[test]
 fn a_trie_is_listed_in_slices() {
     let mut rng = XorShift64Star::new(7);

@@ -1,19 +1,18 @@
 //! A plain binary trie: one node per bit of a prefix, shared by prefixes with a common start.
 //!
-//! It is slow to look up in (a dependent load per bit) and so simple that it can be believed, which
-//! makes it the oracle of every other structure. It is the writer's memory of the routes as well: the
-//! fast structures keep answers, not prefixes, and when a route is withdrawn only the trie knows which
-//! shorter prefix shines through.
+//! Its look-ups are slow (a dependent load per bit), but it is so simple that it is the oracle of every other
+//! structure. It is the writer's memory of the routes as well: the fast structures store answers, not prefixes, and
+//! when a route is withdrawn only the trie knows which shorter prefix takes over.
 //!
-//! Layout: two columns, 10 bytes a node: the two children (`u32` each, 0 = none; node 0 is
-//! an empty dummy, node 1 the root) and the next hop (0 = no prefix ends here). A node without children and next
-//! hop is unlinked at once and its number used again. The full table takes 2.0 million nodes for
-//! 901,899 IPv4 prefixes and 0.67 million for 160,147 IPv6 prefixes, 27 MB together.
+//! Layout: two columns, 10 bytes a node: the two children (`u32` each, 0 = none; node 0 is an empty dummy, node 1
+//! the root) and the next hop (0 = no prefix ends here). A node without children and next hop is unlinked at once
+//! and its number reused. The full table takes 2.0 million nodes for 901,899 IPv4 prefixes and 0.67 million for
+//! 160,147 IPv6 prefixes, 27 MB together.
 
 use super::{Address, Lpm, LpmError, NEXT_HOP_MAX, NO_ROUTE, NextHopId, Prefix};
 use std::marker::PhantomData;
 
-/// Stands for "no node". There is a node of this number, without children and next hop.
+/// Stands for "no node". Node 0 exists, without children and next hop.
 const NONE: u32 = 0;
 
 const ROOT: u32 = 1;
@@ -55,7 +54,7 @@ impl<A: Address> BinaryTrie<A> {
         Ok(trie)
     }
 
-    /// How many routes there are.
+    /// Number of routes.
     pub fn len(&self) -> usize {
         self.routes
     }
@@ -65,7 +64,7 @@ impl<A: Address> BinaryTrie<A> {
         self.routes == 0
     }
 
-    /// How many nodes are in use, the root among them.
+    /// Number of nodes in use, the root included.
     pub fn nodes(&self) -> usize {
         self.children.len() - 1 - self.unused.len()
     }
@@ -86,7 +85,7 @@ impl<A: Address> BinaryTrie<A> {
         Ok((before != NO_ROUTE).then_some(before))
     }
 
-    /// Takes the route of exactly this prefix out and returns it.
+    /// Removes the route of exactly this prefix and returns it.
     pub fn remove(&mut self, prefix: Prefix<A>) -> Option<NextHopId> {
         let mut path = [ROOT; 129];
         let mut node = ROOT;
@@ -126,12 +125,12 @@ impl<A: Address> BinaryTrie<A> {
         (next_hop != NO_ROUTE).then_some(next_hop)
     }
 
-    /// The next routes behind `after`, in order of address and length, at most `most`: a table can be looked at in
-    /// slices while it changes.
+    /// At most `most` routes after `after`, in order of address and length, so that a table can be listed in slices
+    /// while it changes.
     pub fn after(&self, after: Option<Prefix<A>>, most: usize) -> Vec<(Prefix<A>, NextHopId)> {
         let after = after.map(|prefix| (prefix.address().to_u128(), prefix.length()));
         let mut found = Vec::new();
-        // Nodes that wait, with what leads to them; the next in order is the last.
+        // Nodes still to visit, with the prefix of each; the next in order is the last.
         let mut waiting = vec![(ROOT, 0u128, 0u8)];
         while let Some((node, address, length)) = waiting.pop().filter(|_| found.len() < most) {
             let next_hop = self.next_hops[node as usize];
@@ -156,9 +155,8 @@ impl<A: Address> BinaryTrie<A> {
         found
     }
 
-    /// Walks the first `length` bits of `address`. Gives the node there, or the empty
-    /// node, and the next hop
-    /// of the longest prefix that ends *before* that node: what an empty place there would answer.
+    /// Walks the first `length` bits of `address`. Returns the node there, or the empty node, and the next hop of
+    /// the longest prefix that ends *before* that node: the answer if the node has none.
     pub(super) fn descend(&self, address: A, length: u8) -> (u32, NextHopId) {
         let mut node = ROOT;
         let mut inherited = NO_ROUTE;

@@ -1,12 +1,12 @@
-//! The addresses that look-ups are timed with: three kinds, from a seeded generator.
+//! Addresses for timing look-ups: three kinds, from a seeded generator.
 //!
 //! - *random*: anywhere in the address space (IPv6: in 2000::/3).
-//! - *inside*: a prefix of the table drawn evenly, and random host bits: nearly every look-up ends at a
+//! - *inside*: a uniformly drawn prefix of the table, and random host bits: nearly every look-up ends at a
 //!   different place, which is the hardest on caches.
-//! - *zipf*: 65,536 inside addresses, the k-th drawn about 1/k as often as the first: real traffic.
+//! - *zipf*: 65,536 inside addresses, the k-th drawn about 1/k as often as the first, like real traffic.
 //!
-//! The generator is xorshift64*, started anew for each kind; the order of draws is part of the
-//! definition, so that sums over the answers can be compared between programs.
+//! The generator is xorshift64*, restarted for each kind; the order of draws is part of the definition, so that
+//! sums over the answers can be compared between programs.
 
 use super::{Address, NextHopId, Prefix};
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -55,7 +55,7 @@ pub struct Answers {
     pub sum: u64,
 }
 
-/// Looks all addresses up in batches and adds the answers up.
+/// Looks up all addresses in batches and adds up the answers.
 pub fn look_up_all<A: Copy>(
     look_up: &dyn Fn(&[A], &mut [NextHopId]),
     addresses: &[A],
@@ -67,7 +67,7 @@ pub fn look_up_all<A: Copy>(
     for addresses in addresses.chunks(batch) {
         let next_hops = &mut next_hops[..addresses.len()];
         look_up(addresses, next_hops);
-        // At most 256 answers below 2^15: the sum fits, and narrow sums are quick ones.
+        // At most 256 answers below 2^15 fit the sum, and narrow sums are faster.
         let (mut sum, mut hits) = (0_u32, 0_u32);
         for &mut next_hop in next_hops {
             sum += u32::from(next_hop);
@@ -86,7 +86,7 @@ pub const ADDRESSES: usize = 4_194_304;
 pub const ZIPF_POOL: u32 = 65_536;
 
 thalweg_base::words! {
-    /// Which addresses.
+    /// The distribution of addresses.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Kind {
         /// Anywhere.
@@ -98,7 +98,7 @@ thalweg_base::words! {
     }
 }
 
-/// Addresses that a workload can be made of.
+/// Addresses for workloads.
 pub trait Workload: Address {
     /// Any address, as the kind *random* draws it.
     fn random(rng: &mut XorShift64Star) -> Self;
@@ -124,7 +124,7 @@ pub trait Workload: Address {
     }
 }
 
-/// A place in the pool, by Zipf with exponent 1: the inverse of the continuous approximation, rank = pool^u.
+/// An index into the pool, by Zipf with exponent 1: the inverse of the continuous approximation, rank = pool^u.
 pub fn zipf_rank(rng: &mut XorShift64Star) -> usize {
     let unit = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
     let rank = f64::from(ZIPF_POOL).powf(unit) as usize;

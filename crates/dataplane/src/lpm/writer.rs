@@ -4,7 +4,7 @@ use super::trie::BinaryTrie;
 use super::{Address, Lpm, LpmError, NextHopId, Prefix};
 use std::sync::Arc;
 
-/// The writer's half of a fast structure. Made and driven by [`Writer`].
+/// The writer's half of a fast structure, driven by [`Writer`].
 pub trait Table: Sized {
     /// The addresses the structure is for.
     type Address: Address;
@@ -17,7 +17,7 @@ pub trait Table: Sized {
     /// The readers' half.
     fn shared(&self) -> &Arc<Self::Shared>;
 
-    /// Makes the structure answer as `routes` does for every address in `prefix`.
+    /// Makes the structure answer like `routes` for every address in `prefix`.
     fn refresh(
         &mut self,
         routes: &BinaryTrie<Self::Address>,
@@ -61,7 +61,7 @@ impl<T: Table> Writer<T> {
         &self.routes
     }
 
-    /// Sets a route and returns the one it replaces, if any. When it fails, the table answers as before.
+    /// Sets a route and returns the one it replaces, if any. After an error the table is unchanged.
     pub fn insert(
         &mut self,
         prefix: impl Into<Prefix<T::Address>>,
@@ -74,14 +74,14 @@ impl<T: Table> Writer<T> {
                 Some(hop) => self.routes.insert(prefix, hop)?,
                 None => self.routes.remove(prefix),
             };
-            // What was there before fits: the pieces replaced so far are in limbo.
+            // The former contents fit: the pieces replaced so far are in limbo.
             self.table.refresh(&self.routes, prefix)?;
             return Err(error);
         }
         Ok(before)
     }
 
-    /// Takes the route of exactly this prefix out and returns it.
+    /// Removes the route of exactly this prefix and returns it.
     pub fn withdraw(&mut self, prefix: impl Into<Prefix<T::Address>>) -> Result<Option<NextHopId>, LpmError> {
         let prefix = prefix.into();
         let Some(before) = self.routes.remove(prefix) else { return Ok(None) };
@@ -93,7 +93,7 @@ impl<T: Table> Writer<T> {
         Ok(Some(before))
     }
 
-    /// Bytes of everything: the table, the routes and the bookkeeping.
+    /// Bytes of the table, the routes and the bookkeeping together.
     pub fn memory_bytes(&self) -> usize {
         self.table.shared().memory_bytes() + self.table.memory_bytes() + self.routes.memory_bytes()
     }
@@ -102,10 +102,10 @@ impl<T: Table> Writer<T> {
 /// Marks a run whose answer depends on bits below its slots; the rest is an index into `deep`.
 pub(super) const DEEP: u32 = 1 << 31;
 
-/// A stretch of slots seen from some place in the trie, as runs of equal answers.
+/// A range of slots below a trie node, as runs of equal answers.
 ///
-/// A run is the number of its first slot and its value: a next hop, or [`DEEP`] and an index into
-/// `deep`. The first run starts at slot 0; runs lie in order; neighbors differ. A deep run is one slot.
+/// A run is the number of its first slot and its value: a next hop, or [`DEEP`] and an index into `deep`. The first
+/// run starts at slot 0; runs are in order; adjacent runs differ. A deep run is one slot.
 #[derive(Default)]
 pub(super) struct Runs {
     pub(super) runs: Vec<(u32, u32)>,
@@ -114,7 +114,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Paints the `2^levels` slots below a node, forgetting what was there.
+    /// Paints the `2^levels` slots below a node, replacing the former runs.
     pub(super) fn paint<A: Address>(
         &mut self,
         routes: &BinaryTrie<A>,
@@ -127,7 +127,7 @@ impl Runs {
         self.paint_below(routes, node, inherited, levels, 0);
     }
 
-    /// The runs with their ends: `((first, behind last), value)`, for `count` slots in all.
+    /// The runs with their ends: `((first, one past last), value)`, for `count` slots in all.
     pub(super) fn spans(&self, count: u32) -> impl Iterator<Item = ((u32, u32), u32)> {
         let ends = self.runs.iter().skip(1).map(|&(start, _)| start).chain([count]);
         self.runs.iter().zip(ends).map(|(&(start, value), end)| ((start, end), value))

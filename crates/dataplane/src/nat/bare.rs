@@ -1,23 +1,23 @@
-//! Protocols without ports that NAT knows of (GRE, ESP, SCTP and all others): translated by address alone.
+//! Protocols for which NAT knows no ports (GRE, ESP, SCTP and all others): translated by address alone.
 //!
-//! Nothing in such a packet tells two inside hosts apart that speak to one peer. So on each public address one inside host
-//! has a protocol and a peer for itself; another host gets another public address, or, when there is none left, is
-//! refused by name. Protocol and peer stand in packets of both directions, and name the shard.
+//! Nothing in such a packet distinguishes two inside hosts that talk to one peer. So on each public address one
+//! inside host has a protocol and a peer to itself; another host gets another public address, or is refused by name
+//! if none is left. Protocol and peer are in packets of both directions, and determine the shard.
 //!
-//! The checksum of SCTP does not cover addresses (RFC 9260 6.8), GRE and ESP have none that does. AH (RFC 4302) signs
-//! addresses, so its receiver will refuse what is passed on here. A protocol whose checksum covers addresses (UDP-Lite,
-//! DCCP) keeps its old one, and its receiver refuses it too.
+//! The checksum of SCTP does not cover addresses (RFC 9260 6.8), and GRE and ESP have none that does. AH (RFC 4302)
+//! authenticates addresses, so its receiver will reject translated packets. A protocol whose checksum covers
+//! addresses (UDP-Lite, DCCP) keeps its old checksum, and its receiver rejects it too.
 
 use std::collections::HashMap;
 
-/// Sessions a shard has room for at most.
+/// The most sessions of a shard.
 const MAX: usize = 256;
-/// One inside host may have this part of them.
+/// One inside host may have one part in `HOST_PART` of them.
 const HOST_PART: usize = 4;
-/// Seconds between two searches for sessions that have ended.
+/// Seconds between two searches for ended sessions.
 const SWEEP_EVERY_S: u32 = 10;
 
-/// What names a session from outside: protocol, peer, public address.
+/// The key of a session from outside: protocol, peer, public address.
 pub(crate) type PublicKey = (u8, u32, u32);
 
 /// A session.
@@ -44,40 +44,38 @@ pub(crate) struct BareSessions {
 /// Why there is no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BareRefusal {
-    /// On every public address somebody else speaks this protocol with the peer.
+    /// On every public address another host has this protocol and peer.
     PeerTaken,
-    /// The inside host has as many as it may.
     HostLimit,
-    /// There is no room.
     TableFull,
 }
 
 impl BareSessions {
-    /// Of a shard with room for so many sessions with ports.
+    /// For a shard with room for this many sessions with ports.
     pub(crate) fn new(sessions_max: u32) -> Self {
         let max = (sessions_max as usize / 16).clamp(16, MAX);
         let (by_public, by_inside) = (HashMap::with_capacity(2 * max), HashMap::with_capacity(2 * max));
         Self { by_public, by_inside, max, next_sweep_s: 0 }
     }
 
-    /// How many there are, those of the router not counted.
+    /// The number of sessions, not counting the router's own.
     pub(crate) fn count(&self) -> u64 {
         self.by_inside.len() as u64
     }
 
-    /// The public address of an inside host's session that lives at `now_s`.
+    /// The public address of an inside host's session alive at `now_s`.
     pub(crate) fn public_of(&self, protocol: u8, peer: u32, inside: u32, now_s: u32) -> Option<u32> {
         let public = *self.by_inside.get(&(protocol, peer, inside))?;
         let session = self.by_public.get(&(protocol, peer, public))?;
         (session.expires_s >= now_s).then_some(public)
     }
 
-    /// The session of a public address that lives at `now_s`.
+    /// The session of a public address alive at `now_s`.
     pub(crate) fn session(&mut self, key: PublicKey, now_s: u32) -> Option<&mut BareSession> {
         self.by_public.get_mut(&key).filter(|session| session.expires_s >= now_s)
     }
 
-    /// Makes a session for an inside host that has none, on the first of these public addresses that is free.
+    /// Creates a session for an inside host, on the first free one of these public addresses.
     pub(crate) fn create(
         &mut self,
         (protocol, peer, inside): (u8, u32, u32),
@@ -86,7 +84,7 @@ impl BareSessions {
         expires_s: u32,
     ) -> Result<u32, BareRefusal> {
         if let Some(public) = self.by_inside.get(&(protocol, peer, inside)).copied() {
-            // It is over, and was not swept away yet.
+            // It has expired, and was not swept yet.
             self.remove((protocol, peer, public));
         }
         self.make_room(now_s).then_some(()).ok_or(BareRefusal::TableFull)?;
@@ -103,7 +101,7 @@ impl BareSessions {
         Ok(public)
     }
 
-    /// The router speaks this protocol with the peer. Whether an inside host has lost it by that; `None` if there is no
+    /// Claims a protocol and peer for the router. Returns whether an inside host has lost it; `None` if there is no
     /// room.
     pub(crate) fn claim(&mut self, key: PublicKey, now_s: u32, expires_s: u32) -> Option<bool> {
         let displaced = self.remove(key);
@@ -114,7 +112,7 @@ impl BareSessions {
         Some(displaced.is_some_and(|session| session.inside.is_some() && session.expires_s >= now_s))
     }
 
-    /// Takes a session over as it is, if its place is free.
+    /// Takes over a session unchanged, if its key is free.
     pub(crate) fn adopt(&mut self, key: PublicKey, session: BareSession) -> bool {
         let fits = self.by_public.len() < self.max && !self.by_public.contains_key(&key);
         if fits {
@@ -123,12 +121,11 @@ impl BareSessions {
         fits
     }
 
-    /// All sessions, those that are over among them.
+    /// All sessions, including expired ones.
     pub(crate) fn all(&self) -> impl Iterator<Item = (PublicKey, BareSession)> + '_ {
         self.by_public.iter().map(|(key, session)| (*key, *session))
     }
 
-    /// Removes a session.
     pub(crate) fn remove(&mut self, key: PublicKey) -> Option<BareSession> {
         let session = self.by_public.remove(&key)?;
         if let Some(inside) = session.inside {
@@ -137,14 +134,14 @@ impl BareSessions {
         Some(session)
     }
 
-    /// Removes sessions that are over, once in a while.
+    /// Removes expired sessions, at intervals.
     pub(crate) fn sweep_if_due(&mut self, now_s: u32) {
         if now_s >= self.next_sweep_s && !self.by_public.is_empty() {
             self.sweep(now_s);
         }
     }
 
-    /// Whether there is room for another.
+    /// Makes room for another session; returns whether it could.
     fn make_room(&mut self, now_s: u32) -> bool {
         if self.by_public.len() >= self.max {
             self.sweep(now_s);

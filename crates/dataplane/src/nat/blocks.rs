@@ -1,28 +1,28 @@
-//! Which block of public ports belongs to which subscriber: the arithmetic, without state.
+//! The assignment of blocks of public ports to subscribers: the arithmetic, without state.
 //!
-//! A block is `2^bits` consecutive ports of one public address. Only blocks that lie in the port range as a
-//! whole are given out; they are numbered through, address by address. Deterministic allocation (RFC 7422
-//! section 2, sequential) gives the n-th inside address of the configured networks the n-th block, so anybody who
-//! knows the configuration knows who had a port, without a log.
+//! A block is `2^bits` consecutive ports of one public address. Only blocks that lie entirely in the port range are
+//! assigned; they are numbered address by address. Deterministic allocation (RFC 7422 section 2, sequential) gives
+//! the n-th inside address of the configured networks the n-th block, so the configuration alone, without a log,
+//! tells who had a port.
 
 use super::config::{BlockAllocation, NatConfig, NatConfigError, SubscriberConfig};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
-/// Bits of a port within its block where nobody asked for blocks: a pair, so that parity can be kept.
+/// Bits of a port within its block if there are no subscribers: a pair, so that parity can be preserved.
 pub(crate) const PAIR_BITS: u32 = 1;
 
 /// The blocks of one NAT.
 #[derive(Clone, Debug)]
 pub(crate) struct BlockPlan {
-    /// Ports in a block, as a power of two.
+    /// The logarithm of the number of ports in a block.
     pub(crate) bits: u32,
-    /// The first block that is given out, on every address; block `n` begins at port `n << bits`.
+    /// The first block assigned on every address; block `n` begins at port `n << bits`.
     pub(crate) first: u32,
-    /// How many are given out on each address.
+    /// Blocks assigned on each address.
     pub(crate) per_address: u32,
-    /// Inside networks in order: first address, addresses, addresses of those before. `None`: any
-    /// subscriber gets any block.
+    /// Inside networks in order, each with its first address, its size, and the addresses before it. `None`: any
+    /// subscriber may get any block.
     networks: Option<Box<[Network]>>,
 }
 
@@ -56,13 +56,13 @@ impl BlockPlan {
         Self { bits, first, per_address, networks }
     }
 
-    /// Whether blocks follow from addresses.
+    /// Whether an address determines its block.
     pub(crate) fn is_deterministic(&self) -> bool {
         self.networks.is_some()
     }
 
-    /// The block a subscriber's address leads to, as index of the public address and number on it. `None` for
-    /// dynamic blocks, and for an address that is no subscriber's.
+    /// A subscriber's block: index of the public address, and block number on it. `None` for dynamic blocks, and
+    /// for an address that is not a subscriber's.
     pub(crate) fn block_of(&self, subscriber: u32) -> Option<(usize, u32)> {
         let networks = self.networks.as_ref()?;
         let number = networks.iter().find_map(|net| {
@@ -73,7 +73,7 @@ impl BlockPlan {
         Some(((number / per_address) as usize, self.first + (number % per_address) as u32))
     }
 
-    /// The subscriber whose block holds a port of the public address with this index.
+    /// The subscriber whose block contains a port of the public address with this index.
     pub(crate) fn subscriber_of(&self, address: usize, port: u16) -> Option<u32> {
         let place = (u32::from(port) >> self.bits).checked_sub(self.first)?;
         if place >= self.per_address {
@@ -91,8 +91,8 @@ impl BlockPlan {
         first as u16..=(first + (1 << self.bits) - 1) as u16
     }
 
-    /// The shard of a subscriber, before it is cut to the number of shards. A deterministic block's own; else the
-    /// low bits of the address, so that neighboring addresses, which networks hand out, spread evenly.
+    /// The shard of a subscriber, before reduction to the number of shards: that of its deterministic block, else
+    /// the low bits of the address, so that consecutive addresses spread evenly.
     #[inline]
     pub(crate) fn shard_of(&self, subscriber: u32) -> u32 {
         let spread = subscriber ^ subscriber >> 8 ^ subscriber >> 16;
@@ -101,22 +101,22 @@ impl BlockPlan {
 }
 
 impl NatConfig {
-    /// The public address and ports that deterministic allocation gives an inside address; `None` where blocks are
-    /// not deterministic or the address is no subscriber's. The configuration is a valid one.
+    /// The public address and ports that deterministic allocation gives an inside address; `None` if blocks are not
+    /// deterministic or the address is not a subscriber's. The configuration must be valid.
     pub fn block_of(&self, inside: Ipv4Addr) -> Option<(Ipv4Addr, RangeInclusive<u16>)> {
         let plan = BlockPlan::new(self, self.subscribers.as_ref()?);
         let (address, block) = plan.block_of(inside.into())?;
         Some((*self.public_addresses.get(address)?, plan.ports(block)))
     }
 
-    /// The other way round: the inside address that a public port belongs to.
+    /// The inverse: the inside address that owns a public port.
     pub fn subscriber_of(&self, public: Ipv4Addr, port: u16) -> Option<Ipv4Addr> {
         let plan = BlockPlan::new(self, self.subscribers.as_ref()?);
         let address = self.public_addresses.iter().position(|a| *a == public)?;
         plan.subscriber_of(address, port).map(Ipv4Addr::from)
     }
 
-    /// Checks what subscribers ask for against ports, shards and addresses.
+    /// Checks subscribers' settings against ports, shards and addresses.
     pub(crate) fn validate_subscribers(&self) -> Result<(), NatConfigError> {
         let Some(subscribers) = &self.subscribers else { return Ok(()) };
         let size = subscribers.block_size;
@@ -133,7 +133,7 @@ impl NatConfig {
         }
         if let BlockAllocation::Deterministic(networks) = &subscribers.allocation {
             let wanted: u64 = networks.iter().map(|net| 1u64 << (32 - net.prefix_len())).sum();
-            // Addresses may come later; there will be one then.
+            // Addresses may be learned later; then there will be at least one.
             let there = u64::from(plan.per_address) * self.public_addresses.len().max(1) as u64;
             if wanted == 0 || wanted > there {
                 return Err(NatConfigError::Subscribers { wanted, there });
@@ -181,7 +181,7 @@ mod tests {
                 assert_eq!(config.subscriber_of(public, port), Some(subscriber));
             }
         }
-        // 126 blocks an address: the second address has what the first cannot hold, and the rest is nobody's.
+        // 126 blocks an address: the second address has what the first cannot hold, and the rest is unassigned.
         assert_eq!(seen.len(), 145 * 512);
         assert_eq!(config.block_of([10, 0, 1, 8].into()), None);
         assert_eq!(config.subscriber_of(config.public_addresses[0], 1023), None);

@@ -1,11 +1,11 @@
-//! What NAT is told to do: a plain structure, and the reasons it can be refused for.
+//! The configuration of NAT as a plain structure, and the reasons to refuse one.
 
 use ipnet::Ipv4Net;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
 thalweg_base::words! {
-    /// The transport protocols NAT translates.
+    /// The transport protocols with ports, or identifiers, that NAT translates.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     #[repr(u8)]
     pub enum NatProtocol {
@@ -19,7 +19,7 @@ thalweg_base::words! {
 }
 
 impl NatProtocol {
-    /// Whether NAT translates the protocol with this number; asked without a branch per protocol.
+    /// Whether NAT translates the ports of this protocol number; computed without branches.
     #[inline(always)]
     pub fn translates(number: u8) -> bool {
         const NUMBERS: u32 = 1 << 1 | 1 << 6 | 1 << 17;
@@ -60,11 +60,11 @@ thalweg_base::words! {
     /// How a new session's public port is chosen, which also decides how sessions spread over shards.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum PortSelection {
-        /// The inside port if it is free (RFC 4787 section 4.2.1), else one of the same shard. Sessions that
-        /// share an inside port share a shard, so a network where everyone uses one port wants `Hash`.
+        /// The inside port if it is free (RFC 4787 section 4.2.1), else one of the same shard. Sessions with the
+        /// same inside port share a shard, so a network where all hosts use one port needs `Hash`.
         #[default]
         Preserve => "preserve",
-        /// A port that follows from a keyed hash of the inside endpoint; spreads any traffic evenly.
+        /// A port derived from a keyed hash of the inside endpoint; spreads any traffic evenly.
         Hash => "hash",
     }
 }
@@ -73,12 +73,12 @@ thalweg_base::words! {
     /// Which outside senders a session admits (RFC 4787 section 5).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Filtering {
-        /// Anyone who knows the public port: what peer-to-peer programs and games want.
+        /// All that know the public port: peer-to-peer programs and games need this.
         #[default]
         EndpointIndependent => "endpoint-independent",
-        /// Addresses that the inside endpoint has sent to, by any port of theirs. Kept as a 256-bit Bloom
-        /// filter per session: it never refuses such an address, and admits another with the probability
-        /// `(1 - (63/64)^n)^4` after `n` of them (6e-8 for one, 5e-4 for ten, 9 % for fifty).
+        /// Addresses that the inside endpoint has sent to, from any of their ports. Stored as a 256-bit Bloom
+        /// filter per session: it never refuses such an address, and admits another with the probability `(1 -
+        /// (63/64)^n)^4` after `n` of them (6e-8 for one, 5e-4 for ten, 9 % for fifty).
         AddressDependent => "address-dependent",
     }
 }
@@ -86,15 +86,16 @@ thalweg_base::words! {
 /// How long an idle session lives, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NatTimeouts {
-    /// UDP; RFC 4787 REQ-5 wants at least 120 and recommends 300.
+    /// UDP; RFC 4787 REQ-5 requires at least 120 and recommends 300.
     pub udp_s: u32,
-    /// TCP connections that are open; RFC 5382 REQ-5 wants at least 7440 (2 h 4 min).
+    /// Established TCP connections; RFC 5382 REQ-5 requires at least 7440 (2 h 4 min).
     pub tcp_established_s: u32,
-    /// TCP connections that are opening or closing, or were reset by what may be forged; RFC 5382 REQ-5 wants at least 240.
+    /// TCP connections that are opening or closing, or were reset by a possibly forged RST; RFC 5382 REQ-5 requires
+    /// at least 240.
     pub tcp_transitory_s: u32,
-    /// TCP connections that were refused or reset beyond doubt; never longer than `tcp_transitory_s`.
+    /// TCP connections that were certainly refused or reset; never longer than `tcp_transitory_s`.
     pub tcp_aborted_s: u32,
-    /// ICMP echo; RFC 5508 REQ-2 wants at least 60.
+    /// ICMP echo; RFC 5508 REQ-2 requires at least 60.
     pub icmp_s: u32,
     /// Protocols without ports.
     pub bare_s: u32,
@@ -114,8 +115,8 @@ impl Default for NatTimeouts {
 }
 
 thalweg_base::words! {
-    /// What a host is told about a packet that would need a session and gets none: a limit is reached or something is
-    /// used up.
+    /// How a host is informed about a packet that gets no session because a limit is reached or a resource is
+    /// exhausted.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum NatRefusal {
         /// ICMP "host unreachable" (RFC 6888 REQ-11b).
@@ -123,53 +124,52 @@ thalweg_base::words! {
         HostUnreachable => "host-unreachable",
         /// ICMP "communication administratively prohibited" (RFC 5508 REQ-8).
         Prohibited => "prohibited",
-        /// Nothing.
+        /// Not at all.
         Silent => "silent",
     }
 }
 
-/// Public ports that lead to inside endpoints for good: the first to the first, the others in order.
+/// A static mapping of public ports to inside ports, first to first and the others in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortForward {
     /// TCP or UDP.
     pub protocol: NatProtocol,
     /// Index into [`NatConfig::public_addresses`].
     pub public_address: usize,
-    /// First port on that address; may lie outside the port range of sessions.
+    /// First public port; may lie outside the port range of sessions.
     pub public_port: u16,
-    /// Who answers.
     pub inside_address: Ipv4Addr,
-    /// And on which port, to begin with.
+    /// First inside port.
     pub inside_port: u16,
-    /// How many ports it is, on either side.
+    /// Number of ports.
     pub count: u16,
 }
 
 impl PortForward {
-    /// Its public ports.
+    /// The ports that lead inside.
     pub fn public_ports(&self) -> RangeInclusive<u16> {
         ports_from(self.public_port, self.count)
     }
 
-    /// The inside ports that they lead to.
+    /// The ports of the inside host, in the order of the public ones.
     pub fn inside_ports(&self) -> RangeInclusive<u16> {
         ports_from(self.inside_port, self.count)
     }
 
-    /// Each of its ports as a forward of its own.
+    /// Each of its ports as a separate forward.
     pub(crate) fn each(self) -> impl Iterator<Item = Self> {
         let pairs = self.public_ports().zip(self.inside_ports());
         pairs.map(move |(public_port, inside_port)| Self { public_port, inside_port, count: 1, ..self })
     }
 
-    /// Whether a public port leads to two endpoints by these two.
+    /// Whether both forwards have a public port in common, which would then lead to two endpoints.
     pub fn shares_public_port(&self, other: &Self) -> bool {
         (self.protocol, self.public_address) == (other.protocol, other.public_address)
             && overlap(&self.public_ports(), &other.public_ports())
     }
 
-    /// Whether two public ports lead to one inside endpoint by these two: its replies could leave by one of them only,
-    /// because an inside endpoint has one public port (endpoint-independent mapping).
+    /// Whether both forwards have an inside endpoint in common. Its replies could use only one of the public ports,
+    /// because an inside endpoint has one (endpoint-independent mapping).
     pub fn shares_inside_port(&self, other: &Self) -> bool {
         (self.protocol, self.inside_address) == (other.protocol, other.inside_address)
             && overlap(&self.inside_ports(), &other.inside_ports())
@@ -184,35 +184,33 @@ fn overlap(a: &RangeInclusive<u16>, b: &RangeInclusive<u16>) -> bool {
     a.start() <= b.end() && b.start() <= a.end()
 }
 
-/// Who gets which block of public ports.
+/// How blocks of public ports are assigned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockAllocation {
-    /// Any that is free, when it is needed.
+    /// Any free block, on demand.
     Dynamic,
-    /// The n-th address of these networks has the n-th block (RFC 7422): known without a log. Addresses outside
-    /// of them get none.
+    /// The n-th address of these networks has the n-th block (RFC 7422), so no log is needed. Other addresses get
+    /// none.
     Deterministic(Vec<Ipv4Net>),
 }
 
-/// Public ports in blocks, each given to one inside address, and what one address may have (RFC 6888 REQ-4).
+/// Public ports in blocks, each assigned to one inside address, and the limits of one address (RFC 6888 REQ-4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubscriberConfig {
-    /// Who gets which.
     pub allocation: BlockAllocation,
     /// Ports in a block: a power of two.
     pub block_size: u16,
-    /// Public ports of each protocol that a subscriber may have. With dynamic blocks, as many blocks as that takes.
+    /// Public ports of each protocol that a subscriber may use. With dynamic blocks, this decides the number of
+    /// blocks.
     pub ports_max: u32,
     /// Sessions of all protocols that a subscriber may have.
     pub sessions_max: u32,
-    /// Seconds before a dynamic block that was given back may go to another (RFC 6888 REQ-8).
+    /// Seconds before a released dynamic block may go to another subscriber (RFC 6888 REQ-8).
     pub hold_s: u32,
 }
 
 impl SubscriberConfig {
-    /// Smallest block.
     pub const BLOCK_SIZE_MIN: u16 = 16;
-    /// Largest block.
     pub const BLOCK_SIZE_MAX: u16 = 16_384;
 
     /// Blocks that a subscriber may have.
@@ -232,14 +230,14 @@ impl Default for SubscriberConfig {
     }
 }
 
-/// What one inside address may take, and what happens when the table fills up. [`Default`] is no limit;
-/// [`HostLimits::fair`] is for networks.
+/// Limits of one inside address, and what happens when the table fills up. [`Default`] has no limits;
+/// [`HostLimits::fair`] suits networks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostLimits {
-    /// Sessions of one inside address, all protocols together; `None` is no limit. Where subscribers have blocks, their
-    /// own limit holds instead.
+    /// Sessions of one inside address, all protocols together; `None` is no limit. If subscribers have blocks,
+    /// their own limit applies instead.
     pub sessions_max: Option<u32>,
-    /// New sessions of one inside address in a second; `None` is no limit.
+    /// New sessions of one inside address per second; `None` is no limit.
     pub new_per_second: Option<u32>,
     /// Whether half-open TCP sessions live shorter when more than half of the table is in use, and make room for
     /// others when nothing else is free.
@@ -247,8 +245,8 @@ pub struct HostLimits {
 }
 
 impl HostLimits {
-    /// For hosts that share a table of so many sessions: enough for any of them, too little to take NAT from the others. A
-    /// sixteenth of the table each, and a quarter of that in one second.
+    /// Limits for hosts that share a table of this size: a sixteenth of the table each, and a quarter of that per
+    /// second. That is enough for any host, and too little to starve the others.
     pub fn fair(sessions_max: u32) -> Self {
         let sessions = (sessions_max / 16).clamp(64, 4096);
         let rate = (sessions / 4).clamp(100, 1000);
@@ -256,57 +254,52 @@ impl HostLimits {
     }
 }
 
-/// NAT44 as configured.
+/// The configuration of NAT44.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatConfig {
-    /// Port that packets for the public addresses arrive on.
+    /// The port where packets for the public addresses arrive.
     pub outside_port: u16,
     /// Ports whose packets are translated on their way out.
     pub inside_ports: Vec<u16>,
-    /// Addresses that inside hosts appear under, at most 256. As long as there is none, every new session is
-    /// refused as if all ports were in use.
+    /// The addresses that inside hosts appear under, at most 256. While there is none, every new session is refused
+    /// as if all ports were in use.
     pub public_addresses: Vec<Ipv4Addr>,
-    /// Destinations that packets from inside ports reach untranslated: the router's inside networks.
+    /// Destinations that inside hosts reach untranslated: the router's inside networks.
     pub untranslated: Vec<Ipv4Net>,
-    /// Public ports (and ICMP identifiers) sessions may use.
+    /// Public ports (and ICMP identifiers) for sessions.
     pub port_range: RangeInclusive<u16>,
-    /// Number of shards: a power of two, 1 to 256. Part of a run's meaning: it decides which public
-    /// ports a session can get, so results depend on it, but never on the number of workers.
+    /// Number of shards: a power of two, 1 to 256. It decides which public ports a session can get, so results
+    /// depend on it, but never on the number of workers.
     pub shards: u16,
-    /// Sessions in all; every shard holds its share of it, rounded up. Traffic does not spread perfectly
-    /// evenly, so leave a quarter of headroom.
+    /// Sessions in all; every shard holds its share, rounded up. Traffic does not spread perfectly evenly, so leave
+    /// a quarter of headroom.
     pub sessions_max: u32,
-    /// How public ports are chosen.
     pub port_selection: PortSelection,
-    /// Who may send to a session.
     pub filtering: Filtering,
-    /// Whether inside hosts reach each other by public addresses (RFC 4787 REQ-9).
+    /// Whether inside hosts reach one another through public addresses (RFC 4787 REQ-9).
     pub hairpin: bool,
-    /// Whether packets from outside keep a UDP or ICMP session alive too (RFC 4787 REQ-6 demands it only
-    /// of packets from inside, and an outsider could keep a session for ever).
+    /// Whether packets from outside refresh a UDP or ICMP session too. RFC 4787 REQ-6 requires it only of packets
+    /// from inside; otherwise an outsider could keep a session alive for ever.
     pub inbound_refresh: bool,
-    /// Lifetimes.
     pub timeouts: NatTimeouts,
-    /// Port forwards.
     pub forwards: Vec<PortForward>,
-    /// Blocks of ports and limits for each inside address; `None` lets all share all ports.
+    /// Blocks of ports and limits for each inside address; with `None` all hosts share all ports.
     pub subscribers: Option<SubscriberConfig>,
-    /// Limits of each inside address.
     pub hosts: HostLimits,
-    /// What a host is told whose session cannot be made.
+    /// How a host is informed whose session is refused.
     pub refusal: NatRefusal,
-    /// Secret that keys every hash, against traffic made to collide. A live router draws it at start;
-    /// a replay keeps it fixed, because public ports follow from it.
+    /// The secret key of every hash, against traffic made to collide. A live router draws it at start; a replay
+    /// uses a fixed one, because public ports depend on it.
     pub hash_seed: u64,
 }
 
 impl NatConfig {
-    /// The hash seed of routers whose answer is to be the same each time.
+    /// The hash seed for reproducible results.
     pub const HASH_SEED_FIXED: u64 = 0x7468_616c_7765_6721;
 }
 
 impl Default for NatConfig {
-    /// Everything at its recommended value; ports and addresses are left to be filled in.
+    /// Recommended values; ports and addresses are empty.
     fn default() -> Self {
         Self {
             outside_port: 0,
@@ -330,13 +323,13 @@ impl Default for NatConfig {
     }
 }
 
-/// Why a configuration was refused.
+/// Why a configuration is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NatConfigError {
-    /// More public addresses than a session can name.
+    /// More public addresses than a session's index can name.
     #[error("{0} public addresses; at most 256 are supported")]
     TooManyPublicAddresses(usize),
-    /// A public address given twice.
+    /// The same public address twice.
     #[error("public address {0} is given twice")]
     PublicAddressTwice(Ipv4Addr),
     #[error("NAT needs at least one inside port")]
@@ -347,14 +340,12 @@ pub enum NatConfigError {
     /// Not a power of two from 1 to 256.
     #[error("{0} shards; expected a power of two from 1 to 256")]
     Shards(u16),
-    /// The range holds no port, or so few that a shard would own none.
+    /// The range has no port, or so few that a shard would own none.
     #[error("port range {from}-{to} leaves some of {shards} shards without a port")]
     PortRange {
-        /// First port.
         from: u16,
-        /// Last port.
         to: u16,
-        /// Shards that each need one.
+        /// The shards, each of which needs one.
         shards: u16,
     },
     /// Zero, or more than 2^30 sessions.
@@ -367,28 +358,26 @@ pub enum NatConfigError {
         /// Its value.
         seconds: u32,
     },
-    /// A port forward for a protocol without ports.
+    /// A port forward of a protocol without ports.
     #[error("port forward for {}; expected tcp or udp", .0.name())]
     ForwardProtocol(NatProtocol),
-    /// A port forward to a public address that is not there.
+    /// A port forward on a public address that does not exist.
     #[error("port forward for public address number {index}; there are {addresses}, from 0")]
     ForwardAddress {
-        /// The index given.
         index: usize,
-        /// How many there are.
+        /// The number of public addresses.
         addresses: usize,
     },
-    /// Port 0 cannot be forwarded.
+    /// A port forward of port 0.
     #[error("port 0 cannot be forwarded")]
     ForwardPort,
     /// Two forwards of one public port.
     #[error("{} {}:{} is forwarded twice", .0.name(), .1, .2)]
     ForwardPublicTwice(NatProtocol, Ipv4Addr, u16),
-    /// Two forwards to one inside endpoint: its replies could leave by one of them only, because an
-    /// inside endpoint has one public port (endpoint-independent mapping).
+    /// Two forwards to one inside endpoint; see [`PortForward::shares_inside_port`].
     #[error("two port forwards lead to {} {}:{}; an inside endpoint has one public port", .0.name(), .1, .2)]
     ForwardInsideTwice(NatProtocol, Ipv4Addr, u16),
-    /// Not a power of two, or outside of what a block may have.
+    /// Not a power of two, or outside the permitted range.
     #[error(
         "blocks of {} ports; expected a power of two from {} to {}",
         .0,
@@ -396,7 +385,7 @@ pub enum NatConfigError {
         SubscriberConfig::BLOCK_SIZE_MAX
     )]
     BlockSize(u16),
-    /// A subscriber that may have nothing.
+    /// A subscriber limit of zero.
     #[error("a subscriber needs at least one port and one session")]
     SubscriberLimit,
     /// Some shards would own no block.
@@ -404,13 +393,13 @@ pub enum NatConfigError {
     Blocks {
         /// Blocks on each address.
         blocks: u32,
-        /// Shards that each need one.
+        /// The shards, each of which needs one.
         shards: u16,
     },
-    /// Deterministic blocks do not suffice, or there is nobody to have one.
+    /// There are fewer deterministic blocks than subscribers, or no subscribers.
     #[error("{wanted} subscribers share {there} port blocks; each needs its own")]
     Subscribers {
-        /// Addresses that want a block.
+        /// Addresses that need a block.
         wanted: u64,
         /// Blocks on all public addresses.
         there: u64,
@@ -424,7 +413,7 @@ impl NatConfig {
     /// Longest lifetime accepted, 194 days.
     pub const TIMEOUT_MAX_S: u32 = 1 << 24;
 
-    /// Checks everything that does not need the rest of the router's configuration.
+    /// Checks everything that does not depend on the rest of the router's configuration.
     pub fn validate(&self) -> Result<(), NatConfigError> {
         self.validate_addresses()?;
         if self.inside_ports.is_empty() {
@@ -436,7 +425,7 @@ impl NatConfig {
         if !self.shards.is_power_of_two() || self.shards > 256 {
             return Err(NatConfigError::Shards(self.shards));
         }
-        // A shard owns pairs of ports, one pair in every `2 * shards` ports.
+        // A shard owns pairs of ports: one pair in every `2 * shards` ports.
         let (from, to) = (*self.port_range.start(), *self.port_range.end());
         if from == 0 || u32::from(to) + 1 < u32::from(from) + 2 * u32::from(self.shards) {
             return Err(NatConfigError::PortRange { from, to, shards: self.shards });
@@ -501,13 +490,13 @@ impl NatConfig {
         Ok(())
     }
 
-    /// Port forwards, port by port.
+    /// Each forwarded port as a separate forward.
     pub(crate) fn each_forward(&self) -> impl Iterator<Item = PortForward> {
         self.forwards.iter().flat_map(|forward| forward.each())
     }
 
-    /// Whether sessions of a table made for `other` are where they would be in one made for this: the table is made of
-    /// these; the rest it is told.
+    /// Whether a table made for `other` has its sessions where one made for this configuration would have them.
+    /// Only the settings compared here determine the table; all others can be changed in place.
     pub fn has_table_of(&self, other: &Self) -> bool {
         let limits = |config: &Self| (config.shards, config.sessions_max, config.port_selection);
         limits(self) == limits(other)
@@ -517,7 +506,7 @@ impl NatConfig {
             && self.subscribers == other.subscribers
     }
 
-    /// Sessions one shard holds, port forwards not counted.
+    /// The capacity of one shard, not counting port forwards.
     pub fn sessions_per_shard(&self) -> u32 {
         self.sessions_max.div_ceil(u32::from(self.shards))
     }

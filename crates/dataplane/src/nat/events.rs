@@ -1,46 +1,46 @@
-//! The log of a NAT: it answers later which subscriber had a public port (RFC 6888 REQ-12, RFC 8158).
+//! The log of a NAT: it shows later which subscriber had a public port (RFC 6888 REQ-12, RFC 8158).
 //!
-//! Each shard keeps what happened to it until its driver takes the list away, after every chunk; a list of bounded length, what
-//! finds it full is counted. Nothing here is asked for a packet of a session that exists, and nothing at all where nobody
-//! wants to know.
+//! Each shard keeps its events until its driver takes them, after every chunk. The list is bounded; events that
+//! find it full are counted. A packet of an existing session causes no work here, and nothing does if logging is
+//! off.
 //!
 //! # Times
-//! A session begins when its first packet arrives, within what NAT takes for now: not before the second of its clock. It ends
-//! with the second after the last of its life, whenever that was noticed. So by their events no public endpoint has two
-//! owners at a time, and the events depend on packets and their times alone.
+//! A session begins when its first packet arrives, but not before the present second of NAT's clock. It ends with
+//! the second after the last of its life, whenever that was noticed. So according to the events no public endpoint
+//! has two owners at a time, and the events depend on packets and their times alone.
 //!
 //! # Floods
-//! A limit that is met is met by every packet that follows. Of each (a subscriber's; ports of a protocol, blocks and
-//! sessions of a shard) is told at most once in [`TOLD_AGAIN_S`].
+//! Once a limit is reached, every further packet reaches it. Each limit (a subscriber's; ports of a protocol,
+//! blocks and sessions of a shard) is logged at most once in [`TOLD_AGAIN_S`].
 
 use super::config::NatProtocol;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// Seconds before a limit that is still being met is logged again.
+/// Seconds before a limit that is still reached is logged again.
 pub const TOLD_AGAIN_S: u32 = 60;
-/// How many events of other kinds than the end of a session may wait, of one shard.
+/// Room for events other than ends of sessions, for one shard.
 const EVENTS_SPARE: usize = 8192;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Which events are wanted. Exhaustion and limits are told in any case.
+/// The events to log. Exhaustion and limits are always logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NatLogging {
     /// Sessions, with the destination of their first packet.
     Sessions,
     /// Sessions, without a destination (RFC 6888 REQ-12).
     Bindings,
-    /// Of the blocks of ports that subscribers get and give back.
+    /// Assignments and releases of subscribers' blocks of ports.
     Blocks,
 }
 
-/// Something that happened, at `time_ns` (nanoseconds since the epoch).
+/// An event at `time_ns` (nanoseconds since the epoch).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NatEvent {
     pub time_ns: u64,
     pub what: Happening,
 }
 
-/// See [`NatEvent`].
+/// The kind and details of a [`NatEvent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happening {
     /// A session began or ended.
@@ -48,46 +48,43 @@ pub enum Happening {
         /// Whether it began.
         created: bool,
         protocol: NatProtocol,
-        /// The inside endpoint; the port is the identifier for ICMP echo.
+        /// The inside endpoint; the port is the identifier of ICMP echo.
         inside: SocketAddrV4,
-        /// The public endpoint.
         public: SocketAddrV4,
-        /// Destination of its first packet, if wanted and kept.
+        /// Destination of its first packet, if enabled and stored.
         remote: Option<SocketAddrV4>,
     },
-    /// A subscriber got a block of ports, or gave it back.
+    /// A subscriber got a block of ports, or released it.
     Block {
-        /// Whether it got it.
+        /// Whether it was assigned.
         allocated: bool,
-        /// Whose it is.
         subscriber: Ipv4Addr,
         public: Ipv4Addr,
         /// First and last port.
         ports: (u16, u16),
     },
-    /// The shard had no port of this protocol left, on no address.
+    /// The shard had no port of this protocol left on any address.
     PortsExhausted {
-        /// The address of the host that wanted one.
+        /// The paired address of the host that needed one.
         public: Ipv4Addr,
-        /// For which protocol.
         protocol: NatProtocol,
     },
-    /// The shard had no free block left, on no address.
+    /// The shard had no free block left on any address.
     BlocksExhausted,
-    /// The shard had all sessions it may have.
+    /// The shard has reached its limit of sessions.
     TableFull {
-        /// How many all shards may have.
+        /// The limit of all shards together.
         limit: u32,
     },
-    /// A subscriber had all ports or sessions it may have.
+    /// A subscriber has reached its limit of ports or sessions.
     SubscriberLimit {
         subscriber: Ipv4Addr,
-        /// How many it may have.
+        /// The subscriber's limit.
         limit: u32,
     },
 }
 
-/// A limit of the shard, reported once in a while.
+/// A limit of the shard, logged at intervals.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     Ports(NatProtocol),
@@ -102,21 +99,21 @@ pub(crate) struct EventLog {
     pub(crate) logging: NatLogging,
     waiting: Vec<NatEvent>,
     waiting_max: usize,
-    /// When the packet came that is being looked at.
+    /// The arrival time of the present packet.
     time_ns: u64,
     /// The latest of these times.
     latest_ns: u64,
-    /// By limit: it is not told again before this second.
+    /// By limit, the second before which it is not logged again.
     quiet_until_s: [u32; 6],
-    /// Events told, and those that found no room.
+    /// Events logged, and events lost.
     told: u64,
     dropped: u64,
-    /// Of the latter, those nobody knows of yet.
+    /// Lost events that were not reported yet.
     dropped_untold: u64,
 }
 
 impl EventLog {
-    /// Of a shard with so many sessions at most: all of them may end at once.
+    /// The log of a shard with at most `sessions_max` sessions, all of which may end at once.
     pub(crate) fn new(logging: NatLogging, sessions_max: u32) -> Self {
         Self {
             logging,
@@ -131,12 +128,12 @@ impl EventLog {
         }
     }
 
-    /// Events told and dropped so far.
+    /// Events logged and lost so far.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.told, self.dropped)
     }
 
-    /// Takes over what a shard before this one counted and has not handed out.
+    /// Takes over a predecessor's counts and pending events.
     pub(crate) fn succeed(&mut self, old: &EventLog) {
         self.latest_ns = self.latest_ns.max(old.latest_ns);
         self.told += old.told;
@@ -145,29 +142,29 @@ impl EventLog {
         self.waiting.extend_from_slice(&old.waiting);
     }
 
-    /// A packet that arrived at this time is looked at, in this second of NAT's clock; what it makes does not outlive second
-    /// `ends_s`.
+    /// Sets the time of a packet's events: its arrival, kept within second `now_s` of NAT's clock and the start of
+    /// second `ends_s`, which its session cannot outlive.
     pub(crate) fn set_time(&mut self, arrival_ns: u64, now_s: u32, ends_s: u32) {
         self.time_ns = arrival_ns.clamp(starts_ns(now_s), starts_ns(ends_s.max(now_s)));
         self.latest_ns = self.latest_ns.max(self.time_ns);
     }
 
-    /// A moment in this second, or later, before which nothing was made that is still there.
+    /// A time in this second, or later, before which nothing existing was created.
     pub(crate) fn not_before(&self, now_s: u32) -> u64 {
         self.latest_ns.max(starts_ns(now_s))
     }
 
-    /// Something happened because of that packet.
+    /// Logs an event of the present packet.
     pub(crate) fn log(&mut self, what: Happening) {
         self.log_at(self.time_ns, what);
     }
 
-    /// Something happened at the beginning of a second.
+    /// Logs an event at the beginning of a second.
     pub(crate) fn log_at_second(&mut self, second: u32, what: Happening) {
         self.log_at(starts_ns(second), what);
     }
 
-    /// Something happened at this time.
+    /// Logs an event at this time.
     pub(crate) fn log_at(&mut self, time_ns: u64, what: Happening) {
         if self.waiting.len() >= self.waiting_max {
             self.dropped += 1;
@@ -178,7 +175,7 @@ impl EventLog {
         self.waiting.push(NatEvent { time_ns, what });
     }
 
-    /// Whether a limit of the shard is to be told of now; then it is quiet for a while.
+    /// Whether to log a limit now; then it is not logged for a while.
     pub(crate) fn is_news(&mut self, limit: Limit, now_s: u32) -> bool {
         let place = match limit {
             Limit::Ports(protocol) => protocol as usize,
@@ -194,7 +191,7 @@ impl EventLog {
         is_news
     }
 
-    /// Hands out what there is; how many found no room since the last time.
+    /// Passes pending events to `take`. Returns how many were lost since the last call.
     pub(crate) fn hand_out(&mut self, mut take: impl FnMut(NatEvent)) -> u64 {
         self.waiting.drain(..).for_each(&mut take);
         std::mem::take(&mut self.dropped_untold)

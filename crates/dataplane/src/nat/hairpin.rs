@@ -1,16 +1,16 @@
-//! Hairpins: packets from one inside host to another by a public address (RFC 4787 REQ-9). They need two shards, so they
-//! are translated once all others of their chunk have been.
+//! Hairpins: packets from one inside host to another through a public address (RFC 4787 REQ-9). They need two
+//! shards, so they are translated after all other packets of their chunk.
 //!
-//! Whom the packet is for is found first. If nobody has the public endpoint, nothing is translated: on the router's
-//! own address it is for a program of the router, which has to see who really asks. If an inside host has it, the
-//! packet is judged by what it really is, from the sender to that host, before the sender gets a session for it; else
-//! an access list that keeps a network away from a server would be passed by way of the public address.
+//! The destination is resolved first. If the public endpoint has no session, nothing is translated: on the router's
+//! own address the packet is for a program of the router, which must see the real sender. If an inside host has the
+//! endpoint, access lists judge the packet from the sender to that host before the sender gets a session; otherwise
+//! the public address would bypass an access list that keeps a network away from a server.
 
 use super::shard::NatShard;
 use std::net::SocketAddrV4;
 use thalweg_base::{NO_SHARD, Packet, PacketFlags};
 
-/// Drops a hairpin that may not go from where it comes from to this inside endpoint; the packet is still as it came.
+/// Drops a hairpin that may not go from its sender to this inside endpoint; the packet is not translated yet.
 pub type Judge<'a> = dyn FnMut(&mut Packet, &[u8], SocketAddrV4) + 'a;
 
 /// Whether a packet goes from one inside host to another.
@@ -21,7 +21,7 @@ pub(super) fn is_hairpin(packet: &Packet) -> bool {
         && packet.flags.has(PacketFlags::NAT_IN)
 }
 
-/// Calls something with the shard of a number.
+/// Calls a function with the shard of a number.
 type WithShard<'s> = dyn FnMut(u16, &mut dyn FnMut(&mut NatShard)) + 's;
 
 /// Translates both ends of a hairpin. `with` gives access to a shard by its number.

@@ -1,26 +1,27 @@
-//! What each inside address takes of one shard: its sessions, and how many it made in the current second. Asked only when
-//! a session is made or ends.
+//! Each inside address's use of one shard: its sessions, and how many it created in the current second. Used only
+//! when a session is created or ends.
 //!
-//! A count-min sketch (Cormode and Muthukrishnan, 2005) instead of a table of addresses, so that memory is fixed and a flood
-//! of forged addresses fills nothing: an address has a cell in each of two rows, and its count is the smaller one. A count
-//! is never too small; it is too large only where other addresses share both cells, which differ from shard to shard.
+//! A count-min sketch (Cormode and Muthukrishnan, 2005) instead of a table of addresses, so that memory is fixed
+//! and a flood of forged addresses fills nothing: an address has a cell in each of two rows, and its count is the
+//! smaller one. A count is never too small; it is too large only if other addresses share both cells, which differ
+//! from shard to shard.
 //!
-//! Sessions of an address spread over all shards by their ports. A shard therefore has its share of a limit and two
-//! standard deviations of what chance adds to it: an address that spreads by chance is first refused a session near its
-//! limit, one that does not spread gets it in fewer shards.
+//! Sessions of an address spread over all shards by their ports. A shard's limit is therefore its share of the
+//! whole limit plus two standard deviations of a random spread: an address that spreads randomly is first refused
+//! near its limit, one that does not is limited in fewer shards.
 
 use super::config::NatConfig;
 use super::layout::Layout;
 
-/// Cells of a row at least and at most; a power of two.
+/// The fewest and the most cells of a row; powers of two.
 const CELLS_MIN: usize = 64;
 const CELLS_MAX: usize = 4096;
 
-/// What an address takes, as one row has it.
+/// The use by an address, in one row.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
     sessions: u32,
-    /// Sessions made in this second, modulo 2^16.
+    /// Sessions created in second `second` (modulo 2^16).
     second: u16,
     made: u16,
 }
@@ -28,13 +29,13 @@ struct Cell {
 /// Why an address gets no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostRefusal {
-    /// It has as many as it may.
+    /// It has reached its limit of sessions.
     Sessions,
-    /// It has made as many in this second as it may.
+    /// It has reached its limit of new sessions in this second.
     Rate,
 }
 
-/// The addresses of one shard; without cells where there is no limit.
+/// The addresses of one shard; without cells if there is no limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts {
     rows: [Box<[Cell]>; 2],
@@ -47,9 +48,9 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Of one shard, with nobody in it.
+    /// One shard without sessions.
     pub(crate) fn new(layout: &Layout, shard: u16, config: &NatConfig) -> Self {
-        // A subscriber with blocks belongs to one shard, and has a limit of sessions of its own.
+        // A subscriber with blocks belongs to one shard, and has its own limit of sessions.
         let (sessions, shards) = match layout.blocks {
             Some(_) => (None, 1),
             None => (config.hosts.sessions_max, layout.shards()),
@@ -69,7 +70,7 @@ impl Hosts {
         }
     }
 
-    /// Sessions that an address may have in all shards together.
+    /// The limit of an address's sessions in all shards together.
     pub(crate) fn limit(&self) -> u32 {
         self.limit
     }
@@ -85,7 +86,7 @@ impl Hosts {
         if made(a).min(made(b)) >= self.new_per_second { Err(HostRefusal::Rate) } else { Ok(()) }
     }
 
-    /// An address has a session that it made in this second.
+    /// Counts a session that an address created in this second.
     pub(crate) fn made(&mut self, layout: &Layout, address: u32, now_s: u32) {
         self.each(layout, address, |cell| {
             let made = if cell.second == now_s as u16 { cell.made } else { 0 };
@@ -94,7 +95,7 @@ impl Hosts {
         });
     }
 
-    /// An address has a session that it made at some other time.
+    /// Counts a session that an address created earlier.
     pub(crate) fn has_another(&mut self, layout: &Layout, address: u32) {
         self.each(layout, address, |cell| cell.sessions = cell.sessions.saturating_add(1));
     }
@@ -110,7 +111,7 @@ impl Hosts {
         }
     }
 
-    /// The places of an address in the rows.
+    /// The cells of an address in both rows.
     fn cells(&self, layout: &Layout, address: u32) -> Option<[usize; 2]> {
         let mask = self.rows[0].len().checked_sub(1)?;
         let hash = layout.hash(u64::from(address) | self.salt);
@@ -118,7 +119,7 @@ impl Hosts {
     }
 }
 
-/// The share of an address's limit in one of `shards` shards.
+/// The part of an address's limit in one of `shards` shards.
 fn share(limit: u32, shards: u32) -> u32 {
     if shards == 1 {
         return limit;

@@ -1,4 +1,4 @@
-//! Which packets NAT touches, and which shard has to do it. Stateless, so it can run anywhere.
+//! Labels packets for NAT: whether it translates them, and in which shard. Stateless, so it can run anywhere.
 //!
 //! | arrives on | destination | label |
 //! |---|---|---|
@@ -8,12 +8,13 @@
 //! | outside port | a public address | `NAT_IN` |
 //! | any other | anything | none |
 //!
-//! The shard follows from the inside endpoint for `NAT_OUT` and from the public port for `NAT_IN`; a
-//! hairpin has both, the second as its crossing shard. An ICMP error belongs where the packet it quotes
-//! belongs, a packet of a protocol without ports where its protocol and peer belong.
+//! The shard follows from the inside endpoint for `NAT_OUT` and from the public port for `NAT_IN`; a hairpin has
+//! both, the second as its crossing shard. An ICMP error belongs to the shard of the packet it quotes, a packet of
+//! a protocol without ports to that of its protocol and peer.
 //!
-//! Protocols without ports are no hairpins: from inside, a public address is the router's to them. ICMP echo to a public address from inside cannot be a hairpin: the one identifier would have to be
-//! the sender's public one and the receiver's at the same time.
+//! Protocols without ports have no hairpins: for them, a public address belongs to the router when they come from
+//! inside. ICMP echo cannot be a hairpin either, because its one identifier would have to be the sender's public
+//! one and the receiver's at the same time.
 
 use super::config::{NatConfig, NatConfigError, NatProtocol};
 use super::layout::Layout;
@@ -22,7 +23,7 @@ use std::hint::select_unpredictable;
 use std::sync::Arc;
 use thalweg_base::{DropReason, Packet, PacketFlags};
 
-/// What a port is to NAT.
+/// A port's side of NAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Neither,
@@ -72,12 +73,12 @@ impl Labeler {
         })
     }
 
-    /// Labels one packet; `l3` is its IPv4 packet. Sets `NAT_OUT`, `NAT_IN`, `shard` and
-    /// `crossing_shard`, or drops the packet if it would have to be translated and cannot be. Leaves a
-    /// packet that NAT does not touch as it is, dropped and IPv6 packets among them.
+    /// Labels one packet; `l3` is its IPv4 packet. Sets `NAT_OUT`, `NAT_IN`, `shard` and `crossing_shard`, or drops
+    /// the packet if it needs a translation that is impossible. Leaves packets that NAT does not touch unchanged,
+    /// dropped and IPv6 packets included.
     ///
-    /// Traffic mixes directions at random, so what differs between them is looked up or computed, not
-    /// branched on: a misprediction costs more than all the rest.
+    /// Traffic mixes directions at random, so differences between them are looked up or computed, not branched on:
+    /// a misprediction costs more than all the rest.
     #[inline(always)]
     pub fn label(&self, packet: &mut Packet, l3: &[u8]) {
         if !packet.is_alive() || packet.is_ipv6() {
@@ -156,7 +157,7 @@ impl Labeler {
         self.error_shards(packet, l3, destination)
     }
 
-    /// As `shards` for an ICMP error: the packet it quotes went the other way.
+    /// The shards of an ICMP error: its quoted packet went the other way.
     #[cold]
     fn error_shards(&self, packet: &mut Packet, l3: &[u8], destination: u32) -> Option<(u16, u16)> {
         let end = l3.len().min(packet.ip_len as usize);
@@ -164,7 +165,7 @@ impl Labeler {
         let quote = icmp
             .filter(|&at| at >= rewrite::IPV4_HEADER)
             .and_then(|at| Quote::parse(&l3[..end], at))
-            // An error goes to the sender of the packet it is about.
+            // An error goes to the sender of the packet that it quotes.
             .filter(|quote| quote.source == destination);
         let Some(quote) = quote else {
             packet.drop_for(DropReason::NatIcmp);
@@ -184,7 +185,7 @@ impl Labeler {
 
     #[inline(always)]
     fn is_untranslated(&self, address: u32) -> bool {
-        // All of them, without an early exit: there are few, and where the match is cannot be predicted.
+        // All of them without an early exit: there are few, and where the match is cannot be predicted.
         self.untranslated.iter().fold(false, |found, &(network, mask)| found | (address & mask == network))
     }
 }

@@ -1,11 +1,11 @@
 //! Ownership: which shard a session belongs to, which ports a shard owns, which addresses are public.
 //!
-//! A shard owns, on every public address, the ports `p` with `(p >> b) & (S - 1)` equal to its number. Where
-//! ports are shared by all, `b` is 1: pairs of an even and an odd port, so that RTP and its RTCP neighbor
-//! share a shard and the parity of a port can be kept within it (RFC 4787 REQ-4). Where subscribers have
-//! blocks of `2^b` ports, a shard owns blocks, and all sessions of a subscriber are its own. The shard of a packet from outside is therefore known
-//! from its destination port alone, and a session's public port always comes from the shard that the
-//! packet from inside was labeled with. That is what lets shards run without knowing of each other.
+//! A shard owns, on every public address, the ports `p` with `(p >> b) & (S - 1)` equal to its number. If all hosts
+//! share all ports, `b` is 1: pairs of an even and an odd port, so that RTP and RTCP share a shard and a port's
+//! parity can be preserved within it (RFC 4787 REQ-4). If subscribers have blocks of `2^b` ports, a shard owns
+//! whole blocks, and all sessions of their subscribers. So the destination port alone gives the shard of a packet
+//! from outside, and a session's public port always comes from the shard that the packet from inside was labeled
+//! with. Hence shards run independently.
 //!
 //! Everything here is fixed at construction and shared read-only.
 
@@ -14,17 +14,17 @@ use super::config::{NatConfig, NatProtocol, PortSelection};
 use std::ops::{Range, RangeInclusive};
 use thalweg_base::mix64;
 
-/// Which end of a packet a session is found by, and translates.
+/// The end of a packet by which its session is found, and which is translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum End {
-    /// The source, the inside endpoint, becomes the public one: a packet from inside.
+    /// The source, an inside endpoint, becomes the public one: a packet from inside.
     Source = 0,
-    /// The destination, the public endpoint, becomes the inside one: a packet from outside.
+    /// The destination, a public endpoint, becomes the inside one: a packet from outside.
     Destination = 1,
 }
 
-/// An endpoint in one word: which end it is, protocol number, port, address.
+/// An endpoint in one word: end, protocol number, port, address.
 #[inline(always)]
 pub(crate) fn endpoint_key(end: End, protocol: u8, address: u32, port: u16) -> u64 {
     (end as u64) << 56 | u64::from(protocol) << 48 | u64::from(port) << 32 | u64::from(address)
@@ -36,7 +36,7 @@ pub(crate) fn inside_key(protocol: NatProtocol, address: u32, port: u16) -> u64 
     endpoint_key(End::Source, protocol.number(), address, port)
 }
 
-/// Ports one shard owns of one parity on one address for one protocol: 32768 over the shards.
+/// Ports of one parity, address and protocol over all shards.
 const PORTS_PER_PARITY: usize = 32_768;
 
 /// The fixed geometry of one NAT.
@@ -44,9 +44,9 @@ const PORTS_PER_PARITY: usize = 32_768;
 pub(crate) struct Layout {
     pub(crate) shards: u16,
     shard_bits: u32,
-    /// Ports that lie together in one shard, as a power of two.
+    /// The logarithm of the number of consecutive ports in one shard.
     block_bits: u32,
-    /// The blocks, if subscribers have some.
+    /// The blocks, if subscribers have them.
     pub(crate) blocks: Option<BlockPlan>,
     selection: PortSelection,
     seeds: [u64; 2],
@@ -103,12 +103,12 @@ impl Layout {
         }
     }
 
-    /// The shard that owns the sessions of a protocol without ports with a peer.
+    /// The shard that owns a peer's sessions of a protocol without ports.
     pub(crate) fn bare_shard(&self, protocol: u8, peer: u32) -> u16 {
         self.hash(1 << 57 | u64::from(protocol) << 32 | u64::from(peer)) as u16 & (self.shards - 1)
     }
 
-    /// Whether the shard of every session follows from its inside port alone.
+    /// Whether the inside port alone determines the shard of every session.
     #[inline(always)]
     pub(crate) fn shard_is_port_shard(&self) -> bool {
         self.selection == PortSelection::Preserve
@@ -131,31 +131,30 @@ impl Layout {
         self.address_index.get(u64::from(address))
     }
 
-    /// Keyed hash: one folded 64 by 64 bit multiplication with two secret words. The low bits name the
-    /// shard, the upper half the place in the shard's index, the rest the first port to try.
+    /// A keyed hash: one folded 64 by 64 bit multiplication with two secret words. The low bits select the shard,
+    /// the upper half the slot in the shard's index, the rest the first port to try.
     #[inline(always)]
     pub(crate) fn hash(&self, key: u64) -> u64 {
         let product = u128::from(key ^ self.seeds[0]) * u128::from(self.seeds[1]);
         (product as u64) ^ ((product >> 64) as u64)
     }
 
-    /// The public address an inside host is paired with (RFC 4787 REQ-2).
+    /// The public address that an inside host is paired with (RFC 4787 REQ-2).
     pub(crate) fn paired_address(&self, inside: u32) -> usize {
         let spread = (self.hash(u64::from(inside)) >> 32) as usize;
         (spread * self.addresses.len()) >> 32
     }
 
-    /// How many shards there are.
     pub(crate) fn shards(&self) -> u32 {
         1 << self.shard_bits
     }
 
-    /// Ports in a lane: those of one protocol, address and parity that one shard owns.
+    /// The number of ports in a lane: those of one protocol, address and parity that one shard owns.
     pub(crate) fn lane_ports(&self) -> usize {
         PORTS_PER_PARITY >> self.shard_bits
     }
 
-    /// Lanes in a shard.
+    /// The number of lanes in a shard.
     pub(crate) fn lanes(&self) -> usize {
         NatProtocol::ALL.len() * self.addresses.len() * 2
     }
@@ -166,14 +165,14 @@ impl Layout {
         (protocol as usize * self.addresses.len() + address) * 2 + usize::from(parity)
     }
 
-    /// Place of a port in its lane: the shard's blocks one after the other, half of each.
+    /// The index of a port in its lane: the shard's blocks one after another, half of each.
     #[inline(always)]
     pub(crate) fn lane_place(&self, port: u16) -> usize {
         let (port, half_bits) = (usize::from(port), self.block_bits - 1);
         port >> (self.shard_bits + self.block_bits) << half_bits | (port >> 1) & ((1 << half_bits) - 1)
     }
 
-    /// The port at a place of a lane.
+    /// The port at an index of a lane.
     pub(crate) fn lane_port(&self, shard: u16, parity: u16, place: usize) -> u16 {
         let half_bits = self.block_bits - 1;
         let block = (place >> half_bits << self.shard_bits) | usize::from(shard);
@@ -181,24 +180,24 @@ impl Layout {
         (block << self.block_bits | within) as u16 | parity
     }
 
-    /// The places that hold a range of ports in the lanes of any shard, and perhaps some beside it.
+    /// The indexes of a range of ports in the lanes of any shard, rounded to whole blocks.
     pub(crate) fn lane_places(&self, ports: &RangeInclusive<u16>) -> RangeInclusive<usize> {
         let half_bits = self.block_bits - 1;
         let row = |port: u16| usize::from(port) >> (self.shard_bits + self.block_bits);
         row(*ports.start()) << half_bits..=row(*ports.end()) << half_bits | ((1 << half_bits) - 1)
     }
 
-    /// Block of a port among its shard's blocks of one address.
+    /// The index of a port's block among its shard's blocks of one address.
     pub(crate) fn lane_block(&self, port: u16) -> usize {
         usize::from(port) >> (self.shard_bits + self.block_bits)
     }
 
-    /// The places of a shard's block.
+    /// The lane indexes of a shard's block.
     pub(crate) fn block_places(&self, block: usize) -> Range<usize> {
         block << (self.block_bits - 1)..(block + 1) << (self.block_bits - 1)
     }
 
-    /// Blocks that a shard owns on each address, those that are not given out among them.
+    /// Blocks that a shard owns on each address, including those that are not assignable.
     pub(crate) fn lane_blocks(&self) -> usize {
         1 << (16 - self.shard_bits - self.block_bits)
     }
@@ -208,13 +207,13 @@ impl Layout {
         (block << self.shard_bits) as u32 | u32::from(shard)
     }
 
-    /// Whether a session is to have its inside port if that is free.
+    /// Whether a session gets its inside port if that is free.
     pub(crate) fn preserves_ports(&self) -> bool {
         self.selection == PortSelection::Preserve
     }
 }
 
-/// A small map that never changes: open addressing, a quarter full, usually one load per look-up.
+/// An immutable map: open addressing, a quarter full, usually one load per look-up.
 #[derive(Debug)]
 struct FixedMap {
     slots: Box<[Option<(u64, u32)>]>,
@@ -261,7 +260,7 @@ impl FixedMap {
     }
 }
 
-/// The shards of group `group` when `groups` share `shards`.
+/// The shards of group `group` if `groups` groups share `shards` shards.
 pub fn group_shards(group: usize, groups: usize, shards: usize) -> std::ops::Range<usize> {
     let groups = groups.max(1);
     group.min(groups) * shards / groups..(group + 1).min(groups) * shards / groups

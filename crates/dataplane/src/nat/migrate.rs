@@ -1,4 +1,4 @@
-//! Migration of sessions when the configuration changes.
+//! Migrates sessions when the configuration changes.
 
 use super::config::NatConfig;
 use super::shard::NatShard;
@@ -7,38 +7,39 @@ use crate::reverse_path::SourceCheck;
 use std::sync::Arc;
 use thalweg_base::{Exclusion, Exclusive};
 
-/// What became of the sessions of a NAT that was replaced.
+/// The result of a migration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NatMigration {
-    /// Sessions that go on.
+    /// Sessions that continue.
     pub kept: u64,
-    /// Sessions that have no place in the new table.
+    /// Sessions that did not fit into the new table.
     pub displaced: u64,
 }
 
 impl<E: Exclusion> NatStage<E> {
-    /// Changes what sessions do from now on: lifetimes and filters, as the configuration says; what else it says is
-    /// fixed by now, and must be what it was. Linear in the sessions where lifetimes differ.
+    /// Changes lifetimes and filters to those of the configuration; its other settings must be as before. Linear in
+    /// the sessions if lifetimes differ.
     pub fn set_behavior(&self, config: &NatConfig) {
         for shard in self.shards() {
             shard.enter().set_behavior(config);
         }
     }
 
-    /// Takes over what a NAT before this one has made, seen of time, and counted. No packet may be with either. The
-    /// hash seed must be the same. Linear in the sessions.
+    /// Takes over a predecessor's sessions, time and counters. No packet may be in either. The hash seed must be
+    /// the same. Linear in the sessions.
     pub fn migrate_from(&self, old: &Self) -> NatMigration {
         let mut shards: Vec<_> = self.shards().iter().map(Exclusive::enter).collect();
         let count = shards.len();
         let mut inherited = NatMigration::default();
-        // A shard's time is that of its last packet. All go on from the latest, or sessions would live too short or long.
+        // A shard's time is that of its last packet. All continue from the latest; otherwise lifetimes would
+        // change.
         let now_s = old.shards().iter().map(|shard| shard.enter().now_s()).max().unwrap_or(0);
         shards.iter_mut().for_each(|shard| shard.advance_to(now_s));
         let now_ns = old.shards().iter().map(|shard| shard.enter().end_ns()).max().unwrap_or(0);
         for (number, before) in old.shards().iter().enumerate() {
             let mut before = before.enter();
             before.advance_to(now_s);
-            // Blocks are given out anew; sessions end where they have no place.
+            // Blocks are assigned anew; sessions that do not fit are logged separately.
             before.log_end_of_blocks(now_ns);
             shards[number % count].succeed(&before);
         }
@@ -60,21 +61,21 @@ impl<E: Exclusion> NatStage<E> {
                 inherited.kept += u64::from(taken && session.inside.is_some());
                 inherited.displaced += u64::from(!taken && session.inside.is_some());
             }
-            // After the sessions, which have the ports that they had beside the router's.
+            // After the sessions, which keep the ports that they shared with the router.
             let (ports, flows) = before.all_own();
             shards.iter_mut().for_each(|shard| shard.adopt_own(&ports, &flows));
         }
         inherited
     }
 
-    /// Says from now on which sources may make sessions; `None` is all.
+    /// Sets which sources may create sessions; `None` admits all.
     pub fn set_sources(&self, sources: Option<Arc<SourceCheck>>) {
         for shard in self.shards() {
             shard.enter().set_sources(sources.clone());
         }
     }
 
-    /// A copy of a shard, for trying things out.
+    /// A copy of a shard, for trials.
     pub(crate) fn copy_of(&self, shard: u16) -> Option<NatShard> {
         self.shards().get(usize::from(shard)).map(|shard| shard.enter().clone())
     }

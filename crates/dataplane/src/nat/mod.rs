@@ -1,25 +1,25 @@
 //! NAT44: network address and port translation between an inside and an outside IPv4 network.
 //!
-//! What: TCP, UDP, ICMP echo and the packets quoted by ICMP errors (RFC 3022), and by address alone all other protocols, behaving as RFC 4787
-//! (UDP), RFC 5382 (TCP), RFC 5508 (ICMP) and RFC 7857 (updates) ask. The decisions, requirement by
-//! requirement, are in `docs/nat.md`.
+//! It translates TCP, UDP, ICMP echo and the packets quoted by ICMP errors (RFC 3022), and all other protocols by
+//! address alone, as RFC 4787 (UDP), RFC 5382 (TCP), RFC 5508 (ICMP) and RFC 7857 (updates) require. `docs/nat.md`
+//! lists the decisions, requirement by requirement.
 //!
-//! How: [`Labeler`] decides per packet, without state, whether it is translated and by which shard;
-//! [`NatStage`] owns the shards and translates chunks; [`NatShard`] owns the sessions and the public
-//! ports of one shard. A shard owns a fixed slice of the ports of every public address, so both
-//! directions of a session are its own and no shard ever needs another's state. The only packets two
-//! shards have to touch are hairpins, from one inside host to another by a public address: they wait
-//! until all others of their chunk are done (`hairpin.rs`).
+//! [`Labeler`] decides per packet, without state, whether it is translated and by which shard; [`NatStage`] owns
+//! the shards and translates chunks; [`NatShard`] owns the sessions and the public ports of one shard. A shard owns
+//! a fixed slice of the ports of every public address, so both directions of a session belong to it and no shard
+//! ever needs another's state. The only packets that need two shards are hairpins, from one inside host to another
+//! through a public address: they wait until all other packets of their chunk are done (`hairpin.rs`).
 //!
 //! Invariants:
-//! - an inside endpoint has one public endpoint at a time, and the other way round;
-//! - results depend on the sequence of packets and packet times given to each shard, on nothing else;
-//! - no memory is allocated after construction, except one list of shards per chunk and what the router itself has of the
-//!   ports, which is bounded;
-//! - whatever runs out is a counted drop; sessions that exist go on;
+//! - an inside endpoint has one public endpoint at a time, and vice versa;
+//! - results depend only on the sequence of packets and packet times given to each shard;
+//! - no memory is allocated after construction, except one list of shards per chunk and the router's own ports and
+//!   flows, which are bounded;
+//! - exhaustion of any resource is a counted drop, and existing sessions continue;
 //! - nothing in a packet panics: what cannot be translated is dropped with a reason.
 //!
-//! Missing: application-level gateways, ports of SCTP, NAT64, contiguous port pairs, sessions made from outside.
+//! Missing: application-level gateways, ports of SCTP, NAT64, contiguous port pairs, sessions initiated from
+//! outside.
 
 mod bare;
 mod blocks;

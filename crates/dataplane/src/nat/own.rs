@@ -1,24 +1,25 @@
-//! Public ports and flows of the router itself: its public address is also the address of programs that run on it.
+//! Public ports and flows of the router itself: a public address may also be used by programs that run on the
+//! router.
 //!
-//! | what the router has | what it gets |
+//! | the router has | it gets |
 //! |---|---|
-//! | a socket that anybody may send to (it listens, or is bound and connected to nobody) | the port: sessions never get it, and one that has it ends |
-//! | a flow to one remote endpoint, on a port that is free | the port, as long as it has such flows |
-//! | the same on a port that a session has | what comes from that endpoint; the session goes on with everybody else |
+//! | a socket open to all senders (it listens, or is bound and not connected) | the port: sessions never get it, and one that has it ends |
+//! | a flow to one remote endpoint, on a free port | the port, for as long as it has such flows |
+//! | the same on a port with a session | packets from that endpoint; the session keeps all others |
 //!
-//! A port forward stays where the configuration has put it. Claims of flows end [`FLOW_LIFE_S`] after they were last
-//! made. Tables are bounded; a claim without room is counted, and its flow shares the fate of any packet.
+//! A port forward keeps its port. Claims of flows end [`FLOW_LIFE_S`] after their last renewal. Tables are bounded;
+//! a claim without room is counted, and packets of its flow are treated like any others.
 
 use super::config::NatProtocol;
 use super::layout::{End, endpoint_key};
 use std::collections::HashMap;
 
-/// Seconds that a flow of the router itself stays claimed. Its owner renews the claim before they are over.
+/// Seconds for which a flow of the router stays claimed. Its owner must renew the claim before they have passed.
 pub(crate) const FLOW_LIFE_S: u32 = 120;
-/// Flows that one shard keeps in mind.
+/// The most flows of one shard.
 const FLOWS_MAX: usize = 1024;
 
-/// A public port of the router's.
+/// A public port of the router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnPort {
     pub protocol: NatProtocol,
@@ -38,45 +39,44 @@ impl OwnPort {
 /// A flow between the router and one remote endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OwnFlow {
-    /// Where it is on the router.
+    /// The router's end.
     pub at: OwnPort,
     /// The other end; its port is 0 for ICMP echo.
     pub remote: std::net::SocketAddrV4,
 }
 
-/// What became of a claim.
+/// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claimed {
-    /// The flow is the router's, as it was before.
+    /// The flow was claimed before.
     Already,
     Now,
-    /// There is no room.
     NoRoom,
 }
 
-/// See the module.
+/// The router's ports and flows in one shard; see the module.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OwnPorts {
-    /// Ports that are the router's, and whether as a whole; without, they are while they have flows.
+    /// The router's ports; `true` if reserved as a whole, `false` if held only for flows.
     ports: HashMap<OwnPort, bool>,
-    /// Until when each flow is kept in mind: by the port's key and the remote endpoint.
+    /// The second until which each flow is claimed.
     flows: HashMap<OwnFlow, u32>,
     next_sweep_s: u32,
 }
 
 impl OwnPorts {
-    /// Whether a port is the router's as a whole.
+    /// Whether a port is reserved as a whole.
     pub(crate) fn is_reserved(&self, port: &OwnPort) -> bool {
         self.ports.get(port) == Some(&true)
     }
 
-    /// The router has a port from now on, as a whole or for its flows.
+    /// Marks a port as the router's, as a whole or for its flows.
     pub(crate) fn hold(&mut self, port: OwnPort, whole: bool) {
         let held = self.ports.entry(port).or_default();
         *held |= whole;
     }
 
-    /// Keeps a flow in mind until the second given.
+    /// Claims a flow until the given second.
     pub(crate) fn keep(&mut self, flow: OwnFlow, until_s: u32) -> Claimed {
         if let Some(kept) = self.flows.get_mut(&flow) {
             *kept = until_s;
@@ -89,17 +89,15 @@ impl OwnPorts {
         Claimed::Now
     }
 
-    /// Whether there is such a flow.
     pub(crate) fn has_flow(&self, flow: &OwnFlow) -> bool {
         self.flows.contains_key(flow)
     }
 
-    /// Whether a port has flows.
     pub(crate) fn has_flows_on(&self, port: &OwnPort) -> bool {
         self.flows.keys().any(|flow| flow.at == *port)
     }
 
-    /// Takes the ports back that are not in `wanted` as a whole any more and have no flows; they are free.
+    /// Releases the reserved ports that are not in `wanted`; returns those without flows, which are free.
     pub(crate) fn release_unwanted(&mut self, wanted: &[OwnPort]) -> Vec<OwnPort> {
         let unwanted: Vec<OwnPort> = self
             .ports
@@ -114,13 +112,13 @@ impl OwnPorts {
         free
     }
 
-    /// Whether it is time to look for flows that are over.
+    /// Whether a search for expired flows is due.
     pub(crate) fn is_due(&self, now_s: u32) -> bool {
         now_s >= self.next_sweep_s && !self.flows.is_empty()
     }
 
-    /// Forgets flows that are over. The ports that had some of them, and whether the router held the port for its flows
-    /// alone: then it is free.
+    /// Removes expired flows. Returns their ports, each with whether it is free: it was held for its flows alone,
+    /// and none is left.
     pub(crate) fn sweep(&mut self, now_s: u32) -> Vec<(OwnPort, bool)> {
         self.next_sweep_s = now_s.saturating_add(10);
         let mut ports: Vec<OwnPort> = Vec::new();
@@ -144,13 +142,13 @@ impl OwnPorts {
         ports.into_iter().map(&mut free).collect()
     }
 
-    /// Ports that are the router's as a whole, and its flows with the seconds until which they are kept in mind.
+    /// The ports reserved as a whole, and the flows with the seconds until which they are claimed.
     pub(crate) fn all(&self) -> (Vec<OwnPort>, Vec<(OwnFlow, u32)>) {
         let whole = self.ports.iter().filter(|(_, whole)| **whole).map(|(port, _)| *port);
         (whole.collect(), self.flows.iter().map(|(flow, until_s)| (*flow, *until_s)).collect())
     }
 
-    /// Ports and flows in numbers.
+    /// Numbers of ports and flows.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.ports.len() as u64, self.flows.len() as u64)
     }

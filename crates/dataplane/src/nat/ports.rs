@@ -1,12 +1,12 @@
-//! The public ports of one shard that are free: one bit each, in lanes of one protocol, address and
-//! parity. A port is found 64 at a time, from a place the session's hash names, so the cost does not
-//! grow with the ports in use (a full lane is known by its count).
+//! The free public ports of one shard: one bit each, in lanes of one protocol, address and parity. A search starts
+//! at a port chosen by the session's hash and tests 64 ports at a time, so the cost does not grow with the ports in
+//! use (a full lane is recognized by its count).
 
 use super::config::{NatConfig, NatProtocol};
 use super::layout::Layout;
 use std::ops::Range;
 
-/// Free ports of one shard. `lane_ports / 8` bytes a lane: 128 bytes at 64 shards.
+/// Free ports of one shard. Takes `lane_ports / 8` bytes per lane: 128 bytes with 64 shards.
 #[derive(Clone, Debug)]
 pub(crate) struct PortPool {
     free: Box<[u64]>,
@@ -15,7 +15,7 @@ pub(crate) struct PortPool {
 }
 
 impl PortPool {
-    /// All ports of the range that `shard` owns, less those that are forwarded.
+    /// All ports of the range that `shard` owns, except forwarded ones.
     pub(crate) fn new(layout: &Layout, shard: u16, config: &NatConfig) -> Self {
         let lane_words = layout.lane_ports() / 64;
         let mut pool = Self {
@@ -23,7 +23,7 @@ impl PortPool {
             counts: vec![0; layout.lanes()].into_boxed_slice(),
             lane_words,
         };
-        // The lanes of one parity begin alike, so one is drawn up and the others are copies of it.
+        // The lanes of one parity start out equal, so one is computed and copied.
         for parity in 0..2 {
             let mut words = vec![0u64; lane_words];
             let mut count = 0;
@@ -60,7 +60,7 @@ impl PortPool {
         true
     }
 
-    /// Takes the first free port of a lane at or after `start`, around the end.
+    /// Takes the first free port of a lane at or after `start`, with wraparound.
     pub(crate) fn take_from(&mut self, lane: usize, start: usize) -> Option<usize> {
         if self.counts[lane] == 0 {
             return None;
@@ -78,7 +78,7 @@ impl PortPool {
         self.take(lane, place).then_some(place)
     }
 
-    /// Takes the first free port of `places` at or after `start`, around their end.
+    /// Takes the first free port of `places` at or after `start`, with wraparound.
     pub(crate) fn take_within(&mut self, lane: usize, places: Range<usize>, start: usize) -> Option<usize> {
         if self.counts[lane] == 0 {
             return None;
@@ -100,7 +100,6 @@ impl PortPool {
         self.take(lane, place).then_some(place)
     }
 
-    /// Gives a port back.
     pub(crate) fn release(&mut self, lane: usize, place: usize) {
         let word = &mut self.free[lane * self.lane_words + place / 64];
         debug_assert!(*word & 1 << (place % 64) == 0, "port released twice");
@@ -124,14 +123,14 @@ mod tests {
         let layout = Layout::new(&config);
         let mut pool = PortPool::new(&layout, 5, &config);
         let lane = layout.lane(NatProtocol::Tcp, 0, 1);
-        // Port 5 * 2 + 1 = 11 at place 0, then every 256: places 0..=3 are below 1024.
+        // Port 5 * 2 + 1 = 11 at index 0, then every 256: indexes 0..=3 are below 1024.
         let expected: Vec<usize> = (100..256).chain(4..100).collect();
         let found: Vec<usize> = std::iter::from_fn(|| pool.take_from(lane, 100)).collect();
         assert_eq!(found, expected);
         pool.release(lane, 77);
         assert_eq!(pool.take_from(lane, 200), Some(77));
         assert_eq!(pool.take_from(lane, 77), None);
-        // Within a range: neither before nor behind it, around its end, over the edge of a word.
+        // Within a range: neither before nor after it, with wraparound, across words.
         for place in [40, 60, 63, 64, 70, 71] {
             pool.release(lane, place);
         }

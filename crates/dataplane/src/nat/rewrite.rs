@@ -1,14 +1,14 @@
-//! The bytes that translation changes, and the checksums that cover them (RFC 1624, incremental).
+//! Rewrites the bytes that translation changes, and updates the checksums that cover them (RFC 1624, incremental).
 //!
-//! All functions work on an IPv4 packet from its header on, cut to the bytes at hand: a snapped capture
-//! is translated as far as its bytes go. Nothing here panics; a field that is not there is left alone.
+//! All functions work on an IPv4 packet from its header on, cut to the bytes at hand: a truncated capture is
+//! translated as far as its bytes go. Nothing here panics; a missing field is skipped.
 
 use super::config::NatProtocol;
 use super::layout::End;
 use std::hint::select_unpredictable;
 use thalweg_wire::checksum::ChecksumDelta;
 
-/// Smallest IPv4 header.
+/// The smallest IPv4 header.
 pub(crate) const IPV4_HEADER: usize = 20;
 const IP_TTL: usize = 8;
 const IP_CHECKSUM: usize = 10;
@@ -17,14 +17,14 @@ const IP_DESTINATION: usize = 16;
 const ICMP_CHECKSUM: usize = 2;
 const ICMP_IDENTIFIER: usize = 4;
 
-/// Where an end's address lies in the IP header. Arithmetic, not a branch: packets of both directions
-/// come mixed, and a branch on that would be mispredicted every other time.
+/// Offset of an end's address in the IP header. Arithmetic instead of a branch: packets of both directions come
+/// mixed, so a branch would be mispredicted every other time.
 #[inline(always)]
 fn address_at(end: End) -> usize {
     IP_SOURCE + 4 * end as usize
 }
 
-/// Where an end's port lies in a TCP or UDP header.
+/// Offset of an end's port in a TCP or UDP header.
 #[inline(always)]
 fn port_at(end: End) -> usize {
     2 * end as usize
@@ -52,7 +52,7 @@ pub(crate) fn addresses(l3: &[u8]) -> Option<(u32, u32)> {
     Some((word(IP_SOURCE), word(IP_DESTINATION)))
 }
 
-/// The TTL of an IPv4 header; 0 if it is not at hand.
+/// The TTL of an IPv4 header; 0 if the packet is too short.
 pub(crate) fn ttl(l3: &[u8]) -> u8 {
     l3.get(IP_TTL).copied().unwrap_or(0)
 }
@@ -73,7 +73,7 @@ fn replace_u32(bytes: &mut [u8], at: usize, new: u32, delta: &mut ChecksumDelta)
     }
 }
 
-/// Brings the checksum at `at` up to date and notes its own change in `covering`.
+/// Updates the checksum at `at` by `delta`, and adds its own change to `covering`.
 #[inline(always)]
 fn update(bytes: &mut [u8], at: usize, delta: ChecksumDelta, udp: bool, covering: &mut ChecksumDelta) {
     let Some(old) = get_u16(bytes, at) else { return };
@@ -108,7 +108,7 @@ fn rewrite_port(
 ) {
     let mut delta = ChecksumDelta::default();
     if protocol == NatProtocol::Icmp.number() {
-        // No pseudo header: the address does not count.
+        // There is no pseudo header, so the address does not count.
         replace_u16(segment, ICMP_IDENTIFIER, port, &mut delta);
         *covering = covering.and(delta);
         update(segment, ICMP_CHECKSUM, delta, false, covering);
@@ -120,11 +120,11 @@ fn rewrite_port(
     }
 }
 
-/// Rewrites one end of a packet. `l4` is where its transport header begins, `None` for a fragment
-/// without one (RFC 4787 REQ-14: it is translated like its first).
+/// Rewrites one end of a packet. `l4` is the offset of its transport header, `None` for a fragment without one (RFC
+/// 4787 REQ-14: it is translated like the first fragment).
 ///
-/// Sums are of words as they lie in memory: RFC 1071 2(B), a sum is the same in either byte order but for the order
-/// of its own bytes. They are folded once, when a checksum is written.
+/// Sums are over words in memory order: by RFC 1071 2(B), a sum is the same in either byte order except for the
+/// order of its own bytes. They are folded once, when a checksum is written.
 #[inline(always)]
 pub(crate) fn rewrite_packet(
     l3: &mut [u8],
@@ -146,7 +146,7 @@ pub(crate) fn rewrite_packet(
     let Some(segment) = l4.and_then(|l4| l3.get_mut(l4..)) else { return };
     let icmp = protocol == NatProtocol::Icmp.number();
     let udp = protocol == NatProtocol::Udp.number();
-    // Looked up, not branched on. ICMP has no pseudo header: the address does not count.
+    // Selected without branches. ICMP has no pseudo header, so the address does not count.
     let port_at = select_unpredictable(icmp, ICMP_IDENTIFIER, port_at(end));
     let checksum_at = select_unpredictable(udp, 6, select_unpredictable(icmp, ICMP_CHECKSUM, 16));
     let mut sum = select_unpredictable(icmp, 0, of_address);
@@ -158,14 +158,15 @@ pub(crate) fn rewrite_packet(
     if let Some([a, b]) = segment.get_mut(checksum_at..checksum_at + 2) {
         let old = u16::from_ne_bytes([*a, *b]);
         let new = changed(old, sum);
-        // RFC 768: zero says that the sender computed none, and a sum of zero is sent as all ones.
+        // RFC 768: zero says that the sender computed none, and a computed zero is sent as all ones.
         let new =
             select_unpredictable(udp & (old == 0), 0, select_unpredictable(udp & (new == 0), 0xffff, new));
         [*a, *b] = new.to_ne_bytes();
     }
 }
 
-/// A checksum after the change that `sum` is: the complements of old words and the new words (RFC 1624, equation 3).
+/// A checksum after a change, where `sum` adds up the complements of the old words and the new words (RFC 1624,
+/// equation 3).
 #[inline(always)]
 fn changed(checksum: u16, sum: u64) -> u16 {
     let sum = sum + u64::from(!checksum);
@@ -175,14 +176,14 @@ fn changed(checksum: u16, sum: u64) -> u16 {
     !((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// Rewrites an ICMP error: `outer` end of the error itself to `address`, `inner` end of the packet it
-/// quotes to `address` and `port` (RFC 5508 section 4.2).
+/// Rewrites an ICMP error: the `outer` end of the error itself to `address`, the `inner` end of the quoted packet
+/// to `address` and `port` (RFC 5508 section 4.2).
 pub(crate) fn rewrite_error(l3: &mut [u8], quote: &Quote, outer: End, inner: End, address: u32, port: u16) {
     let mut unused = ChecksumDelta::default();
     rewrite_address(l3, outer, address, &mut unused);
     let mut payload = ChecksumDelta::default();
     if let Some(quoted) = l3.get_mut(quote.l3..) {
-        // The address and the header checksum are covered by the ICMP checksum like everything quoted.
+        // The ICMP checksum covers the quoted address and header checksum too.
         let delta = rewrite_address(quoted, inner, address, &mut payload);
         payload = payload.and(delta);
         if let (Some(_), Some(segment)) = (quote.transport, quoted.get_mut(quote.l4..)) {
@@ -192,30 +193,30 @@ pub(crate) fn rewrite_error(l3: &mut [u8], quote: &Quote, outer: End, inner: End
     update(l3, quote.icmp + ICMP_CHECKSUM, payload, false, &mut unused);
 }
 
-/// The packet an ICMP error is about.
+/// The packet that an ICMP error quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quote {
-    /// Where the ICMP header begins, in the outer packet.
+    /// Offset of the ICMP header in the outer packet.
     icmp: usize,
-    /// Where the quoted IP header begins, in the outer packet.
+    /// Offset of the quoted IP header in the outer packet.
     l3: usize,
-    /// Where the quoted transport header begins, in the quoted packet.
+    /// Offset of the quoted transport header in the quoted packet.
     l4: usize,
     pub(crate) protocol: u8,
     /// The protocol, if it has ports.
     pub(crate) transport: Option<NatProtocol>,
     pub(crate) source: u32,
     pub(crate) destination: u32,
-    /// Identifier for ICMP echo.
+    /// For ICMP echo, the identifier.
     pub(crate) source_port: u16,
-    /// Identifier for ICMP echo.
+    /// For ICMP echo, the identifier.
     pub(crate) destination_port: u16,
 }
 
 impl Quote {
-    /// Reads the packet quoted by the ICMP error at `icmp`. `None` if it is no error that translation
-    /// knows (destination unreachable, source quench, time exceeded, parameter problem), or quotes
-    /// an ICMP message other than echo.
+    /// Parses the packet quoted by the ICMP error at `icmp`. `None` if it is not an error that NAT translates
+    /// (destination unreachable, source quench, time exceeded, parameter problem), or quotes an ICMP message other
+    /// than echo.
     pub(crate) fn parse(l3: &[u8], icmp: usize) -> Option<Quote> {
         let message = l3.get(icmp..)?;
         if !matches!(message.first()?, 3 | 4 | 11 | 12) {
@@ -246,8 +247,8 @@ impl Quote {
         Some(Quote { icmp, l3, l4, protocol, transport, source, destination, source_port, destination_port })
     }
 
-    /// Whether the checksums that RFC 5508 REQ-3 wants checked are right: that of the ICMP message, if
-    /// `whole` says that all of it is at hand, and that of the quoted IP header.
+    /// Whether the checksums hold that RFC 5508 REQ-3 requires to be verified: that of the ICMP message, if `whole`
+    /// says that it is complete, and that of the quoted IP header.
     pub(crate) fn checksums_hold(&self, l3: &[u8], whole: bool) -> bool {
         let holds = |bytes: Option<&[u8]>| {
             bytes.is_some_and(|b| thalweg_wire::checksum::finish(thalweg_wire::checksum::sum(b, 0)) == 0)

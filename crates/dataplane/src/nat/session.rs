@@ -1,8 +1,8 @@
 //! One session: the mapping of an inside endpoint to a public one, and its state.
 //!
-//! Mapping is endpoint-independent (RFC 4787 REQ-1), so one session stands for everything its inside
-//! endpoint does, and for TCP it may carry several connections at once. Its state follows the states of
-//! RFC 7857 section 2.1 (the machine of RFC 6146 section 3.5.2.2) with two changes for that reason:
+//! Mapping is endpoint-independent (RFC 4787 REQ-1), so one session serves all traffic of its inside endpoint, and
+//! for TCP it may carry several connections at once. For that reason its states, those of RFC 7857 section 2.1 (the
+//! machine of RFC 6146 section 3.5.2.2), have some changes:
 //!
 //! ```text
 //!   SYN out -> SynSent ------SYN in-----+              FIN out -> FinOut --FIN in--+
@@ -15,16 +15,16 @@
 //!   SYN out in Closing -> SynSent;  SYN in in Closing -> SynReceived
 //! ```
 //!
-//! - a RST is proven if the inside host has sent it, or if it names the very number that the inside host waits for, as
-//!   RFC 5961 section 3.2 wants: the one that the host last acknowledged; of an answer to its SYN, the SYN's plus one
-//!   (RFC 9293 section 3.10.7.3). Such a connection is over, and its session leaves within seconds. Any other RST from
-//!   outside may be forged: there the four minutes of RFC 7857 section 2.2 hold. So somebody who cannot see the connection
-//!   has to guess 32 bits to end an idle one early. Where a session may carry several connections, no RST proves that all
-//!   are over;
-//! - after a reset only the inside host's own packets reopen the session (the RFC takes any packet, but
-//!   data still in flight would then keep a dead session for two hours);
-//! - a closing session is kept alive by the inside host (the RFC lets it run out), because another
-//!   connection from the same endpoint may still be using it.
+//! - A RST is proven if the inside host has sent it, or if it names exactly the number that the inside host
+//!   expects, as RFC 5961 section 3.2 requires: the one that the host last acknowledged; in an answer to its SYN,
+//!   the SYN's number plus one (RFC 9293 section 3.10.7.3). Such a connection is over, and its session is removed
+//!   within seconds. Any other RST from outside may be forged, so the four minutes of RFC 7857 section 2.2 apply.
+//!   An attacker who cannot see the connection has to guess 32 bits to end an idle one early. If a session may
+//!   carry several connections, no RST proves that all of them are over.
+//! - After a reset only the inside host's own packets reopen the session. (The RFC accepts any packet, but then
+//!   data in flight would keep a dead session for two hours.)
+//! - The inside host keeps a closing session alive, because another connection from the same endpoint may still use
+//!   it. (The RFC lets it expire.)
 //!
 //! Memory: one cache line per session, 64 bytes.
 
@@ -33,13 +33,13 @@ use super::layout::{End, endpoint_key};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use thalweg_wire::tcp;
 
-/// What a session is doing. The order is that of the timeout table.
+/// The state of a session. The order is that of the timeout table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SessionState {
-    /// UDP: no states.
+    /// UDP has no states.
     Udp = 0,
-    /// ICMP echo: no states.
+    /// ICMP echo has no states.
     Icmp = 1,
     /// TCP: the inside host has sent SYN.
     SynSent = 2,
@@ -55,16 +55,15 @@ pub enum SessionState {
     FinIn = 7,
     /// TCP: both have sent FIN.
     Closing = 8,
-    /// TCP: a RST came from outside to an open connection, and may be forged.
+    /// TCP: a possibly forged RST from outside reached an open connection.
     Reset = 9,
     /// A port forward: never expires.
     Forward = 10,
-    /// TCP: the connection was refused or reset beyond doubt.
+    /// TCP: the connection was certainly refused or reset.
     Aborted = 11,
 }
 
 impl SessionState {
-    /// How many states there are.
     pub(crate) const COUNT: usize = 12;
 
     const ALL: [SessionState; Self::COUNT] = {
@@ -85,8 +84,8 @@ impl SessionState {
         ]
     };
 
-    /// The state machine by state, direction and flags (FIN, SYN, RST), so that the packet path looks up
-    /// what it could only mispredict. RST alone changes nothing here: see [`after_reset`](Self::after_reset).
+    /// The state machine by state, direction and flags (FIN, SYN, RST): the packet path looks up what branches
+    /// would mispredict. RST alone changes nothing here: see [`after_reset`](Self::after_reset).
     const AFTER: [[[SessionState; 8]; 2]; Self::COUNT] = {
         let mut table = [[[SessionState::Udp; 8]; 2]; Self::COUNT];
         let mut n = 0;
@@ -98,7 +97,7 @@ impl SessionState {
         table
     };
 
-    /// The name used in tables and JSON.
+    /// The name in tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
             SessionState::Udp | SessionState::Icmp => "open",
@@ -122,12 +121,12 @@ impl SessionState {
         [t.udp_s, t.icmp_s, brief, brief, brief, open, open, open, brief, brief, u32::MAX, aborted]
     }
 
-    /// Whether a TCP connection has only been asked for: nobody has answered yet.
+    /// Whether a TCP connection was requested and nobody has answered yet.
     pub(crate) fn is_half_open(self) -> bool {
         matches!(self, SessionState::SynSent | SessionState::PickedUp | SessionState::SynReceived)
     }
 
-    /// The state of a session that its first packet, from inside, has just made.
+    /// The state of a session just created by its first packet, from inside.
     pub(crate) fn initial(protocol: NatProtocol, flags: TcpFlags) -> Self {
         match protocol {
             NatProtocol::Udp => SessionState::Udp,
@@ -171,7 +170,7 @@ impl SessionState {
         }
     }
 
-    /// The state after a RST, either way. One that is proven ends the connection; another might be forged.
+    /// The state after a RST in either direction. A proven one ends the connection; another might be forged.
     pub(crate) fn after_reset(self, is_proven: bool) -> Self {
         use SessionState::*;
         match self {
@@ -182,13 +181,13 @@ impl SessionState {
         }
     }
 
-    /// Whether there may be a connection already when a SYN comes, so that the SYN begins another one.
+    /// Whether there may already be a connection when a SYN comes, so that the SYN begins another one.
     pub(crate) fn has_connection(self) -> bool {
         use SessionState::*;
         matches!(self, PickedUp | Established | FinOut | FinIn | Reset)
     }
 
-    /// Whether a packet from outside keeps a session alive, by state; `open` is about UDP and ICMP.
+    /// By state, whether a packet from outside refreshes a session; `open` decides for UDP and ICMP.
     pub(crate) fn refreshed_from_outside(open: bool) -> [bool; Self::COUNT] {
         Self::ALL.map(|state| match state {
             SessionState::Udp | SessionState::Icmp => open,
@@ -203,7 +202,7 @@ impl SessionState {
 pub(crate) struct TcpFlags(pub(crate) u8);
 
 impl TcpFlags {
-    /// What is assumed of a segment whose flags are not at hand: a plain acknowledgement.
+    /// The assumed flags of a segment whose flags are not at hand: a plain acknowledgment.
     pub(crate) const ACK_ONLY: TcpFlags = TcpFlags(tcp::ACK);
 
     pub(crate) const fn has(self, mask: u8) -> bool {
@@ -211,7 +210,7 @@ impl TcpFlags {
     }
 }
 
-/// What a record of the table holds.
+/// The use of a record of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Life {
@@ -219,41 +218,41 @@ pub(crate) enum Life {
     None = 0,
     /// A session.
     Alone = 1,
-    /// A session on whose public port the router has flows of its own (see [`super::own`]).
+    /// A session on a public port where the router has flows of its own (see [`super::own`]).
     Shared = 2,
-    /// A session that may carry more than one TCP connection.
+    /// A session that may carry several TCP connections.
     Several = 3,
 }
 
 impl Life {
-    /// Whether there is a session, and everything on its public port is the session's.
+    /// Whether there is a session that owns all traffic on its public port.
     #[inline(always)]
     pub(crate) fn is_of_nat_alone(self) -> bool {
         self as u8 & 1 != 0
     }
 }
 
-/// A session as it lies in memory: one cache line.
+/// A session's memory layout: one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Session {
     /// Last second of its life.
     pub(crate) expires_s: u32,
-    /// Inside and public address, by the [`End`] a packet is recognized by.
+    /// Inside and public address, indexed by the [`End`] by which packets are matched.
     pub(crate) addresses: [u32; 2],
-    /// Inside and public port, likewise.
+    /// Inside and public port, indexed likewise.
     pub(crate) ports: [u16; 2],
     /// Index of the public address.
     pub(crate) public_index: u8,
     pub(crate) protocol: NatProtocol,
     pub(crate) state: SessionState,
-    /// Whether the record holds a session, and whether the router has flows of its own on its public port.
     pub(crate) life: Life,
-    /// TCP: what a RST from outside has to name to be proven.
+    /// TCP: the sequence number that proves a RST from outside.
     pub(crate) awaited: u32,
     /// Packets from inside and from outside; they wrap.
     pub(crate) packets: [u32; 2],
-    /// Bloom filter of the remote addresses sent to; without address-dependent filtering, the first of them.
+    /// Bloom filter of the remote addresses sent to; without address-dependent filtering, the first remote
+    /// endpoint.
     pub(crate) remotes: [u64; 4],
 }
 
@@ -274,21 +273,19 @@ impl Session {
         remotes: [0; 4],
     };
 
-    /// Whether the record holds a session.
     #[inline(always)]
     pub(crate) fn is_live(&self) -> bool {
         self.life != Life::None
     }
 
-    /// The endpoint by which it is found, as one word: the inside one for a packet's source, the public
-    /// one for a destination.
+    /// The look-up key, as one word: the inside endpoint for a packet's source, the public one for a destination.
     #[inline(always)]
     pub(crate) fn key(&self, end: End) -> u64 {
         let (address, port) = (self.addresses[end as usize], self.ports[end as usize]);
         endpoint_key(end, self.protocol.number(), address, port)
     }
 
-    /// Keeps the destination of the first packet, if a filter does not need the room.
+    /// Records the destination of the first packet, unless a filter needs the space.
     #[cold]
     pub(crate) fn set_remote(&mut self, filtering: Filtering, address: u32, port: u16) {
         if filtering == Filtering::AddressDependent {
@@ -303,7 +300,7 @@ impl Session {
         (word != 0).then(|| SocketAddrV4::new(Ipv4Addr::from(word as u32), (word >> 32) as u16))
     }
 
-    /// Remembers a remote address by its hash.
+    /// Adds a remote address, given by its hash, to the filter.
     #[inline(always)]
     pub(crate) fn admit(&mut self, hash: u64) {
         for (word, bits) in (0u32..).zip(&mut self.remotes) {
@@ -311,7 +308,7 @@ impl Session {
         }
     }
 
-    /// Whether a remote address may have been remembered; never false for one that was.
+    /// Whether a remote address may have been added; never false for one that was.
     #[inline(always)]
     pub(crate) fn admits(&self, hash: u64) -> bool {
         (0u32..).zip(&self.remotes).all(|(word, bits)| bits >> ((hash >> (6 * word)) & 63) & 1 == 1)

@@ -1,4 +1,4 @@
-//! One shard of the session table: everything NAT remembers about the endpoints and ports it owns.
+//! One shard of the session table: all state of NAT for the endpoints and ports that the shard owns.
 //!
 //! ```text
 //!   packet from inside: hash(protocol, source, port)         --+
@@ -9,24 +9,23 @@
 //!                                                            sessions: one line of 64 bytes each
 //! ```
 //!
-//! Two loads that may miss per packet, each announced a few packets ahead by [`super::NatStage`]. Both
-//! directions go through the same code on the same data: they come mixed, and telling them apart by
-//! branches cost a quarter of the time (an array of sessions by public port, which is smaller and needs
-//! no hash, was measured and given up for that).
+//! A packet needs two loads that may miss the cache, each prefetched a few packets ahead by [`super::NatStage`].
+//! Both directions go through the same code on the same data: they come mixed, and branches on the direction cost a
+//! quarter of the time. (An array of sessions by public port, which is smaller and needs no hash, was measured and
+//! rejected for that reason.)
 //!
-//! Memory is allocated at construction and never again: 64 bytes per session, 24 for its two places in
-//! the index and 8 for its links in the wheel, 96 in all. Beside that, 24 KiB of port bits per public address for all shards together,
-//! and 2 KiB a shard for the wheel.
+//! Memory is allocated only at construction: 64 bytes per session, 24 for its two index entries and 8 for its links
+//! in the wheel, 96 in all. In addition there are 24 KiB of port bits per public address for all shards together,
+//! and 2 KiB per shard for the wheel.
 //!
 //! # Time
-//! A session used in second `t` with a lifetime of `d` seconds lives through second `t + d`: never
-//! shorter than `d`, at most a second longer. Every call first removes expired sessions, so an expired
-//! session is never seen, holds no port and no place, and results depend on nothing but the sequence of
-//! packets and times given. A wheel of one-second buckets finds them; a session is filed no
-//! further ahead than its protocol's shortest lifetime, so that shortening its life (FIN, RST) needs no
-//! refiling, and refiled when its bucket comes up early.
+//! A session used in second `t` with a lifetime of `d` seconds lives through second `t + d`: never shorter than
+//! `d`, at most a second longer. Every call first removes expired sessions, so an expired session is never seen and
+//! holds no port or record, and results depend only on the sequence of packets and times. A wheel of one-second
+//! buckets finds them. A session is filed no further ahead than its protocol's shortest lifetime, so that
+//! shortening its life (FIN, RST) needs no refiling; it is refiled when its bucket comes up early.
 //!
-//! When the clock jumps, everything due is removed in one call: 50 to 150 ns a session.
+//! When the clock jumps, one call removes everything due: 50 to 150 ns a session.
 
 mod bare;
 mod create;
@@ -57,12 +56,12 @@ use std::sync::Arc;
 use thalweg_base::{DropReason, Packet, PacketFlags, prefetch_at};
 use thalweg_wire::tcp;
 
-/// Buckets of the wheel, seconds; a power of two.
+/// Buckets of the wheel, one per second; a power of two.
 const WHEEL_S: u32 = 512;
-/// The last second of time as NAT sees it (in 2097): leaves room to add any lifetime.
+/// The last second that NAT's clock can show (in 2097); it leaves room to add any lifetime.
 const CLOCK_MAX_S: u32 = 0xf000_0000;
 
-/// The second a packet clock shows.
+/// The second of a packet clock.
 #[inline]
 pub(crate) fn seconds(now_ns: u64) -> u32 {
     (now_ns / 1_000_000_000).min(u64::from(CLOCK_MAX_S)) as u32
@@ -70,7 +69,7 @@ pub(crate) fn seconds(now_ns: u64) -> u32 {
 
 macro_rules! counters {
     ($($name:ident: $meaning:literal;)*) => {
-        /// What a shard (or, summed, a NAT) has done.
+        /// Counters of a shard, or the sum over a NAT.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct NatCounters { $(#[doc = $meaning] pub $name: u64,)* }
 
@@ -124,30 +123,28 @@ counters! {
     events_dropped: "Events that found no room.";
 }
 
-/// What ends sessions before their time.
+/// What ended sessions early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndedBy {
-    /// Somebody who asked for it.
+    /// An operator asked for it.
     Request,
-    /// A configuration that has no place for them.
+    /// A new configuration without room for them.
     Configuration,
 }
 
-/// A session as shown to people.
+/// A session for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
     pub protocol: NatProtocol,
-    /// The inside endpoint; the port is the identifier for ICMP echo.
+    /// The inside endpoint; the port is the identifier of ICMP echo.
     pub inside: SocketAddrV4,
-    /// The public endpoint.
     pub public: SocketAddrV4,
-    /// What it is doing.
     pub state: SessionState,
-    /// Destination of its first packet, if kept: address-dependent filtering needs the room.
+    /// Destination of the first packet; not kept with address-dependent filtering, which needs the space.
     pub remote: Option<SocketAddrV4>,
-    /// Seconds since it was refreshed; 0 for port forwards.
+    /// Seconds since the last packet that refreshed it; 0 for port forwards.
     pub idle_s: u32,
-    /// Seconds until it ends if nothing refreshes it; `None` for port forwards.
+    /// Seconds until it ends without a refresh; `None` for port forwards.
     pub remaining_s: Option<u32>,
     /// Packets from inside, modulo 2^32.
     pub packets_out: u32,
@@ -161,12 +158,12 @@ pub(crate) struct Sought {
     /// The endpoint.
     key: u64,
     hash: u64,
-    /// The session the index named when it was asked ahead, plus one; 0 if it was not or had none.
+    /// The prefetched session plus one; 0 if the index was not read or had none.
     session: u32,
 }
 
 impl Sought {
-    /// Of a packet that has no session.
+    /// For a packet without a session.
     pub(crate) const NONE: Self = Self { key: 0, hash: 0, session: 0 };
 }
 
@@ -178,48 +175,48 @@ pub struct NatShard {
     now_s: u32,
     filtering: Filtering,
     timeouts_s: [u32; SessionState::COUNT],
-    /// Whether a packet from outside keeps a session in this state alive.
+    /// By state, whether a packet from outside refreshes the session.
     refreshed_from_outside: [bool; SessionState::COUNT],
-    /// How far ahead a session of each protocol is filed.
+    /// How far ahead a session of each protocol is filed in the wheel.
     horizons_s: [u32; 3],
-    /// Sessions that may live, port forwards not counted.
+    /// The most sessions, not counting port forwards.
     sessions_max: u32,
     sessions: Box<[Session]>,
-    /// Records never used yet begin here.
+    /// The first record that was never used.
     fresh: u32,
     /// First free record plus one, or 0.
     free: u32,
-    /// Each session twice, by its inside and by its public endpoint: upper half of the endpoint's hash,
-    /// then the session plus one; 0 is empty.
+    /// Each session twice, by its inside and by its public endpoint: upper half of the endpoint's hash, then the
+    /// session plus one; 0 is empty.
     index: Box<[u64]>,
     ports: PortPool,
-    /// Who has which ports, where subscribers have blocks.
+    /// The owners of ports, if subscribers have blocks.
     subscribers: Option<Box<Subscribers>>,
-    /// First session plus one by second.
+    /// By second, the first session plus one.
     wheel: Box<[u32]>,
-    /// By session, where it is in its bucket; see `life.rs`.
+    /// By session, its position in its bucket; see `life.rs`.
     links: Box<[Link]>,
-    /// Public ports that sessions may get.
+    /// Public ports for sessions.
     port_range: RangeInclusive<u16>,
-    /// What each inside address takes.
+    /// The use by each inside address.
     hosts: Hosts,
-    /// What the router itself has of the ports.
+    /// The router's own ports and flows.
     own: OwnPorts,
-    /// Sessions of protocols without ports, and how long they live.
+    /// Sessions of protocols without ports, and their lifetime.
     bare: BareSessions,
     bare_s: u32,
-    /// Says which sources may make sessions.
+    /// Decides which sources may create sessions.
     sources: Option<Arc<SourceCheck>>,
     drops_half_open: bool,
     /// More than half of the table is in use.
     is_pressed: bool,
-    /// How long half-open sessions live where nothing presses.
+    /// The lifetime of half-open sessions without pressure.
     half_open_s: u32,
-    /// The record that was looked at last for a half-open session, and the second before which there is no other look.
+    /// The record where the search for half-open sessions continues, and the second before which it must not.
     hand: u32,
     look_again_s: u32,
     counters: NatCounters,
-    /// What somebody wants to know of.
+    /// The log of events, if enabled.
     log: Option<Box<EventLog>>,
     /// Packets translated, by end.
     translated: [u64; 2],
@@ -281,7 +278,7 @@ impl NatShard {
         this
     }
 
-    /// What the shard has done so far.
+    /// The counters so far.
     pub fn counters(&self) -> NatCounters {
         let [translated_out, translated_in] = self.translated;
         let (subscribers_active, blocks_active) =
@@ -315,8 +312,8 @@ impl NatShard {
         }
     }
 
-    /// Shows the sessions that live at `now_s` among `count` records from record `from` on; where to go on, if there
-    /// are more. In no particular order, but always the same.
+    /// Shows the sessions alive at `now_s` among `count` records from record `from` on; returns where to continue,
+    /// if there are more. The order is arbitrary but reproducible.
     pub(crate) fn visit(
         &self,
         now_s: u32,
@@ -333,7 +330,7 @@ impl NatShard {
         (end < fresh).then_some(end)
     }
 
-    /// A session that lives at `now_s` for people.
+    /// A session alive at `now_s`, for display.
     fn info(&self, s: &Session, now_s: u32) -> SessionInfo {
         let forward = s.state == SessionState::Forward;
         let left_s = s.expires_s - now_s;
@@ -352,7 +349,7 @@ impl NatShard {
         }
     }
 
-    /// The same for blocks of ports that subscribers have.
+    /// Shows subscribers' blocks of ports, in the same way.
     pub(crate) fn visit_blocks(
         &self,
         from: usize,
@@ -369,16 +366,17 @@ impl NatShard {
         self.translate(End::Source, packet, l3, sought);
     }
 
-    /// Translates the destination of a packet labeled `NAT_IN` for this shard; `l3` is its IPv4 packet.
-    /// Drops the packet if nobody owns its destination or its sender is not admitted.
+    /// Translates the destination of a packet labeled `NAT_IN` for this shard; `l3` is its IPv4 packet. Drops the
+    /// packet if its destination has no session or its sender is not admitted.
     pub fn translate_in(&mut self, packet: &mut Packet, l3: &mut [u8], now_ns: u64) {
         self.advance(now_ns);
         let sought = self.sought(End::Destination, packet, l3);
         self.translate(End::Destination, packet, l3, sought);
     }
 
-    /// The inside endpoint that a hairpin is for, before anything of it is translated; `None` for an ICMP error, which is about
-    /// another packet's. Nobody's if the public endpoint is: then it is the router's own, or is dropped.
+    /// The inside endpoint of a hairpin's destination, before translation; `None` for an ICMP error, whose endpoint is
+    /// that of the quoted packet. An error if the public endpoint has no session: then it is the router's own, or the
+    /// packet is dropped.
     pub(crate) fn inside_of(
         &mut self,
         packet: &Packet,
@@ -398,21 +396,21 @@ impl NatShard {
         Ok(Some(SocketAddrV4::new(session.addresses[0].into(), session.ports[0])))
     }
 
-    /// What a packet's session is found by; anything for packets without an endpoint.
+    /// The look-up key of a packet; arbitrary for packets without an endpoint.
     #[inline(always)]
     pub(crate) fn sought(&self, end: End, packet: &Packet, l3: &[u8]) -> Sought {
         let key = packet_key(end, packet, l3);
         Sought { key, hash: self.layout.hash(key), session: 0 }
     }
 
-    /// Asks the cache for the index line of an endpoint.
+    /// Prefetches the index line of an endpoint.
     #[inline(always)]
     pub(crate) fn prefetch_index(&self, sought: &Sought) {
         prefetch_at(&self.index, self.home(sought.hash));
     }
 
-    /// Asks the cache for the session of a packet's endpoint, by its index entry, and notes it; if there is none,
-    /// asks for what making one will touch.
+    /// Prefetches the session that the index has for a packet's endpoint, and records it; without one, prefetches
+    /// what creating a session will touch.
     #[inline(always)]
     pub(crate) fn prefetch_session(&self, packet: &Packet, sought: &mut Sought) {
         let mut at = self.home(sought.hash);
@@ -429,8 +427,8 @@ impl NatShard {
         }
     }
 
-    /// The record that will be taken, its place in the wheel, and the index line of the public endpoint
-    /// it will get if its port is free: four lines that a new session would else wait for in turn.
+    /// Prefetches the next free record, its bucket in the wheel, and the index line of the public endpoint that
+    /// keeps the inside port: memory that creating a session would otherwise wait for in turn.
     #[cold]
     fn prefetch_creation(&self, packet: &Packet) {
         let (true, Some(protocol)) =
@@ -448,8 +446,8 @@ impl NatShard {
         }
     }
 
-    /// Translates one end of a packet, once time has been advanced and the endpoint hashed. Written so
-    /// that nothing but errors branches on the direction or the protocol.
+    /// Translates one end of a packet, after time was advanced and the endpoint hashed. Written so that only errors
+    /// branch on direction or protocol.
     #[inline(always)]
     pub(crate) fn translate(&mut self, end: End, packet: &mut Packet, l3: &mut [u8], sought: Sought) {
         if !packet.flags.has(PacketFlags::HAS_PORTS) {
@@ -486,7 +484,7 @@ impl NatShard {
         session.expires_s = select_unpredictable(refreshes, expires_s, session.expires_s);
         let (address, port) = (session.addresses[1 - end as usize], session.ports[1 - end as usize]);
         rewrite::rewrite_packet(l3, l4, packet.protocol, end, address, port);
-        // The identifier of an ICMP echo stands in both places.
+        // The identifier of an ICMP echo is in both fields.
         let echo = packet.protocol == NatProtocol::Icmp.number();
         packet.src_port = select_unpredictable((end == End::Source) | echo, port, packet.src_port);
         packet.dst_port = select_unpredictable((end == End::Destination) | echo, port, packet.dst_port);
@@ -499,7 +497,7 @@ impl NatShard {
         }
     }
 
-    /// What has no ports is an ICMP error, or of a protocol without.
+    /// A packet without ports is an ICMP error, or of a protocol that has none.
     #[cold]
     fn translate_without_ports(&mut self, end: End, packet: &mut Packet, l3: &mut [u8]) {
         if packet.protocol == NatProtocol::Icmp.number() {
@@ -508,7 +506,8 @@ impl NatShard {
         self.translate_bare(end, packet, l3);
     }
 
-    /// Address-dependent filtering: remembers the destination of a packet, or checks the source of one.
+    /// Address-dependent filtering: records the destination of an outbound packet, or checks the source of an
+    /// inbound one.
     fn filter(&mut self, end: End, at: usize, source: u32, destination: u32) -> bool {
         if end == End::Source {
             let remote = self.layout.hash(u64::from(destination));
@@ -520,18 +519,18 @@ impl NatShard {
         admitted
     }
 
-    /// Counts a hairpin; called by the stage for the second half of one.
+    /// Counts a hairpin; the stage calls it for the second half of one.
     pub(crate) fn count_hairpin(&mut self) {
         self.counters.hairpins += 1;
     }
 
-    /// Translates an ICMP error and the packet it quotes, which had gone the other way; the session's
-    /// life is not touched (RFC 5508 REQ-6, RFC 5382 REQ-10).
+    /// Translates an ICMP error and the packet it quotes, which went the other way. The session's lifetime does not
+    /// change (RFC 5508 REQ-6, RFC 5382 REQ-10).
     ///
-    /// From inside: what is quoted was sent *to* the inside endpoint. The error leaves under that
-    /// endpoint's public address, no matter which router reported it. From outside: what is quoted was sent *from* the
-    /// public endpoint. The error's sender may be any router on the way; under address-dependent
-    /// filtering, the quoted destination must be one the session has sent to.
+    /// From inside: the quoted packet was sent *to* the inside endpoint. The error leaves with that endpoint's
+    /// public address, whichever router reported it. From outside: the quoted packet was sent *from* the public
+    /// endpoint. The sender of the error may be any router on the path; with address-dependent filtering, the
+    /// session must have sent to the quoted destination.
     #[cold]
     fn translate_error(&mut self, end: End, packet: &mut Packet, l3: &mut [u8]) {
         let whole = is_whole(packet, l3);
@@ -560,8 +559,8 @@ impl NatShard {
         packet.flags.set(PacketFlags::TRANSLATED);
     }
 
-    /// What takes the place of the endpoint that a quote names; the port is 0 where there is none. An error from outside
-    /// about nobody's packet may be about one of the router's own.
+    /// The replacement for the endpoint in a quote; the port is 0 if the protocol has none. An error from outside
+    /// without a session may be about a packet of the router's own.
     fn replacement(&mut self, end: End, quote: &Quote) -> Result<(u32, u16), DropReason> {
         let is_inbound = end == End::Destination;
         let nobodys = if is_inbound { DropReason::NatNoMapping } else { DropReason::NatIcmp };
@@ -598,8 +597,8 @@ impl NatShard {
     }
 }
 
-/// Zeroes in memory that is really there: a page that the kernel hands out only when a session first needs
-/// it would cost that packet as much as a hundred others.
+/// A zeroed table whose pages are mapped already: a page fault at the first use would cost a packet as much as a
+/// hundred others.
 fn touched<T: Copy + Default>(len: usize) -> Box<[T]> {
     const PAGE_BYTES: usize = 4096;
     let mut table = vec![T::default(); len].into_boxed_slice();
@@ -616,19 +615,19 @@ fn at_hand<'a>(packet: &Packet, l3: &'a mut [u8]) -> &'a mut [u8] {
     &mut l3[..len]
 }
 
-/// Where the transport header begins in the IPv4 packet; `None` if the packet has none.
+/// Offset of the transport header in the IPv4 packet; `None` if it has none.
 #[inline(always)]
 fn transport(packet: &Packet) -> Option<usize> {
     let at = usize::from(packet.l4_offset).checked_sub(usize::from(packet.l3_offset))?;
     (at >= rewrite::IPV4_HEADER && !packet.flags.has(PacketFlags::LATER_FRAGMENT)).then_some(at)
 }
 
-/// Whether the IP payload is complete, so that a checksum over it can be judged.
+/// Whether the IP payload is complete, so that its checksum can be verified.
 fn is_whole(packet: &Packet, l3: &[u8]) -> bool {
     l3.len() >= packet.ip_len as usize && !packet.flags.has(PacketFlags::FRAGMENT)
 }
 
-/// The endpoint a packet's session is found by.
+/// The endpoint that identifies a packet's session.
 #[inline(always)]
 fn packet_key(end: End, packet: &Packet, l3: &[u8]) -> u64 {
     let (source, destination) = rewrite::addresses(l3).unwrap_or((0, 0));

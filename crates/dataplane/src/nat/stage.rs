@@ -1,8 +1,8 @@
-//! NAT as a stage: all shards, and the walk over a chunk that keeps their lines coming.
+//! NAT as a stage: all shards, and the walk over a chunk that prefetches their cache lines.
 //!
-//! Shards sit in cells ([`Exclusion`]) of which each is entered once per chunk. The walk is a pipeline in
-//! itself: for each packet, its frame is asked for first, then the index line its endpoint hashes to,
-//! then the session that line names, and only then is it translated.
+//! Shards are in cells ([`Exclusion`]), each of which is entered once per chunk. The walk is a pipeline: for each
+//! packet it first prefetches the frame, then the index line of its endpoint, then the session in that line, and
+//! only then translates.
 
 use super::config::{NatConfig, NatConfigError};
 use super::events::{NatEvent, NatLogging};
@@ -16,14 +16,14 @@ use std::ops::{DerefMut, Range};
 use std::sync::Arc;
 use thalweg_base::{Batch, Chunk, Exclusion, Exclusive, OneThread, Packet, PacketFlags};
 
-/// Packets between asking for a frame and using it; likewise below. Measured at 100k sessions visited at
+/// Packets between the prefetch of a frame and its use; likewise below. Measured with 100k sessions visited at
 /// random: half these distances cost a third more, twice them a little more.
 const AHEAD_FRAME: usize = 24;
 const AHEAD_INDEX: usize = 16;
 const AHEAD_SESSION: usize = 8;
-/// Records looked at before others may enter: 64 KiB.
+/// Records visited before other threads may enter the shard: 64 KiB.
 const SLICE: usize = 1024;
-/// Size of the ring of what is known ahead: a power of two above the longest distance it is kept.
+/// Size of the ring of prefetched packets: a power of two above the longest distance.
 const RING: usize = 32;
 
 /// All shards of one NAT.
@@ -34,7 +34,7 @@ pub struct NatStage<E: Exclusion = OneThread> {
 }
 
 impl<E: Exclusion> NatStage<E> {
-    /// Shards for this configuration, all memory allocated; errors as [`NatConfig::validate`] does.
+    /// Makes the shards of this configuration, with all memory allocated; errors as [`NatConfig::validate`] does.
     pub fn new(config: &NatConfig) -> Result<Self, NatConfigError> {
         config.validate()?;
         let layout = Arc::new(Layout::new(config));
@@ -42,27 +42,27 @@ impl<E: Exclusion> NatStage<E> {
         Ok(Self { shards: (0..config.shards).map(shard).collect(), layout: Arc::clone(&layout) })
     }
 
-    /// The shards, by number.
     pub(super) fn shards(&self) -> &[E::Cell<NatShard>] {
         &self.shards
     }
 
-    /// How many shards there are.
+    /// Number of shards.
     pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
 
-    /// Translates the packets of `groups` out of `group_count` (see [`super::group_shards`]) at the
-    /// chunk's clock: the source of those labeled `NAT_OUT`, the destination of those labeled `NAT_IN`. Hairpins are
-    /// both, and wait for [`Self::run_crossing`].
+    /// Translates the packets of `groups` out of `group_count` (see [`super::group_shards`]) at the chunk's clock:
+    /// the source of those labeled `NAT_OUT`, the destination of those labeled `NAT_IN`. Hairpins are both, and
+    /// wait for [`Self::run_crossing`].
     ///
-    /// Follows the chunk's shard index if that was built for `group_count` groups and not all of them
-    /// are asked for, else walks the chunk and skips the packets of others.
+    /// It uses the chunk's shard index if that was built for `group_count` groups and not all of them are
+    /// requested; otherwise it walks the chunk and skips other groups' packets.
     pub fn run_groups(&self, chunk: &mut Chunk, groups: Range<usize>, group_count: usize) {
         self.walk(chunk, groups, group_count);
     }
 
-    /// The same, and hands out what happened to these shards; how many events found no room.
+    /// The same, and passes the events of these shards to `take`. Returns how many events were lost for want of
+    /// room.
     pub fn run_groups_and_log(
         &self,
         chunk: &mut Chunk,
@@ -99,8 +99,9 @@ impl<E: Exclusion> NatStage<E> {
         walk
     }
 
-    /// Translates hairpins, once all groups have run: first their source, then, in the crossing shard, their destination. By
-    /// then their source is the sender's public endpoint (RFC 4787 REQ-9a). `judge` may drop each before.
+    /// Translates hairpins, after all groups have run: first their source, then, in the crossing shard, their
+    /// destination. Their source is then the sender's public endpoint (RFC 4787 REQ-9a). `judge` may drop each
+    /// before.
     pub fn run_crossing(&self, chunk: &mut Chunk, judge: &mut hairpin::Judge<'_>) {
         let now_ns = chunk.clock_ns;
         let (mut batch, _) = chunk.whole();
@@ -116,28 +117,27 @@ impl<E: Exclusion> NatStage<E> {
         }
     }
 
-    /// Removes what has expired by `now_ns` in every shard: before counting at the end of a run, and now
-    /// and then on a router whose shards see no packets. Must not run beside [`Self::run_groups`] if
-    /// results are to be repeatable.
+    /// Removes what has expired by `now_ns` in every shard: before the final count of a run, and periodically on a
+    /// router with idle shards. For reproducible results it must not run concurrently with [`Self::run_groups`].
     pub fn advance(&self, now_ns: u64) {
         for shard in &self.shards {
             shard.enter().advance(now_ns);
         }
     }
 
-    /// From now on these events are wanted. What waits stays if they are the same as before.
+    /// Sets the events to log. Pending events stay if the setting is unchanged.
     pub fn set_logging(&self, logging: Option<NatLogging>) {
         for shard in &self.shards {
             shard.enter().set_logging(logging);
         }
     }
 
-    /// Hands out what happened to all shards; how many events found no room.
+    /// Passes the events of all shards to `take`. Returns how many were lost for want of room.
     pub fn hand_out_events(&self, take: &mut dyn FnMut(NatEvent)) -> u64 {
         self.shards.iter().map(|shard| shard.enter().hand_out_events(take)).sum()
     }
 
-    /// Tells of everything there is as if it ended now: nobody will ask for it any more.
+    /// Logs the end of all sessions and blocks, for a router that stops.
     pub fn log_end_of_all(&self) {
         for shard in &self.shards {
             shard.enter().log_end_of_all();
@@ -153,11 +153,11 @@ impl<E: Exclusion> NatStage<E> {
         sum
     }
 
-    /// Appends sessions that live at `now_ns` and that `keep` admits: those of one slice, from `from` on, inside
-    /// one shard for some tens of microseconds. Where the next slice begins, if there is one.
+    /// Appends the sessions alive at `now_ns` that `keep` admits, from one slice that begins at `from`. It occupies
+    /// one shard for some tens of microseconds. Returns where the next slice begins, if there is one.
     ///
-    /// A session that lives from before the first slice until after the last is shown once. What comes and goes
-    /// meanwhile may or may not be among them.
+    /// A session that lives from before the first slice until after the last is shown once. Sessions that begin or
+    /// end meanwhile may or may not be shown.
     pub fn sessions(
         &self,
         from: Cursor,
@@ -175,7 +175,7 @@ impl<E: Exclusion> NatStage<E> {
         })
     }
 
-    /// The same for blocks of ports that subscribers have.
+    /// The same for subscribers' blocks of ports.
     pub fn blocks(
         &self,
         from: Cursor,
@@ -191,7 +191,7 @@ impl<E: Exclusion> NatStage<E> {
         })
     }
 
-    /// Appends the sessions of protocols without ports that live at `now_ns` and that `keep` admits.
+    /// Appends the sessions of protocols without ports that are alive at `now_ns` and that `keep` admits.
     pub fn bare_sessions(&self, now_ns: u64, keep: impl Fn(&BareInfo) -> bool, into: &mut Vec<BareInfo>) {
         for shard in &self.shards {
             shard.enter().visit_bare(seconds(now_ns), |session| {
@@ -202,8 +202,8 @@ impl<E: Exclusion> NatStage<E> {
         }
     }
 
-    /// Ends the sessions that live at `now_ns` and that are chosen; port forwards stay. How many ended. It is inside
-    /// one shard for a slice of its sessions at a time, so packets wait little.
+    /// Ends the chosen sessions alive at `now_ns`, except port forwards; returns how many. It occupies a shard for
+    /// one slice of its sessions at a time, so packets wait little.
     pub fn end_sessions(
         &self,
         now_ns: u64,
@@ -226,12 +226,13 @@ impl<E: Exclusion> NatStage<E> {
         ended
     }
 
-    /// Whether an address is one of the public ones.
+    /// Whether NAT translates to this address.
     pub fn is_public(&self, address: Ipv4Addr) -> bool {
         self.layout.is_public(address.into())
     }
 
-    /// The router itself has these public ports as a whole from now on, and no others: anybody may send to them.
+    /// Reserves exactly these public ports as a whole for the router itself: packets from any sender are the
+    /// router's.
     pub fn reserve(&self, ports: &[OwnPort], now_ns: u64) {
         for shard in &self.shards {
             let mut shard = shard.enter();
@@ -243,7 +244,7 @@ impl<E: Exclusion> NatStage<E> {
         }
     }
 
-    /// The router itself has a flow, and has just sent by it: what comes back is the router's.
+    /// Claims a flow that the router itself has just sent on: its return packets are the router's.
     pub fn claim(&self, flow: OwnFlow, now_ns: u64) {
         let shard = self.shards.get(usize::from(self.layout.port_shard(flow.at.port)));
         if let Some(shard) = shard.filter(|_| self.is_public(flow.at.address)) {
@@ -276,7 +277,7 @@ impl<E: Exclusion> NatStage<E> {
     }
 }
 
-/// Where to go on with a list; begins at the beginning.
+/// The position in a list; the default is its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     shard: usize,
@@ -290,10 +291,10 @@ struct Walk<G> {
     now_s: u32,
 }
 
-/// What is known of a packet before its turn.
+/// What is prefetched and known of a packet before its turn.
 #[derive(Clone, Copy)]
 struct Ahead {
-    /// Its shard, by place in the walk's list; [`NOT_OURS`] if it is not to be translated.
+    /// Its shard's index in the walk's list; [`NOT_OURS`] if it is not to be translated.
     shard: usize,
     end: End,
     sought: Sought,
@@ -335,10 +336,10 @@ impl<G: DerefMut<Target = NatShard>> Walk<G> {
         }
     }
 
-    /// The shard of a packet that this pass is to translate.
+    /// The shard of a packet, if this pass translates it.
     #[inline(always)]
     fn shard_of(&self, packet: &Packet) -> usize {
-        // One of the two labels, not both: less than their sum, and not 0.
+        // Exactly one of the two labels: less than their sum, and not 0.
         const BOTH: u8 = PacketFlags::NAT_OUT | PacketFlags::NAT_IN;
         let labeled = (packet.flags.0 & BOTH).wrapping_sub(1) < BOTH - 1;
         let at = usize::from(packet.shard).wrapping_sub(self.first);
@@ -371,7 +372,7 @@ impl<G: DerefMut<Target = NatShard>> Walk<G> {
     }
 }
 
-/// The end to translate of a packet that is no hairpin.
+/// The end of a packet to translate; the packet is not a hairpin.
 #[inline(always)]
 fn end_of(packet: &Packet) -> End {
     if packet.flags.has(PacketFlags::NAT_OUT) { End::Source } else { End::Destination }

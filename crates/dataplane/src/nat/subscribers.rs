@@ -1,20 +1,19 @@
-//! One shard's subscribers: their port blocks and how much of them they use (RFC 6888, RFC 7422). Asked only when a
-//! session is made or ends; a packet of a session that exists costs nothing here.
+//! One shard's subscribers: their port blocks and how much of them they use (RFC 6888, RFC 7422). Used only when a
+//! session is created or ends; a packet of an existing session costs nothing here.
 //!
 //! ```text
 //!   inside address --> subscriber: sessions by protocol, first block
 //!                                                          |
 //!                       block: owner, sessions, next ------+--> next block of the same owner
-//!   public address --> oldest free block --> next ..          (dynamic blocks: given out oldest first)
+//!   public address --> oldest free block --> next ..          (dynamic blocks: assigned oldest first)
 //! ```
 //!
-//! A block belongs to its owner as long as it has a session. A dynamic block then waits for `hold_s` seconds before
-//! anybody gets it, so that packets for its last owner find nobody rather than a stranger (RFC 6888 REQ-8).
-//! When there is none, packets that would make sessions are dropped; sessions that exist go on
-//! (REQ-11).
+//! A block belongs to its owner while it has a session. A dynamic block is then held for `hold_s` seconds, so that
+//! packets for its last owner are dropped instead of reaching a stranger (RFC 6888 REQ-8). If no block is free,
+//! packets that need a new session are dropped; existing sessions continue (REQ-11).
 //!
-//! Memory, at construction: 20 bytes a block of the shard, and a table with room for twice as many subscribers as
-//! there can be: about 100 bytes a block in all.
+//! Memory, at construction: 20 bytes for each block of the shard, and a table with room for twice the possible
+//! subscribers: about 100 bytes a block in all.
 
 use super::blocks::BlockPlan;
 use super::config::{NatProtocol, SubscriberConfig};
@@ -27,16 +26,16 @@ use thalweg_base::DropReason;
 /// A block of ports that this shard owns.
 #[derive(Clone, Copy, Debug, Default)]
 struct Block {
-    /// Whose it is; only of meaning while it has sessions.
+    /// Its owner; valid only while it has sessions.
     owner: u32,
     /// Sessions by protocol.
     used: [u16; 3],
     /// The next block of the same owner, or the next free one, plus one; 0 ends the list.
     next: u32,
-    /// The free one before it, plus one; only of meaning while it is free.
+    /// The previous free block plus one; valid only while it is free.
     previous: u32,
-    /// It goes to nobody before this second: the hold time after the last end of a session in it. Sessions whose
-    /// ends are noticed together do not come in the order in which they ended.
+    /// It is not assigned before this second: the hold time after the end of its last session. Sessions whose ends
+    /// are noticed together do not come in the order in which they ended.
     held_until_s: u32,
 }
 
@@ -47,44 +46,43 @@ struct Subscriber {
     blocks: u32,
     /// First block plus one.
     first: u32,
-    /// That it is at its limit is not told again before this second.
+    /// Its limit is not reported again before this second.
     quiet_until_s: u32,
 }
 
-/// Free blocks of one public address, by the time until which they are held.
+/// Free blocks of one public address, ordered by the end of their hold time.
 #[derive(Clone, Copy, Debug, Default)]
 struct FreeList {
     head: u32,
     tail: u32,
 }
 
-/// A port that was found.
+/// The port for a new session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
     /// Index of its public address.
     pub(crate) address: usize,
     pub(crate) port: u16,
-    /// It is on another address than the subscriber's other sessions.
+    /// It is not on the public address of the subscriber's other sessions.
     pub(crate) is_unpaired: bool,
-    /// First and last port of the block it is in, if that was given out for it.
+    /// First and last port of its block, if the block was newly assigned.
     pub(crate) given_out: Option<(u16, u16)>,
 }
 
 /// Why a subscriber got no port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It has all it may have: so many ports of the protocol, or sessions.
+    /// It has reached this limit of ports of the protocol, or of sessions.
     Limit(u32),
-    /// It has no block, and is to have none.
+    /// The address is not a subscriber's and gets no block.
     NoSubscriber,
-    /// No block is free.
     NoBlock,
-    /// Port forwards have all ports of its block.
+    /// Port forwards occupy all ports of its block.
     BlockIsFull,
 }
 
 impl Refusal {
-    /// What the packet is dropped for.
+    /// The packet's drop reason.
     pub(crate) fn reason(self) -> DropReason {
         match self {
             Self::Limit(_) | Self::NoSubscriber => DropReason::NatPortLimit,
@@ -93,10 +91,10 @@ impl Refusal {
     }
 }
 
-/// A block as shown to people.
+/// A block for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockInfo {
-    /// Whose it is.
+    /// The subscriber.
     pub inside: std::net::Ipv4Addr,
     pub public: std::net::Ipv4Addr,
     pub ports: std::ops::RangeInclusive<u16>,
@@ -104,7 +102,7 @@ pub struct BlockInfo {
     pub sessions: [u16; 3],
 }
 
-/// See the module.
+/// The subscribers and blocks of one shard; see the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Subscribers {
     plan: BlockPlan,
@@ -113,7 +111,7 @@ pub(crate) struct Subscribers {
     blocks_max: u32,
     hold_s: u32,
     shard: u16,
-    /// By address, then by place in the shard's lanes.
+    /// By address, then by the shard's block index.
     blocks: Box<[Block]>,
     /// Blocks of one address.
     lane_blocks: usize,
@@ -123,7 +121,7 @@ pub(crate) struct Subscribers {
 }
 
 impl Subscribers {
-    /// The blocks of one shard; `None` where nobody asked for blocks.
+    /// The blocks of one shard; `None` without a configuration of subscribers.
     pub(crate) fn new(layout: &Layout, shard: u16, config: Option<&SubscriberConfig>) -> Option<Box<Self>> {
         let (config, plan) = config.zip(layout.blocks.clone())?;
         let lane_blocks = layout.lane_blocks();
@@ -137,7 +135,7 @@ impl Subscribers {
             blocks: vec![Block::default(); lane_blocks * layout.addresses.len()].into_boxed_slice(),
             lane_blocks,
             free: vec![FreeList::default(); layout.addresses.len()].into_boxed_slice(),
-            // Twice the number there can be: taking out and putting in again then never needs more room.
+            // Twice the possible number, so that removing and inserting never reallocates.
             subscribers: HashMap::with_capacity(2 * lane_blocks * layout.addresses.len()),
             blocks_used: 0,
             plan,
@@ -152,13 +150,14 @@ impl Subscribers {
         Some(Box::new(this))
     }
 
-    /// Subscribers that have sessions, and blocks that are theirs.
+    /// Subscribers with sessions, and their blocks.
     pub(crate) fn in_use(&self) -> (u64, u64) {
         (self.subscribers.len() as u64, self.blocks_used)
     }
 
-    /// Takes a port for a subscriber's new session: of the inside port's parity in its blocks, then of the other,
-    /// then in another block if it may have one and there is one. `start` says where in a block to begin.
+    /// Takes a port for a subscriber's new session: with the inside port's parity in its blocks, then of the other
+    /// parity, then in another block if the subscriber may have one and one is free. `start` is where to begin
+    /// within a block.
     pub(crate) fn take(
         &mut self,
         layout: &Layout,
@@ -206,7 +205,7 @@ impl Subscribers {
         Ok(Taken { address: public, port, is_unpaired, given_out })
     }
 
-    /// First and last port of a block; none where blocks follow from addresses, and are not given out.
+    /// First and last port of a block; `None` for deterministic blocks, which are not assigned.
     fn given_out(&self, layout: &Layout, at: usize) -> Option<(u16, u16)> {
         if self.plan.is_deterministic() {
             return None;
@@ -215,7 +214,7 @@ impl Subscribers {
         Some((*ports.start(), *ports.end()))
     }
 
-    /// Whether it is to be told of now that a subscriber is at its limit; then it is quiet for a while.
+    /// Whether to report now that a subscriber is at its limit; then it is not reported for a while.
     pub(crate) fn is_news(&mut self, address: u32, now_s: u32) -> bool {
         let Some(subscriber) = self.subscribers.get_mut(&address) else { return false };
         let is_news = now_s >= subscriber.quiet_until_s;
@@ -225,7 +224,7 @@ impl Subscribers {
         is_news
     }
 
-    /// A port of the blocks in a list, by parity first.
+    /// A port from a list of blocks, parity first.
     fn take_from_own(
         &self,
         layout: &Layout,
@@ -250,7 +249,7 @@ impl Subscribers {
         None
     }
 
-    /// A port of a block that is the subscriber's from now on.
+    /// A port from a newly assigned block.
     fn take_from_another(
         &mut self,
         layout: &Layout,
@@ -276,7 +275,7 @@ impl Subscribers {
         };
         self.blocks[at].next = 0;
         self.take_from_own(layout, ports, wanted, at as u32 + 1).ok_or_else(|| {
-            // Port forwards have all of this one.
+            // Port forwards occupy all ports of this block.
             if !self.plan.is_deterministic() {
                 self.put_back(at, now_s);
             }
@@ -284,7 +283,7 @@ impl Subscribers {
         })
     }
 
-    /// Takes the block out that is held no longer since the longest time, if there is one.
+    /// Takes the block whose hold time ended first, if it has ended.
     fn oldest_free(&mut self, address: usize, now_s: u32) -> Option<usize> {
         let list = &mut self.free[address];
         let at = list.head.checked_sub(1)? as usize;
@@ -302,7 +301,7 @@ impl Subscribers {
     fn put_back(&mut self, at: usize, held_until_s: u32) {
         let list = &mut self.free[at / self.lane_blocks];
         let this = at as u32 + 1;
-        // Nor do blocks come back in the order in which they are free again.
+        // Blocks are not released in the order of the end of their hold time either.
         let mut previous = list.tail;
         while let Some(place) = previous.checked_sub(1)
             && self.blocks[place as usize].held_until_s > held_until_s
@@ -321,8 +320,8 @@ impl Subscribers {
         (block.next, block.previous, block.held_until_s) = (next, previous, held_until_s);
     }
 
-    /// A session of a subscriber ended in second `ended_s`; its port is free. Tells first and last port of its block if that
-    /// was given back with it.
+    /// Releases the port of a session that ended in second `ended_s`. Returns first and last port of its block if
+    /// that was released with it.
     pub(crate) fn release(
         &mut self,
         layout: &Layout,
@@ -344,7 +343,7 @@ impl Subscribers {
         if block.used != [0; 3] {
             return None;
         }
-        // Out of the owner's list; it is short.
+        // The owner's list is short, so it is searched.
         let next = self.blocks[at].next;
         if subscriber.first == at as u32 + 1 {
             subscriber.first = next;
@@ -370,15 +369,15 @@ impl Subscribers {
         self.given_out(layout, at)
     }
 
-    /// Shows all blocks that were given out and have sessions.
+    /// Shows all assigned blocks with sessions.
     pub(crate) fn visit_given_out(&self, layout: &Layout, show: impl FnMut(BlockInfo)) {
         if !self.plan.is_deterministic() {
             self.visit(layout, 0, self.blocks.len(), show);
         }
     }
 
-    /// Shows blocks that have sessions, beginning with the block at `from`, looking at `count` at most; where to
-    /// go on, if there are more.
+    /// Shows blocks with sessions among `count` blocks from `from` on; returns where to continue, if there are
+    /// more.
     pub(crate) fn visit(
         &self,
         layout: &Layout,

@@ -1,5 +1,5 @@
-//! Packets for tests, benchmarks and fuzzing: IPv4 packets built from scratch with right checksums, a
-//! stand-in for the stages that describe packets to NAT, and a judge of checksums that recomputes them.
+//! Packets for tests, benchmarks and fuzzing: IPv4 packets with correct checksums, a stand-in for the stages before
+//! NAT, and a check that recomputes checksums.
 
 use super::config::{BlockAllocation, NatConfig, NatProtocol, PortForward, PortSelection, SubscriberConfig};
 use super::events::{Happening, NatLogging};
@@ -14,15 +14,15 @@ use thalweg_wire::ip_protocol::{ICMP, TCP, UDP};
 use thalweg_wire::ipv4::Ipv4Repr;
 use thalweg_wire::testing;
 
-/// One nanosecond count per second.
+/// Nanoseconds in a second.
 pub const SECOND_NS: u64 = 1_000_000_000;
 /// The inside port of test configurations.
 pub const INSIDE: u16 = 1;
 /// The outside port of test configurations.
 pub const OUTSIDE: u16 = 0;
 
-/// A configuration with one inside port, 192.168.0.0/16 behind it, and this many public addresses from
-/// 198.51.100.1 on.
+/// A configuration with one inside port, 192.168.0.0/16 behind it, and this many public addresses from 198.51.100.1
+/// on.
 pub fn config(public_addresses: u8) -> NatConfig {
     NatConfig {
         outside_port: OUTSIDE,
@@ -86,7 +86,7 @@ pub fn any(protocol: NatProtocol, from: SocketAddrV4, to: SocketAddrV4, flags: u
     }
 }
 
-/// Does what the stages before NAT do: checks the IPv4 header and fills in the descriptor.
+/// Stands in for the stages before NAT: checks the IPv4 header and fills in the descriptor.
 pub fn describe(packet: &mut Packet, l3: &[u8]) {
     packet.l3_offset = 0;
     packet.flow_hash = mix64(u64::from(packet.index)) as u32;
@@ -146,7 +146,7 @@ pub fn chunk(packets: &[(u16, &[u8], u32)], now_ns: u64) -> Chunk {
     chunk
 }
 
-/// Labels a chunk, and gives packets that NAT does not touch a shard all the same.
+/// Labels a chunk, and gives packets that NAT does not touch a shard too.
 pub fn label(labeler: &Labeler, chunk: &mut Chunk, shards: u16) {
     let (mut batch, _) = chunk.whole();
     let mut crosses = false;
@@ -161,8 +161,8 @@ pub fn label(labeler: &Labeler, chunk: &mut Chunk, shards: u16) {
     chunk.crosses_shards = crosses;
 }
 
-/// Whether all checksums of a complete IPv4 packet are right, those of a quoted packet among them as far
-/// as it is quoted; else says which is not.
+/// Verifies all checksums of a complete IPv4 packet, including those of a quoted packet as far as it is quoted; the
+/// error says which is wrong.
 pub fn checksums(l3: &[u8]) -> Result<(), String> {
     let header = usize::from(l3.first().ok_or("empty")? & 15) * 4;
     let total = usize::from(get_u16(l3, 2).ok_or("short")?);
@@ -171,7 +171,7 @@ pub fn checksums(l3: &[u8]) -> Result<(), String> {
         return Err(format!("IP header of {l3:02x?}"));
     }
     if get_u16(l3, 6).ok_or("short")? & 0x3fff != 0 || l3.len() < total {
-        return Ok(()); // no transport checksum can be judged
+        return Ok(()); // the transport checksum cannot be verified
     }
     let segment = l3.get(header..total).ok_or("length")?;
     let checksum_at = [(1, 2), (6, 16), (17, 6)].into_iter().find(|&(protocol, _)| protocol == l3[9]);
@@ -199,9 +199,9 @@ pub fn checksums(l3: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Plays fuzzer input against a small NAT: packets made by recipe, answers and ICMP errors made from
-/// what came out, damaged copies, raw bytes. Panics if an invariant breaks: a packet whose checksums
-/// were right leaves with wrong ones, or the counters or what it tells of sessions do not add up.
+/// Runs fuzzer input against a small NAT: packets made by recipe, answers and ICMP errors derived from its output,
+/// damaged copies, raw bytes. Panics if an invariant breaks: a packet with correct checksums leaves with wrong
+/// ones, or the counters or events of sessions do not add up.
 pub fn fuzz_one(data: &[u8]) {
     let Some((&choices, mut data)) = data.split_first() else { return };
     let mut config = config(2);
@@ -254,7 +254,7 @@ pub fn fuzz_one(data: &[u8]) {
         let wire_len = frame.len() as u32 + u32::from(step[0] >> 3 & 1) * 40;
         let mut chunk = chunk(&[(port_in, &frame, wire_len)], now_ns);
         if step[0] & 0xf0 == 0xf0 && chunk.packets()[0].is_alive() {
-            // Descriptors no stage would make: no invariants then, but no panic either.
+            // Descriptors that no stage would make: no invariants hold then, but nothing may panic.
             let packet = &mut chunk.packets_mut()[0];
             packet.l4_offset = u16::from(step[4]);
             packet.ip_len = u32::from(step[5]) * 2;
@@ -288,7 +288,7 @@ fn fuzz_run(labeler: &Labeler, nat: &NatStage, chunk: &mut Chunk, shards: u16) {
     nat.run_crossing(chunk, &mut |_, _, _| ());
 }
 
-/// The packet a fuzzing step asks for. `last` is the last one that came out.
+/// The packet of a fuzzing step. `last` is the last packet that came out.
 fn fuzz_packet(step: &[u8; 6], raw: &[u8], last: &[u8]) -> Vec<u8> {
     let inside = SocketAddrV4::new([192, 168, 0, step[2] & 3].into(), 5352 + u16::from(step[3] & 3));
     let public =

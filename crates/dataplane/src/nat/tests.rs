@@ -23,7 +23,7 @@ struct Router {
     now_ns: u64,
 }
 
-/// What became of a packet.
+/// The fate of a packet.
 type Outcome = Result<Vec<u8>, DropReason>;
 
 impl Router {
@@ -46,7 +46,8 @@ impl Router {
         self.nat.run_crossing(chunk, &mut |_, _, _| ());
     }
 
-    /// Sends one packet; what leaves has right checksums and a descriptor that agrees with its bytes.
+    /// Sends one packet, and checks that the output has correct checksums and a descriptor that agrees with its
+    /// bytes.
     fn send(&self, port_in: u16, bytes: &[u8]) -> Outcome {
         self.send_snapped(port_in, bytes, bytes.len())
     }
@@ -80,7 +81,7 @@ impl Router {
         self.send(OUTSIDE, bytes)
     }
 
-    /// Sends a packet from inside and tells the public endpoint it left with.
+    /// Sends a packet from inside and returns its public endpoint.
     fn open(
         &self,
         protocol: NatProtocol,
@@ -90,7 +91,7 @@ impl Router {
         self.leave(&testing::any(protocol, from, to, SYN)).map(|bytes| source(&bytes))
     }
 
-    /// Whether a packet from outside gets in, and where to.
+    /// Whether a packet from outside is admitted, and its destination.
     fn enter(
         &self,
         protocol: NatProtocol,

@@ -1,7 +1,8 @@
-//! Trying a packet: what NAT would do with it, without doing it.
+//! Trials: what NAT would do with a packet, without doing it.
 //!
-//! The packet goes through copies of its shards, by the very code that translates; the shards themselves are only read.
-//! A copy costs what the shard's memory costs to copy (at the default size, 64 sets of a thousand sessions, 90 KB).
+//! The packet goes through copies of its shards, in the same code that translates; the shards themselves are only
+//! read. A copy costs as much as copying the shard's memory (at the default size, 64 shards of a thousand sessions,
+//! 90 KB).
 
 use super::hairpin;
 use super::shard::NatShard;
@@ -11,16 +12,16 @@ use thalweg_base::{Exclusion, Packet, PacketFlags};
 /// What NAT would do with a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trial {
-    /// It would make a session.
+    /// It would create a session.
     pub makes_session: bool,
-    /// It goes from one inside host to another by a public address.
+    /// It goes from one inside host to another through a public address.
     pub is_hairpin: bool,
 }
 
 impl<E: Exclusion> NatStage<E> {
-    /// Does to a labeled packet what [`NatStage::run_groups`] and [`NatStage::run_crossing`] would at `now_ns`, and
-    /// leaves every session and counter as it is. `l3` is its IPv4 packet. `None` if the packet is not for NAT.
-    /// `judge` as there.
+    /// Translates a labeled packet as [`NatStage::run_groups`] and [`NatStage::run_crossing`] would at `now_ns`,
+    /// but leaves every session and counter unchanged. `l3` is its IPv4 packet. `None` if the packet is not for
+    /// NAT. `judge` is as in `run_crossing`.
     pub fn try_packet(
         &self,
         packet: &mut Packet,

@@ -12,7 +12,7 @@ pub(super) fn frame(message: &ArpRepr, destination: MacAddr, vlan: Option<u16>) 
     build(header, vlan, &[&message.encode()])
 }
 
-/// Asks for `target`, all or one neighbor.
+/// A request for `target`, to all or to one neighbor.
 pub(super) fn request(
     mac: MacAddr,
     sender: Ipv4Addr,
@@ -30,7 +30,7 @@ pub(super) fn request(
     frame(&request, to.unwrap_or(MacAddr::BROADCAST), vlan)
 }
 
-/// Tells all neighbors who has an address (RFC 5227 2.3: a request for oneself).
+/// An announcement of one of our addresses (RFC 5227 2.3: a request for one's own address).
 pub(super) fn announcement(mac: MacAddr, address: Ipv4Addr, vlan: Option<u16>) -> Vec<u8> {
     request(mac, address, address, None, vlan)
 }

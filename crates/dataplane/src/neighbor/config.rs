@@ -1,4 +1,4 @@
-//! Configuration of the table: its limits, and the router's own addresses on each port.
+//! The configuration of the table: its limits, and the router's own addresses on each port.
 
 use crate::rate_limit::Rate;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,49 +7,49 @@ use thalweg_wire::ndp::link_local;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Limits and times. The defaults are RFC 4861's constants (10) where it has one.
+/// Limits and times. The defaults are RFC 4861's constants (section 10) where it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeighborConfig {
-    /// Known neighbors on all ports.
+    /// Resolved neighbors on all ports.
     pub entries_max: usize,
-    /// Known neighbors on one port, so that one link cannot fill the table.
+    /// Resolved neighbors on one port, so that one link cannot fill the table.
     pub entries_per_port_max: usize,
-    /// Neighbors that wait for an answer, on all ports.
+    /// Unresolved neighbors on all ports.
     pub unresolved_max: usize,
-    /// Neighbors that wait for an answer, on one port.
+    /// Unresolved neighbors on one port.
     pub unresolved_per_port_max: usize,
-    /// Neighbors that are wanted, and static ones; each kind.
+    /// Wanted neighbors at most, and static ones at most.
     pub wanted_max: usize,
     /// Packets that wait for one neighbor.
     pub queue_packets_max: usize,
     /// Bytes of all waiting packets.
     pub queue_bytes_max: usize,
-    /// Questions to all neighbors, on one port. Wanted neighbors are not held back.
+    /// Rate of multicast and broadcast solicitations on one port. It does not delay wanted neighbors.
     pub solicitations: Rate,
-    /// Questions before a neighbor is given up (MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT).
+    /// Solicitations before a neighbor is given up (MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT).
     pub solicitations_max: u8,
-    /// Between two questions for one neighbor (RETRANS_TIMER).
+    /// Time between two solicitations for one neighbor (RETRANS_TIMER).
     pub retransmit_ns: u64,
-    /// How long an answer holds, half to one and a half of it (REACHABLE_TIME).
+    /// How long a confirmation is valid, times a random factor from 0.5 to 1.5 (REACHABLE_TIME).
     pub reachable_ns: u64,
-    /// The same for wanted neighbors (gateways), which are probed as soon as it is over: traffic goes by them all the
-    /// time, and all of it is lost while one has another MAC address or is dead.
+    /// The same for wanted neighbors (gateways), which are probed right after it. Traffic uses them all the time,
+    /// and is lost while one is dead or has another MAC address.
     pub wanted_reachable_ns: u64,
-    /// How long a neighbor is STALE before it is probed unused.
+    /// How long a neighbor is STALE before it is probed without being used.
     pub stale_ns: u64,
-    /// Between use of a STALE neighbor and its first probe (DELAY_FIRST_PROBE_TIME).
+    /// Time from the use of a STALE neighbor to its first probe (DELAY_FIRST_PROBE_TIME).
     pub delay_ns: u64,
-    /// The caller always says which neighbors are used; those unused for this long are removed.
+    /// If set, the caller reports every use of neighbors, and those unused for this long are removed.
     pub idle_ns: Option<u64>,
-    /// A neighbor's MAC address changes at most once in this time (as Linux' `locktime`).
+    /// A neighbor's MAC address changes at most once in this time (like Linux's `locktime`).
     pub change_lock_ns: u64,
-    /// Longest pause before a wanted neighbor that did not answer is asked for again.
+    /// The longest pause before a silent wanted neighbor is solicited again.
     pub wanted_pause_max_ns: u64,
-    /// Between unasked router advertisements (MaxRtrAdvInterval).
+    /// Interval of unsolicited router advertisements (MaxRtrAdvInterval).
     pub router_advertisement_ns: u64,
-    /// How long hosts take the router for one after an advertisement (AdvDefaultLifetime).
+    /// How long hosts use the router after an advertisement (AdvDefaultLifetime).
     pub router_lifetime_s: u16,
-    /// Seeds the spread of times.
+    /// Seeds the random spread of times.
     pub seed: u64,
 }
 
@@ -80,27 +80,26 @@ impl Default for NeighborConfig {
     }
 }
 
-/// Who the router is on a port.
+/// The router's identity on a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortIdentity {
-    /// Its MAC address.
     pub mac: MacAddr,
-    /// Its addresses and the length of their networks. With any IPv6 address comes a link-local one, made
-    /// from the MAC address if none is given.
+    /// Its addresses and their prefix lengths. If any is IPv6, a link-local address derived from the MAC address is
+    /// added unless one is given.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Addresses that NAT gives out here: they are answered for and defended as well, but nothing is asked from them.
+    /// NAT's addresses here: they are answered for and defended too, but never used as a source.
     pub translated: Vec<Ipv4Addr>,
-    /// Longest IP packet the link takes; told to hosts in router advertisements.
+    /// The largest IP packet on the link; announced in router advertisements.
     pub mtu_bytes: u32,
-    /// The VLAN whose tag frames have here. The caller has sorted frames to ports; one with another tag
-    /// is refused, one without is taken, for the tag may have been taken off.
+    /// The VLAN of the port's frames. The caller has assigned frames to ports; a frame with another tag is refused,
+    /// one without is accepted, because its tag may have been removed.
     pub vlan: Option<u16>,
-    /// Tell hosts on this link that a router is here.
+    /// Whether to advertise the router to hosts on this link.
     pub router_advertisements: bool,
 }
 
 impl PortIdentity {
-    /// An untagged port that does not advertise itself.
+    /// An untagged port that does not advertise the router.
     pub fn new(mac: MacAddr, addresses: Vec<(IpAddr, u8)>, mtu_bytes: u32) -> Self {
         Self { mac, addresses, translated: Vec::new(), mtu_bytes, vlan: None, router_advertisements: false }
     }
@@ -130,22 +129,23 @@ impl PortIdentity {
         self.addresses.iter().filter_map(|&(a, _)| if let IpAddr::V6(a) = a { Some(a) } else { None })
     }
 
-    /// An address of the router on this port.
+    /// Whether it is one of the router's addresses on this port.
     pub fn owns(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|&(own, _)| own == address)
     }
 
-    /// Whether an own address has no network: a /32, as hosters give them, whose gateway is on the link all the same.
+    /// Whether an own address has no network: a /32, as some hosting providers assign, whose gateway is on the link
+    /// nevertheless.
     pub(super) fn is_alone(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|&(own, length)| own == address && address.is_ipv4() && length == 32)
     }
 
-    /// An address that others are to find the router at.
+    /// Whether the router answers for an address: its own, or one of NAT's.
     pub(super) fn answers_for(&self, address: IpAddr) -> bool {
         self.owns(address) || matches!(address, IpAddr::V4(v4) if self.translated.contains(&v4))
     }
 
-    /// An address that a neighbor on this link may have: one host's, of one of the port's networks.
+    /// Whether a neighbor on this link may have the address: a host address in one of the port's networks.
     pub fn is_on_link(&self, address: IpAddr) -> bool {
         is_neighbor_address(address)
             && !self.answers_for(address)
@@ -153,7 +153,8 @@ impl PortIdentity {
                 || (is_link_local(address) && self.speaks_ipv6()))
     }
 
-    /// The address to ask for `target` with: of the same network if there is one, else any that will do.
+    /// The source of solicitations for `target`: an address of the same network if there is one, else any of the
+    /// family.
     pub fn source_for(&self, target: IpAddr) -> Option<IpAddr> {
         let same_network = self.addresses.iter().find(|&&(own, length)| in_network(own, length, target));
         let any = || match target {
@@ -164,7 +165,7 @@ impl PortIdentity {
     }
 }
 
-/// An address one host can have on a link; networks are not looked at.
+/// Whether a single host can have the address on a link; networks are not considered.
 pub(super) fn is_neighbor_address(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
@@ -179,8 +180,8 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// Whether the network of `own` holds a host `address`. IPv4's network and broadcast addresses are no host's
-/// (but in networks of two, RFC 3021).
+/// Whether the network of `own` contains a host `address`. IPv4's network and broadcast addresses are not hosts'
+/// (except in networks of two, RFC 3021).
 fn in_network(own: IpAddr, length: u8, address: IpAddr) -> bool {
     match (own, address) {
         (IpAddr::V4(own), IpAddr::V4(address)) => {

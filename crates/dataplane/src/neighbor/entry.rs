@@ -1,20 +1,20 @@
-//! One neighbor.
+//! The entry of one neighbor.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use thalweg_wire::MacAddr;
 
 thalweg_base::words! {
-    /// Where a neighbor stands (RFC 4861 7.3.2; the diagram is at the module's head).
+    /// A neighbor's state (RFC 4861 7.3.2; the diagram is at the module's head).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum NeighborState {
-        /// Asked for, not yet answered.
+        /// Solicited, not answered yet.
         Incomplete => "incomplete",
-        /// Wanted, did not answer, is asked for again after a pause.
+        /// Wanted and silent; solicited again after a pause.
         Failed => "failed",
-        /// Confirmed not long ago.
+        /// Confirmed recently.
         Reachable => "reachable",
-        /// Known, not confirmed lately.
+        /// Known, not confirmed recently.
         Stale => "stale",
         /// In use and about to be probed.
         Delay => "delay",
@@ -32,29 +32,25 @@ impl NeighborState {
     }
 }
 
-/// A neighbor, to be shown.
+/// A neighbor for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighborView {
-    /// The port it is on.
     pub port: u16,
     pub address: IpAddr,
-    /// Its MAC address, if known.
     pub mac: Option<MacAddr>,
-    /// Where it stands.
     pub state: NeighborState,
-    /// It said that it is a router (Neighbor Discovery only).
+    /// Whether it announced itself as a router (Neighbor Discovery only).
     pub is_router: bool,
-    /// Asked for whether there is traffic or not.
+    /// Whether it is solicited regardless of traffic.
     pub is_wanted: bool,
-    /// When it was last confirmed; of a static one, when it was set.
+    /// Time of the last confirmation; for a static one, when it was set.
     pub confirmed_ns: Option<u64>,
-    /// When the table was last told that it is used.
+    /// When its use was last reported.
     pub used_ns: u64,
-    /// Packets that wait for it.
     pub packets_waiting: usize,
 }
 
-/// Which budget an entry counts in.
+/// The budget in which an entry counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Budget {
     Unlimited,
@@ -67,13 +63,13 @@ pub(super) struct Entry<P> {
     pub(super) state: NeighborState,
     /// Meaningless while unresolved.
     pub(super) mac: MacAddr,
-    /// When something is to be done; `u64::MAX` is never.
+    /// Time of the next action; `u64::MAX` is never.
     pub(super) deadline_ns: u64,
-    /// Questions sent in this state.
+    /// Solicitations sent in this state.
     pub(super) sent: u8,
     pub(super) confirmed_ns: Option<u64>,
     pub(super) used_ns: u64,
-    /// When the MAC address last became another.
+    /// When the MAC address last changed.
     pub(super) changed_ns: Option<u64>,
     pub(super) is_router: bool,
     pub(super) is_wanted: bool,

@@ -1,15 +1,15 @@
-//! Ethernet around ARP and Neighbor Discovery: with one VLAN tag or none.
+//! Ethernet frames around ARP and Neighbor Discovery, with one VLAN tag or none.
 
 use thalweg_wire::ethernet::{EthernetRepr, EthernetView, FRAME_BYTES_MIN};
 use thalweg_wire::vlan::{VlanView, id_of};
 use thalweg_wire::{EtherType, MacAddr, Malformed};
 
-/// A frame taken apart.
+/// A parsed frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame<'a> {
     pub(super) destination: MacAddr,
     pub(super) source: MacAddr,
-    /// The VLAN of its tag; `None` without a tag or with a tag that carries only a priority.
+    /// The VLAN of its tag; `None` without a tag or with one that carries only a priority.
     pub(super) vlan: Option<u16>,
     pub(super) ether_type: EtherType,
     pub(super) payload: &'a [u8],
@@ -31,7 +31,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// A whole frame, padded.
+/// A complete frame, padded.
 pub(super) fn build(header: EthernetRepr, vlan: Option<u16>, payload: &[&[u8]]) -> Vec<u8> {
     let mut frame = header.encode_tagged(vlan.map(id_of));
     payload.iter().for_each(|part| frame.extend_from_slice(part));

@@ -1,5 +1,5 @@
-//! Neighbors: which MAC address on a port's link has an IP address. ARP (RFC 826, 1122 2.3.2, 1812 3.3.2, 5227) for
-//! IPv4, Neighbor Discovery (RFC 4861) for IPv6, one table and one state machine for both.
+//! Neighbors: the MAC addresses of IP addresses on a port's link. ARP (RFC 826, 1122 2.3.2, 1812 3.3.2, 5227) for
+//! IPv4, Neighbor Discovery (RFC 4861) for IPv6, with one table and one state machine for both.
 //!
 //! ```text
 //!             resolve, want                        answer
@@ -16,37 +16,37 @@
 //!                                                              (none): Lost
 //! ```
 //!
-//! **When are neighbors probed?** A resolved neighbor is a host route in the forwarding table, and the
-//! fast path sends to it without telling this table; so "in use" is not known as RFC 4861 7.3.3 supposes.
-//! The rule here: every neighbor is taken to be in use. One whose reachability nobody confirmed is asked, by unicast, when
-//! it has been STALE for `stale_ns`, and let go if it does not answer; a wanted one (a gateway) is asked as soon as it is
-//! not REACHABLE any more, and then again by broadcast. So one that is gone or has another MAC address is found out
-//! after at most 1.5 `reachable_ns` + `stale_ns` + 3 s (a gateway: 1.5 `wanted_reachable_ns` + 3 s), as RFC 4861 has it for
-//! neighbors with traffic, at the price of one small frame per neighbor in that time. A caller that knows better (counters of adjacencies, packets from the host) says
-//! [`used`](NeighborTable::used), and the neighbor goes the way of RFC 4861: DELAY, PROBE. With `idle_ns` the caller
-//! promises to do so always, and neighbors that were not used so long are let go unasked.
+//! **When are neighbors probed?** A resolved neighbor is a host route in the forwarding table, and the fast path
+//! uses it without informing this table; so "in use" is not known in the sense of RFC 4861 7.3.3. Instead, every
+//! neighbor counts as in use. An unconfirmed one is probed by unicast after `stale_ns` in STALE, and removed if it
+//! does not answer; a wanted one (a gateway) is probed as soon as it leaves REACHABLE, and then again by broadcast.
+//! So a neighbor that is gone or has another MAC address is detected after at most 1.5 `reachable_ns`, `stale_ns`
+//! and 3 s together (a gateway: 1.5 `wanted_reachable_ns` and 3 s), as in RFC 4861 for neighbors with traffic, at
+//! the price of one small frame per neighbor in that time. A caller that knows about use (counters of adjacencies,
+//! packets from the host) reports [`used`](NeighborTable::used), and the neighbor follows RFC 4861: DELAY, PROBE.
+//! With `idle_ns` the caller promises to report every use, and neighbors unused for that long are removed without a
+//! probe.
 //!
-//! **Who gets into the table?** Only who was asked for, or who asks for an address of ours (RFC 826's
-//! merge flag); never who merely talks. Sender and answer must be of the port's networks. A MAC
-//! address is one neighbor's and not ours. What is known changes at once when a neighbor says that its MAC
-//! address did, but not twice within `change_lock_ns`: then it is probed instead, so that two that claim one
-//! address cannot churn the forwarding table.
+//! **What gets into the table?** Only solicited neighbors, and those that ask for one of our addresses (RFC 826's
+//! merge flag); never one that merely sends. Sender and answer must be in the port's networks. The MAC address must
+//! be unicast and not ours. A neighbor that announces a new MAC address is updated at once, but not twice within
+//! `change_lock_ns`: then it is probed instead, so that two hosts that claim one address cannot churn the
+//! forwarding table.
 //!
-//! **Bounds** (RFC 6583). Entries that wait for an answer have a budget of their own, per port and in
-//! total, and so have multicast solicitations in time. A scan of a /64 therefore uses up only its port's
-//! waiting places: no known neighbor goes for it, and hosts that themselves ask for the router still get
-//! in. A full table lets go of the neighbor that has been STALE longest, but only for one that answered;
-//! who introduces himself is turned away. Gateways and others that are *wanted* count in neither budget and
-//! are asked for again for ever, with growing pauses. Packets wait three to a neighbor, the newest
-//! three (RFC 4861 7.2.2), and all together within `queue_bytes_max`. Whatever is given to
+//! **Bounds** (RFC 6583). Unresolved entries have a budget of their own, per port and in total, and multicast
+//! solicitations have a rate. A scan of a /64 therefore exhausts only its port's unresolved entries: it evicts no
+//! known neighbor, and hosts that ask for the router still get in. A full table evicts the neighbor that has been
+//! STALE longest, but only for one that answered a solicitation; others are refused. *Wanted* neighbors (gateways
+//! and others) count in neither budget and are solicited for ever, with growing pauses. The newest three packets
+//! wait for each neighbor (RFC 4861 7.2.2), and all together within `queue_bytes_max`. Every packet given to
 //! [`resolve`](NeighborTable::resolve) comes out once: forwarded or unreachable.
 //!
-//! Time is an argument, nanoseconds; outputs are polled until there are none after each call. Chance (when
-//! REACHABLE ends) comes from the configuration's seed.
+//! Time is an argument in nanoseconds; after each call the caller polls outputs until there are none. Randomness
+//! (when REACHABLE ends) comes from the configuration's seed.
 //!
-//! Missing: duplicate address detection for our own addresses and RFC 5227's probes (an address in use by
-//! another is noticed, counted and defended, not given up); anycast, proxy ARP and proxy ND; secure ND
-//! (RFC 3971); redirects and other routers' advertisements (this is a router); RFC 9131 (a router's cache filled from unsolicited
+//! Missing: duplicate address detection for our own addresses and RFC 5227's probes (a conflict is noticed, counted
+//! and defended, but the address is not given up); anycast, proxy ARP and proxy ND; secure ND (RFC 3971); redirects
+//! and other routers' advertisements (this is a router); RFC 9131 (a router's cache filled from unsolicited
 //! advertisements).
 
 mod arp;
@@ -65,64 +65,63 @@ pub use table::NeighborTable;
 use std::net::IpAddr;
 use thalweg_wire::MacAddr;
 
-/// What the caller has to do.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NeighborOutput<P = Vec<u8>> {
-    /// Send a whole frame.
+    /// Send a complete frame.
     Send {
-        /// Out of this port.
+        /// The egress port.
         port: u16,
-        /// Padded, tagged if the port is of a VLAN.
+        /// Padded, and tagged if the port is a VLAN's.
         frame: Vec<u8>,
     },
-    /// A neighbor is known now: make it a host route.
+    /// A neighbor was resolved: install a host route.
     Resolved {
-        /// The port it is on.
+        /// The neighbor's port.
         port: u16,
         address: IpAddr,
-        /// Its MAC address.
         mac: MacAddr,
     },
-    /// A neighbor that was known has another MAC address.
+    /// A known neighbor has another MAC address.
     Changed {
-        /// The port it is on.
+        /// The neighbor's port.
         port: u16,
         address: IpAddr,
-        /// Its MAC address from now on.
+        /// The new MAC address.
         mac: MacAddr,
     },
-    /// A neighbor is known no longer: take its host route away.
+    /// A neighbor is no longer known: remove its host route.
     Lost {
-        /// The port it was on.
+        /// The neighbor's port.
         port: u16,
         address: IpAddr,
     },
-    /// A wanted neighbor that is not known was asked for and did not answer.
+    /// A wanted neighbor was solicited and did not answer.
     Silent {
-        /// The port it should be on.
+        /// The neighbor's port.
         port: u16,
         address: IpAddr,
     },
-    /// A packet that waited goes to its next hop.
+    /// A waiting packet goes to its next hop.
     Forward {
-        /// Out of this port.
+        /// The egress port.
         port: u16,
         /// The next hop.
         address: IpAddr,
         /// The next hop's MAC address.
         mac: MacAddr,
-        /// As it was handed in.
+        /// The packet as handed in.
         packet: P,
     },
     /// A packet will not reach its next hop.
     Unreachable {
-        /// The port it was to leave by.
+        /// The egress port.
         port: u16,
         /// The next hop.
         address: IpAddr,
-        /// As it was handed in.
+        /// The packet as handed in.
         packet: P,
-        /// Tells whether its sender is to be told.
+        /// Decides whether its sender is informed.
         why: Unreachable,
     },
 }
@@ -131,15 +130,15 @@ thalweg_base::words! {
     /// Why a packet does not reach its next hop.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Unreachable {
-        /// Nobody answers for the address: its sender is to be told (host or address unreachable).
+        /// Nobody answers for the address: its sender is informed (host or address unreachable).
         NoAnswer => "no-answer",
-        /// The port is down or was never there: likewise.
+        /// The port is down or does not exist: likewise.
         PortDown => "port-down",
-        /// No address that a neighbor on this port may have: likewise.
+        /// No neighbor on this port may have the address: likewise.
         NotANeighbor => "not-a-neighbor",
-        /// Newer packets for the same next hop took its place.
+        /// Newer packets for the same next hop displaced it.
         Displaced => "displaced",
-        /// Too many neighbors wait for an answer.
+        /// Too many neighbors are unresolved.
         TooManyUnresolved => "too-many-unresolved",
         /// Waiting packets fill `queue_bytes_max`.
         QueueFull => "queue-full",
@@ -147,95 +146,93 @@ thalweg_base::words! {
 }
 
 impl Unreachable {
-    /// Place in arrays of counters.
+    /// Index in arrays of counters.
     pub fn index(self) -> usize {
         self as usize
     }
 
-    /// Whether the sender is to be told by ICMP that the host is unreachable. What overload drops is not
-    /// unreachable; its sender tries again.
+    /// Whether ICMP informs the sender that the host is unreachable. Packets dropped by overload do not count:
+    /// their sender tries again.
     pub fn is_worth_an_error(self) -> bool {
         matches!(self, Self::NoAnswer | Self::PortDown | Self::NotANeighbor)
     }
 }
 
 thalweg_base::words! {
-    /// Why a frame changed nothing and was not answered, or not wholly.
+    /// Why a frame changed nothing and was not answered, at least in part.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Ignored {
         /// The port is down or unknown.
         PortDown => "port-down",
         /// Not ARP over Ethernet for IPv4.
         NotArp => "not-arp",
-        /// Not a message of Neighbor Discovery. For the caller to look at otherwise; not counted.
+        /// Not a message of Neighbor Discovery, so the caller may use it otherwise; not counted.
         NotNeighborDiscovery => "not-neighbor-discovery",
-        /// Cut off, or its fields cannot be right together.
+        /// Truncated or inconsistent.
         Malformed => "malformed",
-        /// Of another VLAN than the port.
+        /// Of another VLAN than the port's.
         WrongVlan => "wrong-vlan",
-        /// Hop limit is not 255: from beyond the link.
+        /// The hop limit is not 255, so it comes from beyond the link.
         HopLimit => "hop-limit",
         /// The ICMPv6 checksum is wrong.
         Checksum => "checksum",
-        /// Router advertisements and redirects, which hosts listen to.
+        /// A router advertisement or redirect, which is for hosts.
         NotForRouters => "not-for-routers",
-        /// About others than us and those we know.
+        /// About neither our addresses nor known neighbors.
         NotForUs => "not-for-us",
-        /// An answer to what was not asked.
+        /// An unsolicited answer.
         Unasked => "unasked",
-        /// What this port sent itself came back.
+        /// A frame that this port sent itself.
         OwnFrame => "own-frame",
-        /// A MAC address that no one neighbor has, or ours.
+        /// A MAC address that is not unicast, or is ours.
         InvalidMac => "invalid-mac",
-        /// The sender's address is not of the port's networks.
+        /// The sender's address is not in the port's networks.
         NotOnLink => "not-on-link",
-        /// Another neighbor uses an address of ours, or one that is configured to be somebody else's.
+        /// Another neighbor uses one of our addresses, or one configured as another neighbor's.
         AddressConflict => "address-conflict",
-        /// The MAC address of a neighbor changed twice too quickly; it is probed instead.
+        /// A neighbor's MAC address changed twice too quickly; it is probed instead.
         ChangedTooOften => "changed-too-often",
-        /// No room for another neighbor.
+        /// There is no room for another neighbor.
         TableFull => "table-full",
     }
 }
 
 impl Ignored {
-    /// Place in arrays of counters.
+    /// Index in arrays of counters.
     pub fn index(self) -> usize {
         self as usize
     }
 }
 
-/// What the table has seen and done.
+/// Counters of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NeighborCounters {
-    /// Frames that were understood.
+    /// Frames that were processed.
     pub heard: u64,
-    /// Frames that were not, by [`Ignored::index`].
+    /// Frames that were ignored, by [`Ignored::index`].
     pub ignored: [u64; Ignored::ALL.len()],
-    /// Questions for an address, to all.
+    /// Solicitations to all.
     pub solicitations_sent: u64,
-    /// Questions that had to wait for their rate.
+    /// Solicitations delayed by their rate.
     pub solicitations_delayed: u64,
-    /// Questions to a known neighbor.
+    /// Solicitations to a known neighbor.
     pub probes_sent: u64,
-    /// Answers to questions for our addresses.
+    /// Answers to solicitations for our addresses.
     pub replies_sent: u64,
-    /// Announcements of our addresses, defences included.
+    /// Announcements of our addresses, defenses included.
     pub announcements_sent: u64,
     pub router_advertisements_sent: u64,
-    /// Neighbors that became known.
     pub resolved: u64,
     /// Neighbors whose MAC address changed.
     pub changed: u64,
-    /// Neighbors that are known no longer.
+    /// Neighbors that are no longer known.
     pub lost: u64,
-    /// Of these, those that made room for another.
+    /// Lost neighbors that were evicted to make room.
     pub evicted: u64,
-    /// Packets that came to be resolved.
+    /// Packets handed in.
     pub packets_in: u64,
-    /// Packets that went on.
     pub packets_forwarded: u64,
-    /// Packets that did not, by [`Unreachable::index`].
+    /// Packets that were not forwarded, by [`Unreachable::index`].
     pub packets_unreachable: [u64; Unreachable::ALL.len()],
 }
 

@@ -1,4 +1,5 @@
-//! Neighbor Discovery messages in packets and frames: reading with all checks of RFC 4861 6.1.1, 7.1.1 and 7.1.2, and writing.
+//! Neighbor Discovery messages in packets and frames: parsing with all checks of RFC 4861 6.1.1, 7.1.1 and 7.1.2,
+//! and writing.
 
 use super::frame::build;
 use super::{Ignored, PortIdentity};
@@ -45,7 +46,7 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Reads an IPv6 packet. `Err(NotNeighborDiscovery)` for packets that are something else.
+    /// Parses an IPv6 packet. `Err(NotNeighborDiscovery)` for other packets.
     pub(super) fn parse(packet: &[u8]) -> Result<Self, Ignored> {
         let view = match Ipv6View::new(packet) {
             Ok(view) if view.next_header() == ICMPV6 => view,
@@ -78,7 +79,7 @@ impl Received {
     }
 }
 
-/// The message, if its addresses can be right together: RFC 4861 6.1.1, 7.1.1, 7.1.2.
+/// The message, if its addresses are consistent: RFC 4861 6.1.1, 7.1.1, 7.1.2.
 fn message_of(ndp: &NdpView<'_>, source: Ipv6Addr, to: Ipv6Addr) -> Option<Message> {
     let source_mac = ndp.source_mac();
     let is_nameless = source.is_unspecified();
@@ -107,7 +108,7 @@ fn message_of(ndp: &NdpView<'_>, source: Ipv6Addr, to: Ipv6Addr) -> Option<Messa
     (!target.is_multicast()).then_some(message)
 }
 
-/// Asks for `target`: its group, or the neighbor that is thought to have it.
+/// A solicitation for `target`, to its solicited-node group or to the neighbor that should have it.
 pub(super) fn solicitation_frame(
     port: &PortIdentity,
     source: Ipv6Addr,
@@ -120,7 +121,7 @@ pub(super) fn solicitation_frame(
     frame(port, (source, destination), mac, &message)
 }
 
-/// Says that `target`, an address of the port, is here.
+/// An advertisement of `target`, one of the port's addresses.
 pub(super) fn advertisement_frame(
     port: &PortIdentity,
     target: Ipv6Addr,
@@ -133,8 +134,8 @@ pub(super) fn advertisement_frame(
     frame(port, (target, destination), to, &message)
 }
 
-/// Says that a router is here, which networks are on the link, and that hosts may make addresses of those
-/// of 64 bits (RFC 4861 4.2, 4.6.2; RFC 4862 5.5.3). To all nodes.
+/// An advertisement to all nodes that a router is here, which networks are on the link, and that hosts may
+/// configure addresses in those of 64 bits (RFC 4861 4.2, 4.6.2; RFC 4862 5.5.3).
 pub(super) fn router_advertisement_frame(port: &PortIdentity, source: Ipv6Addr, lifetime_s: u16) -> Vec<u8> {
     let mut prefixes: Vec<AdvertisedPrefix> = Vec::new();
     for &(address, length) in &port.addresses {
@@ -162,7 +163,7 @@ pub(super) fn router_advertisement_frame(port: &PortIdentity, source: Ipv6Addr, 
     frame(port, (source, ALL_NODES), group_mac(ALL_NODES), &message)
 }
 
-/// So many prefixes fit an advertisement on the smallest link: (1280 - 40 - 16 - 16) / 32.
+/// The prefixes that fit an advertisement on the smallest link: (1280 - 40 - 16 - 16) / 32.
 const PREFIXES_MAX: usize = 37;
 
 /// A frame around a message.

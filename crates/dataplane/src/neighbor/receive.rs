@@ -1,4 +1,4 @@
-//! What received frames cause: a request is answered, a reply is learned, within limits.
+//! Handles received frames: answers requests, and learns from replies within limits.
 
 use super::arp;
 use super::config::is_neighbor_address;
@@ -12,35 +12,35 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use thalweg_wire::arp::{ArpOperation, ArpRepr, ArpView};
 use thalweg_wire::{EtherType, MacAddr};
 
-/// Shortest time between two defenses of an address of ours (RFC 5227 2.4 c, DEFEND_INTERVAL).
+/// The minimum time between two defenses of an address (RFC 5227 2.4 c, DEFEND_INTERVAL).
 const DEFENCES: Rate = Rate { interval_ns: 10_000_000_000, burst: 1 };
-/// Router advertisements to all come no closer together (RFC 4861 10, MIN_DELAY_BETWEEN_RAS), and wait a
-/// random while when asked for (MAX_RA_DELAY_TIME).
+/// The minimum time between router advertisements to all (RFC 4861 10, MIN_DELAY_BETWEEN_RAS), and the longest
+/// random delay of solicited ones (MAX_RA_DELAY_TIME).
 const ADVERTISEMENTS_APART_NS: u64 = 3_000_000_000;
 const ADVERTISEMENT_DELAY_MAX_MS: u32 = 500;
 
-/// What a message says of a neighbor.
+/// What a message says about a neighbor.
 #[derive(Clone, Copy, Debug)]
 struct Said {
     mac: Option<MacAddr>,
-    /// It answers a question, so the way there and back works.
+    /// It answers a solicitation, so both directions work.
     solicited: bool,
-    /// Its MAC address is to replace another.
+    /// Its MAC address replaces another.
     overrides: bool,
-    /// It may be somebody new: it asked for an address of ours.
+    /// It may be a new neighbor, because it asked for one of our addresses.
     may_be_new: bool,
     is_router: Option<bool>,
 }
 
 impl<P: AsRef<[u8]>> NeighborTable<P> {
-    /// An ARP frame came in by a port: a whole Ethernet frame, with a VLAN tag or without.
+    /// Handles an ARP frame from a port: a complete Ethernet frame, with or without a VLAN tag.
     pub fn handle_arp(&mut self, port: u16, frame: &[u8], now_ns: u64) -> Result<(), Ignored> {
         let result = self.receive_arp(port, frame, now_ns);
         self.count(result)
     }
 
-    /// A frame with an ICMPv6 packet came in by a port. [`Ignored::NotNeighborDiscovery`] if it is something
-    /// else, such as an echo request, which is for the caller to look at.
+    /// Handles a frame with an ICMPv6 packet from a port. Returns [`Ignored::NotNeighborDiscovery`] for other
+    /// packets, such as echo requests, which the caller handles.
     pub fn handle_nd(&mut self, port: u16, frame: &[u8], now_ns: u64) -> Result<(), Ignored> {
         let result = self.receive_nd(port, frame, now_ns);
         if result == Err(Ignored::NotNeighborDiscovery) { result } else { self.count(result) }
@@ -54,7 +54,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         result
     }
 
-    /// The checks that both have in common.
+    /// The checks that ARP and Neighbor Discovery have in common.
     fn open<'a>(&self, port: u16, frame: &'a [u8]) -> Result<(PortIdentity, Frame<'a>), Ignored> {
         let identity = self.port(port).ok_or(Ignored::PortDown)?.clone();
         let frame = Frame::parse(frame).map_err(|_| Ignored::Malformed)?;
@@ -86,11 +86,12 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
             self.defend(port, &identity, arp.sender.into(), now_ns);
             return Err(Ignored::AddressConflict);
         }
-        // RFC 5227 2.1.1: somebody wants to know whether the address is free, and it is not.
+        // RFC 5227 2.1.1: a host probes whether the address is free, and it is not.
         let is_probe = arp.sender == Ipv4Addr::UNSPECIFIED;
         let sender = (port, IpAddr::V4(arp.sender));
         if !is_probe && self.store.get(sender).is_none() && !identity.is_on_link(sender.1) {
-            // An address without a network does not tell which hosts are on the link: any sender gets an answer and is not learned.
+            // An address without a network does not show which hosts are on the link, so any sender gets an answer
+            // but is not learned.
             if asks_us && identity.is_alone(arp.target.into()) && is_neighbor_address(sender.1) {
                 self.reply_arp(port, &identity, &arp);
             }
@@ -169,7 +170,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         }
     }
 
-    /// RFC 4861 7.2.3 and 7.2.4.
+    /// Handles a neighbor solicitation (RFC 4861 7.2.3 and 7.2.4).
     fn receive_solicitation(
         &mut self,
         port: u16,
@@ -182,7 +183,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
             return Err(Ignored::NotForUs);
         }
         if source.is_unspecified() {
-            // Duplicate address detection: the address is taken, tell all.
+            // Duplicate address detection: tell all that the address is taken.
             self.announce(port, identity, target.into());
             return Ok(());
         }
@@ -202,7 +203,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         self.learn((port, source.into()), said, Ignored::NotForUs, now_ns)
     }
 
-    /// RFC 4861 6.2.6.
+    /// Handles a router solicitation (RFC 4861 6.2.6).
     fn receive_router_solicitation(
         &mut self,
         port: u16,
@@ -233,7 +234,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         self.learn((port, source.into()), said, Ignored::NotForUs, now_ns)
     }
 
-    /// Another neighbor uses an address of ours: say again whose it is, but not all the time.
+    /// Defends one of our addresses that another neighbor uses, at a limited rate.
     fn defend(&mut self, port: u16, identity: &PortIdentity, address: IpAddr, now_ns: u64) {
         let may = self.ports.get_mut(&port).is_some_and(|port| port.defences.take(DEFENCES, now_ns));
         if may {
@@ -241,7 +242,8 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         }
     }
 
-    /// RFC 4861 7.2.3, 7.2.5 and appendix C; `unknown` if it is about nobody known.
+    /// Updates an entry according to RFC 4861 7.2.3, 7.2.5 and appendix C; returns `unknown` if there is none and
+    /// none is created.
     fn learn(&mut self, key: Key, said: Said, unknown: Ignored, now_ns: u64) -> Result<(), Ignored> {
         let Some(entry) = self.store.get(key) else {
             let (true, Some(mac)) = (said.may_be_new, said.mac) else { return Err(unknown) };
@@ -264,7 +266,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
             State::Incomplete | State::Failed => {
                 let Some(mac) = said.mac else { return Err(Ignored::Malformed) };
                 if !is_wanted && !self.admit_resolved(key.0, true) {
-                    // What waits still goes; only nothing is remembered.
+                    // Waiting packets are still forwarded, but the neighbor is not stored.
                     self.release(key, mac);
                     self.remove(key, Unreachable::NoAnswer);
                     return Err(Ignored::TableFull);
@@ -278,7 +280,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
                 self.release(key, mac);
             }
             _ if other.is_some() && !said.overrides => {
-                // 7.2.5 I: kept, but doubted.
+                // 7.2.5 I: the old address is kept, but no longer trusted.
                 if state == State::Reachable {
                     self.set_stale(key, now_ns);
                 }

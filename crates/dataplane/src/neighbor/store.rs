@@ -1,11 +1,11 @@
-//! Entries, their timers and how many of each budget there are, kept in step: every change of an entry
-//! goes through [`Store::update`], and the counters are right again when it returns.
+//! Entries, their timers, and the use of each budget. Every change of an entry goes through [`Store::update`],
+//! which keeps timers and budgets consistent.
 
 use super::entry::{Budget, Entry, NeighborState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// A neighbor's name: its port and its address.
+/// The key of a neighbor: its port and its address.
 pub(super) type Key = (u16, IpAddr);
 
 /// Entries per budget.
@@ -25,7 +25,7 @@ impl Count {
     }
 }
 
-/// All neighbors. Ordered maps: no hash for an attacker to aim at, and the same order every time.
+/// All neighbors. Ordered maps have no hash that an attacker could exploit, and always iterate in the same order.
 #[derive(Clone, Debug)]
 pub(super) struct Store<P> {
     entries: BTreeMap<Key, Entry<P>>,
@@ -71,12 +71,12 @@ impl<P> Store<P> {
         self.ports.get(&port).copied().unwrap_or_default()
     }
 
-    /// The earliest deadline and whose it is.
+    /// The earliest deadline and its neighbor.
     pub(super) fn next_timer(&self) -> Option<(u64, Key)> {
         self.timers.first().copied()
     }
 
-    /// Puts a new entry in; one of the same name must not be there.
+    /// Inserts a new entry; its key must be unused.
     pub(super) fn insert(&mut self, key: Key, entry: Entry<P>) {
         self.enter(key, entry.budget(), entry.deadline_ns);
         let before = self.entries.insert(key, entry);
@@ -102,8 +102,8 @@ impl<P> Store<P> {
         Some(result)
     }
 
-    /// The neighbor that has been STALE longest: of a port, or of all. Looks at every entry, which only
-    /// an answer to a question of ours can bring about, and those are limited in time.
+    /// The neighbor that has been STALE longest, on a port or in all. It visits every entry, but only an answer to
+    /// one of our solicitations triggers that, and those have a limited rate.
     pub(super) fn longest_stale(&self, port: Option<u16>) -> Option<Key> {
         let stale = self.entries.iter().filter(|(key, entry)| {
             entry.state == NeighborState::Stale && !entry.is_wanted && port.is_none_or(|port| port == key.0)
@@ -133,7 +133,7 @@ impl<P> Store<P> {
         }
     }
 
-    /// Counts everything anew and compares: for tests.
+    /// Recounts everything and compares, for tests.
     pub(super) fn assert_consistent(&self) {
         let mut total = Count::default();
         let mut ports: BTreeMap<u16, Count> = BTreeMap::new();

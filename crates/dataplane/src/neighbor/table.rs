@@ -1,4 +1,4 @@
-//! The table: look-ups, and changes as time passes. [`super::receive`] has the changes that frames cause.
+//! The table: look-ups, and changes over time. [`super::receive`] has the changes that frames cause.
 
 use super::arp;
 use super::config::is_neighbor_address;
@@ -14,32 +14,32 @@ use std::net::IpAddr;
 use thalweg_base::XorShift64Star;
 use thalweg_wire::{MacAddr, ndp};
 
-/// Announcements when a port or an address comes up, and between them (RFC 5227 1.1).
+/// Announcements after a port or an address comes up, and their interval (RFC 5227 1.1).
 const ANNOUNCEMENTS: u8 = 2;
 const ANNOUNCE_INTERVAL_NS: u64 = 2_000_000_000;
-/// The first advertisements come closer together (RFC 4861 6.2.4).
+/// The first advertisements have a shorter interval (RFC 4861 6.2.4).
 const INITIAL_ADVERTISEMENTS: u8 = 3;
 const INITIAL_ADVERTISEMENT_NS: u64 = 16_000_000_000;
-/// First pause of a wanted neighbor that does not answer; it doubles.
+/// The first pause of a silent wanted neighbor; it doubles each time.
 const WANTED_PAUSE_NS: u64 = 1_000_000_000;
 
-/// What the table knows of a port that is up.
+/// The state of a port that is up.
 #[derive(Clone, Debug)]
 pub(super) struct Port {
     pub(super) identity: PortIdentity,
     solicitations: TokenBucket,
     pub(super) defences: TokenBucket,
     announcements_left: u8,
-    /// When the next announcement is due; `u64::MAX` is never. The same for advertisements.
+    /// When the next announcement is due; `u64::MAX` is never. Likewise for advertisements.
     announce_ns: u64,
     advertisements_sent: u8,
     pub(super) advertise_ns: u64,
     pub(super) advertised_ns: Option<u64>,
 }
 
-/// All neighbors of all ports. `P` is a packet that waits: its bytes, with whatever the caller wants back.
+/// All neighbors of all ports. `P` is a waiting packet: its bytes, with whatever else the caller needs back.
 ///
-/// Give it frames and time, poll its outputs after each call until there are none.
+/// Give it frames and time, and after each call poll its outputs until there are none.
 #[derive(Clone, Debug)]
 pub struct NeighborTable<P = Vec<u8>> {
     pub(super) config: NeighborConfig,
@@ -73,12 +73,12 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         table
     }
 
-    /// The next thing to do.
+    /// The next output.
     pub fn poll_output(&mut self) -> Option<Output<P>> {
         self.outputs.pop_front()
     }
 
-    /// When [`handle_timer`](Self::handle_timer) is to be called next, if nothing else happens.
+    /// When to call [`handle_timer`](Self::handle_timer) next, if nothing else happens.
     pub fn next_deadline(&self) -> Option<u64> {
         let ports = self.ports.values().map(|port| port.announce_ns.min(port.advertise_ns));
         let neighbors = self.store.next_timer().map(|(deadline, _)| deadline);
@@ -95,22 +95,23 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         self.store.iter().map(|((port, address), entry)| entry.view(port, address))
     }
 
-    /// The MAC address of a neighbor, if it is known.
+    /// The MAC address of a neighbor, if known.
     pub fn lookup(&self, port: u16, address: IpAddr) -> Option<MacAddr> {
         self.store.get((port, address)).filter(|entry| entry.state.is_resolved()).map(|entry| entry.mac)
     }
 
-    /// Who the router is on a port that is up, its link-local address included.
+    /// The router's identity on a port that is up, its link-local address included.
     pub fn port(&self, port: u16) -> Option<&PortIdentity> {
         self.ports.get(&port).map(|port| &port.identity)
     }
 
-    /// Packets and bytes that wait for neighbors.
+    /// Numbers of packets and bytes that wait for neighbors.
     pub fn waiting(&self) -> (usize, usize) {
         (self.store.iter().map(|(_, entry)| entry.queue.len()).sum(), self.queued_bytes)
     }
 
-    /// A packet is for `next_hop`: it goes on at once if that is known, else waits until it is or is given up.
+    /// Resolves the next hop of a packet: forwards the packet at once if it is known; otherwise the packet waits
+    /// until it is known or given up.
     pub fn resolve(&mut self, port: u16, next_hop: IpAddr, packet: P, now_ns: u64) {
         let key = (port, next_hop);
         self.counters.packets_in += 1;
@@ -137,7 +138,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         }
     }
 
-    /// Traffic goes to a neighbor: if it is STALE, it is soon probed.
+    /// Reports traffic to a neighbor: a STALE one is probed soon.
     pub fn used(&mut self, port: u16, address: IpAddr, now_ns: u64) {
         let delay_ns = self.config.delay_ns;
         self.store.update((port, address), |entry| {
@@ -149,8 +150,8 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         });
     }
 
-    /// Asks for a neighbor (a gateway) before there is traffic, and again for ever. `false` if there are
-    /// `wanted_max` already. It may be named before its port is up.
+    /// Solicits a neighbor (a gateway) before there is traffic, and again for ever. Returns `false` if there are
+    /// `wanted_max` already. Its port may still be down.
     pub fn want(&mut self, port: u16, address: IpAddr, now_ns: u64) -> bool {
         let key = (port, address);
         if !self.wanted.contains(&key) && self.wanted.len() >= self.config.wanted_max {
@@ -161,7 +162,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         true
     }
 
-    /// The neighbor is no more than others.
+    /// Treats the neighbor like any other again.
     pub fn unwant(&mut self, port: u16, address: IpAddr) {
         let key = (port, address);
         self.wanted.remove(&key);
@@ -171,8 +172,8 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         }
     }
 
-    /// Configures a neighbor's MAC address, or with `None` no longer: then it is probed, and believed meanwhile. `false`
-    /// if there are `wanted_max` already. It is in force while its port is up.
+    /// Configures a neighbor's MAC address; `None` removes the configuration: the address is probed, and used
+    /// meanwhile. Returns `false` if there are `wanted_max` already. It is in force while its port is up.
     pub fn set_static(&mut self, port: u16, address: IpAddr, mac: Option<MacAddr>, now_ns: u64) -> bool {
         let key = (port, address);
         let Some(mac) = mac else {
@@ -191,9 +192,9 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         true
     }
 
-    /// The port came up, changed, or with `None` went down. Neighbors that its networks no longer hold are
-    /// lost, all of them if it is down, and what waits for those is unreachable. The port's own MAC address
-    /// and MTU are part of no output: the caller writes them into the adjacencies again.
+    /// Brings a port up, changes it, or with `None` takes it down. Neighbors outside its networks are lost, all of
+    /// them if it is down, and their waiting packets are unreachable. The port's own MAC address and MTU are in no
+    /// output: the caller writes them into the adjacencies again.
     pub fn set_port(&mut self, port: u16, identity: Option<PortIdentity>, now_ns: u64) {
         let Some(identity) = identity.map(PortIdentity::completed) else {
             self.ports.remove(&port);
@@ -238,7 +239,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         self.advertise_if_due(port, now_ns);
     }
 
-    /// Does what is due.
+    /// Performs all due actions.
     pub fn handle_timer(&mut self, now_ns: u64) {
         while let Some((deadline, key)) = self.store.next_timer() {
             if deadline > now_ns {
@@ -303,8 +304,8 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         self.release(key, mac);
     }
 
-    /// What was configured is believed until the neighbor itself is asked, which is soon: a sender must
-    /// not have to wait for the answer.
+    /// The configured address stays in use until the neighbor answers a probe, which follows soon, so that senders
+    /// do not have to wait.
     fn end_static(&mut self, key: Key, now_ns: u64) {
         let is_wanted = self.wanted.contains(&key);
         let is_near = self.port(key.0).is_some_and(|identity| identity.is_on_link(key.1));
@@ -319,13 +320,13 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         });
     }
 
-    /// Begins to ask, from the first question.
+    /// Starts to solicit, with the first solicitation.
     fn start(&mut self, key: Key, now_ns: u64) {
         self.store.update(key, |entry| (entry.state, entry.sent) = (State::Incomplete, 0));
         self.solicit(key, now_ns);
     }
 
-    /// Asks all neighbors, or waits until it may.
+    /// Solicits all neighbors, or waits until the rate permits it.
     fn solicit(&mut self, key: Key, now_ns: u64) {
         let is_wanted = self.store.get(key).is_some_and(|entry| entry.is_wanted);
         let rate = self.config.solicitations;
@@ -346,7 +347,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         self.probe(key, now_ns);
     }
 
-    /// Asks a known neighbor itself.
+    /// Solicits a known neighbor by unicast.
     fn probe(&mut self, key: Key, now_ns: u64) {
         let mac = self.store.get(key).map(|entry| entry.mac);
         let frame = self.ports.get(&key.0).and_then(|port| question(&port.identity, key.1, mac));
@@ -364,7 +365,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         self.send(key.0, frame);
     }
 
-    /// Nobody answered: what waits is unreachable, and a wanted neighbor is asked for again later.
+    /// Gives up a silent neighbor: its waiting packets are unreachable; a wanted one is solicited again later.
     fn give_up(&mut self, key: Key, now_ns: u64) {
         let Some(entry) = self.store.get(key) else { return };
         if !entry.is_wanted {
@@ -382,7 +383,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         self.outputs.push_back(Output::Silent { port, address });
     }
 
-    /// A known neighbor does not answer.
+    /// Handles a known neighbor that does not answer.
     fn lose(&mut self, key: Key, now_ns: u64) {
         if !self.store.get(key).is_some_and(|entry| entry.is_wanted) {
             return self.remove(key, Unreachable::NoAnswer);
@@ -391,7 +392,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         self.start(key, now_ns);
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub(super) fn remove(&mut self, key: Key, why: Unreachable) {
         let Some(entry) = self.store.remove(key) else { return };
         if entry.state.is_resolved() {
@@ -405,8 +406,8 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         self.outputs.push_back(Output::Lost { port, address });
     }
 
-    /// Gives an entry a MAC address and tells, if it had none or another. The caller sets the state then, and
-    /// lets go what waits.
+    /// Sets an entry's MAC address and outputs a change. The caller then sets the state and releases waiting
+    /// packets.
     pub(super) fn set_mac(&mut self, key: Key, mac: MacAddr, now_ns: u64) {
         let (port, address) = key;
         let before = self.lookup(port, address);
@@ -441,7 +442,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         self.store.update(key, |entry| (entry.state, entry.deadline_ns) = (State::Stale, deadline_ns));
     }
 
-    /// RFC 4861 6.3.2: between half and one and a half of the base time, so that not all end together.
+    /// RFC 4861 6.3.2: from half to one and a half of the base time, so that not all entries expire together.
     pub(super) fn set_reachable(&mut self, key: Key, now_ns: u64) {
         let is_wanted = self.store.get(key).is_some_and(|entry| entry.is_wanted);
         let base = if is_wanted { self.config.wanted_reachable_ns } else { self.config.reachable_ns };
@@ -468,8 +469,8 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         if room { Ok(()) } else { Err(Unreachable::TooManyUnresolved) }
     }
 
-    /// Whether there is room for one more known neighbor; who answered a question gets the place of the
-    /// one that has been STALE longest.
+    /// Whether there is room for another resolved neighbor; one that answered a solicitation replaces the one that
+    /// has been STALE longest.
     pub(super) fn admit_resolved(&mut self, port: u16, answered: bool) -> bool {
         let port_full = self.store.of_port(port).resolved >= self.config.entries_per_port_max;
         if !port_full && self.store.total().resolved < self.config.entries_max {
@@ -501,7 +502,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         self.store.update(key, |entry| entry.queue.push_back(packet));
     }
 
-    /// What waits for a neighbor goes on.
+    /// Forwards the packets that wait for a neighbor.
     pub(super) fn release(&mut self, key: Key, mac: MacAddr) {
         let queue = self.store.update(key, |entry| std::mem::take(&mut entry.queue));
         for packet in queue.unwrap_or_default() {
@@ -547,7 +548,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         }
     }
 
-    /// Tells all neighbors who has an address of ours (RFC 5227 2.3, RFC 4861 7.2.6).
+    /// Announces one of our addresses to all (RFC 5227 2.3, RFC 4861 7.2.6).
     pub(super) fn announce(&mut self, number: u16, identity: &PortIdentity, address: IpAddr) {
         let frame = match address {
             IpAddr::V4(address) => arp::announcement(identity.mac, address, identity.vlan),
@@ -562,7 +563,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
 
     fn advertise_if_due(&mut self, number: u16, now_ns: u64) {
         let lifetime_s = self.config.router_lifetime_s;
-        // RFC 4861 6.2.1: between a third of the longest interval and the whole of it.
+        // RFC 4861 6.2.1: from a third of the longest interval to the whole of it.
         let longest_ns = self.config.router_advertisement_ns.max(4_000_000_000);
         let spread = u64::from(self.chance.below(1 << 16)) * ((longest_ns / 3 * 2) >> 16);
         let Some(port) = self.ports.get_mut(&number) else { return };
@@ -584,7 +585,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
         self.send(number, frame);
     }
 
-    /// Checks that bounds hold and counters agree; panics if not. For tests and fuzzing.
+    /// Checks bounds and counters; panics if they are wrong. For tests and fuzzing.
     pub fn assert_consistent(&self) {
         self.store.assert_consistent();
         let (packets, bytes) = self.waiting();
@@ -604,7 +605,7 @@ impl<P: AsRef<[u8]>> NeighborTable<P> {
     }
 }
 
-/// A question for an address; `None` if the port has no address to ask with.
+/// A solicitation for an address; `None` if the port has no source address for it.
 fn question(identity: &PortIdentity, target: IpAddr, to: Option<MacAddr>) -> Option<Vec<u8>> {
     match (identity.source_for(target)?, target) {
         (IpAddr::V4(source), IpAddr::V4(target)) => {

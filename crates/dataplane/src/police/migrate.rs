@@ -1,12 +1,12 @@
-//! Policers that follow others when the configuration changes: nobody gets a second burst by it.
+//! Moves the state of policers to a new configuration, so that a reload gives no one a second burst.
 
 use super::{Meter, Police, Policer, units};
 
 impl Police {
-    /// Takes over what policers before these have saved, counted and seen of time. `places[class]` is the place that
-    /// the class had among them, if it was there.
+    /// Takes over tokens, counters and time of earlier policers. `places[class]` is the class's former index, if it
+    /// existed.
     ///
-    /// A bucket keeps what it holds as far as its new depth has room; a class that is new begins with full buckets.
+    /// A bucket keeps its tokens as far as its new depth allows; a new class starts with full buckets.
     pub fn migrate_from(&mut self, old: &Police, places: &[Option<usize>]) {
         self.clock_ns = self.clock_ns.max(old.clock_ns);
         for (policer, place) in self.by_class.iter_mut().zip(places) {
@@ -22,7 +22,7 @@ impl Policer {
     fn migrate_from(&mut self, old: &Policer, now_ns: u64) {
         self.counts = old.counts;
         if old.filled_at_ns.is_none() {
-            // It has seen no packet: its buckets are full, and so are these.
+            // It has seen no packet: its buckets are full, and so are the new ones.
             return;
         }
         let mut old = old.clone();
@@ -82,7 +82,7 @@ mod tests {
         new.migrate_from(&old, &[Some(0)]);
         assert_eq!(mark(&mut new, 0, 5, 1501), Color::Red);
         assert_eq!(mark(&mut new, 0, 5, 1500), Color::Green);
-        // One that saw nothing leaves nothing.
+        // A policer without packets leaves no state.
         let mut third = Police::new(&[Some(config(9000))]);
         third.migrate_from(&Police::new(&[Some(config(10))]), &[Some(0)]);
         assert_eq!(mark(&mut third, 0, 7, 9000), Color::Green);

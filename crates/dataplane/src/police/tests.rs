@@ -7,8 +7,8 @@ fn config(meter: Meter) -> PolicerConfig {
     PolicerConfig { meter, color_aware: true, yellow: ColorAction::Pass, red: ColorAction::Drop }
 }
 
-/// The markers as the RFCs put them, in exact fractions of a byte (nanoseconds times bits), one event at
-/// a time: the slow reference.
+/// The markers in the RFCs' terms, in exact fractions of a byte (nanoseconds times bits), one event at a time: the
+/// slow reference.
 struct Reference {
     meter: Meter,
     c: i128,

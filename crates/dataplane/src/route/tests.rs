@@ -112,7 +112,7 @@ fn what_cannot_leave_is_dropped_by_name() {
 
 #[test]
 fn the_checksum_holds_for_every_value_it_can_have() {
-    // The identification field steers the checksum through all its values, the carry cases included.
+    // The identification field takes the checksum through all its values, carries included.
     for ids in (0..=u16::MAX).collect::<Vec<_>>().chunks(4096) {
         let frames = ids
             .iter()
@@ -147,7 +147,7 @@ fn the_table_of_next_hops_is_bounded() {
     assert_eq!(hops.len(), NextHops::GROUPS_MAX + 1);
 }
 
-/// A group that is set anew has the new paths, whatever happened to the others: as a list of lists would have.
+/// A group that is set again has the new paths, whatever happened to the others, as in a list of lists.
 #[test]
 fn groups_that_are_set_anew_agree_with_a_plain_list() {
     let mut hops = NextHops::new();

@@ -2,7 +2,7 @@ use super::*;
 use crate::trace::PacketSpec;
 use proptest::prelude::*;
 
-/// The packet that a description of `trace packet` means, in a frame with these tags.
+/// The packet of a description for `trace packet`, in a frame with these tags.
 fn frame(packet: &str, tags: &[u8]) -> Vec<u8> {
     let spec = PacketSpec::parse(&format!("lan ip {packet}")).unwrap_or_else(|error| panic!("{error}"));
     let packet = spec.to_packet();
@@ -18,7 +18,7 @@ fn clauses_say_what_they_mean() {
     let query = "10.1.2.3 -> 192.0.2.53 udp 4000 -> 53 dscp ef";
     let call = "2001:db8::1 -> 2001:db8:9::2 tcp 5000 -> 443 flags syn,ack dscp af41";
     let later = "10.1.2.3 -> 192.0.2.53 udp 4000 -> 53 fragment later";
-    // Filter, and which of query, call, later and an ARP frame it wants.
+    // A filter, and which of query, call, later and an ARP frame it admits.
     let all = [
         ("", [true; 4]),
         ("ip", [true, false, true, false]),
@@ -52,7 +52,7 @@ fn clauses_say_what_they_mean() {
             assert_eq!(frames.each_ref().map(|frame| wants(filter, frame)), wanted, "{filter}");
         }
     }
-    // Bare IP packets, as the router puts its own in.
+    // Bare IP packets, as the router injects its own.
     let bare = frame(query, &[])[14..].to_vec();
     let filter = PacketFilter::parse("ip udp dport 53").expect("a filter");
     assert!(filter.wants(&bare, true) && !filter.wants(&bare, false));

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ByFamily;
 
-/// What can be asked of a router that speaks BGP.
+/// A request to a router with BGP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "bgp", rename_all = "kebab-case")]
 pub enum BgpRequest {
@@ -21,38 +21,37 @@ pub enum BgpRequest {
     Routes(RouteFilter),
     /// The routes of the most specific prefix that covers an address or prefix.
     Route {
-        /// An address or a prefix.
         destination: String,
-        /// Only this very prefix.
+        /// Only this exact prefix.
         exact: bool,
-        /// Say of each route why it is or is not the best.
+        /// Say for each route why it is or is not the best.
         why: bool,
     },
-    /// How many prefixes, paths and attribute sets there are.
+    /// Numbers of prefixes, paths and attribute sets.
     Rib,
     /// One item for each update group.
     UpdateGroups,
-    /// What memory is used for.
+    /// Memory use.
     Memory,
-    /// Time spent by function, where the router was started to measure it.
+    /// Time by function, if the router was started with profiling.
     Functions,
     /// Ask a neighbor for its routes again.
     Refresh {
         /// Name or address.
         neighbor: String,
     },
-    /// End a neighbor's session and begin anew.
+    /// Reset a neighbor's session.
     Reset {
         /// Name or address.
         neighbor: String,
-        /// For people at the other end (RFC 9003).
+        /// A message to the other end's operators (RFC 9003).
         text: String,
     },
     /// End a neighbor's session until it is started again.
     Shutdown {
         /// Name or address.
         neighbor: String,
-        /// For people at the other end (RFC 9003).
+        /// A message to the other end's operators (RFC 9003).
         text: String,
     },
     /// Start a session that was shut down.
@@ -62,17 +61,17 @@ pub enum BgpRequest {
     },
 }
 
-/// Which routes to show. Empty: all.
+/// Selects routes. Empty: all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RouteFilter {
     /// Only prefixes inside this one.
     pub inside: Option<String>,
-    /// Only routes of this neighbor, by name or address.
+    /// Only routes of this neighbor, given by name or address.
     pub neighbor: Option<String>,
-    /// Only routes whose AS_PATH has this AS.
+    /// Only routes with this AS in the AS_PATH.
     pub through_as: Option<u32>,
-    /// Only routes that this AS announced first.
+    /// Only routes that this AS originated.
     pub origin_as: Option<u32>,
     /// Only routes with this community, as `64496:1` or `64496:1:2`.
     pub community: Option<String>,
@@ -80,50 +79,44 @@ pub struct RouteFilter {
     pub family: Option<String>,
     /// Only best routes.
     pub best: bool,
-    /// Not the routes that there are, but what of them this neighbor is sent, by name or address: as
+    /// Instead of the RIB's routes, what this neighbor (name or address) is sent of them, as
     /// [`super::SentRouteView`].
     pub advertised_to: Option<String>,
-    /// No more than this many.
+    /// At most this many.
     pub limit: Option<usize>,
 }
 
 /// A BGP neighbor, as [`BgpRequest::Neighbors`] and [`BgpRequest::Neighbor`] show it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BgpNeighborView {
-    /// What the configuration calls it.
     pub name: String,
     pub address: IpAddr,
-    /// Its AS, as configured.
+    /// Its AS as configured.
     #[serde(rename = "as")]
     pub remote_as: String,
-    /// Free text.
     pub description: Option<String>,
-    /// State of the session.
+    /// The session's state.
     pub state: String,
-    /// Seconds since it came up.
+    /// Seconds since the session came up.
     pub uptime_s: Option<u64>,
-    /// Routes of it in the RIB, both families.
+    /// Its routes in the RIB, both families together.
     pub accepted: u64,
     pub accepted_by_family: ByFamily<u64>,
-    /// UPDATEs that came.
     pub updates_received: u64,
-    /// Messages that came.
     pub messages_received: u64,
-    /// Messages that went.
     pub messages_sent: u64,
-    /// Bytes that went.
     pub bytes_sent: u64,
-    /// How often the session went down.
+    /// Times the session went down.
     pub flaps: u64,
-    /// Why it went down last.
+    /// Why it went down the last time.
     pub last_error: Option<String>,
-    /// Families, capabilities and timers that were agreed on.
+    /// The negotiated families, capabilities and timers.
     pub negotiated: Option<NegotiatedView>,
-    /// What does not fit a table.
+    /// Counters without a column of their own.
     pub counters: serde_json::Value,
 }
 
-/// What two ends agreed on.
+/// The result of an OPEN exchange.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NegotiatedView {
     /// Families whose routes are exchanged.
@@ -131,33 +124,28 @@ pub struct NegotiatedView {
     /// The neighbor's BGP identifier.
     pub router_id: String,
     pub hold_time_s: u16,
-    /// Four-octet AS numbers.
     pub four_octet_as: bool,
-    /// Messages of more than 4096 bytes.
+    /// Messages of more than 4096 bytes (RFC 8654).
     pub extended_messages: bool,
-    /// Route refresh, and whether it is marked (RFC 7313).
+    /// Route refresh (RFC 2918).
     pub route_refresh: bool,
-    /// Beginning and end of a refresh are marked.
+    /// Enhanced route refresh: its beginning and end are marked (RFC 7313).
     pub enhanced_refresh: bool,
-    /// Additional paths come, by family.
     pub add_path_receive: ByFamily<bool>,
-    /// Additional paths go, by family.
     pub add_path_send: ByFamily<bool>,
-    /// Graceful restart was agreed on.
     pub graceful_restart: bool,
 }
 
 /// A route.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RouteView {
-    /// Where to.
     pub prefix: String,
-    /// It is the one that is used and announced.
+    /// It is used and announced.
     pub best: bool,
-    /// Who sent it; `local` for our own.
+    /// Its sender; `local` for this router's own.
     pub neighbor: String,
     pub next_hop: String,
-    /// AS_PATH as operators write it.
+    /// The AS_PATH in operators' notation.
     pub as_path: String,
     /// ORIGIN: `igp`, `egp` or `incomplete`.
     pub origin: String,
@@ -167,15 +155,15 @@ pub struct RouteView {
     pub local_pref: u32,
     /// Preference local to this router.
     pub weight: u32,
-    /// Communities, all kinds, as operators write them.
+    /// Communities of all kinds, in operators' notation.
     pub communities: Vec<String>,
-    /// This router discards what the route attracts.
+    /// Packets that the route attracts are discarded.
     pub discard: bool,
-    /// The neighbor's identifier of the path.
+    /// The path identifier that the neighbor gave (RFC 7911).
     pub path_id: u32,
-    /// Seconds since it came.
+    /// Seconds since the route arrived.
     pub age_s: u64,
-    /// Kept from before a restart, not yet announced again.
+    /// Kept over a restart and not confirmed yet.
     pub stale: bool,
     /// Why it is or is not the best.
     pub why: Option<String>,
@@ -184,28 +172,26 @@ pub struct RouteView {
 /// What [`BgpRequest::Rib`] shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RibView {
-    /// Prefixes with at least one route, by family.
+    /// Prefixes with at least one path.
     pub prefixes: ByFamily<u64>,
-    /// Routes, by family.
     pub paths: ByFamily<u64>,
-    /// Different attribute sets.
+    /// Distinct attribute sets.
     pub attribute_sets: u64,
     /// Connections refused because no neighbor is configured at their address.
     #[serde(alias = "strangers_refused")]
     pub unknown_refused: u64,
-    /// How many shards they are cut into.
     pub shards: usize,
-    /// Scheduling and threads.
+    /// The scheduling's name and its threads.
     pub scheduling: String,
-    /// How far the restart has come, while it goes on.
+    /// The progress of this router's restart, until it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<RestartView>,
 }
 
-/// A graceful restart of this router that goes on (RFC 4724).
+/// A graceful restart of this router in progress (RFC 4724).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestartView {
-    /// Families in which routes are kept and none is selected yet.
+    /// Families that keep routes and have not begun to select.
     pub deferred: Vec<String>,
     /// Families in which routes are being selected.
     pub selecting: Vec<String>,
@@ -219,35 +205,33 @@ pub struct RestartView {
 /// An update group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UpdateGroupView {
-    /// Number of the group.
     pub group: usize,
     /// What its members have in common, in words.
     pub view: String,
-    /// How many members it has.
     pub members: usize,
-    /// Bytes encoded and not yet taken by all members.
+    /// Encoded bytes that some member has not taken yet.
     pub log_bytes: u64,
-    /// The most that waited so.
+    /// The peak of `log_bytes`.
     pub log_bytes_max: u64,
-    /// Changes of prefixes that were looked at.
+    /// Changes of prefixes evaluated.
     pub changes: u64,
     /// UPDATEs encoded, each once for all members.
     pub messages: u64,
-    /// How often a member fell behind and had to be sent the difference.
+    /// Times a member fell behind and had to be sent the difference.
     pub lagging: u64,
 }
 
-/// What memory is used for, in bytes.
+/// Memory use in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryView {
     /// Tables of prefixes and paths.
     pub rib: u64,
     /// Attribute sets.
     pub attributes: u64,
-    /// Encoded messages that members of update groups have still to take.
+    /// Encoded messages that members of update groups have not taken yet.
     pub update_groups: u64,
     /// Resident set of the process.
     pub resident: u64,
-    /// Its greatest so far.
+    /// The most that was ever resident.
     pub resident_peak: u64,
 }

@@ -5,60 +5,60 @@
 //! router: {"item":CaptureBegun}\n  pcapng blocks ..  {"item":CaptureSummary}\n {"done":{"items":2}}\n
 //! ```
 //!
-//! Packets come as the blocks of a pcapng file, which can be written as they are. No block begins with `{`, so a reader
-//! knows by one byte which of both comes next. A capture is the last thing a connection is used for.
+//! Packets come as blocks of a pcapng file, which can be written unchanged. No block begins with `{`, so the first
+//! byte tells a reader whether a block or a line follows. A connection ends with its capture.
 
 use serde::{Deserialize, Serialize};
 
 use super::Request;
 
-/// What to capture.
+/// Selects packets and limits a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CaptureRequest {
-    /// Where: the name of a stage, `arrived`, `to-host`, `sent` or `dropped`. Without, `arrived`; with a reason, `dropped`.
+    /// The name of a stage, `arrived`, `to-host`, `sent` or `dropped`. The default is `arrived`; with a reason,
+    /// `dropped`.
     pub point: Option<String>,
-    /// Only what comes in or leaves by this port, by its name or its interface's.
+    /// Only packets that enter or leave by this port, given by its name or its interface's.
     pub port: Option<String>,
-    /// Only what was not forwarded for this reason.
+    /// Only packets that were not forwarded, for this reason.
     pub reason: Option<String>,
-    /// Only what passes this filter: see [`crate::capture`].
+    /// Only packets that match this filter: see [`crate::capture`].
     pub filter: Option<String>,
-    /// No more packets than this.
+    /// At most this many packets.
     pub count: Option<u64>,
-    /// No longer than this.
+    /// At most this long.
     pub seconds: Option<u32>,
-    /// No more bytes of a packet than this.
+    /// At most this many bytes of a packet.
     pub snaplen: Option<u32>,
-    /// No more packets a second than this.
+    /// At most this many packets a second.
     pub rate: Option<u32>,
 }
 
-/// A capture runs.
+/// The first item: the capture runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureBegun {
-    /// Where it captures.
+    /// The capture point.
     pub point: String,
-    /// Ports whose flows the kernel does not forward by itself meanwhile.
+    /// Ports whose flows the kernel does not forward by itself during the capture.
     pub offload_paused: Vec<String>,
 }
 
-/// What became of a capture.
+/// The last item: the capture's counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureSummary {
-    /// Packets that were to be captured.
+    /// Packets that matched.
     pub wanted: u64,
-    /// That were.
     pub captured: u64,
-    /// That were not, because too many waited to be written.
+    /// Packets lost because too many waited to be written.
     pub queue_full: u64,
-    /// That were not, because of the limit of packets a second.
+    /// Packets left out by the limit of packets a second.
     pub over_rate: u64,
     pub ended: String,
 }
 
 impl Request {
-    /// What to capture, if that is what is asked for.
+    /// The capture request, if it is one.
     pub fn as_capture(&self) -> Option<&CaptureRequest> {
         match self {
             Self::Capture(capture) => Some(capture),

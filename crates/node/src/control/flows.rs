@@ -9,7 +9,7 @@ use thalweg_flow::{Amount, EndReason, MeterTotals};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AmountView {
     pub packets: u64,
-    /// Bytes of IP packets; of what is not IP, of frames.
+    /// Bytes of IP packets; of other packets, bytes of frames.
     pub bytes: u64,
 }
 
@@ -19,58 +19,56 @@ impl From<Amount> for AmountView {
     }
 }
 
-/// How a collector, or the folder of a dataset, that is given flow records does.
+/// A collector or dataset folder that receives flow records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowOutletView {
     /// The collector's address, or the folder.
     pub to: String,
-    /// Records that arrived, as far as is known: on disk, acknowledged, or taken by the network.
+    /// Records known to have arrived: on disk, acknowledged, or taken by the network.
     pub records: u64,
-    /// Records on their way: not on disk yet, not acknowledged.
+    /// Records on their way: neither on disk nor acknowledged.
     pub waiting: u64,
-    /// Records that were lost, by reason.
+    /// Records lost, by reason.
     pub lost: BTreeMap<String, u64>,
-    /// Why it takes nothing at present.
+    /// Why it accepts nothing at present.
     pub error: Option<String>,
 }
 
-/// The totals of the flow meter, as [`super::PacketRequest::FlowCache`] shows them: `seen = exported + cached + unsampled +
-/// not_metered`, of packets and of bytes.
+/// The totals of the flow meter, as [`super::PacketRequest::FlowCache`] shows them: `seen = exported + cached +
+/// unsampled + not_metered`, in packets and in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowCacheView {
-    /// Everything the meter was given.
+    /// Everything that reached the meter.
     pub seen: AmountView,
     /// What records reported.
     pub exported: AmountView,
-    /// What is counted in flows and not reported yet.
+    /// What flows in the cache count and no record has reported yet.
     pub cached: AmountView,
-    /// What sampling passed over.
+    /// What sampling skipped.
     pub unsampled: AmountView,
     /// What belongs to no flow, by reason.
     pub not_metered: BTreeMap<String, AmountView>,
-    /// Whether the totals balance. They are read while packets pass, so they may be out by those that do.
+    /// Whether the totals balance. They are read while packets pass, so they may miss by those in transit.
     pub balances: bool,
     /// Flows in the cache.
     pub flows: u64,
-    /// Flows that began.
     pub flows_created: u64,
-    /// Flows that had to go because the cache, or their place in it, was full.
+    /// Flows evicted because the cache or their bucket was full.
     pub flows_evicted: u64,
-    /// Bytes of memory in use.
     pub memory_bytes: u64,
-    /// Records by the reason why they were made.
+    /// Records by the reason for which they were made.
     pub records: BTreeMap<String, u64>,
-    /// Records that found the queue to collectors and store full.
+    /// Records lost because the queue to collectors and store was full.
     pub records_lost: u64,
-    /// Packets in those.
+    /// Packets in those records.
     pub packets_lost: u64,
-    /// Events of NAT handed over to the exporter.
+    /// NAT events handed to the exporter.
     pub nat_events: u64,
-    /// Events of NAT that found no room before that.
+    /// NAT events lost for want of room before that.
     pub nat_events_lost: u64,
-    /// Times the wall clock was set since the start: records have its time, and are as long as was measured.
+    /// Times the wall clock was set since the start: records use its time, but keep their measured durations.
     pub clock_steps: u64,
-    /// Collectors and store.
+    /// Collectors and datasets.
     pub outlets: Vec<FlowOutletView>,
 }
 

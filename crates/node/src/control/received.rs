@@ -1,10 +1,11 @@
 //! Routes as neighbors send them, over the control socket.
 //!
-//! Like a capture this takes a connection of its own: the request, then items until one side ends it. Items are records of
-//! MRT, as [`ReceivedItem::Mrt`] with that many bytes behind its line, and [`ReceivedItem::Watching`] once: before it the
-//! routes that were asked for as import left them (TABLE_DUMP_V2), behind it every UPDATE, ROUTE-REFRESH and change of
-//! state of the sessions with these neighbors (BGP4MP_ET). The router asks nobody for anything: a client that wants all routes
-//! sends [`super::BgpRequest::Refresh`] besides. It ends the connection by closing its half.
+//! Like a capture this uses a connection of its own: after the request come items until one side ends it. MRT
+//! records come as [`ReceivedItem::Mrt`], with that many bytes after its line; [`ReceivedItem::Watching`] comes
+//! once. Before it come the requested routes as import left them (TABLE_DUMP_V2), after it every UPDATE,
+//! ROUTE-REFRESH and state change of the sessions with these neighbors (BGP4MP_ET). The router does not ask
+//! neighbors for routes: a client that wants all of them sends [`super::BgpRequest::Refresh`] too. The client ends
+//! the connection by closing its half.
 
 use std::net::IpAddr;
 
@@ -12,30 +13,30 @@ use serde::{Deserialize, Serialize};
 
 use super::Request;
 
-/// Whose routes.
+/// Selects neighbors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceivedRequest {
-    /// Neighbors whose sessions to look at.
+    /// Neighbors whose sessions to watch.
     pub watch: Vec<IpAddr>,
-    /// Those among them whose routes are wanted as the RIB has them now, after import.
+    /// Those of them whose routes are wanted as the RIB has them now, after import.
     pub after_import: Vec<IpAddr>,
 }
 
-/// What the router answers.
+/// An item of the answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReceivedItem {
-    /// Records of MRT follow the line.
+    /// MRT records follow the line.
     Mrt {
-        /// How many bytes of them.
+        /// Their length.
         bytes: usize,
     },
-    /// What sessions receive follows from here on.
+    /// From here on, messages that sessions receive follow.
     Watching,
 }
 
 impl Request {
-    /// Whose routes, if that is what is asked for.
+    /// The request for received routes, if it is one.
     pub fn as_received(&self) -> Option<&ReceivedRequest> {
         match self {
             Self::Received(received) => Some(received),

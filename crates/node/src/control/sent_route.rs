@@ -1,4 +1,4 @@
-//! A route as a session carries it: what a neighbor sends before import, what it is sent after export.
+//! A route as a session carries it: received, before import, or sent, after export.
 
 use serde::{Deserialize, Serialize};
 use thalweg_base::IpPrefix;
@@ -8,12 +8,11 @@ use thalweg_wire::mrt::PathView;
 /// A route that a neighbor sends or is sent, as [`super::RouteFilter::advertised_to`] shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentRouteView {
-    /// Where to.
     pub prefix: String,
-    /// The neighbor that sends it or is sent it.
+    /// The neighbor that sends or receives it.
     pub neighbor: String,
     pub next_hop: String,
-    /// AS_PATH as operators write it.
+    /// The AS_PATH in operators' notation.
     pub as_path: String,
     /// ORIGIN: `igp`, `egp` or `incomplete`.
     pub origin: String,
@@ -21,9 +20,9 @@ pub struct SentRouteView {
     pub med: Option<u32>,
     /// LOCAL_PREF, which only routers of one AS send each other.
     pub local_pref: Option<u32>,
-    /// Communities, all kinds, as operators write them.
+    /// Communities of all kinds, in operators' notation.
     pub communities: Vec<String>,
-    /// The identifier of the path (RFC 7911); 0 where the session has none.
+    /// The path identifier (RFC 7911); 0 if the session has none.
     pub path_id: u32,
 }
 
@@ -59,7 +58,7 @@ impl SentRouteView {
     }
 }
 
-/// Communities of all kinds as operators write them.
+/// Communities of all kinds, in operators' notation.
 pub(crate) fn communities(
     standard: impl Iterator<Item = u32>,
     large: impl Iterator<Item = [u32; 3]>,

@@ -1,4 +1,4 @@
-//! Answers about the router itself: version, uptime, problems, and the configuration in use.
+//! Answers about the router itself: version, uptime, problems, and the configuration in force.
 
 use std::path::PathBuf;
 
@@ -6,37 +6,33 @@ use serde::{Deserialize, Serialize};
 
 use super::ByFamily;
 
-/// How many of something work.
+/// How many things of a kind work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpDown {
     pub up: u64,
-    /// Not up.
     pub down: u64,
 }
 
-/// How full NAT's table is.
+/// The use of NAT's table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NatUse {
-    /// Sessions now.
     pub sessions: u64,
-    /// Sessions that there may be.
+    /// The most sessions that fit.
     pub sessions_max: u64,
 }
 
-/// How a router is, as [`super::Request::Status`] shows it.
+/// A router's status, as [`super::Request::Status`] shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StatusView {
-    /// The program's version.
     pub version: String,
-    /// Number of the process.
     pub pid: u32,
-    /// Seconds since it was started.
+    /// Seconds since the start.
     pub uptime_s: u64,
     /// The configuration file.
     pub config: PathBuf,
-    /// Seconds since that was last taken over.
+    /// Seconds since the configuration was last applied.
     pub config_age_s: u64,
-    /// What is wrong, a sentence each; empty if nothing is.
+    /// One sentence for each problem; empty if all is well.
     pub problems: Vec<String>,
     /// BGP neighbors; `null` without `[bgp]`.
     pub bgp_neighbors: Option<UpDown>,
@@ -44,11 +40,11 @@ pub struct StatusView {
     pub ports: Option<UpDown>,
     /// NAT; `null` without `[nat]`.
     pub nat: Option<NatUse>,
-    /// BGP's routes that are installed; `null` where they are installed nowhere.
+    /// Installed BGP routes; `null` if they are installed nowhere.
     pub installed: Option<ByFamily<u64>>,
     /// Resident memory.
     pub memory_bytes: u64,
-    /// The most there was of it.
+    /// The most that was ever resident.
     pub memory_peak_bytes: u64,
     pub threads: u64,
 }
@@ -58,11 +54,11 @@ pub struct StatusView {
 pub struct ConfigView {
     /// The file it was read from.
     pub path: PathBuf,
-    /// Seconds since it was taken over.
+    /// Seconds since it was applied.
     pub age_s: u64,
-    /// The text, passwords masked.
+    /// The text, with passwords masked.
     pub text: String,
-    /// Whether the file has another text by now, which no reload has taken over; `null` if it cannot be read.
+    /// Whether the file has changed since, without a reload; `null` if it cannot be read.
     #[serde(default)]
     pub file_differs: Option<bool>,
 }
@@ -71,8 +67,7 @@ pub struct ConfigView {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PacketStatus {
     pub ports: UpDown,
-    /// NAT's table.
     pub nat: Option<NatUse>,
-    /// What is wrong.
+    /// One sentence for each problem.
     pub problems: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! The data plane's look-up tables as a place for routes.
+//! A route installer that writes the data plane's look-up tables.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,12 +15,12 @@ use super::hops::Way;
 use super::table::HopNumber;
 use super::{Install, RouteInstaller};
 
-/// What a number leads to.
+/// The paths behind a number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathSet {
-    /// The ways that packets take.
+    /// The paths that packets take.
     pub active: Vec<Adjacency>,
-    /// Ways that are dead. A packet that comes from there still comes by a way of the route.
+    /// Dead paths. Reverse path checks still accept packets from them.
     pub standby: Vec<Adjacency>,
 }
 
@@ -30,49 +30,49 @@ impl From<Vec<Adjacency>> for PathSet {
     }
 }
 
-/// Routes that are there without BGP and win over BGP's of the same prefix: connected networks, addresses,
+/// Routes from other sources than BGP, which win over BGP's for the same prefix: connected networks, addresses,
 /// neighbors, configured routes.
 #[derive(Clone, Debug, Default)]
 pub struct BaseRoutes {
-    /// IPv4 prefixes and the number of their group.
+    /// IPv4 prefixes with the number of their group.
     pub v4: Vec<(Prefix<u32>, NextHopId)>,
-    /// IPv6 prefixes and the number of their group.
+    /// IPv6 prefixes with the number of their group.
     pub v6: Vec<(Prefix<u128>, NextHopId)>,
     /// The groups; the first has number 1.
     pub groups: Vec<PathSet>,
-    /// Numbers kept for groups that come later.
+    /// Numbers reserved for later groups.
     pub reserved: u16,
 }
 
 impl BaseRoutes {
-    /// The first number that an outlet may give to its hops.
+    /// The first hop number that an outlet may use.
     pub fn first_hop(&self) -> HopNumber {
         let before = self.groups.len() + usize::from(self.reserved) + DEFAULTS;
         (before + 1).min(usize::from(HopNumber::MAX)) as HopNumber
     }
 }
 
-/// Numbers kept for default routes, one for each family. A default route has a number of its own, whatever it leads to:
-/// a reverse path check that disregards default routes knows them by it.
+/// Numbers reserved for default routes, one for each family. A default route always has a number of its own, by
+/// which a reverse path check that disregards default routes recognizes it.
 pub const DEFAULTS: usize = 2;
 
-/// Turns a neighbor on a link into what the data plane writes before a packet.
+/// Turns a neighbor on a link into the bytes that the data plane writes before a packet.
 pub type AdjacencyOf = Box<dyn Fn(Way) -> Adjacency + Send>;
 
-/// The data plane's tables, written by an outlet.
+/// The data plane's tables. An outlet writes them.
 pub struct FibTables {
     v4: Family<Fib4Writer, u32>,
     v6: Family<Fib6Writer, u128>,
-    /// The last two stand for what the default routes lead to.
+    /// The last two are the slots of the default routes.
     base_groups: Vec<PathSet>,
-    /// The numbers that the default routes would have if they were none, by family.
+    /// The plain numbers of the default routes' targets, by family.
     defaults: [Option<NextHopId>; DEFAULTS],
     adjacency_of: AdjacencyOf,
-    /// By hop number, from the first after the base groups: the way, and the one that stands by.
+    /// The way and the backup of each hop number, starting after the base groups.
     ways: Vec<Option<(Way, Option<Way>)>>,
-    /// The numbers that lead a way, or stand by to.
+    /// The numbers that lead a way or have it as a backup.
     numbers: HashMap<Way, Vec<HopNumber>>,
-    /// What the numbers mean; readers have a copy of it.
+    /// The meanings of all numbers; `next_hops` publishes a copy to readers.
     hops: NextHops,
     next_hops: SharedNextHops,
     stale: bool,
@@ -84,17 +84,17 @@ pub struct FibTables {
 struct Family<W, A> {
     writer: W,
     base: HashMap<Prefix<A>, NextHopId>,
-    /// What the outlet wanted where a base route is in front of it: no more than there are base routes.
+    /// The outlet's hops for prefixes that a base route covers up: at most as many as there are base routes.
     hidden: HashMap<Prefix<A>, HopNumber>,
-    /// The number that the default route has in the table.
+    /// The default route's number in the table.
     default_number: NextHopId,
-    /// Where it leads: the base route, else the outlet's.
+    /// The targets of the default route; the base route wins.
     default_base: Option<NextHopId>,
     default_outlet: Option<HopNumber>,
 }
 
 impl FibTables {
-    /// Tables with the base routes. An outlet that writes them begins its hop numbers with
+    /// Tables with the base routes. An outlet that writes them must start its hop numbers at
     /// [`BaseRoutes::first_hop`].
     pub fn new(base: BaseRoutes, adjacency_of: AdjacencyOf) -> Result<Self, LpmError> {
         let mut base_groups = base.groups;
@@ -128,14 +128,14 @@ impl FibTables {
         Ok(tables)
     }
 
-    /// A number without the distinction of default routes.
+    /// Translates the number of a default route to the number of its target; returns others unchanged.
     pub fn plain(&self, number: HopNumber) -> HopNumber {
         let defaults = [self.v4.default_number, self.v6.default_number];
         let of = defaults.iter().position(|default| *default == number);
         of.map_or(number, |family| self.defaults[family].unwrap_or(0))
     }
 
-    /// Lets the numbers of default routes stand for what these lead to now.
+    /// Makes the default routes' numbers mean what their present targets mean.
     fn point_defaults(&mut self) {
         let now = [self.v4.default_hop(), self.v6.default_hop()];
         let before = std::mem::replace(&mut self.defaults, now);
@@ -148,7 +148,7 @@ impl FibTables {
         }
     }
 
-    /// What a number means, by base group or way.
+    /// The paths of a number, by base group or way.
     fn paths(&self, number: NextHopId) -> PathSet {
         match usize::from(number).checked_sub(1).and_then(|index| self.base_groups.get(index)) {
             Some(group) => group.clone(),
@@ -166,7 +166,7 @@ impl FibTables {
         }
     }
 
-    /// Whether packets get anywhere by a way now: its neighbor is known and its link is up.
+    /// Whether a way works now: its neighbor is resolved and its link is up.
     fn is_usable(&self, way: Way) -> bool {
         matches!(way, Way::Discard) || matches!(self.adjacency(way), Adjacency::Forward { .. })
     }
@@ -177,7 +177,7 @@ impl FibTables {
         self.hops.set(number, active, &paths.standby);
     }
 
-    /// Writes down what a number means now, and a default route that leads there.
+    /// Updates the meaning of a number, and of a default route with that target.
     fn write_number(&mut self, number: NextHopId) {
         let paths = self.paths(number);
         while self.hops.len() <= usize::from(number) {
@@ -205,12 +205,12 @@ impl FibTables {
         self.v6.writer.table()
     }
 
-    /// What the numbers in the tables mean, for readers.
+    /// The meanings of the numbers in the tables, for readers.
     pub fn next_hops(&self) -> &SharedNextHops {
         &self.next_hops
     }
 
-    /// Says what a base group's number means from now on; nothing happens if the number is not one of theirs.
+    /// Replaces the paths of a base group; other numbers are ignored.
     pub fn set_base_group(&mut self, number: NextHopId, paths: PathSet) {
         let slot = usize::from(number).checked_sub(1).and_then(|index| self.base_groups.get_mut(index));
         if let Some(group) = slot {
@@ -219,7 +219,7 @@ impl FibTables {
         }
     }
 
-    /// Puts a base route in, or takes it out: what the outlet has for the prefix is in force again then. Whether the
+    /// Sets or removes a base route; after a removal the outlet's route is in force again. Returns whether the
     /// table had room.
     pub fn set_base_route(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
         self.changes += 1;
@@ -247,7 +247,7 @@ impl FibTables {
         }
     }
 
-    /// Where an outlet's number leads now: while that way is dead, where its backup leads. `None` for other numbers.
+    /// Where an outlet's number leads now: by its backup while the first way is dead. `None` for other numbers.
     pub fn way(&self, number: HopNumber) -> Option<Way> {
         let index = usize::from(number).checked_sub(self.base_groups.len() + 1)?;
         let (way, backup) = (*self.ways.get(index)?)?;
@@ -255,27 +255,27 @@ impl FibTables {
         Some(backup.unwrap_or(way))
     }
 
-    /// Where the outlet's numbers lead, and where their backups do.
+    /// All ways of the outlet's numbers, backups included.
     pub fn ways(&self) -> impl Iterator<Item = Way> + '_ {
         self.ways.iter().flatten().flat_map(|(way, backup)| std::iter::once(*way).chain(*backup))
     }
 
-    /// Whether some number leads this way or stands by to.
+    /// Whether some number leads this way or has it as a backup.
     pub fn leads(&self, way: Way) -> bool {
         self.numbers.contains_key(&way)
     }
 
-    /// Grows with every change of what becomes of packets, but for those of the outlet's routes.
+    /// A version that grows with every change except those of the outlet's routes.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Grows with every change of the outlet's routes: with a full table, all the time.
+    /// A version that grows with every change of the outlet's routes: with a full table, all the time.
     pub fn route_changes(&self) -> u64 {
         self.route_changes
     }
 
-    /// Asks again how packets leave that go the outlet's ways.
+    /// Recomputes the adjacencies of all outlet numbers and publishes them.
     pub fn renew(&mut self) {
         for number in (self.base_groups.len() + 1..).take(self.ways.len()) {
             self.write_number(number as HopNumber);
@@ -283,19 +283,20 @@ impl FibTables {
         self.publish_hops();
     }
 
-    /// The same of the numbers that lead one way or stand by to; not published before the next prefix or [`Self::finish`](RouteInstaller::finish).
+    /// Recomputes the adjacencies of the numbers with this way. The next prefix or
+    /// [`Self::finish`](RouteInstaller::finish) publishes them.
     pub fn renew_way(&mut self, way: Way) {
         for number in self.numbers.get(&way).cloned().unwrap_or_default() {
             self.write_number(number);
         }
     }
 
-    /// Routes the tables hold, base routes included, by family.
+    /// Routes in the tables, base routes included, by family.
     pub fn routes(&self) -> [usize; 2] {
         [self.v4.writer.routes().len(), self.v6.writer.routes().len()]
     }
 
-    /// The next routes behind `after`, at most `most`, each with its number: IPv4 first, by address and length.
+    /// At most `most` routes after `after`, each with its number: IPv4 first, then by address and length.
     pub fn routes_after(&self, after: Option<IpPrefix>, most: usize) -> Vec<(IpPrefix, HopNumber)> {
         fn of<A: Address>(
             routes: &BinaryTrie<A>,
@@ -320,7 +321,7 @@ impl FibTables {
         found.into_iter().map(|(prefix, number)| (prefix, self.plain(number))).collect()
     }
 
-    /// What a packet to the address would meet: the number the table gives, and the prefix it stands for.
+    /// What a packet to the address would match: the number and the prefix.
     pub fn lookup(&self, address: IpAddr) -> (HopNumber, Option<IpPrefix>) {
         fn longest<A: Address>(routes: &BinaryTrie<A>, address: A) -> Option<Prefix<A>> {
             let prefixes = (0..=A::BITS).rev().filter_map(|length| Prefix::new(address, length).ok());
@@ -358,12 +359,12 @@ impl FibTables {
         Some((self.plain(number), prefix))
     }
 
-    /// Changes that the tables had no room for.
+    /// Changes for which the tables had no room.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Bytes of the tables and of what the writer keeps beside them.
+    /// Bytes of the tables and of the writers' own copies.
     pub fn memory_bytes(&self) -> usize {
         self.v4.writer.memory_bytes() + self.v6.writer.memory_bytes()
     }
@@ -393,19 +394,19 @@ where
         Ok(Self { writer, base, hidden, default_number, default_base, default_outlet: None })
     }
 
-    /// The number that the default route would have if it were none.
+    /// The number that the default route's target has.
     fn default_hop(&self) -> Option<NextHopId> {
         self.default_base.or(self.default_outlet)
     }
 
-    /// Notes where a default route among these leads.
+    /// Records the target of a default route among these.
     fn aim_default(&mut self, items: &[Install<T::Address>]) {
         if let Some(item) = items.iter().rfind(|item| item.prefix.length() == 0) {
             self.default_outlet = item.hop;
         }
     }
 
-    /// Installs items and says how many the table refused.
+    /// Installs items; returns how many the table refused.
     fn install(&mut self, items: &[Install<T::Address>]) -> u64 {
         let mut refused = 0;
         for item in items {
@@ -429,7 +430,7 @@ where
         if prefix.length() == 0 { self.default_base } else { self.base.get(&prefix).copied() }
     }
 
-    /// Puts the default route in or takes it out, as is noted.
+    /// Installs or removes the default route according to its recorded targets.
     fn set_default(&mut self, everything: Prefix<T::Address>) -> bool {
         let number = self.default_hop().map(|_| self.default_number);
         self.set(everything, number)
@@ -455,7 +456,7 @@ where
         }
     }
 
-    /// Whether the table had room.
+    /// Returns whether the table had room.
     fn set(&mut self, prefix: Prefix<T::Address>, number: Option<NextHopId>) -> bool {
         let done = match number {
             Some(number) if self.writer.routes().get(prefix) == Some(number) => Ok(None),
@@ -512,7 +513,7 @@ impl RouteInstaller for FibTables {
 }
 
 impl FibTables {
-    /// New meanings come before the prefixes that use them.
+    /// Must run before prefixes that use new meanings are written.
     fn publish_hops(&mut self) {
         if !std::mem::take(&mut self.stale) {
             return;

@@ -1,8 +1,8 @@
 //! Next hops by number, and where each leads.
 //!
-//! A number stands for a next hop and, where a prefix has a second path by another one, for the next hop that takes
-//! over when the first cannot be used (BGP PIC, draft-ietf-rtgwg-bgp-pic). Prefixes with the same two share a number, so
-//! the installer moves all of them with one write, however many they are.
+//! A number stands for a next hop and, for prefixes with a second path by another one, for the backup that takes
+//! over when the first cannot be used (BGP PIC, draft-ietf-rtgwg-bgp-pic). Prefixes with the same pair share a
+//! number, so the installer moves all of them with one write.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use super::OutletCounters;
 use super::resolve::{DEPTH_MAX, Underlay, UnderlayTarget};
 use super::table::{HopNumber, Tables};
 
-/// What a route says.
+/// The target of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Target {
     Address(IpAddr),
@@ -25,12 +25,12 @@ pub(super) enum Target {
 pub enum Way {
     /// To a neighbor.
     Neighbor {
-        /// Its address: the next hop itself, or the gateway toward it.
+        /// The next hop itself, or the gateway toward it.
         address: IpAddr,
-        /// The link it is on: as the underlay numbers links.
+        /// The link, numbered as in the underlay.
         link: u32,
     },
-    /// Nowhere, on purpose.
+    /// To a discard.
     Discard,
 }
 
@@ -38,18 +38,15 @@ thalweg_base::words! {
     /// Why a next hop is unresolved.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Unresolved {
-        /// No route has the address.
         NoRoute => "no route to it",
-        /// The address is this router's own.
         OwnAddress => "it is an address of this router",
-        /// The routes to it lead back to it.
         Loop => "the routes to it lead back to it",
-        /// More than [`DEPTH_MAX`] routes in a row.
+        /// The chain exceeds [`DEPTH_MAX`] routes.
         TooDeep => "too many routes in a row",
     }
 }
 
-/// Where a number leads, and the next hop that stands by for it.
+/// A target and its backup next hop.
 type Pair = (Target, Option<IpAddr>);
 
 #[derive(Debug)]
@@ -57,18 +54,17 @@ struct Hop {
     target: Target,
     /// The next hop of the second-best path.
     backup: Option<IpAddr>,
-    /// Prefixes that lead to it.
+    /// Prefixes that use it.
     prefixes: u64,
-    /// `None` until it is resolved for the first time.
+    /// `None` before the first resolution.
     state: Option<Result<Way, Unresolved>>,
-    /// Where the backup leads, if it is resolved and leads elsewhere.
+    /// The way to the backup, if it resolves and differs.
     backup_way: Option<Way>,
-    /// The hops of the BGP routes that the two are resolved through.
+    /// The hops of the BGP routes through which the two were resolved.
     through: [Option<HopNumber>; 2],
     marked: bool,
 }
 
-/// The addresses of both.
 fn addresses((target, backup): Pair) -> impl Iterator<Item = IpAddr> + use<> {
     let primary = match target {
         Target::Address(address) => Some(address),
@@ -77,17 +73,17 @@ fn addresses((target, backup): Pair) -> impl Iterator<Item = IpAddr> + use<> {
     primary.into_iter().chain(backup)
 }
 
-/// What resolving changed.
+/// The result of a round of resolution.
 pub(super) struct Moved {
-    /// Hops that were looked at.
+    /// Number of hops resolved in this round.
     pub(super) resolved: u64,
     /// Resolved hops that are new or lead elsewhere.
     pub(super) set: Vec<HopNumber>,
-    /// Hops, not new ones, that lead elsewhere.
+    /// Existing hops that lead elsewhere.
     pub(super) turned: HashSet<HopNumber>,
-    /// Hops, not new ones, that became resolved or unresolved.
+    /// Existing hops that became resolved or unresolved.
     pub(super) flipped: HashSet<HopNumber>,
-    /// Whether the hops that were looked at were resolved before.
+    /// Whether each hop of this round was resolved before.
     pub(super) resolved_before: HashMap<HopNumber, bool>,
 }
 
@@ -96,14 +92,14 @@ pub(super) struct Moved {
 pub(super) struct Hops {
     first: HopNumber,
     last: HopNumber,
-    /// By number, from `first`.
+    /// Indexed by number, from `first`.
     slots: Vec<Option<Hop>>,
     numbers: HashMap<Pair, HopNumber>,
-    /// Numbers of which the address is a next hop, first or standing by.
+    /// The numbers that have an address as next hop or backup.
     by_address: BTreeSet<(IpAddr, HopNumber)>,
     free: Vec<HopNumber>,
     marked: Vec<HopNumber>,
-    /// Numbers whose last prefix went in this round; they are free once the installer has heard.
+    /// Numbers whose last prefix went in this round; they become free once the installer has its instructions.
     unused: Vec<HopNumber>,
 }
 
@@ -129,8 +125,8 @@ impl Hops {
         self.slots.get_mut(usize::from(number.checked_sub(self.first)?))?.as_mut()
     }
 
-    /// The number for one more prefix that leads there, with a next hop that stands by; `None` if all are in use. Pairs
-    /// take no more than half of the numbers: beyond, a prefix has no backup, but is never left out for one.
+    /// Takes the number for one more prefix with this target and backup; `None` if all are in use. Pairs take at
+    /// most half of the numbers: beyond that a prefix loses its backup, but is still installed.
     pub(super) fn take(&mut self, target: Target, backup: Option<IpAddr>) -> Option<HopNumber> {
         let mut pair = (target, backup);
         if backup.is_some() && !self.numbers.contains_key(&pair) && !self.has_room_for_pairs() {
@@ -160,7 +156,7 @@ impl Hops {
         Some(number)
     }
 
-    /// Whether some number has the address as a next hop, first or standing by.
+    /// Whether some number has the address as next hop or backup.
     pub(super) fn has(&self, address: IpAddr) -> bool {
         self.by_address.range((address, 0)..=(address, HopNumber::MAX)).next().is_some()
     }
@@ -170,7 +166,7 @@ impl Hops {
         self.numbers.len() < all / 2
     }
 
-    /// One prefix less leads there.
+    /// Gives up one prefix's use of the number.
     pub(super) fn release(&mut self, number: HopNumber) {
         if let Some(hop) = self.get_mut(number) {
             hop.prefixes -= 1;
@@ -180,10 +176,10 @@ impl Hops {
         }
     }
 
-    /// Makes the numbers available that nothing leads to any more.
+    /// Frees the numbers that no prefix uses any more.
     pub(super) fn free_unused(&mut self) {
         for number in std::mem::take(&mut self.unused) {
-            // It may have been taken again, or stand here twice.
+            // It may be in use again, or be listed twice.
             let Some(Hop { target, backup, prefixes: 0, .. }) = self.get(number) else { continue };
             let pair = (*target, *backup);
             self.numbers.remove(&pair);
@@ -212,7 +208,7 @@ impl Hops {
         }
     }
 
-    /// Marks the hops whose address the prefix has.
+    /// Marks the hops whose address the prefix covers.
     #[inline]
     pub(super) fn mark_covered(&mut self, prefix: IpPrefix) {
         let (first, last) = ends(prefix);
@@ -231,7 +227,7 @@ impl Hops {
         self.get(number)?.state?.ok()
     }
 
-    /// Where a hop leads while the way it leads is dead; `None` if nothing stands by.
+    /// Where a hop leads while its first way is dead; `None` without a backup.
     pub(super) fn backup(&self, number: HopNumber) -> Option<Way> {
         self.get(number)?.backup_way
     }
@@ -259,7 +255,7 @@ impl Hops {
         }
     }
 
-    /// Resolves the marked hops, and those that were resolved through them.
+    /// Resolves the marked hops and those that were resolved through them.
     pub(super) fn resolve_marked(&mut self, tables: &Tables, underlay: &Underlay) -> Moved {
         let mut marked = self.with_dependents();
         marked.sort_unstable();
@@ -302,7 +298,7 @@ impl Hops {
                 .filter(|(_, hop)| {
                     !hop.marked
                         && hop.through.iter().flatten().any(|through| {
-                            // A hop that is gone was marked when its route went.
+                            // A hop that no longer exists was marked when its route went.
                             self.get(*through).is_none_or(|hop| hop.marked)
                         })
                 })
@@ -327,7 +323,7 @@ impl Hops {
         let Target::Address(mut address) = target else { return (Ok(Way::Discard), None) };
         let mut through = None;
         let mut seen = [address; DEPTH_MAX];
-        // The ways of the underlay's own routes do not depend on BGP's.
+        // The underlay's own routes resolve without BGP.
         let mut use_bgp = true;
         for depth in 0..DEPTH_MAX {
             if seen[..depth].contains(&address) {
@@ -336,7 +332,7 @@ impl Hops {
             seen[depth] = address;
             let under = underlay.longest(address);
             let is_near = matches!(under, Some((_, UnderlayTarget::Connected { .. })));
-            // A route that leads to the address itself says nothing about the way to it.
+            // A route whose next hop is the address itself says nothing about the way to it.
             let leads_on = |hop| self.get(hop).is_none_or(|hop| hop.target != Target::Address(address));
             let bgp = match address {
                 IpAddr::V4(address) => tables.v4.longest(address.into(), leads_on),

@@ -1,8 +1,9 @@
-//! What next hops are resolved with besides BGP: connected networks and routes of the configuration or the kernel.
+//! The underlay: connected networks and routes of the configuration or the kernel, with which next hops are
+//! resolved.
 //!
-//! The same routes say which paths may be chosen at all and which next hop is nearer
-//! ([`Underlay::next_hop_view`]). Decisions look at nothing else. If they looked at what BGP chose, a route could make
-//! its own next hop reachable or take its reachability away, and no end of that.
+//! The same routes decide which paths are eligible and which next hop is nearer ([`Underlay::next_hop_view`]).
+//! Decisions look at nothing else: if they looked at BGP's own choices, a route could make its own next hop
+//! reachable or unreachable, and the RIB might never settle.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,46 +11,42 @@ use std::net::IpAddr;
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_bgp::rib::NextHopView;
 
-/// How often a next hop may be resolved by another route. Real networks need two: a BGP route over an internal one.
+/// How many routes a next hop may be resolved through. Real networks need two: a BGP route over an internal one.
 pub const DEPTH_MAX: usize = 8;
 
-/// What becomes of packets for a route that is not BGP's.
+/// The target of a route that is not BGP's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UnderlayTarget {
-    /// Neighbors on this link have the addresses.
+    /// Hosts on this link have the addresses.
     Connected {
         /// The number of a port, or of the kernel's interface.
         link: u32,
     },
-    /// A neighbor passes them on.
     Gateway {
-        /// The neighbor.
         address: IpAddr,
-        /// The link it is on; if not given, it is resolved like a next hop.
+        /// The gateway's link; without it, the gateway is resolved like a next hop.
         link: Option<u32>,
     },
-    /// The addresses are this router's own.
+    /// This router's own addresses.
     Local,
-    /// They are dropped, as somebody wanted.
+    /// Packets are dropped on purpose.
     Discard,
-    /// There is no way to them, says the route.
+    /// The route says that there is no way.
     Unreachable,
 }
 
 /// A route that is not BGP's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnderlayRoute {
-    /// Where to.
     pub prefix: IpPrefix,
     pub target: UnderlayTarget,
-    /// What that costs; 0 for connected networks.
+    /// Its cost; 0 for connected networks.
     pub metric: u32,
 }
 
 /// Connected networks and routes that are not BGP's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Underlay {
-    /// Targets and metrics.
     routes: BTreeMap<IpPrefix, (UnderlayTarget, u32)>,
     /// Lengths that occur, longest first, by family.
     lengths: [Vec<u8>; 2],
@@ -57,13 +54,14 @@ pub struct Underlay {
 }
 
 impl Underlay {
-    /// An underlay of these routes, which cost nothing; of two for a prefix the later counts.
+    /// Makes an underlay of these routes at cost 0. The last route for a prefix counts.
     pub fn new(routes: impl IntoIterator<Item = (IpPrefix, UnderlayTarget)>) -> Self {
         let route = |(prefix, target)| UnderlayRoute { prefix, target, metric: 0 };
         Self::with_metrics(routes.into_iter().map(route))
     }
 
-    /// An underlay of these routes; of several for a prefix that of the lowest metric counts, of equal ones the later.
+    /// Makes an underlay of these routes. The route with the lowest metric counts for a prefix, of equal ones the
+    /// last.
     pub fn with_metrics(all: impl IntoIterator<Item = UnderlayRoute>) -> Self {
         let mut routes: BTreeMap<_, (UnderlayTarget, u32)> = BTreeMap::new();
         for UnderlayRoute { prefix, target, metric } in all {
@@ -88,13 +86,13 @@ impl Underlay {
         Self { fallback: Some(link), ..Self::default() }
     }
 
-    /// Where next hops are that nothing else has.
+    /// The link of next hops that no route covers.
     pub(super) fn fallback(&self) -> Option<u32> {
         self.fallback
     }
 
-    /// Which next hops these routes reach, and at what cost: that of the route with the longest prefix, if it leads
-    /// somewhere. Gateways that are not said to be on a link are followed.
+    /// Which next hops these routes reach, and at what cost: the longest match decides, if it leads to a neighbor
+    /// or a discard. Gateways without a link are resolved in turn.
     pub fn next_hop_view(&self) -> NextHopView {
         let fallback = everywhere().map(|all| (all, Some(0))).filter(|_| self.fallback.is_some());
         let routes = self.routes.iter();
@@ -103,7 +101,7 @@ impl Underlay {
         NextHopView::new(fallback.chain(answers))
     }
 
-    /// Has routes that are here lead elsewhere, at the cost they have.
+    /// Changes the targets of existing routes and keeps their costs.
     pub(super) fn lead(&mut self, moved: &[(IpPrefix, UnderlayTarget)]) {
         for (prefix, target) in moved {
             if let Some((known, _)) = self.routes.get_mut(prefix) {
@@ -112,9 +110,9 @@ impl Underlay {
         }
     }
 
-    /// A view in which everything is reached at no cost, but for what is known to be dead: what the longest prefix leads to
-    /// is not alive, or the address is that of a silent neighbor (link, address). The one that is not asked, if all is
-    /// well.
+    /// A view in which everything is reachable at no cost, except what is known to be dead: the target of the
+    /// longest match is not alive, or the address is a silent neighbor (link, address). The default view, which
+    /// checks nothing, if nothing is dead.
     pub fn view_of_life(
         &self,
         is_alive: impl Fn(UnderlayTarget) -> bool,
@@ -135,7 +133,7 @@ impl Underlay {
         NextHopView::new(everywhere().map(|all| (all, Some(0))).chain(answers))
     }
 
-    /// Where a route leads in the end: a gateway that is not said to be on a link is followed.
+    /// The final target of a route: gateways without a link are resolved.
     fn follow(&self, mut target: UnderlayTarget) -> Option<UnderlayTarget> {
         for _ in 0..DEPTH_MAX {
             let UnderlayTarget::Gateway { address, link: None } = target else { return Some(target) };
@@ -149,9 +147,9 @@ impl Underlay {
         None
     }
 
-    /// Whether a target leads to a neighbor or, on purpose, nowhere.
+    /// Whether a target leads to a neighbor or to a discard.
     fn leads(&self, mut target: UnderlayTarget) -> bool {
-        // As an outlet counts: the next hop itself is the first address.
+        // An outlet counts the next hop itself as the first address.
         for _ in 1..=DEPTH_MAX {
             let gateway = match target {
                 UnderlayTarget::Connected { .. }
@@ -168,7 +166,7 @@ impl Underlay {
         false
     }
 
-    /// The longest prefix that has the address: its length and target.
+    /// The length and target of the longest match.
     pub(super) fn longest(&self, address: IpAddr) -> Option<(u8, UnderlayTarget)> {
         let lengths = &self.lengths[usize::from(address.is_ipv6())];
         lengths.iter().find_map(|length| {
@@ -181,7 +179,7 @@ impl Underlay {
     }
 }
 
-/// The whole of both families.
+/// The default prefixes of both families.
 fn everywhere() -> impl Iterator<Item = IpPrefix> {
     let all = [Prefix::<u32>::new(0, 0).map(IpPrefix::V4), Prefix::<u128>::new(0, 0).map(IpPrefix::V6)];
     all.into_iter().flatten()

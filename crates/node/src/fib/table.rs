@@ -1,4 +1,4 @@
-//! Which hop each prefix has: a hash table per family, 8 and 32 bytes an entry.
+//! The hop of each prefix: one hash table per family, with 8 or 32 bytes per entry.
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -8,10 +8,10 @@ use thalweg_bgp::route::{RouteAddress, prefix_hash};
 /// The number of a next hop in the tables; never 0.
 pub type HopNumber = u16;
 
-/// Room for so many entries is kept however few there are; more is given back when prefixes have gone.
+/// Capacity for this many entries is always kept; more is given back after prefixes have gone.
 const ROOM_KEPT: usize = 4096;
 
-/// An entry, packed: a `Prefix` and a number apart would take half as much again.
+/// Packed, because a separate `Prefix` and number would take half as much again.
 #[derive(Clone, Copy, Debug)]
 struct Packed<A> {
     address: A,
@@ -37,7 +37,7 @@ fn hash<A: RouteAddress>(entry: &Packed<A>) -> u64 {
 #[derive(Debug)]
 pub(super) struct PrefixTable<A> {
     entries: HashTable<Packed<A>>,
-    /// Prefixes by length, to look only for lengths there are.
+    /// Number of prefixes of each length, to skip lengths without any.
     lengths: [u32; 129],
 }
 
@@ -48,7 +48,7 @@ impl<A> Default for PrefixTable<A> {
 }
 
 impl<A: RouteAddress> PrefixTable<A> {
-    /// Sets or (`None`) removes the hop of a prefix; the one it had.
+    /// Sets or (`None`) removes the hop of a prefix; returns the former one.
     pub(super) fn set(&mut self, prefix: Prefix<A>, hop: Option<HopNumber>) -> Option<HopNumber> {
         let entry = self.entries.entry(prefix_hash(prefix), |each| each.is(prefix), hash);
         match (entry, hop) {
@@ -71,7 +71,7 @@ impl<A: RouteAddress> PrefixTable<A> {
         }
     }
 
-    /// The longest prefix that has the address, of those whose hop is acceptable: its length and hop.
+    /// The length and hop of the longest match whose hop `accept` admits.
     pub(super) fn longest(&self, address: A, accept: impl Fn(HopNumber) -> bool) -> Option<(u8, HopNumber)> {
         (0..=A::BITS).rev().filter(|length| self.lengths[usize::from(*length)] > 0).find_map(|length| {
             let prefix = Prefix::new(address, length).ok()?;
@@ -89,14 +89,14 @@ impl<A: RouteAddress> PrefixTable<A> {
     }
 }
 
-/// Both families'.
+/// The tables of both families.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     pub(super) v4: PrefixTable<u32>,
     pub(super) v6: PrefixTable<u128>,
 }
 
-/// The table of a family.
+/// Selects the table of a family.
 pub(super) trait Both<A> {
     fn of_mut(&mut self) -> &mut PrefixTable<A>;
 }

@@ -1,4 +1,4 @@
-//! The outlet against a search through everything, after every change.
+//! The outlet compared with an exhaustive search, after every change.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -33,7 +33,7 @@ impl Attributes {
     }
 }
 
-/// Remembers what it was told, and checks that it was told in order.
+/// Records its instructions, and checks their order.
 #[derive(Default)]
 struct Recorder {
     by_itself: bool,
@@ -93,7 +93,7 @@ impl RouteInstaller for Recorder {
     fn finish(&mut self) {}
 }
 
-/// What the module's text says about resolution, by searching all routes each time.
+/// Resolution as the module's text describes it, by searching all routes each time.
 struct Model {
     best: BTreeMap<IpPrefix, Target>,
     underlay: Vec<(IpPrefix, UnderlayTarget)>,
@@ -178,7 +178,7 @@ fn small_prefix(number: u8, shorter: u8, v6: bool) -> IpPrefix {
     }
 }
 
-/// A prefix (address, bits less, IPv6) and its next hop (address, IPv6 in any case, BLACKHOLE).
+/// A prefix (address, host bits, IPv6) and its next hop (address, force IPv6, BLACKHOLE).
 type BestRoute = (u8, u8, bool, Option<(u8, bool, bool)>);
 /// A prefix, the kind of its target and what it leads to.
 type OtherRoute = (u8, u8, bool, u8, u8);
@@ -219,7 +219,7 @@ fn underlay_of(routes: &[OtherRoute]) -> Vec<(IpPrefix, UnderlayTarget)> {
     all.into_iter().collect()
 }
 
-/// Everything under test, next to the model.
+/// Everything under test, beside the model.
 struct World {
     attributes: Attributes,
     chosen: BTreeMap<IpPrefix, Chosen>,
@@ -228,7 +228,7 @@ struct World {
     fib: (Outlet, FibTables),
 }
 
-/// Of an outlet whose numbers follow those of base routes.
+/// An outlet whose numbers follow those of base routes.
 fn config_behind(base: &BaseRoutes) -> OutletConfig {
     OutletConfig { first_hop: base.first_hop(), ..OutletConfig::default() }
 }
@@ -237,7 +237,7 @@ impl World {
     fn new() -> Self {
         let outlet = || Outlet::new(OutletConfig::default(), Underlay::default());
         let recorder = |by_itself| Recorder { by_itself, ..Recorder::default() };
-        // The port and the MTU tell neighbors apart.
+        // Port and MTU distinguish neighbors.
         let adjacency = |way| match way {
             Way::Neighbor { address, link } => {
                 let IpAddr::V6(v6) = (match address {
@@ -363,7 +363,7 @@ proptest! {
         }
     }
 
-    /// The order in which the same routes come does not matter.
+    /// The order in which the same routes arrive does not matter.
     #[test]
     fn the_same_routes_lead_to_the_same_forwarding(
         routes in prop::collection::vec((any::<u8>(), any::<u8>(), any::<bool>(), any::<(u8, bool, bool)>()), 1..40),
@@ -394,8 +394,8 @@ proptest! {
 }
 
 proptest! {
-    /// What decisions are told of next hops is what a search through all routes says, and they can be reached if the
-    /// outlet, without BGP's help, would resolve them.
+    /// The view for decisions equals the result of a search through all routes, and next hops are reachable in it
+    /// if the outlet, without BGP's help, would resolve them.
     #[test]
     fn decisions_are_told_what_the_underlay_says(
         routes in prop::collection::vec(
@@ -409,7 +409,7 @@ proptest! {
                 UnderlayRoute { prefix, target, metric }
             })
             .collect();
-        // Of several for a prefix the lowest metric, then the last.
+        // The lowest metric for a prefix counts, then the last route.
         let counts = |at: usize| {
             let UnderlayRoute { prefix, metric, .. } = routes[at];
             let others = routes.iter().enumerate().filter(|(_, other)| other.prefix == prefix);
@@ -534,7 +534,7 @@ fn base_routes_win_over_routes_of_the_same_prefix() {
     }
     outlet.handle_changes(&changes, &mut tables);
     assert_eq!((tables.fib4().lookup(0x1400_0001), tables.fib4().lookup(0x1400_0101)), (1, 0));
-    // A base route that goes uncovers what the outlet has; one that comes covers it.
+    // Removing a base route uncovers the outlet's; adding one covers it.
     for change in &mut changes.v4 {
         change.new.clone_from(&announced);
     }
@@ -561,7 +561,8 @@ fn announce_both(
     changes
 }
 
-/// Prefix-independent convergence: a link that dies costs one write for each pair of next hops, and no prefix is touched.
+/// Prefix-independent convergence: a dead link costs one write for each pair of next hops, and no prefix is
+/// touched.
 #[test]
 fn a_dead_way_moves_all_prefixes_with_one_write() {
     use std::sync::Arc;
@@ -591,7 +592,7 @@ fn a_dead_way_moves_all_prefixes_with_one_write() {
     let (first, second) = ([10, 0, 1, 1], [10, 0, 2, 1]);
     let all = || (0..PREFIXES).map(|n| 0x1400_0000 + (n << 8));
     outlet.handle_changes(&announce_both(&attributes, all(), [first, second]), &mut tables);
-    // One more, that only the first has.
+    // One more prefix, which only the first has.
     let alone = 0x0b00_0000;
     outlet.handle_changes(&announce(&attributes, [alone].into_iter(), first.into(), PeerId(3)), &mut tables);
     let counters = outlet.counters();
@@ -621,7 +622,7 @@ fn a_dead_way_moves_all_prefixes_with_one_write() {
     assert_eq!((outlet.counters().installs, tables.route_changes()), (installs, route_changes));
 }
 
-/// Pairs take half of the numbers at most; a prefix beyond that has no backup, and is installed all the same.
+/// Pairs take at most half of the numbers; a prefix beyond that has no backup, but is installed.
 #[test]
 fn pairs_leave_room_for_next_hops() {
     let attributes = Attributes(Interner::new(7));
@@ -638,7 +639,7 @@ fn pairs_leave_room_for_next_hops() {
     assert_eq!((counters.protected_prefixes, counters.hops), (4, 1));
 }
 
-/// What is dead is not reached; everything else is, whatever routes there are.
+/// Exactly the dead targets are unreachable, whatever routes there are.
 #[test]
 fn a_view_of_life_knows_what_is_dead() {
     let route = |net: &str, target| (net.parse().unwrap(), target);

@@ -1,8 +1,9 @@
-//! What link and neighbor failures mean for routes: which way of a route counts, and which next hops BGP may choose.
+//! What link and neighbor failures mean for routes: which path of a route is in use, and which next hops BGP may
+//! choose.
 //!
-//! Packets do not wait for any of this: the tables leave dead ways by themselves ([`crate::live_tables`]). Here the slower half
-//! follows: next hops of BGP resolve through the path that is in use, the kernel is told of it, and decisions learn which next
-//! hops are dead, so that the RIB chooses other paths and tells neighbors.
+//! Packets do not wait for this: the tables leave dead paths by themselves ([`crate::live_tables`]). This is the
+//! slower half: BGP's next hops resolve through the path in use, the kernel gets it too, and the decision process
+//! learns which next hops are dead, so that the RIB chooses other paths and informs neighbors.
 
 use std::collections::HashMap;
 
@@ -12,10 +13,10 @@ use crate::fib::{Underlay, UnderlayTarget};
 use crate::live_tables::LiveTables;
 use thalweg_config::{NextHop, RouteTarget, RouterConfig};
 
-/// The link of next hops where a configuration has no ports.
+/// The link of next hops in a configuration without ports.
 const NO_LINK: u32 = 0;
 
-/// Configured routes that have more than one way, and those of them that go another than the first.
+/// Configured routes with more than one path, and those of them that do not use the first.
 #[derive(Debug, Default)]
 pub(super) struct Alternatives {
     routes: Vec<(IpPrefix, Vec<UnderlayTarget>)>,
@@ -23,12 +24,11 @@ pub(super) struct Alternatives {
 }
 
 impl Alternatives {
-    /// Of these routes.
     pub(super) fn new(routes: Vec<(IpPrefix, Vec<UnderlayTarget>)>) -> Self {
         Self { routes, others: HashMap::new() }
     }
 
-    /// Chooses again; routes that lead elsewhere than before.
+    /// Chooses again; returns the routes whose path changed.
     pub(super) fn choose(&mut self, tables: &LiveTables) -> Vec<(IpPrefix, UnderlayTarget)> {
         let mut moved = Vec::new();
         for (prefix, ways) in &self.routes {
@@ -46,13 +46,13 @@ impl Alternatives {
         moved
     }
 
-    /// Where a route leads now that the configuration has lead there.
+    /// The present target of a route whose configured target is given.
     pub(super) fn now(&self, (prefix, target): (IpPrefix, UnderlayTarget)) -> (IpPrefix, UnderlayTarget) {
         (prefix, self.others.get(&prefix).copied().unwrap_or(target))
     }
 }
 
-/// The routes of a configuration that have several ways, preferred ones first.
+/// The routes of a configuration that have several paths, preferred ones first.
 pub(super) fn alternatives_of(config: &RouterConfig) -> Vec<(IpPrefix, Vec<UnderlayTarget>)> {
     let routes = routes_with(config, |target| {
         let ways: Vec<_> = target.tiers().iter().flat_map(underlay_targets).collect();
@@ -61,7 +61,7 @@ pub(super) fn alternatives_of(config: &RouterConfig) -> Vec<(IpPrefix, Vec<Under
     routes.collect()
 }
 
-/// Each way of a target that is not ranked.
+/// Each path of a target, which may not be ranked.
 pub(super) fn underlay_targets(target: &RouteTarget) -> Vec<UnderlayTarget> {
     let way = |way: &NextHop| match way.gateway {
         Some(address) => UnderlayTarget::Gateway { address, link: Some(way.port.into()) },
@@ -76,7 +76,7 @@ pub(super) fn underlay_targets(target: &RouteTarget) -> Vec<UnderlayTarget> {
     }
 }
 
-/// Whether a way is not known to be dead.
+/// Whether a path is not known to be dead.
 pub(super) fn is_alive(tables: &LiveTables, target: UnderlayTarget) -> bool {
     let lives = |link: u32, neighbor| u16::try_from(link).is_ok_and(|port| !tables.is_dead(port, neighbor));
     match target {
@@ -87,8 +87,8 @@ pub(super) fn is_alive(tables: &LiveTables, target: UnderlayTarget) -> bool {
     }
 }
 
-/// What next hops resolve with: the ports' networks and configured routes, or, where there are no ports, nothing:
-/// every next hop is a neighbor then.
+/// The underlay of a configuration: the networks of its ports and its routes. Without ports, every next hop is a
+/// neighbor.
 pub(super) fn underlay_of(config: &RouterConfig) -> Underlay {
     if config.ports.is_empty() {
         return Underlay::everything_on(NO_LINK);
@@ -96,12 +96,13 @@ pub(super) fn underlay_of(config: &RouterConfig) -> Underlay {
     Underlay::new(routes_of(config))
 }
 
-/// The routes of a configuration; of several ways the preferred and first, because a BGP next hop has one.
+/// The routes of a configuration. Of several paths it gives the first preferred one, because a BGP next hop has
+/// one.
 pub(super) fn routes_of(config: &RouterConfig) -> impl Iterator<Item = (IpPrefix, UnderlayTarget)> + '_ {
     routes_with(config, |target| underlay_targets(target.preferred()).into_iter().next())
 }
 
-/// The prefixes of a configuration with what is made of their targets, where something is.
+/// The prefixes of a configuration, each with what `make` makes of its target, if anything.
 fn routes_with<'c, T: Clone + 'c>(
     config: &'c RouterConfig,
     make: impl Fn(&RouteTarget) -> Option<T>,
@@ -114,7 +115,7 @@ fn routes_with<'c, T: Clone + 'c>(
         let prefix = Prefix::new(u128::from(net.network()), net.prefix_len()).ok()?;
         Some((IpPrefix::from(prefix), *target))
     });
-    // Prefixes are many, targets few.
+    // There are many prefixes and few targets.
     let made: Vec<Option<T>> = config.routing.targets.iter().map(make).collect();
     v4.chain(v6).filter_map(move |(prefix, index)| Some((prefix, made.get(index as usize)?.clone()?)))
 }

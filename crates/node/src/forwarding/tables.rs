@@ -1,8 +1,9 @@
-//! The router's forwarding tables: made before anything that reads or writes them, and shared by handles.
+//! The router's forwarding tables. They are made before anything reads or writes them, and shared by handles.
 //!
-//! Three threads write them, under one lock: the host thread (neighbors, links), the one that follows the kernel (others'
-//! routes), and the one that installs BGP's best routes. A reload changes configured routes the same way. Packets take no
-//! lock: they read what [`LiveTables`] publishes. Other readers hold the lock for a question ([`ForwardingTables::read`]).
+//! Three threads write them, under one lock: the host thread (neighbors, links), the one that follows the kernel
+//! (others' routes), and the one that installs BGP's best routes. A reload changes configured routes under the same
+//! lock. Packets take no lock: they read what [`LiveTables`] publishes. Other readers hold the lock for one query
+//! ([`ForwardingTables::read`]).
 
 use parking_lot::{Mutex, MutexGuard};
 use std::net::IpAddr;
@@ -23,13 +24,14 @@ use crate::live_tables::{LiveTables, OtherWays, PortLink, RouteChange, RouteDiff
 use crate::speaker::Speaker;
 use thalweg_config::{NextHopCheck, RouterConfig};
 
-/// How long the thread waits before it looks whether it is still wanted; it is woken for anything else.
+/// The timeout of a wait on the inbox. It has no effect on latency: every task wakes the thread.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Paths of a prefix that BGP tells of: the best one and the one that stands by.
+/// Ranks of paths that BGP reports: the best one and its backup.
 const RANKS: usize = 2;
 
-/// The routes of a configuration, for [`ForwardingTables::set_configured`]: made beforehand, for it may be a full table.
+/// The routes of a configuration, for [`ForwardingTables::set_configured`]. Made before the lock is taken, because
+/// it may be a full table.
 #[derive(Debug)]
 pub struct ConfiguredRoutes {
     routes: Vec<(IpPrefix, UnderlayTarget)>,
@@ -39,7 +41,7 @@ pub struct ConfiguredRoutes {
 }
 
 impl ConfiguredRoutes {
-    /// Those of this one.
+    /// The routes of `config`.
     pub fn of(config: &RouterConfig) -> Self {
         let (routes, alternatives) = (routes_of(config).collect(), alternatives_of(config));
         Self { routes, alternatives, ports: names_of_ports(config), resolves_bgp: config.bgp.is_some() }
@@ -50,37 +52,37 @@ fn names_of_ports(config: &RouterConfig) -> Vec<String> {
     config.ports.iter().map(|port| port.name.clone()).collect()
 }
 
-/// See the module.
+/// The forwarding tables of a router; see the module.
 pub struct ForwardingTables {
     state: Mutex<State>,
-    /// Where BGP's best routes come from, if they are installed here.
+    /// The queue of BGP's best routes, if they are installed here.
     inbox: Option<Arc<Inbox>>,
-    /// Goes up with every change of what the router itself knows.
+    /// A version that grows with every change of the router's own routes.
     generation: AtomicU64,
-    /// The configured routes: they go into the kernel, or others' routes are added to them.
+    /// The configured routes, kept to export them to the kernel or to add others' routes to them.
     configured: Mutex<Vec<(IpPrefix, UnderlayTarget)>>,
-    /// Whether decisions are told which next hops are dead: the kernel's routes say so where those are asked.
+    /// Decisions learn here which next hops are dead. Not if the kernel's routes tell them.
     tells_next_hops: bool,
     /// Whether configured routes are kept, and whether next hops resolve by others' routes too.
     keeps_configured: bool,
     has_others: bool,
-    /// How often they were replaced.
+    /// How often the configured routes were replaced.
     reloads: AtomicU64,
     kernel_sync: Mutex<Option<KernelSyncView>>,
 }
 
 struct State {
     tables: LiveTables,
-    /// BGP's routes in them.
+    /// BGP's routes in the tables.
     outlet: Outlet,
-    /// Names of ports, by link.
+    /// Names of ports, indexed by link.
     ports: Vec<String>,
     alternatives: Alternatives,
-    /// The number of the tables' last change of life that the routes have followed.
+    /// The version of link and neighbor state that the routes have followed.
     life: u64,
 }
 
-/// The tables, which nobody changes as long as this is held: for a question.
+/// The tables under their lock, for one query.
 pub struct TablesRead<'t>(MutexGuard<'t, State>);
 
 impl Deref for TablesRead<'_> {
@@ -92,7 +94,7 @@ impl Deref for TablesRead<'_> {
 }
 
 impl State {
-    /// Where packets may go that meet a number.
+    /// The paths of packets that match a number.
     fn ways(&self, hop: u16, host: Option<IpAddr>) -> Vec<FibNextHop> {
         let way = |(port, neighbor, mac): (u16, Option<IpAddr>, Option<MacAddr>)| FibNextHop {
             port: self.ports.get(usize::from(port)).cloned().unwrap_or_default(),
@@ -105,7 +107,7 @@ impl State {
 }
 
 impl ForwardingTables {
-    /// Tables with the routes of the configuration. BGP's best routes come by the inbox, if they come here.
+    /// Tables with the routes of the configuration. BGP's best routes come through the inbox, if given.
     pub fn new(config: &RouterConfig, inbox: Option<Arc<Inbox>>) -> Result<Self, BuildError> {
         let tables = LiveTables::new(config)?;
         let outlet_config =
@@ -132,13 +134,13 @@ impl ForwardingTables {
         })
     }
 
-    /// Another number than before says that [`Self::desired`] may be different.
+    /// Changes whenever the result of [`Self::desired`] may have changed.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The router's own routes, configured and of BGP, and where each leads: what the kernel should have. BGP's come
-    /// first, so that of two with a prefix the later counts. Routes to the router itself are left out.
+    /// The router's own routes, configured and BGP, with their targets: what the kernel should have. BGP's come
+    /// first, so that of two routes for a prefix the later counts. Routes to the router itself are left out.
     pub fn desired(&self) -> Vec<(IpPrefix, UnderlayTarget)> {
         let of_bgp = |(prefix, way)| match way {
             Way::Neighbor { address, link } => {
@@ -154,7 +156,7 @@ impl ForwardingTables {
         all
     }
 
-    /// Resolves BGP's next hops by the configured routes and these of others.
+    /// Resolves BGP's next hops by the configured routes and by these of others.
     pub fn set_others_underlay(&self, others: impl Iterator<Item = (IpPrefix, UnderlayTarget)>) {
         let route = |metric| move |(prefix, target)| UnderlayRoute { prefix, target, metric };
         let State { outlet, tables, alternatives, .. } = &mut *self.state.lock();
@@ -167,7 +169,7 @@ impl ForwardingTables {
         self.ground_changed();
     }
 
-    /// What next hops are resolved with is different: its readers have to look again.
+    /// Tells readers that the underlay changed.
     fn ground_changed(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         if let Some(inbox) = &self.inbox {
@@ -175,7 +177,7 @@ impl ForwardingTables {
         }
     }
 
-    /// Follows what the tables learned of links and neighbors.
+    /// Adapts routes to the latest link and neighbor state.
     fn follow_life(&self, state: &mut State) {
         let life = state.tables.life_changes();
         if std::mem::replace(&mut state.life, life) == life {
@@ -189,7 +191,7 @@ impl ForwardingTables {
         self.ground_changed();
     }
 
-    /// Tells decisions which next hops are dead.
+    /// Tells the decision process which next hops are dead.
     fn update_next_hops(&self, speaker: &Speaker) {
         let view = {
             let State { outlet, tables, .. } = &*self.state.lock();
@@ -199,19 +201,19 @@ impl ForwardingTables {
         speaker.set_next_hops(view);
     }
 
-    /// Another number than before says that links or neighbors died or live again.
+    /// Changes whenever links or neighbors died or came back.
     pub fn life_changes(&self) -> u64 {
         self.state.lock().life
     }
 
-    /// The first of these that is not known to be dead, or the first.
+    /// The first of these that is not known to be dead, or else the first.
     pub fn alive_of(&self, targets: &[UnderlayTarget]) -> Option<UnderlayTarget> {
         let state = self.state.lock();
         let alive = targets.iter().copied().find(|target| ground::is_alive(&state.tables, *target));
         alive.or(targets.first().copied())
     }
 
-    /// Says how keeping in step with the kernel goes.
+    /// Sets what `show` reports of the kernel sync.
     pub fn set_kernel_sync(&self, view: KernelSyncView) {
         *self.kernel_sync.lock() = Some(view);
     }
@@ -240,12 +242,12 @@ impl ForwardingTables {
         }
     }
 
-    /// The tables, for a question. A thread that holds this asks for nothing else here.
+    /// Locks the tables for a query. While it holds the result, a thread must not call other methods.
     pub fn read(&self) -> TablesRead<'_> {
         TablesRead(self.state.lock())
     }
 
-    /// Changes the tables; routes follow what that means for links and neighbors.
+    /// Changes the tables, and then adapts routes to the new link and neighbor state.
     fn change<T>(&self, change: impl FnOnce(&mut LiveTables) -> T) -> T {
         let mut state = self.state.lock();
         let result = change(&mut state.tables);
@@ -258,7 +260,7 @@ impl ForwardingTables {
         self.change(|tables| tables.set_port(port, link));
     }
 
-    /// The same for a port that is known, with what it is given now.
+    /// Updates the link of a port that is already set; ignores others.
     pub fn update_port(&self, port: u16, update: impl FnOnce(PortLink) -> PortLink) {
         self.change(|tables| {
             if let Some(link) = tables.port(port) {
@@ -297,8 +299,8 @@ impl ForwardingTables {
         self.change(|tables| tables.undo_routes(change, most))
     }
 
-    /// Resolves next hops of BGP routes with the routes of another configuration, and tells the kernel of these. Where
-    /// others' routes count too, their source adds them again ([`Self::reloads`]).
+    /// Resolves next hops of BGP routes with another configuration's routes, and passes these to the kernel sync.
+    /// If others' routes count too, their source adds them again ([`Self::reloads`]).
     pub fn set_configured(&self, routes: ConfiguredRoutes) {
         let ConfiguredRoutes { routes, alternatives, ports, resolves_bgp } = routes;
         {
@@ -344,7 +346,7 @@ impl Forwarding for ForwardingTables {
         let tables = &state.tables;
         let host = Some(destination.address())
             .filter(|address| usize::from(destination.length()) == if address.is_ipv4() { 32 } else { 128 });
-        // What packets meet is asked of the table that they go through.
+        // The look-up uses the same table as packets.
         let (hop, prefix) = match host {
             Some(address) => tables.fib().lookup(address),
             None => tables.fib().covering(destination).map_or((0, None), |(hop, prefix)| (hop, Some(prefix))),
@@ -377,7 +379,7 @@ impl Forwarding for ForwardingTables {
     }
 }
 
-/// What becomes of packets that meet a number.
+/// What happens to packets that match a number.
 fn action_of(tables: &LiveTables, hop: u16) -> &'static str {
     match tables.fib().way(hop) {
         Some(Way::Neighbor { .. }) => "forward",

@@ -25,7 +25,7 @@ fn a_full_inbox_drops_marks_and_asks_for_a_rescan_after_what_was_queued() {
     let inbox = Inbox::new(10);
     inbox.push(&changes(3, 6));
     inbox.push(&changes(5, 4));
-    // Full: both shards lose something. Shard 7 has nothing queued.
+    // Full: both shards lose changes. Shard 7 has nothing queued.
     inbox.push(&changes(3, 1));
     inbox.push(&changes(7, 2));
     let counters = inbox.counters();
@@ -33,7 +33,7 @@ fn a_full_inbox_drops_marks_and_asks_for_a_rescan_after_what_was_queued() {
     let next = || shard_of_task(inbox.next(Duration::ZERO));
     assert_eq!(next(), Some((7, true)));
     assert_eq!(next(), Some((3, false)));
-    // The mark stays until the rescan is handed out; what comes before is part of it.
+    // The mark stays until the rescan is handed out; changes before that are part of it.
     assert_eq!(next(), Some((3, true)));
     inbox.push(&changes(3, 1));
     assert_eq!(next(), Some((5, false)));

@@ -1,9 +1,9 @@
-//! The state of ports and neighbors, and the paths of a route that are usable with it.
+//! The state of ports and neighbors, and the paths of a route that it leaves usable.
 //!
-//! A route has *tiers* of ways, the preferred one first: several tiers where one prefix has routes of several metrics.
-//! Packets take the ways of the first tier that has a usable one, all usable ones of it by flow. A way is usable when
-//! its port is up and its neighbor is known; what leads to a network or nowhere needs no neighbor. Where no way at all is
-//! usable, the first tier with a port that is up decides, so that its neighbors are asked for when packets come.
+//! A route has *tiers* of paths, preferred first: several if the prefix has routes of several metrics. Packets use
+//! the first tier that has a usable path, spread by flow over all its usable paths. A path is usable when its port
+//! is up and its neighbor is known; a path to a network or a discard needs no neighbor. If no path is usable, the
+//! first tier with a port that is up decides, so that packets trigger the resolution of its neighbors.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -15,29 +15,28 @@ use thalweg_wire::MacAddr;
 use crate::fib::{PathSet, Way};
 use thalweg_config::RouteTarget;
 
-/// What sending needs to know of a port.
+/// A port's properties for sending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortLink {
-    /// The port's own MAC address.
     pub mac: MacAddr,
-    /// Largest IP packet that may leave.
+    /// The largest IP packet that may leave.
     pub mtu: u32,
-    /// Where frames to neighbors that are not known go.
+    /// The destination of frames to unresolved neighbors.
     pub default_mac: Option<MacAddr>,
-    /// Whether anything can be sent.
+    /// Whether the port can send.
     pub is_up: bool,
 }
 
-/// One way of a configured route or of a neighbor's host route.
+/// One path of a configured route or of a neighbor's host route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::live_tables) enum Path {
     /// To a neighbor.
     Neighbor { port: u16, address: IpAddr },
-    /// To the host that has the destination's address.
+    /// To the host that has the destination address.
     Glean { port: u16 },
     /// To the router itself, which has the address on this port.
     Local { port: u16 },
-    /// Nowhere.
+    /// To a drop.
     Drop(DropReason),
 }
 
@@ -50,7 +49,7 @@ impl Path {
     }
 }
 
-/// The ways of a route, in tiers.
+/// The paths of a route, in tiers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::live_tables) struct Group(pub(in crate::live_tables) Vec<Vec<Path>>);
 
@@ -60,17 +59,15 @@ impl Group {
         Self(vec![paths])
     }
 
-    /// What a target of the configuration comes to.
+    /// The group of a configured target.
     pub(in crate::live_tables) fn of_target(target: &RouteTarget) -> Self {
         Self(target.tiers().iter().map(paths_of).collect())
     }
 
-    /// All ways of all tiers.
     pub(in crate::live_tables) fn paths(&self) -> impl Iterator<Item = Path> + '_ {
         self.0.iter().flatten().copied()
     }
 
-    /// Its neighbors.
     pub(in crate::live_tables) fn neighbors(&self) -> impl Iterator<Item = (u16, IpAddr)> + '_ {
         self.paths().filter_map(|path| match path {
             Path::Neighbor { port, address } => Some((port, address)),
@@ -79,17 +76,17 @@ impl Group {
     }
 }
 
-/// What is known of ports and neighbors; shared with the tables, which ask when they publish.
+/// The state of ports and neighbors. The tables share it and read it when they publish.
 #[derive(Debug)]
 pub(super) struct Neighbors {
     pub(super) ports: Vec<PortLink>,
     pub(super) macs: HashMap<(u16, IpAddr), MacAddr>,
-    /// Neighbors that were asked for and do not answer.
+    /// Neighbors that were probed and do not answer.
     pub(super) silent: HashSet<(u16, IpAddr)>,
 }
 
 impl Neighbors {
-    /// Notes what a port is like from now on, a new one too; whether that is something else.
+    /// Sets the state of an old or new port; returns whether it changed.
     pub(super) fn set_port(&mut self, port: u16, link: PortLink) -> bool {
         let place = usize::from(port);
         if self.ports.len() <= place {
@@ -97,13 +94,13 @@ impl Neighbors {
         }
         let before = std::mem::replace(&mut self.ports[place], link);
         if before.is_up != link.is_up {
-            // A neighbor that was silent there is asked anew.
+            // Silent neighbors on the port are probed again.
             self.silent.retain(|(of, _)| *of != port);
         }
         before != link
     }
 
-    /// The ways that packets take now, in order of the group, and those of the same tier that they do not.
+    /// The paths that packets now take, in order of the group, and the rest of the same tier.
     pub(super) fn in_use(&self, group: &Group) -> (Vec<Path>, Vec<Path>) {
         let split = |is_good: &dyn Fn(&Path) -> bool| {
             let parts =
@@ -116,7 +113,7 @@ impl Neighbors {
 
     pub(super) fn group(&self, group: &Group) -> PathSet {
         let (active, standby) = self.in_use(group);
-        // A way that is dead still says by which port its neighbor's packets come in.
+        // A dead path still says which port its neighbor's packets arrive on.
         let glean = |path: Path| path.port().map(|port| Adjacency::Glean { port });
         PathSet {
             active: active.into_iter().map(|path| self.path(path)).collect(),
@@ -128,7 +125,7 @@ impl Neighbors {
         path.port().is_none_or(|port| self.ports.get(usize::from(port)).is_some_and(|link| link.is_up))
     }
 
-    /// Whether packets get anywhere by a way now.
+    /// Whether packets can use a path now.
     pub(super) fn is_usable(&self, path: Path) -> bool {
         match path {
             Path::Neighbor { .. } => matches!(self.path(path), Adjacency::Forward { .. }),
@@ -137,8 +134,8 @@ impl Neighbors {
         }
     }
 
-    /// Whether a way is known to lead nowhere: its link is down, or its neighbor was asked for and is silent. Not so a
-    /// neighbor that was not asked for yet.
+    /// Whether a path is known to be dead: its link is down, or its neighbor was probed and is silent. A neighbor
+    /// that was not probed yet is not dead.
     pub(super) fn is_dead(&self, port: u16, neighbor: Option<IpAddr>) -> bool {
         let is_silent = neighbor.is_some_and(|address| {
             let has_mac = self.ports.get(usize::from(port)).is_some_and(|link| link.default_mac.is_some());

@@ -1,9 +1,9 @@
 //! Networks of ports that are down.
 //!
-//! A network that is connected leaves the table while all of its ports are down, and so do its addresses that are no
-//! host's. What else leads there then comes into force: a route of another program, one of BGP, or a shorter prefix. The
-//! port's own addresses stay, as they do in Linux. There are as many such networks as ports have addresses, so looking at
-//! all of them when a link changes costs nothing.
+//! A connected network leaves the table while all its ports are down, together with its network and broadcast
+//! addresses. Another route then comes into force: of another program, of BGP, or of a shorter prefix. The port's
+//! own addresses stay, as they do in Linux. There are as many such networks as ports have addresses, so checking
+//! all of them when a link changes costs next to nothing.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use thalweg_dataplane::lpm::NextHopId;
 
 use super::{Group, LiveTables, Path};
 
-/// Connected networks, and what is out of the table.
+/// Connected networks, and the routes that are out of the table.
 #[derive(Debug, Default)]
 pub(super) struct Networks {
     connected: HashMap<IpPrefix, NextHopId>,
@@ -20,7 +20,7 @@ pub(super) struct Networks {
 }
 
 impl Networks {
-    /// Those among routes.
+    /// The connected networks among `routes`.
     pub(super) fn among<'g>(
         routes: impl Iterator<Item = (IpPrefix, NextHopId)>,
         group: impl Fn(NextHopId) -> Option<&'g Group>,
@@ -30,25 +30,26 @@ impl Networks {
     }
 }
 
-/// Whether destinations themselves are asked for, whatever way packets take.
+/// Whether every path of the group is a glean.
 fn is_connected(group: &Group) -> bool {
     !group.0.is_empty() && group.paths().all(|path| matches!(path, Path::Glean { .. }))
 }
 
 impl LiveTables {
-    /// Whether a route of the router's own is out of the table for its port.
+    /// Whether one of the router's own routes is out of the table because its port is down.
     pub(in crate::live_tables) fn is_aside(&self, prefix: IpPrefix) -> bool {
         self.networks.aside.contains_key(&prefix)
     }
 
-    /// Puts the route of others in force, if it has a link, in the place of one that is aside; else BGP's is.
+    /// Installs the route of others, if it has a link, in place of one that is aside. Otherwise BGP's comes into
+    /// force.
     pub(in crate::live_tables) fn put_others(&mut self, prefix: IpPrefix) -> bool {
         let others = self.others.behind(prefix).filter(|number| self.has_link(*number));
         self.set_base(prefix, others)
     }
 
-    /// A route of the router's own is there from now on, leads elsewhere, or is gone. `Some`: it was aside, and this is
-    /// whether the table had room.
+    /// Notes that one of the router's own routes is set, changed or removed. `Some` if the route was aside; the
+    /// value says whether the table had room.
     pub(super) fn replace_aside(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> Option<bool> {
         self.networks.connected.remove(&prefix);
         if let Some(number) = number.filter(|number| self.group_of(*number).is_some_and(is_connected)) {
@@ -59,7 +60,7 @@ impl LiveTables {
         Some(self.set_base(prefix, number))
     }
 
-    /// Takes networks out whose ports are down, and puts those back whose are up.
+    /// Removes networks whose ports are down, and restores those whose ports are up.
     pub(super) fn update_networks(&mut self) {
         let connected: Vec<_> =
             self.networks.connected.iter().map(|(prefix, number)| (*prefix, *number)).collect();

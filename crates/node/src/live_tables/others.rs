@@ -1,8 +1,8 @@
-//! Routes of others: those that programs of the system put into the kernel's table.
+//! Routes of others: those that other programs put into the kernel's table.
 //!
-//! They stand behind configured routes and resolved neighbors of the same prefix, and before BGP's. Routes with the same
-//! ways share a number; it is given back with the last of them. A route that something else stands before is kept aside
-//! and comes into force when that goes.
+//! They rank behind configured routes and resolved neighbors of the same prefix, and before BGP's. Routes with the
+//! same paths share a number, which is freed with the last of them. A route behind another one is kept and comes
+//! into force when that one goes.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,61 +12,61 @@ use thalweg_dataplane::lpm::NextHopId;
 
 use super::{Group, LiveTables, Path};
 
-/// One of the ways of such a route.
+/// One path of such a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OtherWay {
     /// To a neighbor.
     Gateway {
-        /// The port it is on.
+        /// The number of the port.
         port: u16,
         address: IpAddr,
     },
-    /// To the host that has the destination's address.
+    /// To the host that has the destination address.
     Connected {
-        /// The port they are on.
+        /// The number of the port.
         port: u16,
     },
-    /// Nowhere, silently.
+    /// Drops packets silently.
     Blackhole,
-    /// Nowhere, and the sender is told.
+    /// Drops packets and informs the sender.
     Unreachable,
 }
 
-/// The ways of such a route: those of the lowest metric first, then those that stand by for them, by metric.
+/// The paths of such a route by metric: the lowest metric is in use, the others are backups.
 pub type OtherWays = Vec<Vec<OtherWay>>;
 
-/// What is known of others' routes.
+/// The state of others' routes.
 #[derive(Debug, Default)]
 pub(super) struct Others {
-    /// By ways: the number, and how many routes have it.
+    /// The number of each set of paths, and how many routes have it.
     groups: HashMap<OtherWays, (NextHopId, usize)>,
     by_number: HashMap<NextHopId, OtherWays>,
-    /// Routes that something stands before.
+    /// Routes behind another one.
     behind: HashMap<IpPrefix, NextHopId>,
 }
 
 impl Others {
-    /// Whether a number is that of such routes.
+    /// Whether a number belongs to such routes.
     pub(super) fn has(&self, number: NextHopId) -> bool {
         self.by_number.contains_key(&number)
     }
 
-    /// Keeps a route aside that a neighbor's stands before from now on.
+    /// Keeps a route that a neighbor's route now replaces.
     pub(super) fn step_back(&mut self, prefix: IpPrefix, number: NextHopId) {
         self.behind.insert(prefix, number);
     }
 
-    /// The route that something stands before.
+    /// The route of others behind another one.
     pub(super) fn behind(&self, prefix: IpPrefix) -> Option<NextHopId> {
         self.behind.get(&prefix).copied()
     }
 
-    /// The route that comes into force where something before it goes.
+    /// Takes the route that comes into force now that the one before it goes.
     pub(super) fn step_forward(&mut self, prefix: IpPrefix) -> Option<NextHopId> {
         self.behind.remove(&prefix)
     }
 
-    /// One route less leads there; the number, if it was the last.
+    /// Gives up one route's use of the number; returns the number if that was the last.
     fn release(&mut self, number: NextHopId) -> Option<NextHopId> {
         let ways = self.by_number.get(&number)?;
         let (_, routes) = self.groups.get_mut(ways)?;
@@ -81,11 +81,11 @@ impl Others {
 }
 
 impl LiveTables {
-    /// Takes over what became of others' routes: their ways, or that they are gone. How many found no room, in the table
-    /// or among the numbers; they are not in force then.
+    /// Applies changes of others' routes: new paths, or `None` for a removed route. Returns how many found no room
+    /// in the table or among the numbers, and are not in force.
     pub fn set_others(&mut self, changes: &[(IpPrefix, Option<OtherWays>)]) -> usize {
         let (mut free, mut without_room) = (Vec::new(), 0);
-        // What numbers mean is published once, before the first prefix.
+        // Meanings of numbers are published once, before the first prefix.
         let mut numbers = Vec::with_capacity(changes.len());
         for (_, ways) in changes {
             let number = ways.as_ref().filter(|ways| !ways.is_empty()).map(|ways| self.number_of(ways));
@@ -96,7 +96,7 @@ impl LiveTables {
             let in_force = self.base_route(*prefix);
             let is_aside = self.is_aside(*prefix);
             let before = match in_force {
-                // The router's own stands before it, or will when its port is up.
+                // The router's own route has priority, or will when its port is up.
                 own if is_aside || own.is_some_and(|own| !self.others.has(own)) => {
                     let before = match number {
                         Some(number) => self.others.behind.insert(*prefix, number),
@@ -117,19 +117,19 @@ impl LiveTables {
             free.extend(before.and_then(|number| self.others.release(number)));
         }
         self.publish();
-        // Nothing leads to these numbers any more.
+        // From here on no prefix uses these numbers.
         for number in free {
             self.give_back(number);
         }
         without_room
     }
 
-    /// Routes of others that are known, and those of them that something stands before.
+    /// The number of others' routes, and of those behind another one.
     pub fn others(&self) -> (usize, usize) {
         (self.others.groups.values().map(|(_, routes)| routes).sum(), self.others.behind.len())
     }
 
-    /// Whether a number is that of others' routes.
+    /// Whether a number belongs to others' routes.
     pub fn is_others(&self, number: NextHopId) -> bool {
         self.others.has(number)
     }

@@ -2,13 +2,12 @@
 //!
 //! Only prefixes that differ are touched, a slice at a time, so that other writers of the tables never wait long:
 //!
-//! 1. Targets that are new get numbers; what these mean is published before the first prefix that leads to one.
-//! 2. Prefixes that are new or lead elsewhere are set; then those that are gone are taken out. So an address never is
-//!    without a route that has one before and after.
-//! 3. Numbers of targets that are gone are free when no packet can be on its way with one any more. The caller knows
-//!    when that is.
+//! 1. New targets get numbers; their meanings are published before the first prefix that uses them.
+//! 2. New and changed prefixes are set, and then removed ones are taken out. So an address with a route before and
+//!    after always has one.
+//! 3. Numbers of removed targets become free when no packet can still carry one. The caller knows when.
 //!
-//! Where the tables have no room for a change, everything is put back as it was.
+//! If the tables have no room for a change, everything is restored.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,10 +20,9 @@ use super::{Group, LiveTables, prefix_of_v4, unused_addresses};
 use crate::BuildError;
 use thalweg_config::{RouteTarget, RouterConfig, TargetIndex};
 
-/// Stands for the target of addresses that are no host's.
+/// Stands for the target of network and broadcast addresses.
 const NOBODY: TargetIndex = TargetIndex::MAX;
 
-/// A prefix that changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Item<A> {
     prefix: Prefix<A>,
@@ -32,29 +30,27 @@ struct Item<A> {
     after: Option<TargetIndex>,
 }
 
-/// What is different between the routes of two configurations.
+/// The difference between the routes of two configurations.
 #[derive(Clone, Debug, Default)]
 pub struct RouteDifference {
     targets: Vec<RouteTarget>,
-    /// By target, the one of the configuration before that is the same.
+    /// For each target, its index in the configuration before, if it was there.
     same: Vec<Option<TargetIndex>>,
-    /// What is set comes first, then what is taken out.
+    /// Sets first, then removals.
     v4: Vec<Item<u32>>,
     v6: Vec<Item<u128>>,
 }
 
-/// How many routes are different.
+/// How many routes differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteCounts {
-    /// New.
     pub added: usize,
-    /// Lead elsewhere.
+    /// Routes with another target.
     pub changed: usize,
-    /// Gone.
     pub removed: usize,
 }
 
-/// A change of routes that is under way.
+/// A change of routes in progress.
 #[derive(Debug)]
 pub struct RouteChange {
     difference: RouteDifference,
@@ -65,7 +61,7 @@ pub struct RouteChange {
 }
 
 impl RouteDifference {
-    /// What has to change so that the routes of `after` are those in force.
+    /// Computes what must change so that the routes of `after` are in force.
     pub fn between(before: &RouterConfig, after: &RouterConfig) -> Self {
         let known: HashMap<&RouteTarget, TargetIndex> = before.routing.targets.iter().zip(0..).collect();
         let same: Vec<_> = after.routing.targets.iter().map(|target| known.get(target).copied()).collect();
@@ -78,7 +74,7 @@ impl RouteDifference {
         Self { targets: after.routing.targets.clone(), same, v4, v6 }
     }
 
-    /// How much it is.
+    /// The number of routes of each kind of change.
     pub fn counts(&self) -> RouteCounts {
         let kinds = (0..self.len()).map(|place| {
             let (_, before, after) = self.item(place);
@@ -95,12 +91,11 @@ impl RouteDifference {
         counts
     }
 
-    /// Prefixes that change.
     fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
 
-    /// The prefix in this place, with its target before and after.
+    /// The prefix at an index, with its target before and after.
     fn item(&self, place: usize) -> (IpPrefix, Option<TargetIndex>, Option<TargetIndex>) {
         match place.checked_sub(self.v4.len()) {
             None => {
@@ -137,7 +132,7 @@ fn routes_v6(config: &RouterConfig) -> Vec<(Prefix<u128>, TargetIndex)> {
     config.routing.v6.iter().filter_map(|(net, target)| Some((prefix(net)?, *target))).collect()
 }
 
-/// Walks both lists, which are sorted by prefix.
+/// Merges both lists, which are sorted by prefix.
 fn difference<A: Copy + Ord>(
     before: Vec<(Prefix<A>, TargetIndex)>,
     after: Vec<(Prefix<A>, TargetIndex)>,
@@ -163,8 +158,8 @@ where
 }
 
 impl LiveTables {
-    /// Begins to change routes: numbers for new targets are taken and their gateways known, no prefix is touched.
-    /// Errors if there are too few numbers, and changes nothing then.
+    /// Begins to change routes: new targets get numbers and their gateways are registered, but no prefix is
+    /// touched. Errors, without any change, if there are too few numbers.
     pub fn begin_routes(&mut self, difference: RouteDifference) -> Result<RouteChange, BuildError> {
         let mut after = Vec::with_capacity(difference.targets.len());
         let mut fresh = Vec::new();
@@ -184,8 +179,8 @@ impl LiveTables {
         Ok(RouteChange { difference, before: self.targets.clone(), after, done: 0 })
     }
 
-    /// Changes at most so many prefixes; whether that was all. With an error there is no room for one of them: the
-    /// change is to be [undone](Self::undo_routes).
+    /// Changes at most `limit` prefixes; returns whether all are done. After an error (no room) the caller must
+    /// [undo](Self::undo_routes) the change.
     pub fn change_routes(&mut self, change: &mut RouteChange, limit: usize) -> Result<bool, BuildError> {
         let end = change.difference.len().min(change.done + limit);
         while change.done < end {
@@ -198,12 +193,12 @@ impl LiveTables {
         Ok(change.done == change.difference.len())
     }
 
-    /// Puts at most so many prefixes back as they were; whether that was all, and the change is undone.
+    /// Restores at most `limit` prefixes; returns whether the whole change is undone.
     pub fn undo_routes(&mut self, change: &mut RouteChange, limit: usize) -> bool {
         let places: Range<usize> = change.done.saturating_sub(limit)..change.done;
         for place in places.rev() {
             let (prefix, before, _) = change.difference.item(place);
-            // What was there had room.
+            // This cannot fail: the former route had room.
             self.set_configured(prefix, self.number_of_target(&change.before, before));
             change.done = place;
         }
@@ -214,7 +209,7 @@ impl LiveTables {
         change.done == 0
     }
 
-    /// The change is complete, and no packet is on its way that met a route before it.
+    /// Completes the change. No packet may still carry a number from before it.
     pub fn finish_routes(&mut self, change: RouteChange) {
         self.release(&only_in(&change.before, &change.after));
         self.targets = change.after;
@@ -228,7 +223,7 @@ impl LiveTables {
         }
     }
 
-    /// Sets or takes out a configured route; whether the table had room.
+    /// Sets or removes a configured route; returns whether the table had room.
     fn set_configured(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
         let address = prefix.address();
         if prefix != IpPrefix::host(address) {
@@ -241,15 +236,14 @@ impl LiveTables {
         self.update_host_route(address)
     }
 
-    /// Gives numbers back.
     fn release(&mut self, numbers: &[NextHopId]) {
         for number in numbers {
             self.give_back(*number);
         }
     }
 
-    /// Puts the route in force that a single address has: the configured one, or else that of the neighbor that has the
-    /// address. Network and broadcast addresses are neighbors' where somebody really uses them.
+    /// Installs the route of a single address: the configured one, or else that of the neighbor with the address. A
+    /// neighbor that really uses a network or broadcast address gets its route.
     pub(super) fn update_host_route(&mut self, address: IpAddr) -> bool {
         let configured = self.configured_hosts.get(&address).copied();
         let neighbor = self.neighbor_hosts.get(&address).copied();
@@ -257,7 +251,7 @@ impl LiveTables {
         self.put(IpPrefix::host(address), number)
     }
 
-    /// Puts a route of the router's own in force, or takes it out: those of others stand behind it.
+    /// Installs or removes one of the router's own routes; a route of others for the same prefix stands behind it.
     fn put(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
         if let Some(had_room) = self.replace_aside(prefix, number) {
             return had_room;

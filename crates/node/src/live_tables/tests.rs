@@ -8,7 +8,7 @@ use thalweg_wire::MacAddr;
 
 use crate::live_tables::OtherWay;
 
-/// Routes by a gateway, by two, and by a third that the default route also has.
+/// Routes through one gateway, through two, and through a third that the default route also uses.
 const CONFIG: &str = r#"
 [ports.a]
 interface = "a0"
@@ -45,7 +45,7 @@ fn neighbor(index: usize) -> (u16, IpAddr) {
     (port, address.into())
 }
 
-/// What a packet to the address meets.
+/// The path of a packet to the address.
 fn meets(tables: &LiveTables, address: [u8; 4]) -> Vec<Adjacency> {
     let router = tables.router();
     let number = thalweg_dataplane::lpm::Lpm::lookup(&*router.fib4, u32::from_be_bytes(address));
@@ -53,8 +53,7 @@ fn meets(tables: &LiveTables, address: [u8; 4]) -> Vec<Adjacency> {
 }
 
 proptest! {
-    /// Whatever becomes of neighbors and ports, one after the other or several at once, packets meet what follows from
-    /// what is known then.
+    /// Whatever happens to neighbors and ports, one by one or several at once, packets follow the present state.
     #[test]
     fn every_route_follows_its_neighbors(
         steps in prop::collection::vec(
@@ -108,7 +107,7 @@ proptest! {
             prop_assert_eq!(meets(&tables, [40, 1, 1, 1]), [to(2)]);
             prop_assert_eq!(meets(&tables, [99, 1, 1, 1]), [to(2)]);
             for (index, (port, address)) in NEIGHBORS.into_iter().enumerate() {
-                // Of a network that is down only neighbors stay, and those go as soon as they are told to be lost.
+                // Of a network that is down only neighbors stay, and those go as soon as they are reported lost.
                 let is_gone = !up[usize::from(port)] && macs[index].is_none();
                 prop_assert_eq!(meets(&tables, address), [to(if is_gone { 2 } else { index })]);
             }
@@ -116,7 +115,7 @@ proptest! {
     }
 }
 
-/// A default route is told from another route to the same place, wherever it comes from.
+/// A default route is distinguished from other routes to the same place, whatever its source.
 #[test]
 fn default_routes_have_numbers_of_their_own() {
     let mut tables = tables();
@@ -167,7 +166,7 @@ fn number(tables: &LiveTables, address: [u8; 4]) -> NextHopId {
     thalweg_dataplane::lpm::Lpm::lookup(&*tables.router().fib4, u32::from_be_bytes(address))
 }
 
-/// Gateways are those of routes. Neighbors that are gone leave nothing behind.
+/// Only gateways of routes are listed. Removed neighbors leave nothing behind.
 #[test]
 fn only_gateways_are_wanted() {
     let mut tables = tables();
@@ -185,7 +184,7 @@ fn only_gateways_are_wanted() {
     }
 }
 
-/// A route of a lower metric serves while one of its ways is usable, then the next; what stands by is asked for.
+/// A route of a lower metric serves while one of its paths is usable, then the next; backups are solicited.
 #[test]
 fn metrics_decide_among_what_is_usable() {
     let text = CONFIG.replace("[[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"10.2.0.3\"\n", "")
@@ -217,13 +216,13 @@ fn metrics_decide_among_what_is_usable() {
     assert_eq!(by(&tables), Some(1), "its neighbor is still known to the tables");
     tables.set_neighbors(&[(neighbor(0), Some(mac))]);
     assert_eq!((by(&tables), tables.silent()), (Some(0), vec![]));
-    // A host that is no gateway changes nothing.
+    // A host that is not a gateway changes nothing.
     tables.resolved(0, neighbor(3).1, mac);
     tables.lost(0, neighbor(3).1);
     assert_eq!(tables.silent(), []);
 }
 
-/// While a port is down, its network and the addresses in it that are no host's are reached another way, if there is one.
+/// While a port is down, its network and the unused addresses in it follow another route, if there is one.
 #[test]
 fn the_network_of_a_port_that_is_down_is_left_to_others() {
     let mut tables = tables();
@@ -250,7 +249,7 @@ fn the_network_of_a_port_that_is_down_is_left_to_others() {
         tables.set_port(0, up);
     }
 
-    // A route of another program comes before BGP's, unless it is the shadow of the network itself.
+    // Another program's route comes before BGP's, unless it is the shadow of the network itself.
     let shadow = |port| Some(vec![vec![OtherWay::Connected { port }]]);
     tables.set_port(0, PortLink { is_up: false, ..up });
     assert_eq!(tables.set_others(&[(network.into(), shadow(0))]), 0);
@@ -271,7 +270,7 @@ fn the_network_of_a_port_that_is_down_is_left_to_others() {
     assert_eq!(meets(&tables, hosts[0]), glean);
 }
 
-/// A packet that a group's member refused is told the neighbor of that member, not of one that is dead.
+/// A packet refused by a group's member waits for that member's neighbor, not for a dead one.
 #[test]
 fn the_next_of_a_group_is_one_in_use() {
     let mut tables = tables();
@@ -280,13 +279,13 @@ fn the_next_of_a_group_is_one_in_use() {
     for hash in [0, u32::MAX / 3, u32::MAX] {
         assert_eq!(tables.next_of(number, hash, [30, 1, 1, 1].into()), Some(neighbor(1)));
     }
-    // A source behind the dead way is still one of the route's.
+    // A source behind the dead path still belongs to the route.
     let hops = tables.router().next_hops.load();
     assert!(hops.leads_out_of(number as u16, 0) && hops.leads_out_of(number as u16, 1));
 }
 
-/// BGP chooses no path by a gateway that is silent, so no number leads there any more; it is asked for all the same, or it
-/// would stay dead for ever.
+/// BGP avoids paths through a silent gateway, so no number leads there; it is still solicited, or it would stay
+/// dead for ever.
 #[test]
 fn a_silent_gateway_is_asked_for_until_it_answers() {
     let mut tables = tables();

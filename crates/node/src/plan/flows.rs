@@ -1,8 +1,8 @@
-//! Flow metering in the router: a stage behind all others, that sees what became of packets.
+//! Flow metering in the router: a stage after all others, which sees the fate of packets.
 //!
-//! The meter has the shards of the plan, so NAT's where there is NAT: both directions of a translated flow are one
-//! shard's. A flow's key is what packets were when they arrived; what NAT made of them is beside it. Packets that were
-//! dropped are metered too, unless they could not be read.
+//! The meter has the shards of the plan, hence NAT's if there is NAT: both directions of a translated flow are in
+//! one shard. A flow's key is its packets at arrival; the translation is recorded beside it. Dropped packets are
+//! metered too, unless they were unreadable.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,39 +17,38 @@ use thalweg_flow::{EndReason, FlowRecord, MeterError, MeterOptions, MeterTotals,
 
 use super::{RouterPlan, Stage, is_for_nat};
 
-/// Where records go. Called by any worker, which must not be held up.
+/// The receiver of records. Workers call it, so it must not block.
 pub trait RecordOutlet: Send + Sync {
     /// Takes all records out of the list.
     fn take(&self, records: &mut Vec<FlowRecord>);
 
-    /// Takes all events of NAT out of the list; `dropped` more had no room where they happened.
+    /// Takes all NAT events out of the list; `dropped` more were lost for want of room before.
     fn take_nat_events(&self, events: &mut Vec<NatEvent>, dropped: u64);
 
-    /// Holds nothing back any longer. Called some times a second, and at the end.
+    /// Passes on everything held back. Called a few times a second, and at the end.
     fn flush(&self);
 }
 
-/// Flow metering as the plan needs it.
+/// Flow metering as the plan uses it.
 #[derive(Clone)]
 pub struct Flows {
     /// Has the shards of the plan.
     pub meter: Arc<Meter>,
-    /// Who gets records.
     pub outlet: Arc<dyn RecordOutlet>,
     options: MeterOptions,
-    /// The totals of meters before this one, which are empty.
+    /// The totals of earlier meters, which are empty now.
     retired: MeterTotals,
 }
 
 impl Flows {
-    /// Reports what is over by this clock, in shards that see no packets too.
+    /// Reports flows that have ended by this clock, in idle shards too.
     pub fn advance(&self, clock_ns: u64) {
         self.each_shard(|shard, records| {
             self.meter.advance(shard, clock_ns, &mut |record| records.push(*record));
         });
     }
 
-    /// Reports everything and forgets it. No packet is to be on its way.
+    /// Reports all flows and forgets them. No packet may be in the plan.
     pub fn flush(&self) {
         self.each_shard(|shard, records| {
             self.meter.flush(shard, EndReason::ForcedEnd, &mut |record| records.push(*record));
@@ -67,15 +66,15 @@ impl Flows {
         self.outlet.flush();
     }
 
-    /// The totals, those of meters that other configurations had too.
+    /// The totals, including those of earlier configurations' meters.
     pub fn totals(&self) -> MeterTotals {
         let mut totals = self.meter.totals();
         totals.add(&self.retired);
         totals
     }
 
-    /// Asks payloads which application they are of, if that is wanted. An answer that the classes of service had from ports
-    /// alone is none: ports are asked again when the record is delivered.
+    /// Finds applications from payloads, if configured. Classification by ports alone is not recorded: the record's
+    /// delivery looks at ports again.
     pub(super) fn look(&self, batch: &mut Batch<'_>) {
         if self.options.labeling != Labeling::Payload {
             return;
@@ -103,7 +102,7 @@ impl Flows {
         }
     }
 
-    /// Finds the flows of fragments that no NAT has to do with: their shard is that of the flow's whole packets.
+    /// Finds the flows of fragments that NAT does not touch: their shard is that of the flow's whole packets.
     pub(super) fn label_fragments(&self, chunk: &mut Chunk, shards: u16) {
         self.meter.resolve_fragments_and(chunk, |_, _| ());
         let mut batch = chunk.whole().0;
@@ -117,7 +116,7 @@ impl Flows {
 }
 
 impl RouterPlan {
-    /// The same with metering. `secret` keys what strangers must not foresee.
+    /// The same plan with metering. `secret` keys hashes against attackers.
     pub fn with_flows(
         mut self,
         options: &MeterOptions,
@@ -140,7 +139,7 @@ impl RouterPlan {
         Ok(self)
     }
 
-    /// Metering, if there is any.
+    /// The metering, if configured.
     pub fn flows(&self) -> Option<&Flows> {
         self.flows.as_ref()
     }
@@ -155,8 +154,7 @@ impl RouterPlan {
         self.flows = Some(flows);
     }
 
-    /// Goes on with the flows of the plan before this one if they are told apart and timed as before; else those that
-    /// there are end.
+    /// Keeps the earlier plan's flows if the meter's options are unchanged; otherwise those flows end.
     pub(super) fn migrate_flows(&mut self, before: &Self) {
         let Some(old) = &before.flows else { return };
         match &mut self.flows {

@@ -1,4 +1,4 @@
-//! What NAT tells of itself, in the words of exporters (RFC 8158).
+//! NAT events in exporters' terms (RFC 8158).
 
 use std::net::{IpAddr, SocketAddrV4};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use std::ops::Range;
 
 use super::{RecordOutlet, RouterPlan};
 
-/// The number of the only pool of public addresses there is.
+/// The number of the only pool of public addresses.
 const POOL: u32 = 0;
 
-/// Receivers of NAT events, and which they get.
+/// The receiver of NAT events, and which events it gets.
 #[derive(Clone)]
 pub(super) struct NatLog {
     outlet: Arc<dyn RecordOutlet>,
@@ -23,7 +23,7 @@ pub(super) struct NatLog {
 }
 
 impl NatLog {
-    /// Translates the packets of some groups, and tells what came of it.
+    /// Translates the packets of some groups, and reports the events.
     pub(super) fn run_groups(
         &self,
         stage: &NatStage,
@@ -37,7 +37,7 @@ impl NatLog {
         self.hand_over(events, dropped);
     }
 
-    /// Tells what NAT has not told yet: of shards that saw no packets.
+    /// Reports pending events of shards that saw no packets.
     pub(super) fn drain(&self, stage: &NatStage) {
         let mut events = Vec::new();
         let dropped = stage.hand_out_events(&mut |event| events.push(self.exported(&event)));
@@ -83,8 +83,8 @@ impl NatLog {
     }
 }
 
-/// Destinations are as they are on both sides: only sources are translated. Of ICMP echo the identifier is the port on
-/// either end, as in the packets.
+/// Destinations are equal on both sides, because only sources are translated. For ICMP echo the identifier is the
+/// port of both ends, as in the packets.
 fn session(
     created: bool,
     protocol: u8,
@@ -107,7 +107,7 @@ fn session(
 }
 
 impl RouterPlan {
-    /// The same with a log of NAT's events, if there is NAT.
+    /// The same plan with a log of NAT's events, if there is NAT.
     pub fn with_nat_events(mut self, logging: NatLogging, outlet: Arc<dyn RecordOutlet>) -> Self {
         if let Some(nat) = &self.nat {
             nat.stage.set_logging(Some(logging));
@@ -116,7 +116,7 @@ impl RouterPlan {
         self
     }
 
-    /// Tells what NAT has not told yet. Called some times a second, and at the end.
+    /// Reports pending events. Called a few times a second, and at the end.
     pub fn send_nat_events(&self) {
         if let (Some(log), Some(nat)) = (&self.nat_log, &self.nat) {
             log.drain(&nat.stage);
@@ -124,7 +124,7 @@ impl RouterPlan {
         }
     }
 
-    /// Reports what is left of sessions and flows. No packet is to be on its way, and none to come.
+    /// Reports the remaining sessions and flows. No packet may be in the plan, and none may follow.
     pub fn end(&self) {
         self.send_end_of_nat();
         if let Some(flows) = self.flows() {
@@ -132,7 +132,7 @@ impl RouterPlan {
         }
     }
 
-    /// Tells of all sessions and blocks as if they ended now. No packet is to be on its way, and none to come.
+    /// Reports all sessions and blocks as if they ended now. No packet may be in the plan, and none may follow.
     pub fn send_end_of_nat(&self) {
         if let (Some(_), Some(nat)) = (&self.nat_log, &self.nat) {
             nat.stage.log_end_of_all();

@@ -1,11 +1,11 @@
 //! The next plan: what it takes over when the configuration changes.
 //!
-//! The plan of a new configuration is made while packets still pass through the old one; everything that can fail or
-//! takes long happens then. When no chunk is on its way any more, the new plan takes over: sessions, public ports,
-//! fragments, what policers have saved, and the time.
+//! The plan of a new configuration is made while packets still pass through the old one; all work that can fail or
+//! takes long happens then. When no chunk is in the old plan any more, the new plan takes over sessions, public
+//! ports, fragments, policers' buckets, and the time.
 //!
-//! NAT keeps its very table where all that it is made of is as before (`NatConfig::has_table_of`). Where it is not, the
-//! sessions that have a place in the new table move there, and the others are counted.
+//! NAT keeps its table if everything the table depends on is unchanged (`NatConfig::has_table_of`). Otherwise
+//! sessions with a place in the new table move there, and the others are counted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,27 +18,27 @@ use crate::BuildError;
 use crate::build::{labeler, nat_keyed};
 use thalweg_config::RouterConfig;
 
-/// A plan that waits for the end of the one before it.
+/// A plan that is ready to succeed another.
 pub struct NextPlan {
     plan: RouterPlan,
-    /// What NAT's table is told, where it stays.
+    /// NAT's new settings, if its table stays.
     behavior: Option<NatConfig>,
-    /// By class, the place it had before.
+    /// The former index of each class.
     places: Vec<Option<usize>>,
-    /// Access lists that stay as they are: their place, and the place they had.
+    /// Unchanged access lists: their index, and their former index.
     lists: Vec<(usize, usize)>,
 }
 
-/// What became of what the plan before it remembered.
+/// What happened to the former plan's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Migrated {
-    /// NAT's sessions, where its table was made anew.
+    /// NAT's sessions, if its table was rebuilt.
     pub sessions: Option<NatMigration>,
 }
 
 impl RouterPlan {
-    /// Prepares the plan of a configuration that is to follow the one that this plan was made from. `router` is the
-    /// routing stage of both; `outlet` gets flow records. Allocates what is needed and changes nothing.
+    /// Prepares the plan of a configuration that will succeed this plan's. `router` is the routing stage of both;
+    /// `outlet` gets flow records. Allocates what is needed and changes nothing.
     pub fn successor(
         &self,
         before: &RouterConfig,
@@ -77,7 +77,7 @@ impl RouterPlan {
 }
 
 impl NextPlan {
-    /// Takes over from the plan before it, which no packet is with any more and none will be.
+    /// Takes over the former plan's state. No packet may be in that plan, and none may follow.
     pub fn migrate_state(self, before: &RouterPlan) -> (RouterPlan, Migrated) {
         let Self { mut plan, behavior, places, lists } = self;
         let mut taken = Migrated::default();

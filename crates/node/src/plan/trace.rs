@@ -1,7 +1,6 @@
-//! Takes one packet through all stages and leaves no trace: reports what each decides.
+//! Traces one packet through all stages without changing their state, and reports what each decides.
 //!
-//! The packet goes through the very stages that others go through. Those that remember something see it in a copy of
-//! what they remember.
+//! The packet passes the same stages as other packets. Stages with state use a copy of it.
 
 use thalweg_base::{Batch, Chunk, DropReason, Packet, PacketFlags};
 use thalweg_dataplane::acl::{AclCounts, AclSet};
@@ -11,66 +10,65 @@ use thalweg_dataplane::reverse_path::ReversePathMode;
 
 use super::RouterPlan;
 
-/// What the stages decide about a packet. What comes after the stage that drops it is not there.
+/// The stages' decisions about a packet, up to the stage that drops it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traced {
-    /// The check of its source, where its port has one.
+    /// The source check, if the ingress port has one.
     pub reverse_path: Option<ReversePathMode>,
-    /// The list for what comes in by its port, and the place of the rule that decides; past the last it is the default.
+    /// The ingress access list and the index of the matching rule; one past the last is the default.
     pub acl_in: Option<(usize, usize)>,
     pub class: Option<u8>,
-    /// What the class's policer calls it, if there is one.
+    /// The color that the class's policer gives it.
     pub color: Option<Color>,
-    /// What NAT does, if it is for NAT.
+    /// The translation, if NAT handles it.
     pub nat: Option<TracedNat>,
-    /// The number that its route leads to.
+    /// The number of its route.
     pub next_hop: Option<u32>,
-    /// Chooses among equal paths.
+    /// Selects among equal paths.
     pub flow_hash: u32,
-    /// The list for what leaves by the port it leaves by, and the place of the rule.
+    /// The egress access list and the index of the matching rule.
     pub acl_out: Option<(usize, usize)>,
-    /// The port it leaves by.
+    /// The egress port.
     pub port_out: Option<u16>,
-    /// Where and why it goes no further, if it does not.
+    /// The stage that drops it, and the reason.
     pub dropped: Option<(TracedStage, DropReason)>,
-    /// Where in the frame its IP header begins.
+    /// Offset of the IP header in the frame.
     pub l3_offset: u16,
-    /// Whether its sender is told of an access list's refusal.
+    /// Whether an access list's refusal is reported to the sender.
     pub is_rejected: bool,
 }
 
-/// What looks at a packet, in order.
+/// The steps that examine a packet, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TracedStage {
-    /// Its headers.
     Ingress,
-    /// Its source.
+    /// The check of its source.
     ReversePath,
-    /// The list of the port it comes in by.
+    /// The ingress access list.
     AclIn,
     /// Its class's policer.
     Policer,
-    /// Its place in NAT: who translates it, if anybody.
+    /// NAT's labeling, which decides whether and where it is translated.
     Label,
     Nat,
     /// The look-up.
     Route,
-    /// The list of the port it leaves by.
+    /// The egress access list.
     AclOut,
 }
 
-/// What NAT does with a packet.
+/// NAT's handling of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracedNat {
-    /// It comes from inside.
+    /// Whether it comes from inside.
     pub outbound: bool,
-    /// What happens to sessions.
+    /// The effect on sessions.
     pub trial: Trial,
 }
 
 impl RouterPlan {
-    /// Takes the only packet of a chunk through all stages at `now_ns`. The frame is afterwards what would be sent, if it
-    /// is. Nothing is counted and nothing remembered.
+    /// Takes the only packet of a chunk through all stages at `now_ns`. The frame then has the bytes that would be
+    /// sent. Nothing is counted or remembered.
     pub fn trace(&self, chunk: &mut Chunk, now_ns: u64) -> Traced {
         let mut traced = Traced::default();
         self.trace_ingress(chunk, &mut traced);
@@ -174,7 +172,7 @@ impl RouterPlan {
 }
 
 impl Traced {
-    /// Whether the packet is alive after a stage; if not, that stage is noted.
+    /// Whether the packet is alive after a stage; records the stage that drops it.
     fn passes(&mut self, stage: TracedStage, batch: &Batch<'_>) -> bool {
         let reason = batch.packets().first().and_then(Packet::drop_reason);
         if let (Some(reason), None) = (reason, self.dropped) {
@@ -184,7 +182,7 @@ impl Traced {
     }
 }
 
-/// The list and the rule that a packet met, of counters that were zero before it.
+/// The list and rule that the packet matched, found in counters that were zero before.
 fn met(acls: &AclSet, counts: &AclCounts) -> Option<(usize, usize)> {
     (0..)
         .map_while(|list| Some(acls.counts_of(list, counts)).filter(|rules| !rules.is_empty()))

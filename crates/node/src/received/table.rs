@@ -1,4 +1,4 @@
-//! Routes by neighbor, prefix and path identifier, each with a number for its attributes, of which there is one copy.
+//! Routes by neighbor, prefix and path identifier, each with a number for its attributes, which are stored once.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,13 +11,13 @@ use thalweg_wire::mrt::{Action, AsSize, Content, Message, Peer, RibEntry, visit_
 
 use super::family_of;
 
-/// Routes that are kept, of all neighbors: some 2 GB.
+/// The most routes of all neighbors together: some 2 GB.
 pub(super) const ROUTES_MAX: usize = 32_000_000;
 
-/// Neighbor, prefix, path identifier: 0 where there is none.
+/// Neighbor, prefix, path identifier (0 if there is none).
 type Key<A> = (u16, Prefix<A>, u32);
 
-/// See the [module](self).
+/// Routes with shared attributes; see the [module](self).
 pub(super) struct Table {
     v4: HashMap<Key<u32>, u32>,
     v6: HashMap<Key<u128>, u32>,
@@ -43,7 +43,7 @@ impl Table {
         }
     }
 
-    /// How many routes a neighbor has, by family.
+    /// The number of a neighbor's routes, by family.
     pub(super) fn counts(&self, at: usize) -> [u64; 2] {
         self.counts[at]
     }
@@ -52,19 +52,19 @@ impl Table {
         self.v4.len() + self.v6.len() >= ROUTES_MAX
     }
 
-    /// Takes in a route of a table.
+    /// Adds a route of a table dump.
     pub(super) fn insert_entry(&mut self, at: usize, entry: &RibEntry<'_>) {
         let set = self.number(entry.attributes);
         self.insert(at, entry.prefix, entry.path_id, set);
     }
 
-    /// Takes in what a message announces and withdraws. `news` learns of each family of which a route is new.
+    /// Applies the announcements and withdrawals of a message. `news` gets the family of each new route.
     pub(super) fn handle_update(&mut self, at: usize, message: &Message<'_>, mut news: impl FnMut(Family)) {
         let Ok(Some(parts)) = message.update() else { return };
         self.as_sizes[at] = parts.as_size;
-        // Of the prefixes behind the attributes, and of those inside MP_REACH_NLRI.
+        // For the prefixes after the attributes, and for those inside MP_REACH_NLRI.
         let mut sets = [None; 2];
-        // What can be read of a message with errors is taken; whether it counts is for import to say.
+        // What is readable in a faulty message is used; import decides whether it counts.
         let _ = visit_changes(&Content::Message(*message), |change| match change.action {
             Action::Announce { prefix, path_id, path, .. } => {
                 let within = path.mp_reach.and_then(|reach| reach.family).is_some_and(|(afi, _)| {
@@ -82,7 +82,7 @@ impl Table {
         });
     }
 
-    /// Attributes of a message as a table has them: without prefixes.
+    /// A message's attributes in a table's form: without prefixes.
     fn number_of_message(&mut self, attributes: &[u8], next_hop: Option<&[u8]>) -> u32 {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
@@ -90,7 +90,7 @@ impl Table {
             match (each.code, next_hop) {
                 (attribute::MP_UNREACH_NLRI, _) | (attribute::MP_REACH_NLRI, None) => {}
                 (attribute::MP_REACH_NLRI, Some(next_hop)) => {
-                    // It stood behind a length of one byte.
+                    // The next hop's length takes one byte.
                     let length = u8::try_from(next_hop.len()).unwrap_or(u8::MAX);
                     let value = [&[length], next_hop].concat();
                     write_attribute(&mut buffer, attribute::FLAG_OPTIONAL, attribute::MP_REACH_NLRI, &value);
@@ -114,7 +114,7 @@ impl Table {
         number
     }
 
-    /// Whether it is a new route.
+    /// Returns whether the route is new.
     fn insert(&mut self, at: usize, prefix: IpPrefix, path_id: Option<u32>, set: u32) -> bool {
         let (place, path_id) = (place_of(at), path_id.unwrap_or(0));
         let before = match prefix {
@@ -134,7 +134,7 @@ impl Table {
         self.counts[at][family_of(prefix).index()] -= u64::from(before.is_some());
     }
 
-    /// Removes a neighbor's routes, of one family or all.
+    /// Removes a neighbor's routes of one family, or all.
     pub(super) fn remove(&mut self, at: usize, family: Option<Family>) {
         let mut remove = |family: Family| {
             if std::mem::take(&mut self.counts[at][family.index()]) == 0 {
@@ -151,7 +151,7 @@ impl Table {
         }
     }
 
-    /// Takes all routes out; `peers` are the neighbors.
+    /// Visits and removes all routes; `peers` are the neighbors.
     pub(super) fn drain<E>(
         &mut self,
         peers: &[Peer],
@@ -181,7 +181,7 @@ impl Table {
     }
 }
 
-/// The number of a neighbor in keys; there are never as many as a number has no room for.
+/// A neighbor's number in keys. There are never more neighbors than numbers.
 fn place_of(at: usize) -> u16 {
     u16::try_from(at).unwrap_or(u16::MAX)
 }

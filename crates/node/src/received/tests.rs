@@ -1,4 +1,4 @@
-//! Neighbors that send their routes again, each in its way.
+//! Neighbors that send their routes again, each in its own way.
 
 use std::net::Ipv4Addr;
 
@@ -9,7 +9,7 @@ use thalweg_wire::mrt::{
 
 use super::*;
 
-/// A neighbor at 192.0.2.N of AS 64500 + N, of which the router has so many routes.
+/// A neighbor at 192.0.2.N of AS 64500 + N, with this many routes in the router.
 fn neighbor(number: u8, accepted: u64, refresh: bool, marks: bool) -> BgpNeighborView {
     serde_json::from_value(serde_json::json!({
         "name": format!("n{number}"), "address": format!("192.0.2.{number}"), "as": (64_500 + u32::from(number)).to_string(),
@@ -96,7 +96,7 @@ fn a_neighbor_that_marks_is_complete_at_its_mark() {
     assert_eq!(received.request(), ReceivedRequest { watch: vec![address(1)], after_import: vec![] });
     assert_eq!(received.next(0), Some(address(1)));
     assert_eq!(received.next(0), None);
-    // The end of somebody else's refresh is none of ours, and what came before the beginning does not count.
+    // The end of another client's refresh does not count, and neither do routes before the beginning.
     give(&mut received, 1, &[mark(1, RefreshKind::End), announce(1, 9)]);
     assert!(!received.is_complete(QUIET_MS + 2) && received.routes() == 1);
     give(&mut received, 2, &[mark(1, RefreshKind::Begin), announce(1, 1), announce(1, 2), announce(1, 3)]);
@@ -104,7 +104,7 @@ fn a_neighbor_that_marks_is_complete_at_its_mark() {
     assert!(!received.is_complete(QUIET_MS + 3));
     give(&mut received, 3, &[mark(1, RefreshKind::End)]);
     assert!(received.is_complete(3));
-    // A change after that is one of the running router's day.
+    // A later change belongs to the running router's normal operation.
     give(&mut received, 4, &[announce(1, 4)]);
     assert_eq!(received.sources()[0].known, Known::AsSent);
     assert_eq!(
@@ -145,7 +145,7 @@ fn who_does_not_send_all_is_named_and_left_out() {
     );
     assert_eq!(received.sources()[0].known, Known::Unknown);
 
-    // One new route after the other is no end either.
+    // A steady stream of new routes is not an end either.
     let mut received = Received::new(&[neighbor(1, 0, true, false)]);
     received.next(0);
     for at in 0..250 {

@@ -1,4 +1,4 @@
-//! What a neighbor is sent (Adj-RIB-Out), worked out from the RIB when somebody asks: it is kept nowhere.
+//! What a neighbor is sent (Adj-RIB-Out). It is not stored; each query computes it from the RIB.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::Speaker;
 use super::query::{SLICE_PREFIXES, Selection, unknown};
 use crate::control::{Answer, Emit, SentRouteView, to_json};
 
-/// The neighbor, and what of the routes it is sent.
+/// The state of one query.
 struct Advertised<'s> {
     speaker: &'s Speaker,
     selection: Selection,
@@ -27,8 +27,8 @@ struct Advertised<'s> {
 }
 
 impl Speaker {
-    /// Gives what a neighbor is sent of the routes that are selected. It is what the RIB and the export policy come to
-    /// now; a neighbor that reads slowly may not have all of it yet.
+    /// Emits what a neighbor is sent of the selected routes, computed from the RIB and the export policy of now. A
+    /// neighbor that reads slowly may not have received all of it yet.
     pub(super) fn advertised(&self, neighbor: &str, selection: Selection, emit: Emit<'_>) -> Answer {
         let Some(slot) = self.find(neighbor) else { return Ok(Err(unknown(neighbor))) };
         let (preview, as_size, name) = {

@@ -1,4 +1,4 @@
-//! What BGP says of an address: for flow records.
+//! The best path to an address, for flow records.
 
 use std::net::IpAddr;
 
@@ -7,17 +7,16 @@ use thalweg_bgp::rib::RibAddress;
 
 use super::Speaker;
 
-/// The best path of the longest prefix that an address lies in.
+/// The best path of the longest matching prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BestPathTo {
-    /// The AS that announced the prefix; 0 for none, or where the AS_PATH ends in a set.
+    /// The AS that announced the prefix; 0 if there is none or the AS_PATH ends in a set.
     pub origin_as: u32,
-    /// The path's next hop.
     pub next_hop: IpAddr,
 }
 
 impl Speaker {
-    /// What BGP says of an address. Asks every shard: some microseconds.
+    /// The best path to an address. Asks every shard, which takes some microseconds.
     pub fn best_path_to(&self, address: IpAddr) -> Option<BestPathTo> {
         match address {
             IpAddr::V4(address) => self.best_path_in(u32::from(address)),

@@ -1,7 +1,7 @@
-//! Neighbors on our own links: a link that goes down ends their sessions at once, and one that is back begins them.
+//! Neighbors on our own links: a link that goes down ends their sessions at once, and one that returns starts them.
 //!
-//! Meant are external neighbors one hop away (RFC 4271 8.2.1.4, event 18: TcpConnectionFails). Others may be reached
-//! another way, and their hold timer decides.
+//! This applies to external neighbors one hop away (RFC 4271 8.2.1.4, event 18: TcpConnectionFails). Others may be
+//! reachable another way, so their hold timer decides.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ impl Speaker {
         configs.filter(|config| is_direct(config)).map(|config| config.address).collect()
     }
 
-    /// The link to a neighbor is down: `what` says so in words, for the log.
+    /// Ends the session with a neighbor whose link is down. `what` describes the event in the log.
     pub fn handle_link_down(&self, neighbor: IpAddr, what: &str) {
         let now = self.last_time();
         self.with_slot(neighbor, now, |speaker, slot, state| {
             state.session.handle_link_down(what, now);
-            // A connection that is being opened cannot come about either: the next attempt is a new one.
+            // A pending connection cannot succeed either; the next attempt opens a new one.
             for connection in Connection::ALL {
                 speaker.close(slot, state, connection);
             }
@@ -35,19 +35,19 @@ impl Speaker {
         self.wake();
     }
 
-    /// The link to a neighbor is back.
+    /// Starts the session with a neighbor whose link is back.
     pub fn handle_link_up(&self, neighbor: IpAddr) {
         let now = self.last_time();
         self.with_slot(neighbor, now, |_, _, state| state.session.handle_link_up(now));
         self.wake();
     }
 
-    /// The time that the scheduling said last, for threads that are none of its own.
+    /// The time of the scheduling's last tick, for other threads.
     fn last_time(&self) -> Millis {
         Millis(self.now_ms.load(Ordering::Relaxed))
     }
 
-    /// Does something with a neighbor's session, and what that wants.
+    /// Runs `act` on a neighbor's slot, and then carries out the session's actions.
     pub(super) fn with_slot(
         &self,
         neighbor: IpAddr,
@@ -65,7 +65,7 @@ impl Speaker {
     }
 }
 
-/// Whether a neighbor is on a link of ours.
+/// Whether a neighbor is external and on one of our links.
 fn is_direct(neighbor: &NeighborConfig) -> bool {
     let is_external = match neighbor.remote_as {
         RemoteAs::One(asn) => neighbor.kind(asn) == PeerKind::External,

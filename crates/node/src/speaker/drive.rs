@@ -1,4 +1,5 @@
-//! Doing what sessions ask for: connections, tables for neighbors that came up, the end of those that went.
+//! Carries out what sessions ask for: connections, tables for neighbors that came up, withdrawals for those that
+//! went down.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,8 +17,8 @@ use super::slot::{Link, PeerSlot, PeerState};
 use super::{Speaker, log};
 
 impl Speaker {
-    /// Does everything the session wants. `after` collects what has to happen after routes that were just
-    /// decoded; without it, such work is posted to the shards.
+    /// Carries out all of the session's pending actions. `after` collects work that must follow the routes just
+    /// decoded. Returns whether the session ended.
     pub(super) fn drive(
         &self,
         slot: &Arc<PeerSlot>,
@@ -58,7 +59,7 @@ impl Speaker {
         ended
     }
 
-    /// Frees the place of a dynamic neighbor that is gone, with its connections and with what a restart keeps.
+    /// Frees the slot of a dynamic neighbor once its connections and its stale routes are gone.
     fn release_dynamic(&self, slot: &PeerSlot, state: &PeerState) {
         let is_gone = state.links.iter().all(Option::is_none)
             && state.negotiated.is_none()
@@ -68,7 +69,7 @@ impl Speaker {
         }
     }
 
-    /// The same when there are no decoded routes around.
+    /// [`Self::drive`] when no decoded routes are waiting: posts the work to the shards.
     pub(super) fn drive_alone(&self, slot: &Arc<PeerSlot>, state: &mut PeerState, now: Millis) {
         let mut after = Vec::new();
         self.drive(slot, state, now, &mut after);
@@ -77,7 +78,7 @@ impl Speaker {
         }
     }
 
-    /// Puts work before all shards that no batch carries.
+    /// Posts work that no batch carries to all shards.
     pub(super) fn post_to_shards(&self, op: &ShardOp) {
         self.shards.iter().for_each(|shard| shard.post(op.clone()));
         self.wake();
@@ -104,7 +105,7 @@ impl Speaker {
         self.notice(Notice::Opened(slot.id.index()));
     }
 
-    /// Takes a connection out; it is closed when it is dropped.
+    /// Removes a connection, which closes when the result is dropped.
     pub(super) fn close(
         &self,
         slot: &PeerSlot,
@@ -118,14 +119,14 @@ impl Speaker {
         link
     }
 
-    /// A neighbor opened a connection.
+    /// Handles a connection that a neighbor opened.
     pub(super) fn incoming(&self, slot: &Arc<PeerSlot>, mut incoming: Incoming, now: Millis) {
         let mut state = slot.lock();
         let Ok((local, remote)) = incoming.stream.addresses() else { return };
         if incoming.stream.apply(&state.config).is_err() {
             return;
         }
-        // A session that is up and gives way has ended at the other end, who hears nothing any more.
+        // If an established session is replaced, its other end is gone and would not receive a NOTIFICATION.
         let was_up = state.session.established() == Some(Connection::Incoming);
         match state.session.handle_connected(Connection::Incoming, local.ip(), remote.ip(), now) {
             Admission::Accept => {}
@@ -149,7 +150,7 @@ impl Speaker {
         self.drive_alone(slot, &mut state, now);
     }
 
-    /// A connection that was begun stands or does not.
+    /// Checks whether an outgoing connection succeeded or failed.
     pub(super) fn check_connecting(&self, slot: &Arc<PeerSlot>, state: &mut PeerState, now: Millis) {
         let Some(link) = &mut state.links[Connection::Outgoing as usize] else { return };
         if !link.connecting {
@@ -199,7 +200,7 @@ impl Speaker {
         }
     }
 
-    /// Sends the neighbor the table and what changes from now on.
+    /// Starts sending the table, and every change from now on.
     pub(super) fn start_sending(
         &self,
         slot: &Arc<PeerSlot>,
@@ -238,7 +239,7 @@ impl Speaker {
         }
     }
 
-    /// Has the shards withdraw all that they have of a neighbor.
+    /// Has the shards withdraw all routes of a neighbor in a family.
     pub(super) fn withdraw_all(&self, slot: &Arc<PeerSlot>, family: Family) {
         slot.withdrawals_begin(self.shards.len());
         self.post_to_shards(&ShardOp::Withdraw(slot.clone(), family));

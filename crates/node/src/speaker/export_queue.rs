@@ -1,12 +1,12 @@
-//! Export queues: changes of the shards become UPDATEs of groups, and go to the other readers of routes.
+//! Export queues pass changes of the shards to update groups, which make UPDATEs of them, and to the other readers
+//! of routes.
 //!
-//! A shard appends its changes to every export queue while its lock is held, so that each queue sees the changes of a
-//! shard in order. The first thread that finds a queue free empties it: it hands the changes to every group of the queue
-//! and, when enough have gathered or no more are coming, lets the groups encode.
+//! A shard appends its changes to every export queue while its lock is held, so each queue sees the changes of a
+//! shard in order. The first thread that finds a queue free empties it: it hands the changes to every group of the
+//! queue and, when enough have gathered or no more are coming, lets the groups encode.
 //!
-//! Gathering matters: prefixes that share attributes come from several shards, and a prefix that changes
-//! several times in a moment needs to be sent once. It is bounded by [`PENDING_MAX`] changes and
-//! [`HOLD_MAX_MS`].
+//! Gathering matters: prefixes that share attributes come from several shards, and a prefix that changes several
+//! times in a moment needs to be sent only once. [`PENDING_MAX`] changes and [`HOLD_MAX_MS`] bound it.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -22,19 +22,19 @@ use thalweg_exec::control_plane::Exported;
 
 use super::lock;
 
-/// Changes that are held back at most.
+/// Changes held back at most.
 const PENDING_MAX: usize = 8192;
 
 /// How long changes are held back at most, in milliseconds.
 const HOLD_MAX_MS: u64 = 10;
 
-/// Somebody who wants to know what changed: the FIB, the kernel, a file of updates.
+/// A consumer of route changes: the FIB, the kernel, a file of updates.
 pub trait RouteReader: Send {
-    /// Changes of one shard, in order. Called by the threads that route: a reader keeps what it is given and lets
+    /// Receives changes of one shard, in order. Threads that route call it: a reader keeps the changes and lets
     /// another thread do the work.
     fn handle_changes(&mut self, changes: &SharedChanges, peers: &PeerTable);
 
-    /// Everything that is known has been handed over: pass it on.
+    /// Ends a burst of changes: the reader may pass on what it has.
     fn flush(&mut self);
 }
 
@@ -51,14 +51,15 @@ pub(super) struct ExportWork {
     pub(super) readers: Vec<Box<dyn RouteReader>>,
     pending: usize,
     pending_since_ms: Option<u64>,
-    /// When the next group may send again that has something and may not yet (MRAI).
+    /// The earliest time at which a group that has something to send may send again (MRAI).
     delayed_until_ms: Option<u64>,
 }
 
-/// Least time between two UPDATEs about a prefix (MinRouteAdvertisementInterval), kept for all prefixes at once.
+/// The minimum time between two UPDATEs about a prefix (MinRouteAdvertisementInterval), kept for all prefixes at
+/// once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mrai {
-    /// 0: none.
+    /// 0: no interval.
     ms: u64,
     /// Withdrawals wait too.
     withdrawals: bool,
@@ -67,12 +68,12 @@ pub(super) struct Mrai {
 impl Mrai {
     pub(super) fn of(config: &NeighborConfig) -> Self {
         let timers = &config.timers;
-        // Without an interval there is nothing to wait for, and neighbors that differ in nothing else share a group.
+        // Without an interval nothing waits, so groups must not differ in this flag.
         Self { ms: timers.mrai_ms.into(), withdrawals: timers.mrai_withdrawals || timers.mrai_ms == 0 }
     }
 }
 
-/// An update group's place.
+/// An update group, its log, and the dumps of its members.
 pub(super) struct GroupSlot {
     pub(super) index: usize,
     pub(super) queue: usize,
@@ -81,7 +82,7 @@ pub(super) struct GroupSlot {
     pub(super) members: AtomicUsize,
     /// Some member wants a dump.
     pub(super) wants: AtomicBool,
-    /// There are dumps, and whether they have to wait for readers.
+    /// Whether there are dumps, and whether their readers let them continue.
     pub(super) has_dumps: AtomicBool,
     pub(super) dumps_can_go_on: AtomicBool,
     state: Mutex<GroupState>,
@@ -90,42 +91,41 @@ pub(super) struct GroupSlot {
 pub(super) struct GroupState {
     pub(super) group: UpdateGroup,
     flushed_at_ms: Option<u64>,
-    /// Tables for members that came, or fell behind.
+    /// Tables for members that joined or fell behind.
     pub(super) dumps: Vec<RunningDump>,
 }
 
-/// A dump and how far its scan has come.
+/// A dump and the position of its scan.
 pub(super) struct RunningDump {
     pub(super) dump: Dump,
     pub(super) shard: usize,
     pub(super) family: usize,
     pub(super) cursor: ScanCursor,
-    /// Prefixes that went away and that it would have to withdraw are forgotten: there were too many.
+    /// Too many withdrawn prefixes were forgotten that this dump would have to withdraw.
     pub(super) incomplete: bool,
 }
 
 impl ExportQueue {
-    /// Appends changes.
     pub(super) fn push(&self, changes: SharedChanges) {
         lock(&self.inbox).push_back(changes);
     }
 
-    /// Changes that wait, as shards put them.
+    /// Sets of changes that wait.
     pub(super) fn waiting(&self) -> usize {
         lock(&self.inbox).len()
     }
 
-    /// What the export queue works on.
     pub(super) fn work(&self) -> MutexGuard<'_, ExportWork> {
         lock(&self.work)
     }
 
-    /// When a group may send again that may not yet.
+    /// The earliest time at which a delayed group may send.
     pub(super) fn delayed_until_ms(&self) -> Option<u64> {
         self.work().delayed_until_ms
     }
 
-    /// Works off what waits. If another thread is at it, that one does it.
+    /// Processes all waiting changes. Returns at once if another thread holds the queue: that thread processes
+    /// them.
     pub(super) fn export(&self, peers: impl Fn() -> Arc<PeerTable>, now: bool, now_ms: u64) -> Exported {
         let mut exported = Exported::default();
         loop {
@@ -133,7 +133,7 @@ impl ExportQueue {
             loop {
                 let next = lock(&self.inbox).pop_front();
                 let Some(changes) = next else { break };
-                // Asked for when the changes are there: a neighbor whose routes these are may just have come.
+                // The table is fetched after the changes: their neighbor may just have come up.
                 work.take_in(&changes, &peers(), now_ms);
                 if work.pending >= PENDING_MAX {
                     exported.grew |= work.flush(now_ms);
@@ -146,7 +146,7 @@ impl ExportQueue {
             }
             exported.held = work.pending > 0;
             drop(work);
-            // Somebody put more there while we held the export queue and went away when it was taken.
+            // Another thread may have added changes and left because we held the queue.
             if lock(&self.inbox).is_empty() {
                 return exported;
             }
@@ -155,7 +155,7 @@ impl ExportQueue {
 }
 
 impl ExportWork {
-    /// Changes are held back.
+    /// Whether changes are held back.
     pub(super) fn has_pending(&self) -> bool {
         self.pending > 0
     }
@@ -171,16 +171,17 @@ impl ExportWork {
         self.pending_since_ms.get_or_insert(now_ms);
     }
 
-    /// Has the groups encode that may send now. Whether some log grew.
+    /// Has the groups encode that may send now. Returns whether some log grew.
     fn flush(&mut self, now_ms: u64) -> bool {
         let mut grew = false;
         self.delayed_until_ms = None;
         for slot in &self.groups {
             let mut state = slot.lock();
-            // With many changes it begins to encode by itself, and the rest may be of no concern to anybody.
+            // With many changes a group encodes by itself, and may have nothing left to flush.
             grew |= state.group.take_grew();
             if state.group.pending() == 0 {
-                // What was of no concern to it is behind it: shards keep withdrawn prefixes for it no longer.
+                // Flushing records that the group needs none of these changes: shards then stop keeping withdrawn
+                // prefixes for it.
                 state.group.flush();
                 continue;
             }

@@ -1,8 +1,8 @@
-//! Update groups: neighbors that are sent the same, and the tables that new or slow members still need.
+//! Update groups: neighbors that receive the same messages, and the dumps that new or slow members still need.
 //!
-//! A member that came up, asked for a refresh or fell behind wants a dump. Wants are gathered: those that the
-//! group's export queue finds together share one. A dump is fed from the shards and encoded in small steps between
-//! other work, and waits when its readers do.
+//! A member that came up, asked for a refresh or fell behind wants a dump. The group's export queue starts one dump
+//! for all members that want the same at that time. Shards feed a dump, which is encoded in small steps between
+//! other work and waits while its readers do.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,11 +29,11 @@ use crate::control::UpdateGroupView;
 /// Prefixes read from a shard in one step of a dump.
 const STEP_PREFIXES: usize = 2048;
 
-/// Steps of a dump before other work has its turn.
+/// Steps of a dump before other work gets its turn.
 const STEPS_PER_TURN: usize = 4;
 
 impl Speaker {
-    /// Puts a neighbor that came up into the group of those that are sent the same.
+    /// Adds a neighbor that came up to the group that fits it.
     pub(super) fn join_group(
         &self,
         slot: &Arc<PeerSlot>,
@@ -46,7 +46,7 @@ impl Speaker {
         Sending { connection: negotiated.connection, group, member, wants: VecDeque::new(), moves: false }
     }
 
-    /// The group of those that are sent what this neighbor is to be sent, a member more in it.
+    /// The group that fits this neighbor, with its member count already raised.
     fn group_of(
         &self,
         config: &NeighborConfig,
@@ -57,7 +57,7 @@ impl Speaker {
         self.group_for(view, info, Mrai::of(config))
     }
 
-    /// What decides what a neighbor is sent.
+    /// Everything that decides what a neighbor is sent.
     pub(super) fn export_view(
         &self,
         config: &NeighborConfig,
@@ -71,8 +71,8 @@ impl Speaker {
         view_of(config, negotiated, info, policy, shared)
     }
 
-    /// Moves a neighbor that is to be sent something else to its new group. What it was being sent goes on there,
-    /// then what differs; what it had been promised it still gets.
+    /// Moves a neighbor to the group that fits its new configuration. Its pending messages continue there, followed
+    /// by the difference; dumps that it was promised still come.
     pub(super) fn regroup(&self, slot: &Arc<PeerSlot>, state: &mut PeerState) {
         let Some(negotiated) = state.negotiated.clone() else { return };
         let Some(mut old) = state.sending.take_if(|sending| sending.moves) else { return };
@@ -96,7 +96,6 @@ impl Speaker {
         state.sending = Some(sending);
     }
 
-    /// Takes a neighbor out of its group.
     pub(super) fn leave_group(&self, slot: &PeerSlot, sending: Sending) {
         let Sending { group, member, .. } = sending;
         group.lock().group.leave(slot.id);
@@ -104,7 +103,7 @@ impl Speaker {
         group.members.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// The group with this view, a member more in it: who counts keeps it.
+    /// Finds or makes the group with this view, and raises its member count so that it is not removed as unused.
     fn group_for(&self, view: Arc<ExportView>, info: &Arc<PeerInfo>, mrai: Mrai) -> Arc<GroupSlot> {
         let mut groups = lock(&self.groups);
         groups.retain(|slot| {
@@ -130,14 +129,15 @@ impl Speaker {
         slot
     }
 
-    /// Begins the dumps that members of the share's groups want, and gets on with those that were begun.
+    /// Begins the dumps that members of the share's groups want, and continues running ones. Returns whether there
+    /// is more to do.
     pub(super) fn dump_background_work(&self, share: Share) -> bool {
         let mut more = false;
         let has_work = |group: &&Arc<GroupSlot>| {
             let is_wanted = group.wants.load(Ordering::Acquire);
             share.has(group.queue) && (is_wanted || group.dumps_can_go_on.load(Ordering::Acquire))
         };
-        // Asked for after every step of other work, and nearly always there is none.
+        // This runs after every step of other work, and there is nearly always nothing to do.
         let groups: Vec<_> = lock(&self.groups).iter().filter(has_work).cloned().collect();
         for group in &groups {
             if group.wants.swap(false, Ordering::AcqRel) {
@@ -150,7 +150,7 @@ impl Speaker {
         more
     }
 
-    /// One dump for each kind that is wanted, for all members that want it.
+    /// Begins one dump for each wanted kind, for all members that want it.
     fn begin_dumps(&self, group: &Arc<GroupSlot>) {
         let slots = self.slots_in_use();
         let mut states: Vec<_> = slots.iter().map(|slot| slot.lock()).collect();
@@ -159,7 +159,7 @@ impl Speaker {
             .filter_map(|state| state.sending.as_mut())
             .filter(|sending| Arc::ptr_eq(&sending.group, group))
             .filter_map(|sending| {
-                // What else it wants is begun when this is done; its next write sees to that.
+                // The member's next write begins the dumps that it wants after this one.
                 let kind = sending.next_dump()?;
                 Some((kind, &mut sending.member))
             })
@@ -174,13 +174,13 @@ impl Speaker {
             state.dumps.push(RunningDump { dump, shard: 0, family: 0, cursor, incomplete });
             wanting = others;
         }
-        // What waited went to the log before: others have that to write.
+        // Changes that waited went into the log first, so other members have them to write.
         self.grew.fetch_or(state.group.take_grew(), Ordering::AcqRel);
         group.has_dumps.store(!state.dumps.is_empty(), Ordering::Release);
         group.dumps_can_go_on.store(true, Ordering::Release);
     }
 
-    /// Some steps of the group's dumps; whether there is more to do now.
+    /// Runs some steps of the group's dumps. Returns whether there is more to do now.
     fn get_on(&self, group: &GroupSlot) -> bool {
         let mut state = group.lock();
         let GroupState { dumps, .. } = &mut *state;
@@ -215,8 +215,8 @@ impl Speaker {
         more || encoded
     }
 
-    /// Ends sessions of neighbors that fell so far behind that nobody knows any more what they would have to
-    /// be told to forget. They come back and get the whole table.
+    /// Ends the sessions of neighbors that fell so far behind that the withdrawals they need are no longer known.
+    /// They reconnect and get the whole table.
     fn begin_anew(&self, group: &GroupSlot, abandoned: &PeerSet) {
         let now = Millis(self.now_ms.load(Ordering::Relaxed));
         for slot in abandoned.iter().filter_map(|peer| self.slot(peer.index())) {
@@ -233,7 +233,6 @@ impl Speaker {
         }
     }
 
-    /// Hands a dump the next slice of the RIB.
     fn feed(&self, running: &mut RunningDump) {
         if running.shard >= SHARDS {
             running.dump.finish_scan();
@@ -271,13 +270,13 @@ impl Speaker {
         done
     }
 
-    /// Tells the shards which prefixes that went away somebody may still have to be told of.
+    /// Tells the shards which tombstones some member may still need.
     pub(super) fn update_tombstone_floors(&self) {
         let mut floor = self.rib_versions();
         let mut lower = |versions: Versions| floor = earliest(&floor, &versions);
         let groups = lock(&self.groups).clone();
-        // A member's need moves from its log to its wants to a dump and back to a log. In this order it is seen
-        // at one place or the other, whatever moves meanwhile.
+        // A member's need moves from its log to its wants to a dump and back to a log. Reading in this order sees
+        // it in at least one place, whatever moves meanwhile.
         for group in &groups {
             group.log.floor().into_iter().for_each(&mut lower);
         }
@@ -303,8 +302,8 @@ impl Speaker {
         }
     }
 
-    /// What the shards have come to. The floor where nobody is behind: who joins before the next one is set can
-    /// fall behind too.
+    /// The shards' current versions. This is the floor if no member is behind, because a member that joins before
+    /// the next update can fall behind too.
     fn rib_versions(&self) -> Versions {
         let mut versions = Versions::default();
         for (index, shard) in self.shards.iter().enumerate() {
@@ -335,15 +334,15 @@ impl Speaker {
     }
 }
 
-/// Whether the neighbor is told of other routers on a network that it shares with us (RFC 4271 5.1.3): an external one
-/// that is next door and for which nothing else is configured.
+/// Whether the neighbor is told of other routers on a network that it shares with us (RFC 4271 5.1.3): it is
+/// external, directly connected, and has no next-hop option configured.
 fn shares(config: &NeighborConfig, negotiated: &Negotiated) -> bool {
     let export = &config.export;
     let says = export.next_hop_self || export.next_hop_ipv4.is_some() || export.next_hop_ipv6.is_some();
     negotiated.kind == PeerKind::External && config.transport.multihop_ttl.is_none() && !says
 }
 
-/// Everything that what a neighbor is sent depends on.
+/// The view of a neighbor: everything that decides what it is sent.
 pub(crate) fn view_of(
     config: &NeighborConfig,
     negotiated: &Negotiated,

@@ -1,5 +1,5 @@
-//! Log lines. Each event once, with the neighbor and the reason in words; what others can make happen as often as they
-//! like, once in an interval, with a count.
+//! Log lines of the speaker. Each event is logged once, with the neighbor and the reason in words. Events that
+//! others can cause at will are logged once in an interval, with a count.
 
 use parking_lot::Mutex;
 use std::io;
@@ -14,10 +14,10 @@ use thalweg_wire::bgp::Family;
 use super::lock;
 use super::restart_progress::Released;
 
-/// The least time between two lines about connections of strangers.
+/// Minimum time between two lines about connections of strangers.
 const STRANGERS_MS: u64 = 1000;
 
-/// The least time between two lines about signatures.
+/// Minimum time between two lines about signatures.
 const SIGNATURES_MS: u64 = 60_000;
 
 pub(super) fn session(neighbor: &str, event: &Event) {
@@ -30,33 +30,31 @@ pub(super) fn session(neighbor: &str, event: &Event) {
     }
 }
 
-/// Connections that are nobody's, and those that could not be taken in: anybody who reaches a listening socket can make
-/// thousands.
+/// Connections from addresses that are not neighbors, and failed accepts. Any host that reaches a listening socket
+/// can cause thousands.
 #[derive(Default)]
 pub(super) struct Strangers {
     count: AtomicU64,
     refused: Mutex<(Throttle, Option<(SocketAddr, String)>)>,
     failed: Mutex<(Throttle, Option<io::Error>)>,
-    /// Accepting has failed since it was asked for.
+    /// Accepting failed and must be tried again.
     accept_again: AtomicBool,
 }
 
 impl Strangers {
-    /// One was refused, for this reason.
     pub(super) fn refused(&self, remote: SocketAddr, why: String, now: Millis) {
         self.count.fetch_add(1, Ordering::Relaxed);
         note(&self.refused, (remote, why));
         self.log_refused(now);
     }
 
-    /// A connection could not be taken in.
     pub(super) fn accept_failed(&self, error: io::Error, now: Millis) {
         note(&self.failed, error);
         self.accept_again.store(true, Ordering::Release);
         self.log_failed(now);
     }
 
-    /// Says what was not said yet because something like it was said a moment ago. Whether accepting has to be tried again.
+    /// Logs what was held back by the throttle, if a line is due. Returns whether to accept again.
     pub(super) fn log_pending(&self, now: Millis) -> bool {
         self.log_refused(now);
         self.log_failed(now);
@@ -79,33 +77,33 @@ impl Strangers {
         }
     }
 
-    /// Nothing is left to say, and accepting works.
+    /// Whether nothing is held back and accepting works.
     pub(super) fn is_calm(&self) -> bool {
         let is_told = lock(&self.refused).1.is_none() && lock(&self.failed).1.is_none();
         is_told && !self.accept_again.load(Ordering::Acquire)
     }
 
-    /// How many there were.
+    /// Connections refused so far.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 }
 
-/// Notes what is to be said when a line is due.
+/// Keeps the latest event for the next line.
 fn note<T>(waiting: &Mutex<(Throttle, Option<T>)>, what: T) {
     let mut waiting = lock(waiting);
     waiting.0.note(1);
     waiting.1 = Some(what);
 }
 
-/// How often it happened and the last of it, if a line is due.
+/// The number of events and the latest one, if a line is due.
 fn due<T>(waiting: &Mutex<(Throttle, Option<T>)>, now: Millis) -> Option<(u64, T)> {
     let mut waiting = lock(waiting);
     let count = waiting.0.due(now.0, STRANGERS_MS)?;
     Some((count, waiting.1.take()?))
 }
 
-/// Segments that the kernel dropped because of their signature. Sockets do not hear of them.
+/// Segments that the kernel dropped because of their signature. Sockets are not told of them.
 #[derive(Default)]
 pub(super) struct Signatures {
     known: Option<[u64; 3]>,
@@ -114,7 +112,7 @@ pub(super) struct Signatures {
 }
 
 impl Signatures {
-    /// Looks at what was dropped until now; `without_session`: who has a password and no session.
+    /// Takes the kernel's totals; `without_session` names the neighbors that have a password and no session.
     pub(super) fn look(
         &mut self,
         faults: [u64; 3],

@@ -1,39 +1,40 @@
-//! Memory that routes have left behind, given back a little at a time.
+//! Gives back memory that routes have left behind, a little at a time.
 //!
-//! Tables and stores shrink while routes go. Two things need a later look, because they are done with the next
-//! announcement or withdrawal and after the last one there is none: prefixes that are kept until every neighbor has been
-//! told that they are gone, and attribute sets that nobody holds any more. The look is taken every half second; the
-//! second one only when routes have gone and come to rest, or when they are many.
+//! Tables and stores shrink as routes go. Two things need a later pass, because the next announcement or withdrawal
+//! would do them and after the last one there is none: tombstones, kept until every neighbor has been told of the
+//! withdrawal, and attribute sets without a holder. The pass runs every half second; it sweeps attribute sets only
+//! after routes have gone and come to rest, or when many have gone.
 //!
-//! What is freed so stays with the allocator, in the arenas of the threads that applied the routes. When much has gone and
-//! routes are at rest, the system gets it back: never while routes converge.
+//! Memory freed this way stays with the allocator, in the arenas of the threads that applied the routes. When much
+//! has gone and routes are at rest, the system gets it back: never while routes converge.
 
 use super::{Speaker, lock};
 
 /// Stripes of the attribute table swept at a time: with a million sets, a millisecond or two.
 const STRIPES_PER_LOOK: usize = 4;
 
-/// A round begins without waiting for rest when routes have gone or changed that are this part of all.
+/// A round begins without waiting for rest when one route in `PART` has gone or changed.
 const PART: u64 = 4;
 
-/// So many paths less than there were are worth giving pages back for, if they are also [`PART`] of all.
+/// Pages are given back when at least this many paths have gone, and at least one in [`PART`].
 const PATHS_GONE: u64 = 10_000;
 
-/// How far giving back has come.
+/// The progress of giving memory back.
 #[derive(Debug, Default)]
 pub(super) struct GiveBack {
-    /// Routes that had gone or changed when the last round of the attribute table began, and at the last look.
+    /// Routes that had gone or changed when the last round of the attribute table began, and at the last pass.
     round_at: u64,
     seen: u64,
-    /// The next stripe, while a round goes on.
+    /// The next stripe to sweep, during a round.
     stripe: Option<usize>,
-    /// The most paths there were since pages were given back, and how many had come, changed or gone at the last look.
+    /// The largest number of paths since pages were given back, and how many had come, changed or gone at the last
+    /// pass.
     paths_max: u64,
     moved: u64,
 }
 
 impl GiveBack {
-    /// Whether the allocator should give pages back now: much has gone, nothing moves, and everything is swept.
+    /// Whether the allocator should give pages back now: much has gone, nothing moves, and all stripes are swept.
     fn is_due(&mut self, paths: u64, moved: u64) -> bool {
         let is_at_rest = moved == std::mem::replace(&mut self.moved, moved);
         self.paths_max = self.paths_max.max(paths);
@@ -48,7 +49,7 @@ impl GiveBack {
 }
 
 impl Speaker {
-    /// Takes the look.
+    /// Runs one pass.
     pub(super) fn give_back(&self) {
         self.shards.iter().for_each(|shard| shard.rib().bury());
         if self.shares_interner {

@@ -1,5 +1,5 @@
-//! The network as a speaker sees it: byte streams to neighbors. Real sockets implement it in the binary, simulated
-//! links in tests.
+//! The network as a speaker sees it: byte streams to neighbors. The binary implements it with sockets, tests and
+//! the simulator with virtual links.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
@@ -8,60 +8,60 @@ use thalweg_base::IpPrefix;
 use thalweg_bgp::session::NeighborConfig;
 use thalweg_exec::control_plane::{Registry, Token};
 
-/// A connection to a neighbor. Never blocks: where it would, it says [`io::ErrorKind::WouldBlock`], and
-/// readiness comes through the registry.
+/// A connection to a neighbor. It never blocks: it returns [`io::ErrorKind::WouldBlock`] instead, and the registry
+/// reports readiness.
 pub trait ByteStream: Send {
-    /// Reads what is there; 0 is the end.
+    /// Reads available bytes; 0 means end of stream.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes the slices in order, as far as they are taken.
+    /// Writes the slices in order, as many bytes as the socket takes.
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Says that nothing more will be written; what was written is still delivered, and reading goes on.
+    /// Shuts down our direction; bytes already written are still delivered, and reading continues.
     fn shut_down_write(&mut self) -> io::Result<()>;
 
-    /// Whether a connection that was begun stands: `None` while nobody knows.
+    /// The result of a pending connect; `None` while it is unknown.
     fn connected(&mut self) -> Option<io::Result<()>>;
 
-    /// The two ends, ours first.
+    /// The addresses of both ends, ours first.
     fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)>;
 
-    /// Sets what the neighbor's configuration says about its socket.
+    /// Applies the socket options of the neighbor's configuration.
     fn apply(&mut self, neighbor: &NeighborConfig) -> io::Result<()>;
 
-    /// Makes the registry tell of readiness under this token.
+    /// Has the registry report readiness under this token.
     fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()>;
 }
 
 /// A connection that a neighbor opened.
 pub struct Incoming {
-    /// The connection.
     pub stream: Box<dyn ByteStream>,
-    /// The neighbor's end.
+    /// The remote address.
     pub remote: SocketAddr,
 }
 
-/// Where connections come from.
+/// The source of connections.
 pub trait Network: Send + Sync {
-    /// Registers what listens.
+    /// Registers the listening sockets.
     fn register_listeners(&self, registry: &Registry, token: Token) -> io::Result<()>;
 
-    /// The next connection that waits.
+    /// The next waiting connection.
     fn accept(&self) -> io::Result<Option<Incoming>>;
 
     /// Begins to connect to a neighbor.
     fn connect(&self, neighbor: &NeighborConfig) -> io::Result<Box<dyn ByteStream>>;
 
-    /// A neighbor is or is no longer expected: listening sockets have the password that its configuration says,
-    /// or none, whatever they had for its address before. With an error they have what they had.
+    /// Says that a neighbor is expected, or no longer: listening sockets get the password of its configuration, or
+    /// none, in place of what they had for its address. After an error nothing has changed.
     fn expect(&self, neighbor: &NeighborConfig, expected: bool) -> io::Result<()>;
 
-    /// The network of an interface with our address `local` that has `remote` in it too.
+    /// The network of the interface with our address `local`, if `remote` is in it too.
     fn shared_network(&self, _local: IpAddr, _remote: IpAddr) -> Option<IpPrefix> {
         None
     }
 
-    /// Segments dropped because of their TCP MD5 signature, ever: wrong, missing, unexpected. `None`: nobody counts.
+    /// Segments dropped so far because of their TCP MD5 signature: wrong, missing, unexpected. `None` if there is
+    /// no such counter.
     fn signature_faults(&self) -> Option<[u64; 3]> {
         None
     }

@@ -1,4 +1,4 @@
-//! Looking on while sessions read: what neighbors send, before anything is made of it.
+//! Observers of what neighbors send, before import.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,25 +8,23 @@ use thalweg_bgp::session::Negotiated;
 
 use super::Speaker;
 
-/// Those that look on at a time: each may keep copies of tables.
+/// Observers at a time: each may keep copies of tables.
 const OBSERVERS_MAX: usize = 4;
 
-/// Sees what established sessions receive. Called by the threads that route, with the session's lock held: it takes
-/// a copy, or drops and counts what it has no room for, and never waits.
+/// Sees what established sessions receive. Threads that route call it with the session's lock held, so it must not
+/// wait: it takes a copy, or drops and counts what it has no room for.
 pub trait SessionObserver: Send + Sync {
-    /// Whole messages, one after the other, that a session took from its connection. The last of them may be what
-    /// ended it.
+    /// Receives whole consecutive messages that a session has read. The last may be the one that ended the session.
     fn received(&self, session: &Arc<Negotiated>, messages: &[u8]);
 
-    /// The session came up, or went down.
+    /// Learns that the session came up or went down.
     fn state_changed(&self, session: &Arc<Negotiated>, is_up: bool);
 }
 
-/// Those that look on now.
 #[derive(Default)]
 pub(super) struct Observers {
     list: RwLock<Vec<Arc<dyn SessionObserver>>>,
-    /// How many they are, so that sessions that nobody looks at take no lock.
+    /// The length of the list: without observers, sessions take no lock.
     count: AtomicUsize,
 }
 
@@ -50,7 +48,7 @@ impl Observers {
 }
 
 impl Speaker {
-    /// Has somebody look on from now on, if not too many do already.
+    /// Adds an observer; an error says that there are too many.
     pub fn observe(&self, observer: Arc<dyn SessionObserver>) -> Result<(), String> {
         let mut result = Ok(());
         self.observers.change(|list| match list.len() {
@@ -63,7 +61,7 @@ impl Speaker {
         result
     }
 
-    /// Ends what [`Self::observe`] began. A thread that is telling the observer something finishes first.
+    /// Removes an observer. Calls to it that are under way finish first.
     pub fn stop_observing(&self, observer: &Arc<dyn SessionObserver>) {
         self.observers.change(|list| list.retain(|each| !Arc::ptr_eq(each, observer)));
     }

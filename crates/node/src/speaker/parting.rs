@@ -1,8 +1,8 @@
-//! Connections that are told why they end (NOTIFICATION).
+//! Connections that end with a NOTIFICATION.
 //!
-//! A socket that is closed while the other end still sends answers with a reset, and a program that gets a reset may never look
-//! at what came before it. So what is to be said is written, our direction is shut down, and what still comes is read and
-//! thrown away until the other end closes too: for [`TIME_MS`] at most, a bounded number of bytes at a look, one look every
+//! A socket that is closed while the other end still sends answers with a reset, and a program that gets a reset
+//! may never read what came before it. So we write the NOTIFICATION, shut down our direction, and discard what
+//! still arrives until the other end closes too: for [`TIME_MS`] at most, with a bounded number of bytes read every
 //! half second. Nothing waits for it.
 
 use parking_lot::Mutex;
@@ -15,40 +15,40 @@ use thalweg_wire::bgp::{Notification, error};
 use super::lock;
 use super::network::ByteStream;
 
-/// How long the other end has to close.
+/// Time that the other end has to close, in milliseconds.
 const TIME_MS: u64 = 5000;
 
-/// Connections at most. The next neighbor takes the place of the oldest.
+/// Connections at most. The next neighbor displaces the oldest.
 const PARTING_MAX: usize = 256;
 
-/// Strangers find no place beyond this many: they must not take those of neighbors.
+/// Strangers get no room beyond this number, so that they cannot displace neighbors.
 const STRANGERS_MAX: usize = PARTING_MAX / 4;
 
-/// Bytes read from a connection at a look.
+/// Bytes that one read takes.
 const READ_BYTES: usize = 16 << 10;
 const READS_PER_LOOK: usize = 16;
 
-/// Who is left.
+/// Whose connection it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whose {
     Neighbor,
     Stranger,
 }
 
-/// All connections that are about to end.
+/// All connections that are ending.
 #[derive(Default)]
 pub(super) struct Partings(Mutex<VecDeque<Parting>>);
 
 struct Parting {
     stream: Box<dyn ByteStream>,
-    /// What is not written yet.
+    /// Bytes still to be written.
     words: Vec<u8>,
     is_shut: bool,
     until: Millis,
 }
 
 impl Partings {
-    /// Says this and closes the connection when the other end has closed it, or its time is over.
+    /// Writes `words` and closes the connection when the other end has closed it or [`TIME_MS`] have passed.
     pub(super) fn part(&self, stream: Box<dyn ByteStream>, words: Vec<u8>, whose: Whose, now: Millis) {
         let mut parting = Parting { stream, words, is_shut: false, until: Millis(now.0 + TIME_MS) };
         if parting.step(&mut [0; 4096]) {
@@ -63,12 +63,12 @@ impl Partings {
         all.push_back(parting);
     }
 
-    /// Nobody is left.
+    /// Whether no connection is left.
     pub(super) fn is_empty(&self) -> bool {
         lock(&self.0).is_empty()
     }
 
-    /// Goes on with all of them; whether there are any left.
+    /// Serves all connections; returns whether any are left.
     pub(super) fn look(&self, now: Millis) -> bool {
         let mut all = lock(&self.0);
         if all.is_empty() {
@@ -81,8 +81,8 @@ impl Partings {
 }
 
 impl Parting {
-    /// Reads, writes and shuts down as far as the socket lets it; whether the connection is done with. Reading comes first:
-    /// a neighbor that is in the middle of writing reads nothing before that is taken.
+    /// Reads, writes and shuts down as far as the socket allows; returns whether the connection is finished.
+    /// Reading comes first: a neighbor that blocks on a write reads nothing before we take its bytes.
     fn step(&mut self, buffer: &mut [u8]) -> bool {
         let mut has_ended = false;
         for _ in 0..READS_PER_LOOK {
@@ -110,7 +110,7 @@ impl Parting {
     }
 }
 
-/// A Cease in bytes.
+/// A Cease NOTIFICATION.
 pub(super) fn cease(subcode: u8) -> Vec<u8> {
     let mut bytes = Vec::new();
     Notification::new(error::CEASE, subcode).write(&mut bytes);

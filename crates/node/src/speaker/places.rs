@@ -1,8 +1,8 @@
-//! Giving neighbors their places.
+//! Assigns slots to neighbors.
 //!
-//! Two things can be refused: a place, when there are [`PEERS_MAX`] neighbors, and the listening sockets' consent, when the
-//! kernel does not take a password. Both are asked for before anything is changed, and what a socket had consented to
-//! is taken back when something else is refused: neighbors get their places all together or not at all.
+//! Two things can fail: there may be [`PEERS_MAX`] neighbors already, and the kernel may refuse a password on a
+//! listening socket. Both are checked before anything changes, and passwords already set are restored when
+//! something else fails: either all neighbors get their slots or none does.
 
 use std::io;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::network::Network;
 use super::slot::{PathCounts, PeerSlot, PeerState};
 use super::{Speaker, lock, log};
 
-/// Neighbors there may be, dynamic ones included.
+/// Neighbors at most, dynamic ones included.
 pub(super) const PEERS_MAX: usize = 16_384;
 
-/// What the network was told to expect; taken back when it is dropped, unless it is [kept](Self::keep).
+/// Neighbors that the network was told to expect. Dropping it undoes that, unless it was [kept](Self::keep).
 pub(super) struct Expecting<'a> {
     network: &'a dyn Network,
     undo: Vec<(Arc<NeighborConfig>, bool)>,
@@ -28,7 +28,7 @@ impl<'a> Expecting<'a> {
         Self { network, undo: Vec::new() }
     }
 
-    /// Expects a neighbor, in the place of what was expected at its address.
+    /// Expects a neighbor, in place of the one expected at its address before.
     pub(super) fn expect(
         &mut self,
         neighbor: &Arc<NeighborConfig>,
@@ -55,7 +55,7 @@ impl Drop for Expecting<'_> {
 }
 
 impl Speaker {
-    /// Gives a neighbor a place and starts its session.
+    /// Gives a neighbor a slot and starts its session.
     pub(super) fn add_neighbor(
         &self,
         config: Arc<NeighborConfig>,
@@ -69,8 +69,8 @@ impl Speaker {
         added.into_iter().next().ok_or_else(|| io::Error::other("there is no place"))
     }
 
-    /// Gives neighbors places and starts their sessions, if there are places for all of them and `consent`, which
-    /// is asked then, is given. A neighbor that had such an address until now retires.
+    /// Gives neighbors slots and starts their sessions, if there is a slot for each and `consent`, called after
+    /// that check, succeeds. A neighbor that already has one of the addresses is retired.
     pub(super) fn add_neighbors(
         &self,
         configs: &[Arc<NeighborConfig>],
@@ -131,7 +131,7 @@ impl Speaker {
         Arc::new(PeerSlot::new(id, state))
     }
 
-    /// What holds for an address now.
+    /// The configuration of the neighbor at this address now.
     pub(super) fn config_at(&self, config: &NeighborConfig) -> Option<Arc<NeighborConfig>> {
         let id = lock(&self.by_address).get(&config.address).copied()?;
         let slot = self.slot(id.index())?;
@@ -139,7 +139,7 @@ impl Speaker {
         Some(was)
     }
 
-    /// The neighbor's address is nobody's any more, unless it is somebody else's already.
+    /// Frees the neighbor's address, unless another neighbor already has it.
     pub(super) fn give_up_address(&self, slot: &PeerSlot, config: &NeighborConfig) {
         let mut by_address = lock(&self.by_address);
         if by_address.get(&config.address) != Some(&slot.id) {
@@ -153,7 +153,7 @@ impl Speaker {
     }
 }
 
-/// Places for so many more: free ones first, then new ones. `None` if there would be more than `max`.
+/// Indexes of `wanted` slots: free ones first, then new ones. `None` if there would be more than `max`.
 fn places(free: impl Iterator<Item = bool>, wanted: usize, max: usize) -> Option<Vec<usize>> {
     let (mut count, mut places) = (0, Vec::with_capacity(wanted));
     for is_free in free {

@@ -1,21 +1,21 @@
-//! Time spent in each function, as the thesis's table 4.2 divides the work of an UPDATE. Off unless asked for:
-//! two readings of the clock around each step are a good part of what a step costs.
+//! Measures the time spent in each function, divided as in the thesis's table 4.2. Off by default: two clock
+//! readings around each step are a good part of what a step costs.
 //!
-//! Times are processor time of the thread that works, so a thread that waits for a lock or for a core adds nothing.
-//! Reading that clock is a system call; what an empty step would show is measured once and taken off each.
+//! Times are processor time of the working thread, so waiting for a lock or for a core adds nothing. Reading that
+//! clock is a system call; the reading for an empty step is measured once and subtracted from each step.
 //!
-//! Two of that table's lines have no step of their own here:
+//! Two lines of that table have no step of their own here:
 //!
-//! - **Reading headers and payloads.** One read brings many messages, whole. It is measured as what it is, and beside it
-//!   stand the bytes of headers and of payloads that were read, so that the time can be divided by them.
-//! - **Parsing headers.** A session frames each message just before it decodes it, in less time than it takes to look
-//!   at a clock. When times are measured, what a session took is framed once more, all of it between two readings;
-//!   that time is taken from the session's own and counted as parsing of headers. The first pass has brought the
-//!   bytes near, so this is how long framing takes with the bytes in a cache, where a read has just left them too.
+//! - **Reading headers and payloads.** One read brings many whole messages and is measured as one function. The
+//!   bytes of headers and of payloads are counted beside it, so that the time can be divided by them.
+//! - **Parsing headers.** A session frames each message just before it decodes it, in less time than a clock
+//!   reading takes. When profiling, the consumed bytes are framed again between two readings; that time is
+//!   subtracted from the session's and counted as parsing of headers. The first pass has brought the bytes into the
+//!   cache, where a read has just left them too.
 //!
-//! No time is counted twice. What is not counted: waiting, queues between threads, and what a read did not bring.
+//! No time is counted twice. Not counted are waiting, queues between threads, and reads that brought nothing.
 //!
-//! Beside the times, [`Progress`] notes when UPDATEs were processed.
+//! Beside the times, [`Progress`] records when UPDATEs were processed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,17 +26,17 @@ use thalweg_wire::bgp::{HEADER_LENGTH, MessageKind, frame};
 
 use super::progress::{Pending, Progress};
 
-/// How often an empty step is measured; the median counts.
+/// How often an empty step is measured; the median is used.
 const EMPTY_STEPS: usize = 101;
 
-/// The functions that are told apart.
+/// The functions that are measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Function {
-    /// Taking bytes from the socket: headers and payloads together. A call is a read.
+    /// Reading the socket: headers and payloads together. One call per read.
     Read,
-    /// Framing: marker, length, type. A call is a message.
+    /// Framing: marker, length, type. One call per message.
     HeaderParse,
-    /// Decoding, import policy and interning. A call is a message.
+    /// Decoding, import policy and interning. One call per message.
     PayloadParse,
     /// Updating the shards and deciding.
     TableUpdate,
@@ -44,7 +44,7 @@ pub(super) enum Function {
     Export,
     /// Writing to sockets.
     Write,
-    /// Timers, new connections, looking after sessions before and after they read.
+    /// Timers, new connections, and a session's upkeep before and after it reads.
     Housekeeping,
 }
 
@@ -62,7 +62,7 @@ const FUNCTIONS: [(Function, &str); 7] = [
 #[derive(Default)]
 pub(super) struct Profile {
     enabled: bool,
-    /// What the clock shows of a step that does nothing.
+    /// What the clock shows for an empty step.
     empty_ns: u64,
     progress: Progress,
     sums: [(AtomicU64, AtomicU64); FUNCTIONS.len()],
@@ -75,7 +75,7 @@ impl Profile {
         Self { enabled, empty_ns: if enabled { empty_ns() } else { 0 }, ..Self::default() }
     }
 
-    /// Does `work` and adds the time it took.
+    /// Runs `work` and adds the time it took.
     #[inline]
     pub(super) fn time<T>(&self, function: Function, work: impl FnOnce() -> T) -> T {
         if !self.enabled {
@@ -87,8 +87,8 @@ impl Profile {
         result
     }
 
-    /// Has a session work off messages, from the beginning of `bytes`; `work` says how many bytes it took. With that, how
-    /// many of them were UPDATEs: none where nothing is measured.
+    /// Has a session process messages at the start of `bytes`; `work` returns the number of bytes it consumed.
+    /// Returns that number and how many UPDATEs were among them: zero if profiling is off.
     #[inline]
     pub(super) fn time_messages(&self, bytes: &[u8], work: impl FnOnce() -> usize) -> (usize, u32) {
         if !self.enabled {
@@ -108,21 +108,21 @@ impl Profile {
         (used, updates)
     }
 
-    /// A shard has a batch's routes.
+    /// Notes that a shard has applied a batch.
     pub(super) fn reached_shard(&self, pending: &Pending) {
         if self.enabled {
             self.worked_off(pending.reached_shard());
         }
     }
 
-    /// So many UPDATEs are processed.
+    /// Adds to the count of processed UPDATEs.
     pub(super) fn worked_off(&self, updates: u32) {
         if updates > 0 {
             self.progress.add(updates, nanoseconds(monotonic_time()));
         }
     }
 
-    /// Processor time of this thread since then, without what measuring adds.
+    /// Processor time of this thread since `start`, less what measuring adds.
     fn since(&self, start: Duration) -> u64 {
         nanoseconds(thread_cpu_time().saturating_sub(start)).saturating_sub(self.empty_ns)
     }
@@ -133,7 +133,7 @@ impl Profile {
         calls_sum.fetch_add(calls, Ordering::Relaxed);
     }
 
-    /// The sums; `None` if nothing was measured.
+    /// The sums; `None` if profiling is off.
     pub(super) fn to_json(&self) -> Option<Value> {
         let entry = |(function, name): &(Function, &str)| {
             let (ns, calls) = &self.sums[*function as usize];
@@ -168,7 +168,7 @@ fn empty_ns() -> u64 {
     steps.get(EMPTY_STEPS / 2).copied().map_or(0, nanoseconds)
 }
 
-/// What a stretch of messages holds.
+/// Counts of a run of messages.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counted {
     messages: u64,
@@ -179,7 +179,7 @@ struct Counted {
 /// Frames messages as a session does.
 fn count_messages(bytes: &[u8]) -> Counted {
     let (mut counted, mut done) = (Counted::default(), 0);
-    // The longest there are: what this session may not send has ended it.
+    // The longest possible length: a message longer than this session allows has ended it already.
     while let Ok(Some(message)) = frame(bytes.get(done..).unwrap_or(&[]), usize::from(u16::MAX)) {
         counted.messages += 1;
         counted.updates += u32::from(message.kind == MessageKind::Update);

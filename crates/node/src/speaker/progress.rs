@@ -1,20 +1,19 @@
-//! When UPDATEs were processed: a point in time for each batch that every shard has. Kept together with the times of
-//! functions, and like them off unless asked for.
+//! When UPDATEs were processed: a point in time for each batch that all shards have applied. Kept with the times of
+//! functions and, like them, off by default.
 //!
-//! An UPDATE is processed when all shards have its routes, whether or not a best route changed; one that brings no
-//! routes, when it was read. Points are of the monotonic clock, so that another process on the machine can place them.
-//! Their number is bounded: when there are [`POINTS_MAX`], every second one goes, and from then on every second batch
-//! leaves one. The last is always kept.
+//! An UPDATE is processed when all shards have its routes, whether or not a best route changed; one without routes,
+//! when it was read. Points use the monotonic clock, so another process on the machine can relate them to its own.
+//! Their number is bounded: at [`POINTS_MAX`], every second point is removed, and from then on half as many batches
+//! leave one. The last point is always kept.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-/// Points kept at most.
 const POINTS_MAX: usize = 4096;
 
-/// UPDATEs of a batch, and the shards that do not have them yet.
+/// The UPDATEs of a batch, and the shards that have not applied them yet.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     updates: u32,
@@ -22,12 +21,13 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// `updates` on their way to so many shards.
+    /// `updates` on their way to `shards` shards.
     pub(super) fn new(updates: u32, shards: usize) -> Self {
         Self { updates, shards: AtomicU32::new(u32::try_from(shards).unwrap_or(u32::MAX)) }
     }
 
-    /// A shard has them. How many UPDATEs are processed by that: all, or none as long as another shard lacks them.
+    /// Notes that a shard has applied the batch. Returns how many UPDATEs that completes: all from the last shard,
+    /// else none.
     pub(super) fn reached_shard(&self) -> u32 {
         if self.shards.fetch_sub(1, Ordering::AcqRel) == 1 { self.updates } else { 0 }
     }
@@ -43,7 +43,7 @@ struct Points {
     /// Monotonic nanoseconds, and UPDATEs processed by then.
     kept: Vec<(u64, u64)>,
     last: (u64, u64),
-    /// One batch in so many leaves a point.
+    /// One batch in `every` leaves a point.
     every: u64,
     batches: u64,
 }
@@ -55,7 +55,7 @@ impl Default for Points {
 }
 
 impl Progress {
-    /// `updates` more are processed at `now_ns`.
+    /// Adds `updates` that were processed at `now_ns`.
     pub(super) fn add(&self, updates: u32, now_ns: u64) {
         if updates > 0 {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).add(updates, now_ns);
@@ -75,7 +75,7 @@ impl Progress {
 impl Points {
     fn add(&mut self, updates: u32, now_ns: u64) {
         self.updates += u64::from(updates);
-        // Threads come here in another order than they looked at the clock, by a little.
+        // Threads may arrive in a slightly different order than they read the clock.
         self.last = (now_ns.max(self.last.0), self.updates);
         self.batches += 1;
         if !self.batches.is_multiple_of(self.every) {
@@ -115,7 +115,7 @@ mod tests {
         let points = shown["points"].as_array().unwrap();
         assert!((POINTS_MAX / 4..=POINTS_MAX).contains(&points.len()), "{}", points.len());
         assert_eq!(points.last(), Some(&json!([batches * 10, batches * 2])));
-        // Every point that is left is one that was.
+        // Each remaining point is an original one.
         assert!(points.iter().all(|point| point[0].as_u64() == point[1].as_u64().map(|n| n * 5)));
     }
 

@@ -1,4 +1,4 @@
-//! Answering questions about a running speaker.
+//! Answers questions about a running speaker.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,31 +24,30 @@ use crate::control::{
     UpDown, communities, emit_all, to_json,
 };
 
-/// Prefixes looked at under one hold of a shard's lock.
+/// Prefixes scanned while holding a shard's lock once.
 pub(super) const SLICE_PREFIXES: usize = 1024;
 
-/// Where routes go. An error means that nobody listens any more.
+/// Receives routes. An error means that the reader is gone.
 type EmitRoute<'e> = &'e mut dyn FnMut(RouteView) -> io::Result<()>;
 
-/// What counts of a session.
+/// A session's state and counters.
 #[derive(Clone, Debug)]
 pub struct SessionFacts {
-    /// What the configuration calls the neighbor.
+    /// The neighbor's name in the configuration.
     pub name: Arc<str>,
     pub address: IpAddr,
-    /// State of the session.
     pub state: State,
-    /// States it has gone through.
+    /// State transitions so far.
     pub transitions: Transitions,
-    /// Routes of it in the RIB, both families.
+    /// Routes from the neighbor in the RIB, both families together.
     pub accepted: u64,
 }
 
-/// Takes a prefix, a path, whether that is the best, and its neighbor.
+/// Receives a prefix, a path, whether it is the best, and its neighbor.
 type SeePath<'a> = dyn FnMut(IpPrefix, &PathView<'_>, bool, Option<&PeerInfo>) + 'a;
 
 impl Speaker {
-    /// Answers a request, an item at a time.
+    /// Answers a request, one item at a time.
     pub fn answer(&self, request: &BgpRequest, emit: Emit<'_>) -> Answer {
         let now = Millis(self.now_ms.load(Ordering::Relaxed));
         match request {
@@ -85,7 +84,7 @@ impl Speaker {
         }
     }
 
-    /// Everything about each neighbor.
+    /// The view of each neighbor.
     pub fn neighbors(&self) -> Vec<BgpNeighborView> {
         let now = Millis(self.now_ms.load(Ordering::Relaxed));
         self.slots_in_use().iter().map(|slot| neighbor_view(slot, &slot.lock(), now)).collect()
@@ -106,7 +105,7 @@ impl Speaker {
         self.slots_in_use().iter().map(facts).collect()
     }
 
-    /// Shows all paths as the RIB has them, shard by shard: the prefix, the path, whether it is the best, its neighbor.
+    /// Passes all paths in the RIB to `see`, shard by shard.
     pub fn each_path(&self, see: &mut SeePath<'_>) {
         let peers = self.peers();
         for shard in &self.shards {
@@ -116,7 +115,7 @@ impl Speaker {
         }
     }
 
-    /// How many neighbors are up, and a sentence for each that is not.
+    /// How many neighbors are up and down, and a sentence for each that is down.
     pub fn neighbor_status(&self) -> (UpDown, Vec<String>) {
         let (mut count, mut problems) = (UpDown::default(), Vec::new());
         for slot in self.slots_in_use() {
@@ -238,7 +237,7 @@ impl Speaker {
         Ok(())
     }
 
-    /// What the RIB has.
+    /// A summary of the RIB.
     pub fn rib_view(&self) -> RibView {
         let (mut prefixes, mut paths) = ([0; 2], [0; 2]);
         for shard in &self.shards {
@@ -283,7 +282,7 @@ fn see_all<A: RibAddress>(rib: &RibShard, peers: &PeerTable, see: &mut SeePath<'
     });
 }
 
-/// Which routes to show.
+/// The selected routes of a `show` request.
 pub(super) struct Selection {
     pub(super) filter: RouteFilter,
     pub(super) neighbor: Option<PeerId>,
@@ -360,7 +359,7 @@ impl Selection {
     }
 }
 
-/// The paths of a prefix; with `why` each says why it is or is not the best.
+/// The paths of a prefix. With `why`, each says why it is or is not the best.
 pub(crate) fn explained<A: RibAddress>(
     rib: &RibShard,
     prefix: Prefix<A>,
@@ -405,7 +404,7 @@ fn route_view<A: Address>(
     }
 }
 
-/// The verdict with the winner's name instead of its number, and what next hops cost where that decides.
+/// The verdict with the winner's name instead of its number, and the costs of next hops if they decided.
 fn why_text(each: &Explained<'_>, all: &[Explained<'_>], peers: &PeerTable) -> String {
     let (step, winner, winner_path_id) = match each.verdict {
         Verdict::LostAt { step, winner, winner_path_id } => (step, winner, winner_path_id),
@@ -434,7 +433,7 @@ fn peer_name(peers: &PeerTable, peer: PeerId) -> String {
     }
 }
 
-/// All communities as operators write them.
+/// All communities in operators' notation.
 fn communities_of(attrs: &Attrs) -> Vec<String> {
     communities(attrs.communities(), attrs.large_communities(), attrs.extended_communities())
 }

@@ -1,4 +1,4 @@
-//! Reading a neighbor's connections.
+//! Reads neighbors' connections.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,29 +16,26 @@ use super::shards::{ShardOp, Work};
 use super::slot::{PeerSlot, PeerState, READ_BYTES};
 use super::{Speaker, SpeakerWorker, log};
 
-/// Routes that one turn of a neighbor brings at most, but for those of its last UPDATEs.
+/// Routes that one turn of a neighbor reads at most, not counting the excess of its last UPDATE.
 const BATCH_ROUTES: usize = 16_384;
 
-/// What came of a neighbor's turn.
+/// The result of a neighbor's turn.
 #[derive(Default)]
 struct Turn {
-    /// There may be more.
     more: bool,
-    /// Its session ended.
     ended: bool,
-    /// What the shards have to do after the routes.
+    /// Work for the shards that follows the routes.
     after: Vec<ShardOp>,
-    /// UPDATEs that were read, where they are counted.
+    /// UPDATEs read; counted only when profiling.
     updates: u32,
 }
 
-/// What one look at a connection showed.
+/// The result of one read.
 enum Look {
-    /// Nothing now.
     Nothing,
-    /// Something, and perhaps more.
+    /// Bytes, and there may be more.
     Some,
-    /// It is over.
+    /// The connection has ended.
     Ended,
 }
 
@@ -53,7 +50,8 @@ impl Speaker {
             return Reading { batch: None, more: false };
         }
         if slot.is_withdrawing() {
-            // A new session begins when the routes of the last one are gone, or they would take its own along.
+            // A new session begins only when the routes of the last one are gone; the withdrawal would remove its
+            // own too.
             slot.note_ready(true, false);
             return Reading { batch: None, more: true };
         }
@@ -70,7 +68,7 @@ impl Speaker {
         let epoch = slot.epoch.load(Ordering::Acquire);
         drop(state);
         if ended {
-            // What it read before the end is void; what a next session wants already is not.
+            // The routes read before the end are void, but the work of a session that follows is not.
             after.iter().for_each(|op| self.post_to_shards(op));
             self.profile.worked_off(updates);
             return Reading { batch: None, more };
@@ -87,7 +85,6 @@ impl Speaker {
         Reading { batch: Some(work), more }
     }
 
-    /// Reads both connections.
     fn read_links(
         &self,
         worker: &mut SpeakerWorker,
@@ -119,8 +116,8 @@ impl Speaker {
         turn
     }
 
-    /// Has the session work off what was taken from a connection: all of it, unless the batch is full or
-    /// something has to be done before the next message.
+    /// Has the session process the bytes taken from a connection: all of them, unless the batch is full or an
+    /// action must be carried out before the next message.
     fn work_off(
         &self,
         worker: &mut SpeakerWorker,
@@ -164,7 +161,7 @@ impl Speaker {
         }
     }
 
-    /// A panic while a session was worked on ends that session.
+    /// Ends a session whose processing panicked.
     fn contain(
         &self,
         slot: &Arc<PeerSlot>,
@@ -178,13 +175,12 @@ impl Speaker {
         for connection in Connection::ALL {
             self.close(slot, state, connection);
         }
-        // The session that panicked may be in any state; it is replaced by a new one, and what it was
-        // connected to learns of it by the connection's end.
+        // The session may be in any state, so a new one replaces it; its neighbor sees the connection close.
         self.replace_session(slot, state, now);
     }
 }
 
-/// Takes what a connection has into the worker's buffer, behind what was left of the time before.
+/// Reads from a connection into the worker's buffer, after the bytes that were left unprocessed.
 fn take_bytes(
     worker: &mut SpeakerWorker,
     state: &mut PeerState,
@@ -199,7 +195,7 @@ fn take_bytes(
     }
     buffer.append(&mut link.unread);
     if buffer.len() >= READ_BYTES {
-        // The longest message fits into this: there is something to work off first.
+        // The longest message fits, so the buffer holds something to process first.
         return Look::Some;
     }
     let read = profile.time(Function::Read, || {

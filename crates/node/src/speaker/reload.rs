@@ -1,4 +1,4 @@
-//! Taking another configuration while sessions run, and what this router originates itself.
+//! Applies another configuration while sessions run, and originates this router's networks.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -31,15 +31,15 @@ impl Speaker {
         self.apply_work(&Work::of_nobody(routes.finish(PeerId::LOCAL, now.seconds())));
     }
 
-    /// Takes another configuration: only what differs is touched, and sessions whose settings are the same stay
-    /// up. What was done, in words; with an error, nothing.
+    /// Applies another configuration. Only what differs is touched, and sessions whose settings are the same stay
+    /// up. Returns what was done, in words; after an error nothing has changed.
     pub fn reload(&self, new: Arc<BgpConfig>) -> Result<Vec<String>, String> {
         let _one_at_a_time = lock(&self.reloading);
         let now = Millis(self.now_ms.load(Ordering::Relaxed));
         let old = self.config();
         let diff = diff(&old, &new);
         self.take_in(&diff, &new, now)?;
-        // Nothing is refused from here on.
+        // From here on nothing can be refused.
         let mut done = diff.restart.clone();
         for neighbor in &diff.removed {
             self.for_neighbor(neighbor, now, |speaker, slot, state| speaker.retire(slot, state, now));
@@ -88,8 +88,8 @@ impl Speaker {
         Ok(done)
     }
 
-    /// Everything of a new configuration that can be refused: places for the neighbors that are added, and
-    /// passwords. The configuration is in force, and they are there, or nothing has changed.
+    /// The part of a reload that can be refused: slots for added neighbors, and passwords. On success the
+    /// configuration is in force; on failure nothing has changed.
     fn take_in(&self, diff: &BgpDiff, new: &Arc<BgpConfig>, now: Millis) -> Result<(), String> {
         let expected = diff.added.iter().chain(&diff.reset);
         let expected: Vec<_> = expected.map(|neighbor| (neighbor, self.config_at(neighbor))).collect();
@@ -120,12 +120,12 @@ impl Speaker {
     ) {
         self.with_slot(neighbor.address, now, |speaker, slot, state| {
             act(speaker, slot, state);
-            // A limit may be lower than before.
+            // The new limit may be below the current count.
             state.note_prefix_counts(now);
         });
     }
 
-    /// Ends a neighbor's session for good; its place is free when its routes are gone.
+    /// Ends a neighbor's session for good. Its slot becomes free when its routes are gone.
     pub(super) fn retire(&self, slot: &Arc<PeerSlot>, state: &mut PeerState, now: Millis) {
         state.session.handle_stop(StopReason::Deconfigured, now);
         self.drive_alone(slot, state, now);
@@ -133,8 +133,8 @@ impl Speaker {
         slot.free.store(true, Ordering::Release);
     }
 
-    /// New policies for a session that stays: what it sends is asked for again, what it is sent is looked at
-    /// again.
+    /// Applies new policies to a session that stays up: asks for the neighbor's routes again, and evaluates again
+    /// what it is sent.
     fn refilter(
         &self,
         slot: &Arc<PeerSlot>,
@@ -168,7 +168,7 @@ impl Speaker {
         }
     }
 
-    /// Dynamic neighbors of a group whose range or template changed.
+    /// Updates the dynamic neighbors of a group whose range or template changed.
     fn refilter_dynamic(&self, new: &BgpConfig, group: &Arc<str>, now: Millis, done: &mut Vec<String>) {
         let Some(range) =
             new.groups.iter().find(|each| each.name == *group).and_then(|each| each.dynamic.clone())
@@ -206,8 +206,8 @@ impl Speaker {
         }
     }
 
-    /// Ends all sessions. Neighbors are told so, unless routes stay: then those that keep them over a restart are told
-    /// nothing.
+    /// Ends all sessions. Neighbors get a NOTIFICATION; with `KeepRoutes`, those that keep our routes over a
+    /// restart get none.
     pub fn shut_down(&self, on_stop: OnStop) {
         let now = Millis(self.now_ms.load(Ordering::Relaxed));
         let reason = match on_stop {
@@ -224,24 +224,24 @@ impl Speaker {
         }
     }
 
-    /// Goes on with connections that were told why they end; whether some are not closed yet. To be called for a moment
-    /// after [`Self::shut_down`].
+    /// Serves connections that still have a NOTIFICATION to deliver; returns whether some are still open. Call it
+    /// for a moment after [`Self::shut_down`].
     pub fn is_parting(&self) -> bool {
         self.partings.look(Millis(self.now_ms.load(Ordering::Relaxed)))
     }
 
-    /// A new session in the place of one that panicked.
+    /// Puts a new session in the place of one that panicked.
     pub(super) fn replace_session(&self, slot: &Arc<PeerSlot>, state: &mut PeerState, now: Millis) {
         let negotiated = state.negotiated.clone();
         self.down(slot, state, [false; 2]);
-        // Routes that were kept for a restart have no deadline any more: whatever else there may be goes too.
+        // Routes kept for a restart have lost their deadline, so families outside the session are withdrawn too.
         for family in Family::ALL {
             if !negotiated.as_ref().is_some_and(|negotiated| negotiated.family(family)) {
                 self.withdraw_all(slot, family);
             }
         }
         state.session = Session::new(state.config.clone(), slot.id, self.seed ^ now.0);
-        // It may have been in the middle of something too.
+        // The panic may have left the importer in the middle of a change too.
         state.importer = Importer::new(self.interner.clone());
         state.session.handle_start(now);
         for connection in Connection::ALL {
@@ -251,7 +251,7 @@ impl Speaker {
     }
 }
 
-/// The routes of networks that this router originates, and withdrawals of others.
+/// Routes for added networks, and withdrawals for removed ones.
 pub(crate) fn origination(
     interner: &Interner,
     added: &[IpPrefix],
@@ -274,7 +274,7 @@ pub(crate) fn origination(
 fn local_attrs(interner: &Interner, next_hop: NextHop) -> AttrRef {
     let mut builder = AttrsBuilder::default();
     (builder.origin, builder.next_hop) = (Origin::Igp, next_hop);
-    // An empty AS_PATH is not too long.
+    // Setting an empty AS_PATH cannot fail: it is not too long.
     let _ = builder.set(attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &[]);
     interner.intern(&mut builder)
 }

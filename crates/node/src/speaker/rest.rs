@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use super::{Speaker, lock};
 
 impl Speaker {
-    /// When the next timer is due, if nothing is left to do before, unless something arrives or is asked for: the look
-    /// that [`tick`](thalweg_exec::control_plane::ControlPlane::tick) takes every half second would find nothing. `None`: there is
-    /// something left, so tick says when. To be asked when everything that can be done now is done.
+    /// The time of the next timer, if nothing else is left to do: unless something arrives,
+    /// [`tick`](thalweg_exec::control_plane::ControlPlane::tick) would find nothing before. `None` if something is
+    /// left, so that only tick knows when. Call it when all possible work is done.
     pub fn rests_until_ms(&self) -> Option<u64> {
         let is_busy = self.restart.is_active()
             || !self.partings.is_empty()

@@ -1,20 +1,20 @@
-//! Our own restart (RFC 4724 section 4.1): nothing is selected before the neighbors have sent their tables.
+//! Our own restart (RFC 4724 section 4.1): no routes are selected before the neighbors have sent their tables.
 //!
 //! ```text
 //!            End-of-RIB from all, or the timer          all shards have selected
 //!  Deferred ────────────────────────────────> Selecting ────────────────────────> Done
 //! ```
 //!
-//! Each family goes this way by itself. While it is `Deferred`, shards keep routes and select none, so nothing reaches
-//! forwarding or other neighbors: what the predecessor left in the kernel keeps forwarding. `Selecting` is the
-//! [`ShardOp::Select`] that every shard works off, until readers have what it changed. A session's neighbor is sent its
-//! table, with the End-of-RIB at its end, when all families of the session are `Done`; until then it is in no group.
+//! Each family has its own phase. While it is `Deferred`, shards keep routes and select none, so nothing reaches
+//! forwarding or other neighbors: the predecessor's routes in the kernel keep forwarding. In `Selecting`, every
+//! shard processes a [`ShardOp::Select`]; the phase ends when readers have the changes. A neighbor gets its table,
+//! with the End-of-RIB at its end, when all families of the session are `Done`; until then it is in no group.
 //!
-//! Selection waits for neighbors that the predecessor had a session with, and for those that come up meanwhile: as long
-//! as they can be expected to send an End-of-RIB. One without the capability is not waited for, nor one whose session was
-//! stopped, or that is no longer configured. One that has restarted itself (R bit) may wait for us, so RFC 4724 leaves it
-//! out; we give it [`RESTARTED_MS`], because FRR sets the bit in the first two minutes after every start and waits for
-//! nobody.
+//! Selection waits for neighbors of the predecessor's sessions, and for those that come up meanwhile, as long as an
+//! End-of-RIB can be expected. It does not wait for a neighbor without the capability, nor for one whose session
+//! was stopped or that is no longer configured. A neighbor that has restarted itself (R bit) may wait for us, so
+//! RFC 4724 leaves it out. We give it [`RESTARTED_MS`], because FRR sets the bit for two minutes after every start
+//! and waits for no one.
 //!
 //! An End-of-RIB counts when every shard has applied what came before it: it travels with the routes, as
 //! [`ShardOp::EndOfRib`].
@@ -32,25 +32,26 @@ use super::shards::ShardOp;
 use super::slot::PeerState;
 use super::{Speaker, lock, log};
 
-/// How often export queues are looked at until they have handed out what was selected, in milliseconds.
+/// Interval at which we check whether export queues have handed out the selected routes, in milliseconds.
 const EXPORT_AGAIN_MS: u64 = 5;
 
 impl Speaker {
-    /// Whether this router has restarted and has not yet selected its routes, or not handed out what it selected.
+    /// Whether this router has restarted and has not yet selected its routes or handed them out.
     pub fn is_restarting(&self) -> bool {
         self.restart.is_active() || !self.export_queues_are_empty()
     }
 
-    /// Whether readers and groups have all that shards have changed so far.
+    /// Whether readers and groups have received all changes of the shards so far.
     fn export_queues_are_empty(&self) -> bool {
         let is_empty = self.export_queues().iter().all(|queue| queue.waiting() == 0);
-        // What an export queue took out before is with its readers when nobody processes it.
+        // An empty inbox is not enough: taking each queue's lock waits until the changes taken out have reached the
+        // readers.
         is_empty
             && self.export_queues().iter().map(|queue| drop(queue.work())).count()
                 == self.export_queues().len()
     }
 
-    /// Neighbors that keep our routes over a restart now, for who comes after this process.
+    /// Neighbors that now keep our routes over a restart, for this process's successor.
     pub fn restart_neighbors(&self) -> Vec<RestartNeighbor> {
         let each = |state: &PeerState| {
             state.config.capabilities.graceful_restart.filter(|restart| restart.forwarding_preserved)?;
@@ -60,19 +61,19 @@ impl Speaker {
         self.slots_in_use().iter().filter_map(|slot| each(&slot.lock())).collect()
     }
 
-    /// Whether sessions came up or went since the last call.
+    /// Whether sessions came up or went down since the last call.
     pub fn take_sessions_changed(&self) -> bool {
         self.sessions_changed.swap(false, Ordering::AcqRel)
     }
 
-    /// An End-of-RIB came: the mark that the shards pass on, if anybody waits for it.
+    /// The mark that follows an End-of-RIB through the shards, if our restart is still active.
     pub(super) fn end_mark(&self, address: IpAddr, family: Family) -> Option<ShardOp> {
         let left = AtomicUsize::new(self.shards.len());
         let mark = || EndMark { progress: self.restart.clone(), address, family, left };
         self.restart.is_active().then(|| ShardOp::EndOfRib(Arc::new(mark())))
     }
 
-    /// Begins and ends selection when it is time; when to look again.
+    /// Begins and ends selection when it is time. Returns the next deadline.
     pub(super) fn restart_step(&self, now: Millis) -> u64 {
         if !self.restart.is_active() {
             return u64::MAX;
@@ -100,15 +101,15 @@ impl Speaker {
             self.begin_sending();
         }
         if waits {
-            // The export queues have to be looked at again.
+            // The export queues must be checked again.
             self.restart.is_dirty.store(true, Ordering::Release);
             return now.0 + EXPORT_AGAIN_MS;
         }
         self.restart.deadline().map_or(u64::MAX, |at| at.0.max(now.0))
     }
 
-    /// Sends tables to neighbors whose sessions waited for them. After the last family, OPENs speak of the restart only
-    /// to those that were not there yet.
+    /// Sends tables to neighbors whose sessions waited for them. After the last family, new OPENs no longer set the
+    /// R bit.
     fn begin_sending(&self) {
         let is_over = !self.restart.is_active();
         for slot in self.slots_in_use() {
@@ -127,7 +128,7 @@ impl Speaker {
         self.wake();
     }
 
-    /// Stops waiting for neighbors that will send nothing: stopped ones, and those that are gone.
+    /// Stops waiting for neighbors that will send nothing: stopped and removed ones.
     pub(super) fn restart_upkeep(&self) {
         if !self.restart.is_active() {
             return;

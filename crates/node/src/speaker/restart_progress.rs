@@ -1,5 +1,5 @@
-//! How far a restart of ours has come: which neighbors are waited for, and in which families routes are selected by now. See
-//! `restart` for what is done about it.
+//! The progress of this router's own restart: which neighbors it still waits for, and in which families it has
+//! selected routes. `restart` acts on it.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,14 +15,14 @@ use super::lock;
 use crate::control::RestartView;
 use thalweg_config::BgpConfig;
 
-/// How long a neighbor is waited for that has restarted itself, in milliseconds.
+/// How long we wait for a neighbor that has restarted too, in milliseconds.
 const RESTARTED_MS: u64 = 10_000;
 
-/// What a router that comes back knows of its predecessor.
+/// What a restarting router knows of its predecessor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restart {
-    /// Neighbors it had a session with, and in which families they send End-of-RIB. `None`: that is not known, and all
-    /// neighbors that are configured with graceful restart are waited for.
+    /// Neighbors of the predecessor's sessions, and the families in which they send End-of-RIB. `None` if unknown:
+    /// the router then waits for all neighbors configured with graceful restart.
     pub neighbors: Option<Vec<RestartNeighbor>>,
 }
 
@@ -30,14 +30,14 @@ pub struct Restart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartNeighbor {
     pub address: IpAddr,
-    /// The families of the session, by [`Family::index`].
+    /// The families of the session, indexed by [`Family::index`].
     pub families: [bool; 2],
 }
 
-/// No limit but the timer's.
+/// Only the selection timer limits the wait.
 const FOR_EVER: Millis = Millis(u64::MAX);
 
-/// How far a family has come.
+/// The progress of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Deferred,
@@ -48,7 +48,7 @@ enum Phase {
 /// Why selection began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Released {
-    /// All neighbors have sent what they have.
+    /// All awaited neighbors have sent their tables.
     EndOfRib,
     /// The timer ran out.
     Timer,
@@ -56,19 +56,19 @@ pub(super) enum Released {
 
 pub(super) struct FamilyState {
     phase: Phase,
-    /// Neighbors whose End-of-RIB has not come, and until when each is waited for at the longest.
+    /// Neighbors whose End-of-RIB is missing, with the latest time to wait for each.
     pub(super) awaited: BTreeMap<IpAddr, Millis>,
 }
 
 pub(super) struct State {
     pub(super) families: [FamilyState; 2],
-    /// When selection begins at the latest; known once the clock runs.
+    /// When selection begins at the latest; set at the first poll.
     until: Option<Millis>,
 }
 
-/// The restart, as far as it goes on.
+/// The progress of our restart; inactive if there was none.
 pub(super) struct RestartProgress {
-    /// Some family is not `Done`: without a restart, all that is ever looked at.
+    /// Some family is not `Done`. Without a restart, only this flag is ever read.
     is_active: AtomicBool,
     /// Something happened that may begin or end selection.
     pub(super) is_dirty: AtomicBool,
@@ -77,7 +77,7 @@ pub(super) struct RestartProgress {
 }
 
 impl RestartProgress {
-    /// Neighbors to wait for; `None` without a restart.
+    /// Takes the neighbors to wait for; `None` without a restart.
     pub(super) fn new(awaited: Option<Vec<RestartNeighbor>>) -> Self {
         let is_active = awaited.is_some();
         let awaited = awaited.unwrap_or_default();
@@ -98,13 +98,13 @@ impl RestartProgress {
         self.is_active.load(Ordering::Acquire)
     }
 
-    /// Families in which nothing is selected yet.
+    /// Families in which selection has not begun.
     pub(super) fn deferred(&self) -> [bool; 2] {
         let state = lock(&self.state);
         [0, 1].map(|family| state.families[family].phase == Phase::Deferred)
     }
 
-    /// Whether tables of sessions with these families have to wait.
+    /// Whether sessions with these families must wait for their tables.
     pub(super) fn holds(&self, families: [bool; 2]) -> bool {
         self.is_active() && {
             let state = lock(&self.state);
@@ -117,7 +117,7 @@ impl RestartProgress {
         self.is_dirty.store(true, Ordering::Release);
     }
 
-    /// A session came up: whether its End-of-RIB is to be waited for is known now.
+    /// Notes a session that came up: only now do we know whether it will send End-of-RIB.
     pub(super) fn handle_up(&self, address: IpAddr, negotiated: &Negotiated, now: Millis) {
         if !self.is_active() {
             return;
@@ -140,7 +140,7 @@ impl RestartProgress {
         self.change(|state| _ = state.families[family.index()].awaited.remove(&address));
     }
 
-    /// Nobody waits for this neighbor any more.
+    /// Stops waiting for this neighbor.
     pub(super) fn forget(&self, address: IpAddr) {
         if self.is_active() {
             self.change(|state| {
@@ -149,7 +149,7 @@ impl RestartProgress {
         }
     }
 
-    /// Families to begin selecting in now, and why.
+    /// Families in which selection begins now, why, and the neighbors that were still awaited.
     pub(super) fn release(&self, now: Millis, defer_ms: u64) -> Vec<(Family, Released, Vec<IpAddr>)> {
         let mut state = lock(&self.state);
         let until = *state.until.get_or_insert(now.plus(defer_ms));
@@ -170,7 +170,7 @@ impl RestartProgress {
         released
     }
 
-    /// Every shard has selected in the family, and readers know it.
+    /// Notes that every shard has selected in the family and that readers have the result.
     pub(super) fn selected(&self, family: Family) {
         let mut state = lock(&self.state);
         state.families[family.index()].phase = Phase::Done;
@@ -179,14 +179,14 @@ impl RestartProgress {
         }
     }
 
-    /// When somebody is not waited for any longer.
+    /// The next time at which a wait ends.
     pub(super) fn deadline(&self) -> Option<Millis> {
         let state = lock(&self.state);
         let limits = state.families.iter().flat_map(|family| family.awaited.values().copied());
         limits.chain(state.until).min()
     }
 
-    /// What `show` says, while there is something to say.
+    /// What `show` prints about the restart; `None` when it is complete.
     pub(super) fn view(&self, now: Millis) -> Option<RestartView> {
         if !self.is_active() {
             return None;
@@ -211,11 +211,11 @@ pub(super) struct EndMark {
     pub(super) progress: Arc<RestartProgress>,
     pub(super) address: IpAddr,
     pub(super) family: Family,
-    /// Shards that have not come to it.
+    /// Shards that have not reached it.
     pub(super) left: AtomicUsize,
 }
 
-/// Selection in a family, in all shards.
+/// Selection in one family, in all shards.
 pub(super) struct Selection {
     pub(super) family: Family,
     pub(super) progress: Arc<RestartProgress>,
@@ -223,7 +223,7 @@ pub(super) struct Selection {
 }
 
 impl EndMark {
-    /// A shard has applied everything that came before.
+    /// A shard has applied everything that came before the mark.
     pub(super) fn passed(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.progress.end_of_rib(self.address, self.family);
@@ -232,7 +232,7 @@ impl EndMark {
 }
 
 impl Selection {
-    /// A shard has selected, and its changes are before the export queues.
+    /// A shard has selected, and its changes are in the inboxes of the export queues.
     pub(super) fn finished(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.progress.is_dirty.store(true, Ordering::Release);
@@ -244,7 +244,7 @@ impl Selection {
     }
 }
 
-/// Whom selection waits for: those the predecessor had sessions with, or all that may keep our routes.
+/// The neighbors that selection waits for: those of the predecessor's sessions, or all that may keep our routes.
 pub(super) fn awaited(restart: Restart, config: &BgpConfig) -> Vec<RestartNeighbor> {
     restart.neighbors.unwrap_or_else(|| {
         let wanted = config

@@ -1,4 +1,4 @@
-//! The RIB for others than neighbors: looking at all of it, routes that no session brought, and the way to next hops.
+//! Access to the RIB for other users than neighbors: scans, routes that no session brought, and next hops.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -15,31 +15,29 @@ use super::places::PEERS_MAX;
 use super::shards::{ShardOp, Work};
 use super::{Speaker, lock};
 
-/// Prefixes looked at under one hold of a shard's lock: well below a millisecond.
+/// Prefixes scanned while holding a shard's lock once: well below a millisecond.
 const SLICE_PREFIXES: usize = 1024;
 
-/// Sets of changes that may wait before an export queue while routes are put in from a file. A session is held back by its
-/// reading being a turn of the same threads; a file has no such brake.
+/// Sets of changes that may wait in an export queue while routes come from a file. Sessions are read in turns by
+/// the same threads, which holds them back; nothing else holds back a file.
 const WAITING_MAX: usize = 512;
 
-/// How long to wait until export queues have caught up.
+/// Pause between two checks whether export queues have caught up.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Where routes come from that are simply there.
+/// A source of routes that has no session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticSource {
-    /// What tables call it.
+    /// The name that tables show.
     pub name: Arc<str>,
     pub address: IpAddr,
-    /// Its AS.
     pub asn: u32,
-    /// Its BGP identifier.
     pub router_id: Ipv4Addr,
 }
 
 impl Speaker {
-    /// A slice of one family's routes of one shard; whether that was the last. `visit` runs under the shard's lock
-    /// and only copies.
+    /// Visits a slice of one family's routes in one shard; returns whether it was the last. `visit` runs under the
+    /// shard's lock and should only copy.
     pub fn scan_shard<A: RibAddress>(
         &self,
         shard: usize,
@@ -55,7 +53,7 @@ impl Speaker {
         self.peers()
     }
 
-    /// One copy of each attribute set.
+    /// The table of attribute sets.
     pub fn interner(&self) -> &Arc<Interner> {
         &self.interner
     }
@@ -65,15 +63,15 @@ impl Speaker {
         self.now_ms.load(Ordering::Relaxed) / 1000
     }
 
-    /// Gives sources that have no session places among the neighbors; they keep them. Sources for which there is
-    /// no place get none.
+    /// Adds sources without a session to the table of neighbors, for good. The result has `None` for each source
+    /// beyond the last free number.
     pub fn add_static_sources(&self, sources: &[StaticSource]) -> Vec<Option<PeerId>> {
         let local_as = self.config().local_as;
         let mut places = Vec::with_capacity(sources.len());
         self.change_peers(|peers| {
             let mut index = peers.iter().map(|peer| peer.id.index() + 1).max().unwrap_or(0).max(PEERS_MAX);
             for source in sources {
-                // The last number means this router itself.
+                // The last number stands for this router itself.
                 let id = u16::try_from(index).ok().map(PeerId).filter(|id| *id != PeerId::LOCAL);
                 places.push(id);
                 let Some(id) = id else { continue };
@@ -95,8 +93,8 @@ impl Speaker {
         places
     }
 
-    /// Puts routes of a static source into the RIB. Waits until the scheduling runs, and while those who read
-    /// changes are behind; not to be called by a thread of the scheduling.
+    /// Applies routes of a static source. Blocks until the scheduling runs, and while export queues are behind; a
+    /// thread of the scheduling must not call it.
     pub fn apply_static(&self, routes: RouteBatch) {
         let export_queues = self.export_queues.wait();
         while export_queues.iter().any(|queue| queue.waiting() > WAITING_MAX) {
@@ -107,20 +105,20 @@ impl Speaker {
         self.apply_work(&work);
     }
 
-    /// Says which next hops can be reached from now on, and at what cost; until the first time, all can, at none.
-    /// Whether that is another answer than before: then every route is decided on anew, in slices between other work.
+    /// Sets which next hops can be reached, and at what cost; before the first call, all can, at no cost. Returns
+    /// whether the view changed: then every route is decided again, in slices between other work.
     pub fn set_next_hops(&self, view: NextHopView) -> bool {
         let mut current = lock(&self.next_hops);
         if **current == view {
             return false;
         }
         *current = Arc::new(view);
-        // Posted under the lock: two callers' views come to all shards in one order.
+        // Posted under the lock, so that the views of two callers reach all shards in one order.
         self.post_to_shards(&ShardOp::NextHops(current.clone()));
         true
     }
 
-    /// Has changes carry the paths after the best up to this rank, for readers of changes.
+    /// Has changes carry the paths after the best, down to this rank.
     pub fn report_ranks(&self, ranks: usize) {
         if ranks > self.depth.fetch_max(ranks, Ordering::AcqRel) {
             self.post_to_shards(&ShardOp::Deepen(ranks));

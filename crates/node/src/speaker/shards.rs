@@ -1,18 +1,18 @@
-//! The shards of the RIB with the work that waits for them.
+//! The shards of the RIB, with the work that waits for them.
 //!
-//! What concerns all routes of a neighbor (its session ended, its restart is over), or all routes there are (the way to
-//! next hops has changed), is too long for one turn.
-//! Such an [`ShardOp`] is taken up when the batch that carries it is applied, and then processed in slices of
-//! [`SLICE_ROUTES`] routes between other work.
+//! Some work concerns all routes of a neighbor (its session ended, its restart finished) or all routes (next hops
+//! changed) and is too long for one turn. Such a [`ShardOp`] starts when the batch that carries it is applied, and
+//! runs in slices of [`SLICE_ROUTES`] routes between other work.
 //!
-//! A batch of a session that has ended must not be applied after the neighbor's routes were withdrawn. Each
-//! batch therefore carries the number of its session; ending a session raises the neighbor's number before the
-//! withdrawal is posted, and both are looked at under the shard's lock. The table of neighbors is asked for under
-//! it too: a neighbor that has routes in the shard then is in the table.
+//! A batch of an ended session must not be applied after the neighbor's routes were withdrawn. Each batch therefore
+//! carries the number of its session. Ending a session raises the neighbor's number before it posts the withdrawal,
+//! and the shard checks both under its lock. It also fetches the table of neighbors under that lock, so a neighbor
+//! with routes in the shard is in the table.
 //!
-//! What is said of next hops holds from the moment it is taken up; the work after it looks at every prefix once. If
-//! it is said again while that work has begun, another round follows it, and if it has not, that one serves: so a network
-//! that never comes to rest starves nobody, and a shard has two rounds before it at most.
+//! A new view of next hops is in force from the moment the shard takes it up; the work after it visits every prefix
+//! once. If another view arrives after that work has begun, a second round follows; if it has not begun, the same
+//! round serves both. So a network that never comes to rest starves nobody, and a shard has at most two rounds
+//! before it.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -29,25 +29,26 @@ use super::progress::Pending;
 use super::restart_progress::{EndMark, Selection};
 use super::slot::PeerSlot;
 
-/// Routes looked at in one slice of long work: well below a millisecond.
+/// Routes visited in one slice of long work: well below a millisecond.
 const SLICE_ROUTES: usize = 4096;
 
-/// Something that concerns all routes of a neighbor, or all routes, in a shard.
+/// Work in a shard that concerns all routes of a neighbor, or all routes.
 #[derive(Clone)]
 pub(super) enum ShardOp {
-    /// The neighbor's routes are not valid any more.
+    /// The neighbor's routes are invalid.
     Withdraw(Arc<PeerSlot>, Family),
-    /// The session is lost and the neighbor restarts: its routes are stale now, and those that were stale before go.
+    /// The session is lost and the neighbor restarts: its routes become stale, and those that were stale before are
+    /// removed.
     Retain(Arc<PeerSlot>, Family),
-    /// They may be outdated: what is not announced again until `Sweep` goes then.
+    /// The routes may be outdated: `Sweep` removes those that are not announced again before it.
     MarkStale(PeerId, Family),
-    /// Those still marked go.
+    /// Removes the routes still marked.
     Sweep(Arc<PeerSlot>, Family),
-    /// More ranks are to be reported than before.
+    /// Report more ranks than before.
     Deepen(usize),
-    /// Next hops are reached differently.
+    /// A new view of next hops.
     NextHops(Arc<NextHopView>),
-    /// Neighbors have sent their tables after our restart: routes are selected now.
+    /// Neighbors have sent their tables after our restart: select routes now.
     Select(Arc<Selection>),
     /// A neighbor's End-of-RIB, while selection waits for it.
     EndOfRib(Arc<EndMark>),
@@ -55,19 +56,19 @@ pub(super) enum ShardOp {
 
 /// What a session read, on its way to the shards.
 pub struct Work {
-    /// Who read it; `None` for what this router originates.
+    /// The neighbor that sent it; `None` for routes that this router originates.
     pub(super) slot: Option<Arc<PeerSlot>>,
-    /// Number of the session it belongs to.
+    /// The session's number.
     pub(super) epoch: u32,
     pub(super) routes: RouteBatch,
-    /// To be done after the routes are applied.
+    /// Work that follows the routes.
     pub(super) after: Vec<ShardOp>,
-    /// The UPDATEs it came in, where they are counted.
+    /// Counts the UPDATEs of the batch for the profile.
     pub(super) pending: Pending,
 }
 
 impl Work {
-    /// Routes of no neighbor.
+    /// Wraps routes that this router originates.
     pub(super) fn of_nobody(routes: RouteBatch) -> Self {
         Self { slot: None, epoch: 0, routes, after: Vec::new(), pending: Pending::default() }
     }
@@ -78,7 +79,7 @@ impl Work {
     }
 }
 
-/// Long work that was begun.
+/// Long work in progress.
 struct Running {
     op: ShardOp,
     cursors: [ScanCursor; 2],
@@ -102,12 +103,12 @@ impl ShardSlot {
         }
     }
 
-    /// The shard itself, for a bounded time.
+    /// Locks the shard; the caller holds it for a bounded time.
     pub(super) fn rib(&self) -> MutexGuard<'_, RibShard> {
         lock(&self.rib)
     }
 
-    /// Queues work at the shard that no batch carries.
+    /// Queues work that no batch carries.
     pub(super) fn post(&self, op: ShardOp) {
         lock(&self.posted).push_back(op);
         self.has_work.store(true, Ordering::Release);
@@ -118,8 +119,8 @@ impl ShardSlot {
         self.has_work.load(Ordering::Acquire)
     }
 
-    /// Applies a batch, unless its session has ended, and hands what changed to `deliver` before another
-    /// thread can change the shard.
+    /// Applies a batch, unless its session has ended, and passes the changes to `deliver` before another thread can
+    /// change the shard.
     pub(super) fn apply(
         &self,
         index: usize,
@@ -129,7 +130,7 @@ impl ShardSlot {
     ) {
         let mut rib = self.rib();
         let peers = &*peers();
-        // What was posted before the batch was read comes before it: a mark must not touch its routes.
+        // Work posted before the batch was read comes first: a mark must not touch the batch's routes.
         self.take_up_posted(&mut rib);
         let mut changes = Changes { shard: index, ..Changes::default() };
         match &work.slot {
@@ -151,7 +152,7 @@ impl ShardSlot {
         }
     }
 
-    /// Takes suppressed routes in again that were quiet long enough; when to look again.
+    /// Reuses suppressed routes that were quiet long enough; returns the next deadline.
     pub(super) fn handle_timer(
         &self,
         index: usize,
@@ -170,7 +171,7 @@ impl ShardSlot {
         rib.next_deadline()
     }
 
-    /// A slice of long work; whether there is more.
+    /// Runs a slice of long work; returns whether there is more.
     pub(super) fn slice(
         &self,
         index: usize,
@@ -212,10 +213,10 @@ impl ShardSlot {
 
     fn take_up(&self, rib: &mut RibShard, op: ShardOp) {
         match op {
-            // At once: what the neighbor announces from now on must not be marked.
+            // Not in slices: a route that the neighbor announces from now on must not be marked.
             ShardOp::MarkStale(peer, family) => {
-                // A sweep that is not finished would take what is marked now; what it has left is marked too,
-                // and goes with the next one.
+                // An unfinished sweep would remove what is marked now. What it has not reached is marked too and
+                // goes with the next sweep.
                 let other = |each: &Running| match &each.op {
                     ShardOp::Sweep(slot, swept) => (slot.id, *swept) != (peer, family),
                     _ => true,
@@ -280,7 +281,7 @@ impl Running {
     }
 }
 
-/// All shards.
+/// All shards of a RIB.
 pub(super) fn all(config: impl Fn(usize) -> ShardConfig) -> Vec<ShardSlot> {
     (0..SHARDS).map(|shard| ShardSlot::new(config(shard))).collect()
 }
@@ -295,7 +296,7 @@ mod tests {
 
     use super::*;
 
-    /// A network that never comes to rest: the shard still gets through its table, and at rest holds what was said last.
+    /// If next hops change all the time, the shard still gets through its table, and ends with the last view.
     #[test]
     fn next_hops_that_change_all_the_time_starve_nobody() {
         const ROUTES: usize = 3 * SLICE_ROUTES;

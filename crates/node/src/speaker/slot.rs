@@ -1,7 +1,7 @@
-//! A neighbor's place: its session, its connections, and what waits to be written to it.
+//! One neighbor: its session, its connections, and what waits to be written to it.
 //!
-//! Everything that changes is behind one lock, which the thread that works for the neighbor holds for one turn. The
-//! atomics beside it say whether a turn is worth while, so that nobody takes the lock in vain.
+//! One lock guards all that changes, and a thread holds it for one turn of work. The atomics beside it say whether
+//! a turn is worthwhile, so that no thread takes the lock in vain.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use super::export_queue::GroupSlot;
 use super::network::ByteStream;
 use super::{lock, log};
 
-/// Bytes taken from a socket in one turn. With what was left of the turn before, the longest message fits.
+/// Bytes read from a socket in one turn. With the remainder of the turn before, the longest message fits.
 pub(super) const READ_BYTES: usize = 64 << 10;
 
 /// Bytes written to one neighbor before others have their turn.
@@ -27,14 +27,14 @@ const WRITE_TURN_BYTES: usize = 4 << 20;
 /// A connection of a session.
 pub(super) struct Link {
     pub(super) stream: Box<dyn ByteStream>,
-    /// We began to connect and do not know yet.
+    /// A non-blocking connect whose result is not known yet.
     pub(super) connecting: bool,
     pub(super) registered: bool,
-    /// The socket has taken all it can.
+    /// The socket accepts no more bytes for now.
     pub(super) full: bool,
-    /// The beginning of a message whose rest has not come, or what was read and is not processed yet.
+    /// The beginning of an incomplete message, or bytes read but not processed yet.
     pub(super) unread: Vec<u8>,
-    /// Messages of the session, before those of its group.
+    /// The session's own messages; they go before those of its group.
     control: Vec<u8>,
     control_written: usize,
 }
@@ -53,19 +53,18 @@ impl Link {
     }
 }
 
-/// A session that is up, as far as sending goes.
+/// The sending side of an established session.
 pub(super) struct Sending {
     pub(super) connection: Connection,
     pub(super) group: Arc<GroupSlot>,
     pub(super) member: Member,
-    /// Dumps it is to get, one after the other: at most one for a whole table and a refresh of each family.
+    /// Dumps that the neighbor is to get, in order: at most one of the whole table and a refresh for each family.
     pub(super) wants: VecDeque<DumpKind>,
-    /// It is to go to another group as soon as what was gathered for it is written.
+    /// It changes to another group as soon as its gathered bytes are written.
     pub(super) moves: bool,
 }
 
 impl Sending {
-    /// Notes a dump that it is to get.
     pub(super) fn want(&mut self, kind: DumpKind) {
         if !self.wants.contains(&kind) {
             self.wants.push_back(kind);
@@ -73,7 +72,7 @@ impl Sending {
         self.group.wants.store(true, Ordering::Release);
     }
 
-    /// The dump to begin now: none while one is under way, which would be given up for it.
+    /// The dump to begin now. None while one is under way, because a new dump would replace it.
     pub(super) fn next_dump(&mut self) -> Option<DumpKind> {
         if self.member.has_dump() {
             return None;
@@ -81,23 +80,22 @@ impl Sending {
         self.wants.pop_front().or_else(|| self.member.needs())
     }
 
-    /// Whether [`Self::next_dump`] has one.
     fn has_next_dump(&self) -> bool {
         !self.member.has_dump() && (!self.wants.is_empty() || self.member.needs().is_some())
     }
 }
 
-/// How many routes of a neighbor the shards have, by family. The count belongs to no thread: a session learns that
-/// its neighbor is past a limit from the shard that applied the routes, not from the next thing the neighbor says.
+/// How many routes of a neighbor the shards have, by family. Shards and the session share the count: the shard that
+/// applies the routes notices a passed limit, without waiting for the neighbor's next message.
 #[derive(Default)]
 pub(super) struct PathCounts {
     paths: [AtomicI64; 2],
-    /// Counts at which the session has to look: where it warns, and the first one above the limit.
+    /// Counts at which the session must act: its warning threshold, and the first count above the limit.
     watched: [[AtomicI64; 2]; 2],
     reached: AtomicBool,
 }
 
-/// What the lock guards.
+/// What the slot's lock guards.
 pub(super) struct PeerState {
     pub(super) paths: Arc<PathCounts>,
     pub(super) session: Session,
@@ -107,26 +105,25 @@ pub(super) struct PeerState {
     pub(super) negotiated: Option<Arc<Negotiated>>,
     pub(super) sending: Option<Sending>,
     pub(super) written_bytes: u64,
-    /// Made for an address that a dynamic range covers; goes when the session goes.
+    /// Created for an address in a dynamic range; removed with its session.
     pub(super) dynamic: bool,
 }
 
-/// A neighbor's place.
+/// A neighbor's entry in the table of neighbors.
 pub(super) struct PeerSlot {
     pub(super) id: PeerId,
     state: Mutex<PeerState>,
     readable: AtomicBool,
     writable: AtomicBool,
     want_write: AtomicBool,
-    /// When its timers want to run.
+    /// The earliest deadline of the session's timers.
     pub(super) deadline_ms: AtomicU64,
     /// Raised when a session ends; see `shards`.
     pub(super) epoch: AtomicU32,
-    /// Withdrawals of a session's end that have not been finished.
+    /// Shards that have not finished withdrawing the routes of an ended session.
     withdrawals: AtomicU32,
-    /// Routes of it in the RIB.
     pub(super) paths: Arc<PathCounts>,
-    /// Nobody uses the place.
+    /// The entry is unused.
     pub(super) free: AtomicBool,
 }
 
@@ -147,7 +144,7 @@ impl PeerSlot {
         }
     }
 
-    /// The state, for one turn. The caller calls [`Self::write`] after letting go of it.
+    /// Locks the state for one turn. The caller calls [`Self::write`] after it released the lock.
     pub(super) fn lock(&self) -> MutexGuard<'_, PeerState> {
         lock(&self.state)
     }
@@ -161,8 +158,7 @@ impl PeerSlot {
         }
     }
 
-    /// Whether there may be something to read; asked once, then it has to become readable again or
-    /// [`Self::note_ready`] has to be called.
+    /// Whether there may be something to read. Clears the flag: only [`Self::note_ready`] sets it again.
     pub(super) fn take_readable(&self) -> bool {
         self.readable.swap(false, Ordering::AcqRel)
     }
@@ -179,13 +175,13 @@ impl PeerSlot {
         self.withdrawals.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Whether routes of an ended session are still being withdrawn. A new session waits for it.
+    /// Whether routes of an ended session are still being withdrawn. A new session waits until they are gone.
     pub(super) fn is_withdrawing(&self) -> bool {
         self.withdrawals.load(Ordering::Acquire) > 0
     }
 
-    /// Asks for a write, and does it unless another thread is at it: then that one does. Whether the group has
-    /// something to do for it: a dump that it wants, or that waited for it.
+    /// Requests a write, and performs it unless another thread holds the lock: then that thread performs it.
+    /// Returns whether the group has to act: the member wants a dump, or a dump waited for it.
     pub(super) fn write(&self, now: Millis) -> bool {
         let mut group_wanted = false;
         self.want_write.store(true, Ordering::Release);
@@ -204,14 +200,12 @@ impl PeerSlot {
 }
 
 impl PathCounts {
-    /// Counts from zero, watched for what the configuration says.
     pub(super) fn new(config: &NeighborConfig) -> Self {
         let counts = Self::default();
         counts.watch(config);
         counts
     }
 
-    /// Watches for other limits.
     fn watch(&self, config: &NeighborConfig) {
         for (watched, limit) in self.watched.iter().zip(config.max_prefixes) {
             let at =
@@ -220,13 +214,12 @@ impl PathCounts {
         }
     }
 
-    /// How many there are.
     pub(super) fn get(&self, family: Family) -> u32 {
         let count = self.paths[family.index()].load(Ordering::Acquire);
         u32::try_from(count.max(0)).unwrap_or(u32::MAX)
     }
 
-    /// Notes how many of them a shard has, and had.
+    /// Adjusts the count by the routes that one shard gained or lost.
     pub(super) fn count(&self, family: Family, before: usize, after: usize) {
         if before == after {
             return;
@@ -239,15 +232,15 @@ impl PathCounts {
         }
     }
 
-    /// Whether a count has come to where the session has to look; asked once. Shards add at the same time: the one
-    /// whose routes pass the mark says so, and the next query sees a count that is past it.
+    /// Whether a count has passed a watched one since the last call. Shards add concurrently: the shard whose
+    /// routes pass the mark sets the flag, and the count that is read after it is past the mark.
     pub(super) fn take_reached(&self) -> bool {
         self.reached.load(Ordering::Acquire) && self.reached.swap(false, Ordering::AcqRel)
     }
 }
 
 impl PeerState {
-    /// Has the session look at how many routes there are.
+    /// Reports the route counts to the session.
     pub(super) fn note_prefix_counts(&mut self, now: Millis) {
         for family in Family::ALL {
             self.session.note_prefix_count(family, self.paths.get(family), now);
@@ -267,8 +260,8 @@ impl PeerState {
         self.session.next_deadline().map_or(u64::MAX, |deadline| deadline.0)
     }
 
-    /// What is to be written before the connection goes: the NOTIFICATION and what comes before it. Nothing, if the
-    /// neighbor is in the middle of a message.
+    /// The bytes to write before the connection closes: the NOTIFICATION and what precedes it. Empty if a message
+    /// to the neighbor is half written.
     pub(super) fn last_words(&mut self, connection: Connection) -> Vec<u8> {
         let sending = self.sending.as_ref().filter(|sending| sending.connection == connection);
         let within = sending.is_some_and(|sending| sending.member.inside_message());
@@ -281,7 +274,7 @@ impl PeerState {
         }
     }
 
-    /// Writes what the sockets take; whether the group has something to do for it.
+    /// Writes what the sockets take. Returns whether the group has to act.
     fn write(&mut self, now: Millis) -> bool {
         let mut progress = false;
         for connection in Connection::ALL {
@@ -305,7 +298,7 @@ impl PeerState {
                         self.session.note_updates_sent(sending.member.take_updates_written());
                     }
                 }
-                // Reading will say the same, and with it the session learns of it.
+                // Reading will fail too, and the session learns of the failure there.
                 Err(_) => link.full = true,
             }
         }
@@ -330,14 +323,14 @@ impl PeerState {
 }
 
 impl Link {
-    /// Writes messages of the session and of its group until there is nothing more, the socket is full, or the
-    /// turn is over. A message that was begun is always finished before anything else.
+    /// Writes messages of the session and of its group until none is left, the socket is full, or the turn ends. A
+    /// message that was begun is finished before anything else.
     fn write(&mut self, mut member: Option<&mut Member>, moves: bool) -> io::Result<usize> {
         let mut total = 0;
         while !self.full && total < WRITE_TURN_BYTES {
             let within = member.as_ref().is_some_and(|member| member.inside_message());
             let ready = match &mut member {
-                // What was gathered is written to its end even then: a move begins where the member stands.
+                // Before a move, what was gathered is still written: the move begins at the member's position.
                 Some(member) if !moves || member.has_gathered() => member.gather(GATHER_BYTES_MAX),
                 _ => 0,
             };
@@ -370,7 +363,8 @@ impl Link {
             if let Some(member) = member.as_deref_mut() {
                 member.advance(written - of_control);
             }
-            // A short write of a non-blocking socket means that it is full; the next one would only say so.
+            // A short write of a non-blocking socket means that it is full; another attempt would only confirm
+            // that.
             self.full = written < asked;
         }
         Ok(total)

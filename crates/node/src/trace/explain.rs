@@ -1,4 +1,4 @@
-//! What the stages decided, in words.
+//! Puts the stages' decisions into words.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,8 +16,8 @@ use crate::egress::{egress_config, has_queues};
 use crate::plan::{RouterPlan, Traced, TracedStage};
 use thalweg_config::{PortConfig, PortIndex, RouterConfig};
 
-/// Takes a described packet through a plan and says what each stage does and why. `config` is what the plan was made from.
-/// Errors if the packet's port is none.
+/// Traces a described packet through a plan, and says what each stage does and why. `config` is the plan's
+/// configuration. Errors if there is no such port.
 pub fn explain(
     config: &RouterConfig,
     plan: &RouterPlan,
@@ -32,7 +32,7 @@ pub fn explain(
     Ok(explanation.write(&chunk, port))
 }
 
-/// The port that is named, by itself or by its interface.
+/// The port with this name or this interface.
 fn port_of(config: &RouterConfig, spec: &PacketSpec) -> Result<PortIndex, SpecError> {
     let interface = |port: &thalweg_config::PortConfig| {
         port.interface.as_ref().is_some_and(|interface| interface.name == spec.port)
@@ -52,7 +52,7 @@ fn port_of(config: &RouterConfig, spec: &PacketSpec) -> Result<PortIndex, SpecEr
     })
 }
 
-/// The packet as its port's driver would hand it up: in an Ethernet frame, with the tag of a sub-interface.
+/// The packet as its port's driver would deliver it: in an Ethernet frame, with a sub-interface's tag.
 fn chunk_of(config: &RouterConfig, spec: &PacketSpec, port: PortIndex, now_ns: u64) -> Chunk {
     let packet = spec.to_packet();
     let port_config = &config.ports[usize::from(port)];
@@ -105,12 +105,12 @@ impl Explanation<'_> {
         self.steps.push(TraceStep { stage: stage.to_owned(), verdict: verdict.to_owned(), why: why.into() });
     }
 
-    /// Why this stage drops it, if it does.
+    /// Why this stage drops the packet, if it does.
     fn drops(&self, stage: TracedStage) -> Option<DropReason> {
         self.traced.dropped.filter(|(at, _)| *at == stage).map(|(_, reason)| reason)
     }
 
-    /// A step for a stage that drops or passes.
+    /// Adds a step for a stage that drops or passes.
     fn pass_or_drop(
         &mut self,
         name: &str,
@@ -238,7 +238,7 @@ impl Explanation<'_> {
         }
     }
 
-    /// The look-up, and who is next; the neighbor's MAC address, if it is known.
+    /// Adds the look-up and the next neighbor; returns the neighbor's MAC address, if known.
     fn route(&mut self, destination: IpAddr) -> Option<String> {
         let number = self.traced.next_hop?;
         let prefix = self.around.prefix(destination).unwrap_or_else(|| "no prefix".to_owned());
@@ -284,7 +284,7 @@ impl Explanation<'_> {
 
     fn queue(&mut self, class: u8) {
         let Some(port) = self.traced.port_out.filter(|_| self.traced.dropped.is_none()) else { return };
-        // Sub-interfaces share their parent's.
+        // Sub-interfaces share their parent's queues.
         let parent = self.config.ports.get(usize::from(port)).and_then(|port| port.sub_interface);
         let port = parent.map_or(port, |sub| sub.parent);
         let name = self.port_name(port);
@@ -323,7 +323,7 @@ impl Explanation<'_> {
         (outcome.to_owned(), format!("{}: {what}", reason.name()))
     }
 
-    /// What the router as a host does about a packet that the stages do not forward.
+    /// What the host side does with a packet that the stages do not forward.
     fn afterwards(&self, reason: DropReason) -> (&'static str, String) {
         use DropReason as R;
         let is_v4 = self.spec.source.is_ipv4();
@@ -356,7 +356,7 @@ impl Explanation<'_> {
         (outcome, what.to_owned())
     }
 
-    /// What becomes of a packet for the router itself.
+    /// What happens to a packet for the router itself.
     fn to_router(&self) -> (&'static str, String) {
         if let Some(mirror) = self.mirror() {
             return ("host", format!("for the router itself: handed to the mirror {mirror}"));
@@ -371,7 +371,7 @@ impl Explanation<'_> {
         ("host", format!("for the router itself: {what}"))
     }
 
-    /// The mirror of the port that the packet arrives on.
+    /// The mirror of the ingress port.
     fn mirror(&self) -> Option<&str> {
         let is_it = |port: &&PortConfig| {
             port.name == self.spec.port

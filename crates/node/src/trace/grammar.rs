@@ -1,8 +1,8 @@
-//! How a packet is described, and the packet that follows from it.
+//! The notation for packets, and the packet that a description denotes.
 //!
 //! ```text
 //! PORT ip SOURCE -> DESTINATION [TRANSPORT] [OPTION]...
-//!   PORT        a port of the configuration, or its interface: where the packet comes in
+//!   PORT        the ingress port, or its interface
 //!   TRANSPORT   udp [SOURCE_PORT ->] PORT | tcp [SOURCE_PORT ->] PORT | icmp [TYPE[/CODE]] | protocol NUMBER
 //!   OPTION      ttl N | dscp NAME_OR_N | length BYTES | df | flags syn,ack,.. | fragment first|later
 //! ```
@@ -20,60 +20,56 @@ use thalweg_wire::udp::{self, UdpRepr};
 
 use crate::words::{SpecError, Words};
 
-/// The source port where none is said: the first of the dynamic ones (RFC 6335).
+/// The default source port: the first dynamic one (RFC 6335).
 const SOURCE_PORT: u16 = 49_152;
 const TTL: u8 = 64;
-/// Longest IPv4 packet; longer ones need jumbograms.
+/// The longest IPv4 packet; for IPv6, longer ones are jumbograms.
 const LENGTH_MAX: usize = 65_535;
-/// Where a later fragment begins, in units of eight bytes: behind a first one of 1500 bytes.
+/// The offset of a later fragment, in units of eight bytes: after a first fragment of 1500 bytes.
 const LATER_OFFSET: u16 = 185;
-/// "Any private encryption scheme": a protocol without ports, where no transport is said.
+/// The default protocol, "any private encryption scheme", which has no ports.
 const NO_TRANSPORT: u8 = 99;
 
-/// Which part of a datagram a packet is.
+/// Which fragment of a datagram a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The first of several.
     First,
     Later,
 }
 
-/// A packet that comes in.
+/// An incoming packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketSpec {
     /// Name of the port or of its interface.
     pub port: String,
-    /// Source address.
     pub source: IpAddr,
-    /// Destination address, of the same family.
+    /// The destination, of the same family as the source.
     pub destination: IpAddr,
-    /// Transport protocol.
+    /// The IP protocol number.
     pub protocol: u8,
     /// Source and destination port of TCP and UDP.
     pub ports: Option<(u16, u16)>,
     /// Type and code of ICMP.
     pub icmp: Option<(u8, u8)>,
-    /// Flags of TCP.
+    /// TCP flags.
     pub flags: u8,
-    /// Time to live, hop limit.
+    /// Time to live or hop limit.
     pub ttl: u8,
-    /// Code point.
     pub dscp: u8,
-    /// Bytes of the IP packet.
+    /// Length of the IP packet in bytes.
     pub length: usize,
-    /// It may not be cut.
     pub dont_fragment: bool,
-    /// Which part of a datagram it is, if it is not all of it.
+    /// The kind of fragment; `None` for a whole datagram.
     pub part: Option<Part>,
 }
 
 impl PacketSpec {
-    /// Reads a description.
+    /// Parses a description.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         Words::of("the packet", text).packet()
     }
 
-    /// The packet from its IP header on.
+    /// The bytes of the packet from its IP header on.
     pub fn to_packet(&self) -> Vec<u8> {
         let room = |headers: usize| self.length.saturating_sub(headers);
         match (self.source, self.destination) {
@@ -113,7 +109,7 @@ impl PacketSpec {
         }
     }
 
-    /// What follows the IP headers, of this length.
+    /// `length` bytes that follow the IP headers.
     fn transport(&self, length: usize) -> Vec<u8> {
         if self.part == Some(Part::Later) {
             return vec![0; length];
@@ -150,7 +146,7 @@ impl PacketSpec {
         }
     }
 
-    /// The shortest it can be.
+    /// The shortest valid length.
     fn length_min(&self) -> usize {
         let header = match (self.source, self.part) {
             (IpAddr::V4(_), _) => ipv4::HEADER_BYTES,

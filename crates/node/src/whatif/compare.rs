@@ -1,7 +1,7 @@
 //! Differences between two states of the table: best paths, and what neighbors would be sent.
 //!
-//! Only prefixes whose ranked paths differ are looked at for a neighbor, and all of them where the neighbor's export
-//! view differs. The same code compares two configurations, and one configuration before and after a failure.
+//! For a neighbor, only prefixes whose ranked paths differ are compared; all of them if its export view differs.
+//! The same code compares two configurations, and one configuration before and after a failure.
 
 use std::ops::AddAssign;
 
@@ -14,56 +14,56 @@ use thalweg_bgp::route::{Changes, Chosen, RouteAddress};
 
 use super::shadow::{Shadow, Side};
 
-/// What became of a prefix.
+/// How a prefix changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// It has no path any more.
+    /// It has lost its last path.
     Lost,
-    /// It had none before.
+    /// It had no path before.
     New,
     /// Its best path is another neighbor's.
     Moved,
-    /// Its best path is of the same neighbor, with other attributes.
+    /// Its best path has the same neighbor and other attributes.
     Attributes,
-    /// It is sent to a provider, a peer or a route server that must not have it, and was not before.
+    /// It is newly sent to a provider, a peer or a route server that must not get it.
     Leak,
 }
 
-/// How many prefixes of which kind.
+/// Numbers of prefixes of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Prefixes {
-    /// With a best path before.
+    /// Prefixes with a best path before.
     pub before: u64,
-    /// With a best path after.
+    /// Prefixes with a best path after.
     pub after: u64,
-    /// By another neighbor than before.
+    /// Prefixes with another neighbor's path.
     pub moved: u64,
-    /// By the same neighbor, with other attributes.
+    /// Prefixes with the same neighbor and other attributes.
     pub attributes: u64,
-    /// Without any path after.
+    /// Prefixes without any path after.
     pub lost: u64,
-    /// Without any path before.
+    /// Prefixes without any path before.
     pub new: u64,
 }
 
-/// Routes that a neighbor would be sent otherwise.
+/// Differences in the routes that a neighbor would be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Exports {
-    /// Not sent before.
+    /// Routes not sent before.
     pub more: u64,
-    /// Not sent any more.
+    /// Routes no longer sent.
     pub less: u64,
-    /// Sent with other attributes.
+    /// Routes sent with other attributes.
     pub changed: u64,
-    /// Leaks, in the sense of RFC 9234, that were none before.
+    /// New leaks, as defined in RFC 9234.
     pub leaks: u64,
     /// Leaks that end.
     pub leaks_ended: u64,
 }
 
 impl Exports {
-    /// Whether anything is sent otherwise.
+    /// Whether nothing differs.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -79,39 +79,39 @@ impl AddAssign for Exports {
     }
 }
 
-/// Neighbors that are sent the same before, and the same after.
+/// Neighbors that share a group before and after.
 struct Pair {
     groups: [Option<usize>; 2],
     members: Vec<PeerId>,
-    /// By one view, so that equal paths are sent equally.
+    /// Whether the views are equal, so that equal paths are sent equally.
     same_view: bool,
 }
 
-/// A route that a member is sent.
+/// A route sent to a member.
 struct Sent {
     member: usize,
     fingerprint: u64,
     leak: bool,
 }
 
-/// Receives each prefix that differs: its best paths before and after.
+/// Receives each prefix that differs, with its best paths' neighbors before and after.
 pub(super) type Tell<'a> = &'a mut dyn FnMut(Kind, IpPrefix, [Option<PeerId>; 2]);
 
 /// Counts differences.
 pub(super) struct Comparison<'r> {
     pub(super) prefixes: Prefixes,
-    /// By place.
+    /// Indexed by neighbor.
     pub(super) exports: Vec<Exports>,
     relations: &'r [Option<Role>],
     pairs: Vec<Pair>,
-    /// Neighbors that mean something else to routes of them than before, by place.
+    /// Neighbors whose own properties changed, which matters for their routes; indexed by neighbor.
     differ: Vec<bool>,
     sent: [Vec<Sent>; 2],
     paths: [Vec<Chosen>; 2],
 }
 
 impl<'r> Comparison<'r> {
-    /// Of two configurations. `relations` says what each neighbor is to us, by place.
+    /// Compares two configurations. `relations` has the role of each neighbor.
     pub(super) fn of(old: &Shadow, new: &Shadow, relations: &'r [Option<Role>]) -> Self {
         let mut comparison = Self::empty(relations);
         for place in (0..relations.len()).map(|index| PeerId(index as u16)) {
@@ -125,7 +125,7 @@ impl<'r> Comparison<'r> {
         comparison
     }
 
-    /// Of one configuration before and after a neighbor's failure.
+    /// Compares one configuration before and after a neighbor's failure.
     pub(super) fn of_failure(shadow: &Shadow, failed: PeerId, relations: &'r [Option<Role>]) -> Self {
         let mut comparison = Self::empty(relations);
         comparison.differ.resize(relations.len(), false);
@@ -201,7 +201,7 @@ impl<'r> Comparison<'r> {
         self.paths = [was, is];
     }
 
-    /// Counts what a failure changed in a shard. `side` is both sides.
+    /// Counts a failure's changes in a shard. `side` serves as both sides.
     pub(super) fn changes(&mut self, changes: &Changes, side: &mut Side<'_>, tell: Tell<'_>) {
         self.changes_in::<u32>(changes, side, tell);
         self.changes_in::<u128>(changes, side, tell);
@@ -251,7 +251,7 @@ impl<'r> Comparison<'r> {
         self.differ.get(peer.index()).copied().unwrap_or(false)
     }
 
-    /// Counts what became of the best path.
+    /// Counts the change of a best path.
     fn best(&mut self, prefix: IpPrefix, [was, is]: [&[Chosen]; 2], tell: Tell<'_>) {
         let (was, is) = (was.first(), is.first());
         self.prefixes.before += u64::from(was.is_some());
@@ -270,7 +270,7 @@ impl<'r> Comparison<'r> {
         tell(kind, prefix, [was.map(|path| path.peer), is.map(|path| path.peer)]);
     }
 
-    /// What the members of a pair are sent on one side.
+    /// Computes what the members of a pair are sent on one side.
     fn send_one<A: RouteAddress>(
         &mut self,
         at: usize,
@@ -295,7 +295,7 @@ impl<'r> Comparison<'r> {
         }
     }
 
-    /// Counts what members of a pair are sent otherwise.
+    /// Counts the differences in what members of a pair are sent.
     fn tally(&mut self, at: usize, prefix: IpPrefix, paths: [&[Chosen]; 2], tell: Tell<'_>) {
         let [was, is] = &self.sent;
         let (mut was, mut is, mut leaks) = (was.as_slice(), is.as_slice(), false);
@@ -311,7 +311,7 @@ impl<'r> Comparison<'r> {
     }
 }
 
-/// The first ones, which are the member's.
+/// Splits off the leading routes, which are the member's.
 fn own<'s>(sent: &mut &'s [Sent], member: usize) -> &'s [Sent] {
     let count = sent.iter().take_while(|each| each.member == member).count();
     let (own, rest) = sent.split_at(count);
@@ -319,7 +319,7 @@ fn own<'s>(sent: &mut &'s [Sent], member: usize) -> &'s [Sent] {
     own
 }
 
-/// What differs between the routes of a prefix that a member is sent.
+/// The difference between the routes of a prefix that a member is sent.
 fn difference(was: &[Sent], is: &[Sent]) -> Exports {
     let mut left: Vec<u64> = was.iter().map(|sent| sent.fingerprint).collect();
     let mut added = 0;
@@ -342,7 +342,7 @@ fn difference(was: &[Sent], is: &[Sent]) -> Exports {
     }
 }
 
-/// Whether a neighbor may be sent customers' routes only, and what comes from it is for customers only.
+/// Whether a neighbor may be sent only customers' routes and its routes are for customers only.
 fn is_upward(relations: &[Option<Role>], place: PeerId) -> bool {
     matches!(
         relations.get(place.index()).copied().flatten(),
@@ -350,7 +350,7 @@ fn is_upward(relations: &[Option<Role>], place: PeerId) -> bool {
     )
 }
 
-/// Whether the paths are the same, whatever number each has.
+/// Whether the paths are equal, apart from their path numbers.
 fn same(was: &[Chosen], is: &[Chosen]) -> bool {
     was.len() == is.len()
         && was.iter().zip(is).all(|(was, is)| (was.peer, &was.attrs) == (is.peer, &is.attrs))

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::report::{Change, Report};
 
-/// A number of a report.
+/// A number in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Measure {
     Lost,
@@ -60,7 +60,7 @@ enum Operator {
     Differs,
 }
 
-/// Longer ones first, because the shorter ones begin them.
+/// Longer operators first, because they begin with shorter ones.
 const OPERATORS: [(&str, Operator); 6] = [
     (">=", Operator::AtLeast),
     ("<=", Operator::AtMost),
@@ -70,34 +70,33 @@ const OPERATORS: [(&str, Operator); 6] = [
     ("=", Operator::Equal),
 ];
 
-/// What a condition asks for besides the two configurations.
+/// What a condition needs besides the two configurations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Flow records.
     pub flows: bool,
     pub failures: bool,
 }
 
-/// What is wrong with a condition.
+/// Why a condition cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConditionError {
-    /// There is no comparison in it.
+    /// It has no comparison.
     #[error("{text}: expected a comparison such as lost>0, with one of > >= < <= = !=")]
     NoOperator {
-        /// The condition.
+        /// The faulty text.
         text: String,
     },
-    /// Nothing is called so.
+    /// No measure has this name.
     #[error("a report has no counter {name}; expected one of {}", names())]
     UnknownMeasure {
-        /// The word.
+        /// The unknown name.
         name: String,
     },
     #[error("{text}: expected a number{}", if *.of_bytes { " of bytes, or a percentage such as 5%" } else { "" })]
     NoNumber {
-        /// What stands there.
+        /// The text in place of the number.
         text: String,
-        /// A percentage would do as well.
+        /// Whether a percentage would be valid too.
         of_bytes: bool,
     },
 }
@@ -112,11 +111,10 @@ pub struct Condition {
     text: String,
 }
 
-/// A condition that holds, and the number that makes it hold.
+/// A condition that holds, and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Held {
     pub condition: String,
-    /// The number.
     pub value: f64,
 }
 
@@ -156,7 +154,7 @@ impl Measure {
 
     fn of(self, report: &Report) -> u64 {
         let traffic = report.traffic.as_ref();
-        // Of failures, that of the worst one under the new configuration.
+        // For failures, the worst one under the new configuration counts.
         let failures = report.failures.iter().filter_map(|failure| failure.counts.after);
         let changes =
             |change: Change| report.neighbors.iter().filter(|each| each.change == change).count() as u64;
@@ -183,17 +181,17 @@ impl Measure {
 }
 
 impl Condition {
-    /// Conditions with commas between them.
+    /// Reads conditions separated by commas.
     pub fn parse_all(text: &str) -> Result<Vec<Self>, ConditionError> {
         text.split(',').map(str::parse).collect()
     }
 
-    /// What has to be asked for so that it can hold.
+    /// What the report must contain for this condition.
     pub fn needs(&self) -> Needs {
         self.measure.needs()
     }
 
-    /// Whether it holds, and by which number.
+    /// The condition and its value, if it holds.
     pub fn check(&self, report: &Report) -> Option<Held> {
         let count = self.measure.of(report) as f64;
         let all = report.traffic.as_ref().map_or(0, |traffic| traffic.bytes) as f64;

@@ -1,7 +1,8 @@
-//! Whose routes of the table are whose: peers of the table, and places of neighbors.
+//! Assigns peers of the table to neighbors.
 //!
-//! A neighbor is its address, as a reload has it, and has one place under both configurations. A peer is the neighbor
-//! at its address, unless it was said to be another: then the one with this name under each configuration.
+//! As in a reload, an address identifies a neighbor, which has one number under both configurations. A peer is the
+//! neighbor at its address, unless the user mapped it to another: then it is the neighbor of that name under each
+//! configuration.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -26,20 +27,20 @@ struct Row {
     routes: u64,
 }
 
-/// A neighbor's place.
+/// A neighbor's entry.
 struct Place {
     configs: [Option<Arc<NeighborConfig>>; 2],
-    /// Under which configurations it was given to the router.
+    /// The configurations whose router already has the neighbor.
     added: [bool; 2],
 }
 
-/// See the [module](self).
+/// The neighbors of both configurations and the table's peers; see the [module](self).
 pub(super) struct Mapping {
     places: Vec<Place>,
     by_address: HashMap<IpAddr, PeerId>,
     rows: Vec<Row>,
     by_peer: HashMap<Peer, usize>,
-    /// The row of each number in the table's own list of peers, as far as it is known.
+    /// The row of each index in the table's own list of peers, if known.
     by_index: Vec<Option<usize>>,
     map: HashMap<IpAddr, String>,
     roles: Vec<(PeerId, Role)>,
@@ -78,7 +79,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// The place of the neighbor at an address, if either configuration has one.
+    /// The number of the neighbor at an address, if either configuration has one.
     fn place(&mut self, address: IpAddr, sides: &[Shadow; 2]) -> Option<PeerId> {
         if let Some(place) = self.by_address.get(&address) {
             return Some(*place);
@@ -96,7 +97,7 @@ impl Mapping {
         Some(place)
     }
 
-    /// The address of a neighbor that either configuration has.
+    /// The address of a neighbor in either configuration.
     fn known(&self, option: &str, name: &str, sides: &[Shadow; 2]) -> Result<IpAddr, WhatIfError> {
         let found = sides.iter().rev().find_map(|side| address_of(side, name));
         found.ok_or_else(|| WhatIfError::UnknownNeighbor {
@@ -114,7 +115,7 @@ impl Mapping {
         }
     }
 
-    /// The places of the neighbor whose route this is, under each configuration; up from now on.
+    /// The neighbor that has this route, under each configuration; adds it if necessary.
     pub(super) fn places(&mut self, entry: &RibEntry<'_>, sides: &mut [Shadow; 2]) -> [Option<PeerId>; 2] {
         let index = entry.peer_index.map(usize::from);
         let known = index.and_then(|index| self.by_index.get(index).copied().flatten());
@@ -164,7 +165,7 @@ impl Mapping {
         self.places.get(place.index())?.configs[at].clone()
     }
 
-    /// Whether the table has routes of a neighbor at all.
+    /// Errors if no peer of the table is a neighbor.
     pub(super) fn check(&self) -> Result<(), WhatIfError> {
         if self.rows.iter().any(|row| row.places != [None, None]) {
             return Ok(());
@@ -176,7 +177,7 @@ impl Mapping {
         })
     }
 
-    /// Neighbors of which the table has nothing: they are up all the same, and are sent routes.
+    /// Adds neighbors without routes in the table: they are up and are sent routes too.
     pub(super) fn add_others(&mut self, sides: &mut [Shadow; 2]) {
         for (index, place) in self.places.iter_mut().enumerate() {
             for (at, side) in sides.iter_mut().enumerate() {
@@ -188,12 +189,11 @@ impl Mapping {
         }
     }
 
-    /// All places.
     pub(super) fn places_all(&self) -> impl Iterator<Item = PeerId> + use<> {
         (0..self.places.len()).map(|index| PeerId(index as u16))
     }
 
-    /// What people call the neighbor.
+    /// The neighbor's name.
     pub(super) fn name(&self, place: PeerId) -> String {
         if place == PeerId::LOCAL {
             return "local".to_owned();
@@ -203,7 +203,7 @@ impl Mapping {
         config.map_or_else(String::new, |config| config.name.to_string())
     }
 
-    /// What each neighbor is to us: as was said, else as the new configuration has it, else as the old one had it.
+    /// The role of each neighbor: from the options, else from the new configuration, else from the old one.
     pub(super) fn relations(&self, sides: &[Shadow; 2]) -> Vec<Option<Role>> {
         let relation = |place: PeerId| {
             let said = self.roles.iter().find(|(of, _)| *of == place).map(|(_, role)| *role);
@@ -213,7 +213,7 @@ impl Mapping {
         self.places_all().map(relation).collect()
     }
 
-    /// Neighbors whose failure is asked for.
+    /// Neighbors whose failure is to be evaluated.
     pub(super) fn failing(&self) -> Vec<PeerId> {
         match self.fail_each {
             true => self.places_all().collect(),
@@ -241,7 +241,7 @@ impl Mapping {
     }
 }
 
-/// The address of a neighbor by its name or address.
+/// The address of a neighbor given by name or address.
 fn address_of(side: &Shadow, name: &str) -> Option<IpAddr> {
     let named = side.config.neighbors.iter().find(|neighbor| *neighbor.name == *name);
     named.map(|neighbor| neighbor.address).or_else(|| {

@@ -1,6 +1,6 @@
-//! A router's BGP under one configuration, without sessions: routes go in through the import of the neighbor they are
-//! said to come from, and what each neighbor would be sent comes out. Its parts are those of the
-//! [`Speaker`](crate::speaker::Speaker), asked in the same order by one thread, so without locks.
+//! A router's BGP under one configuration, without sessions. Routes go in through the import of their neighbor, and
+//! what each neighbor would be sent comes out. Its parts are those of the [`Speaker`](crate::speaker::Speaker),
+//! called in the same order by one thread, so without locks.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -23,32 +23,31 @@ use crate::control::RouteView;
 use crate::mrt_update::UpdateFields;
 use crate::speaker::{explained, origination, view_of};
 
-/// Routes of a neighbor that are put into the shards together.
+/// Routes of a neighbor that are applied to the shards together.
 const BATCH_ROUTES: usize = 2048;
 
-/// Prefixes that are withdrawn, looked at or decided on in one go: what changes is kept for so many.
+/// Prefixes withdrawn, scanned or decided at once; it bounds the changes held in memory.
 const SLICE_PREFIXES: usize = 4096;
 
-/// What became of a route of the table.
+/// What happened to a route of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The configuration does not have the neighbor, or not up.
+    /// The configuration lacks the neighbor, or its session would not be up.
     NoSession,
-    /// It is among the paths of its prefix.
     Accepted,
-    /// Import said no.
+    /// Import rejected it.
     Rejected(Rejection),
-    /// Its family is not exchanged with the neighbor.
+    /// The session does not carry its family.
     OtherFamily,
     /// A session would not accept the attributes (RFC 7606), or they fit in no message.
     Faulty,
 }
 
-/// A neighbor with its session up.
+/// A neighbor whose session is up.
 pub(super) struct Neighbor {
     pub(super) config: Arc<NeighborConfig>,
     negotiated: Arc<Negotiated>,
-    /// The same, but for the length of AS numbers, which is that of the table.
+    /// The same, except that AS numbers have the table's length.
     reading: Arc<Negotiated>,
     importer: Importer,
     routes: RouteBatchBuilder,
@@ -62,19 +61,19 @@ pub(super) struct Group {
     pub(super) members: Vec<PeerId>,
 }
 
-/// A table, as far as sending goes.
+/// A table's state for export.
 pub(super) type Side<'a> = (&'a mut [Group], &'a PeerTable);
 
-/// What was withdrawn, to be put back.
+/// Withdrawn routes, to be restored.
 pub(super) type Withdrawn = Vec<RouteBatch>;
 
-/// See the [module](self).
+/// A router's BGP without sessions; see the [module](self).
 pub(super) struct Shadow {
     pub(super) config: Arc<BgpConfig>,
     interner: Arc<Interner>,
-    /// By place.
+    /// Indexed by neighbor.
     neighbors: Vec<Option<Neighbor>>,
-    /// Why neighbors never come up, by place.
+    /// Why neighbors never come up.
     pub(super) refused: HashMap<PeerId, String>,
     pub(super) peers: PeerTable,
     shards: Vec<RibShard>,
@@ -100,7 +99,7 @@ impl Shadow {
         }
     }
 
-    /// The configuration of the neighbor at an address: its own, or that of the range it is in.
+    /// The configuration of the neighbor at an address: its own, or that of its dynamic range.
     pub(super) fn configured(&self, address: IpAddr) -> Option<Arc<NeighborConfig>> {
         let named = self.config.neighbors.iter().find(|neighbor| neighbor.address == address);
         named.cloned().or_else(|| {
@@ -109,7 +108,7 @@ impl Shadow {
         })
     }
 
-    /// Gives the neighbor at an address this place, its session up. `peer` is whose routes of the table it will have.
+    /// Adds the neighbor at an address with its session up. `peer` is the peer of the table whose routes it gets.
     pub(super) fn add(&mut self, place: PeerId, config: Arc<NeighborConfig>, peer: Option<&Peer>) {
         if !config.enabled {
             self.refused.insert(place, "it is disabled (`enabled = false`)".to_owned());
@@ -145,7 +144,7 @@ impl Shadow {
         self.neighbor(place).is_some_and(|neighbor| neighbor.down.is_none())
     }
 
-    /// A route of the table, as if its neighbor had sent it.
+    /// Imports a route of the table as if its neighbor had sent it.
     pub(super) fn import(&mut self, place: PeerId, entry: &RibEntry<'_>, fields: &mut UpdateFields) -> Fate {
         let Some(neighbor) = self.neighbors.get_mut(place.index()).and_then(Option::as_mut) else {
             return Fate::NoSession;
@@ -166,8 +165,8 @@ impl Shadow {
         }
     }
 
-    /// All routes of the table are in: originates what this router originates, ends sessions that are above their
-    /// limits, and puts neighbors into groups.
+    /// Ends the table: adds this router's own networks, ends sessions that exceed their limits, and puts neighbors
+    /// into groups.
     pub(super) fn converge(&mut self) {
         let mut own = origination(&self.interner, &self.config.networks, &[]);
         self.apply(&own.finish(PeerId::LOCAL, 0));
@@ -187,7 +186,7 @@ impl Shadow {
         self.make_groups();
     }
 
-    /// Places of neighbors that came up.
+    /// Neighbors that came up.
     fn places(&self) -> Vec<PeerId> {
         self.peers.iter().map(|info| info.id).collect()
     }
@@ -202,7 +201,8 @@ impl Shadow {
         })
     }
 
-    /// Neighbors with one view share a group, as update groups do; then shards report as many ranks as a view wants.
+    /// Neighbors with equal views share a group, as in update groups; then shards report as many ranks as a view
+    /// needs.
     fn make_groups(&mut self) {
         let mut depth = 1;
         for place in self.places() {
@@ -238,13 +238,12 @@ impl Shadow {
         }
     }
 
-    /// The group of a neighbor.
     pub(super) fn group_of(&self, place: PeerId) -> Option<usize> {
         self.groups.iter().position(|group| group.members.contains(&place))
     }
 
-    /// Ends a neighbor's session: its routes are withdrawn, and what that changes is shown with the groups. What was
-    /// withdrawn, for [`Self::put_back`].
+    /// Ends a neighbor's session: withdraws its routes and passes the changes, with the groups, to `show`. Returns
+    /// the withdrawn routes, for [`Self::put_back`].
     pub(super) fn withdraw(&mut self, place: PeerId, show: &mut dyn FnMut(&Changes, Side<'_>)) -> Withdrawn {
         let withdrawn = self.saved(place);
         let Self { shards, groups, peers, changes, .. } = self;
@@ -273,12 +272,12 @@ impl Shadow {
         batches
     }
 
-    /// The neighbor is back, with the routes it had.
+    /// Restores a neighbor's routes.
     pub(super) fn put_back(&mut self, withdrawn: &Withdrawn) {
         withdrawn.iter().for_each(|batch| self.apply(batch));
     }
 
-    /// The longest prefix that has a best path and in which an address lies, and where that path leads.
+    /// The longest matching prefix that has a best path, and that path's neighbor.
     pub(super) fn route_to(&self, address: IpAddr) -> Option<(IpPrefix, PeerId)> {
         match address {
             IpAddr::V4(address) => self.route_to_in(u32::from(address)),
@@ -304,7 +303,7 @@ impl Shadow {
         }
     }
 
-    /// What a comparison looks at.
+    /// The parts that a comparison reads.
     pub(super) fn parts(&mut self) -> (&[RibShard], &mut [Group], &PeerTable) {
         (&self.shards, &mut self.groups, &self.peers)
     }
@@ -353,7 +352,7 @@ impl Neighbor {
     }
 }
 
-/// What a neighbor says in its OPEN, as far as the table and the configuration tell.
+/// The OPEN that we assume of a neighbor, from the table and the configuration.
 fn assumed(config: &NeighborConfig, peer: Option<&Peer>) -> AssumedNeighbor {
     let asn = match &config.remote_as {
         RemoteAs::One(asn) => *asn,
@@ -368,7 +367,7 @@ fn assumed(config: &NeighborConfig, peer: Option<&Peer>) -> AssumedNeighbor {
     let usable = |id: &Ipv4Addr| !id.is_unspecified() && *id != config.router_id;
     let by_address = match config.address {
         IpAddr::V4(address) => address,
-        // Any will do that is not ours: it decides between paths that are equal in all else.
+        // Any identifier but ours will do: it decides only between paths that are otherwise equal.
         IpAddr::V6(address) => Ipv4Addr::from(u128::from(address) as u32 | 1),
     };
     let router_id = peer.map(|peer| peer.id).filter(usable).unwrap_or(by_address);

@@ -25,7 +25,7 @@ fn config(more: &str, neighbors: &[(u8, &str)]) -> Arc<BgpConfig> {
     }
 }
 
-/// A table: prefixes 10.P.0.0/16, and which neighbors have it with how long a path.
+/// A table: prefixes 10.P.0.0/16, each with its neighbors and their path lengths.
 fn table(routes: &[(u8, &[(u8, usize)])]) -> Vec<u8> {
     let peer = |number: u8| Peer {
         id: Ipv4Addr::new(192, 0, 2, number),
@@ -123,7 +123,7 @@ fn import_policy_holds_for_the_table() {
     assert!(report.examples[0].notes[0].contains("import rejects the route of n2: policy"));
 }
 
-/// With both roles RFC 9234 keeps the route back; a role that is dropped lets it out.
+/// With both roles RFC 9234 keeps the route back; removing a role lets it out.
 #[test]
 fn a_role_that_goes_is_a_leak() {
     let provider = "role = \"provider\"";
@@ -148,7 +148,7 @@ fn a_failure_is_told_under_both_configurations_and_leaves_nothing_behind() {
     let (before, after) = (of("n1").before.expect("up"), of("n1").after.expect("up"));
     assert_eq!((before.lost, before.moved, before.bytes_moved, before.bytes_lost), (1, 1, 5, 0));
     assert_eq!((after.lost, after.moved, after.bytes_moved, after.bytes_lost), (2, 0, 0, 5));
-    // Whatever failed before, it is back.
+    // Earlier failures have been undone.
     assert_eq!(of("n2").before.expect("up").lost, 1);
     assert_eq!(of("n3").after.expect("up"), FailureCounts::default());
 }
@@ -175,7 +175,7 @@ fn what_cannot_be_answered_says_what_to_do() {
     let failing = Options { failing: Failing::One("n9".to_owned()), ..Options::default() };
     assert!(error(failing, &table(ROUTES)).contains("there are n1"));
     let map = Options { map: vec![([192, 0, 2, 7].into(), "n1".to_owned())], ..Options::default() };
-    // Mapped, but of another AS: import says so.
+    // Mapped, but of another AS: import reports it.
     let report = report(here(), here(), map, &table(&[(1, &[(7, 1)])]));
     assert_eq!(report.imports[0].rejected["first_as"], Both { before: 1, after: 1 });
 }

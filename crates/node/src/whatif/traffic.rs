@@ -1,4 +1,4 @@
-//! Bytes by the neighbor that they leave by.
+//! Traffic by the neighbor through which it leaves.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,17 +11,17 @@ use super::report::{Move, Traffic};
 /// Bytes by the neighbor before and after.
 pub(super) type Moves = BTreeMap<[Option<PeerId>; 2], u64>;
 
-/// What was sent, by prefix and by neighbors.
+/// Traffic by prefix and by neighbors.
 #[derive(Default)]
 pub(super) struct TrafficSums {
     bytes: u64,
     moves: Moves,
-    /// By the prefix that leads there under each configuration.
+    /// By the matching prefix under each configuration.
     by_prefix: [HashMap<IpPrefix, u64>; 2],
 }
 
 impl TrafficSums {
-    /// Adds bytes to an address that these prefixes and neighbors lead to.
+    /// Adds bytes to an address with these matching prefixes and neighbors.
     pub(super) fn add(&mut self, ways: [Option<(IpPrefix, PeerId)>; 2], bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         for (way, by_prefix) in ways.iter().zip(&mut self.by_prefix) {
@@ -42,7 +42,7 @@ impl TrafficSums {
     }
 }
 
-/// Bytes that leave by another neighbor, and those that have no route any more.
+/// Bytes that move to another neighbor, and bytes that lose their route.
 pub(super) fn split(moves: &Moves) -> (u64, u64) {
     let sum = |wanted: fn(&[Option<PeerId>; 2]) -> bool| {
         moves.iter().filter(|(ways, _)| wanted(ways)).map(|(_, bytes)| bytes).sum()
@@ -53,7 +53,7 @@ pub(super) fn split(moves: &Moves) -> (u64, u64) {
     )
 }
 
-/// Those that take another way, the largest first.
+/// Bytes that take another path, the largest first.
 pub(super) fn moves(moves: &Moves, mapping: &Mapping) -> Vec<Move> {
     let name = |place: Option<PeerId>| place.map(|place| mapping.name(place));
     let others = moves.iter().filter(|([from, to], bytes)| from != to && **bytes > 0);

@@ -1,4 +1,4 @@
-//! Neighbors of a speaker with real threads: local sockets instead of TCP, addresses of the test's choice.
+//! Neighbors of a speaker with real threads: local sockets instead of TCP, with addresses chosen by the test.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
@@ -19,10 +19,10 @@ use thalweg_wire::bgp::{
     finish_attributes, finish_message, write_attribute, write_keepalive, write_nlri,
 };
 
-/// A run that is not done by then is wrong, not slow.
+/// A run that takes longer than this is wrong, not slow.
 const TIMEOUT: Duration = Duration::from_secs(100);
 
-/// A connection with addresses of the test's choice.
+/// A connection with addresses chosen by the test.
 struct LocalStream {
     stream: mio::net::UnixStream,
     remote: SocketAddr,
@@ -86,16 +86,16 @@ impl Network for LocalNetwork {
     }
 }
 
-/// Where a neighbor of the test calls.
+/// Where a neighbor of the test connects.
 pub(crate) struct Door {
     waiting: Arc<Mutex<VecDeque<LocalStream>>>,
     bell: UnixStream,
-    /// A thread that reads from the connections that are made now panics.
+    /// A thread that reads from connections made from now on panics.
     pub(crate) breaks: bool,
 }
 
 impl Door {
-    /// A new connection from an address; the neighbor's end.
+    /// Opens a new connection from an address; returns the neighbor's end.
     pub(crate) fn connect(&mut self, from: Ipv4Addr) -> UnixStream {
         let (near, far) = UnixStream::pair().unwrap();
         far.set_nonblocking(true).unwrap();
@@ -107,7 +107,7 @@ impl Door {
     }
 }
 
-/// A network whose neighbors come in by the door.
+/// A network whose neighbors connect through the door.
 pub(crate) fn network() -> (LocalNetwork, Door) {
     let (bell, doorbell) = UnixStream::pair().unwrap();
     doorbell.set_nonblocking(true).unwrap();
@@ -116,8 +116,7 @@ pub(crate) fn network() -> (LocalNetwork, Door) {
     (LocalNetwork { waiting: waiting.clone(), doorbell }, Door { waiting, bell, breaks: false })
 }
 
-/// Ends a scheduling and closes connections when it is dropped: whatever fails in a test, its threads have to end
-/// before it can.
+/// Ends a scheduling and closes connections when dropped: if a test fails, its threads must end before it can.
 pub(crate) struct Ending<'a>(pub(crate) &'a AtomicBool, pub(crate) &'a Speaker, pub(crate) Vec<UnixStream>);
 
 impl Drop for Ending<'_> {
@@ -130,7 +129,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// OPEN and the KEEPALIVE that accepts the other's.
+/// OPEN, and the KEEPALIVE that accepts the other's.
 pub(crate) fn greeting(asn: u32, router_id: Ipv4Addr) -> Vec<u8> {
     let families = Family::ALL.map(Into::into).to_vec();
     let restart = RestartFamily { family: Family::Ipv4.into(), forwarding: true };
@@ -180,7 +179,7 @@ pub(crate) fn ask<T: serde::de::DeserializeOwned>(speaker: &Speaker, request: &B
     views
 }
 
-/// Waits until something is the case.
+/// Waits for a condition.
 pub(crate) fn eventually(what: &str, mut is: impl FnMut() -> bool) {
     let until = Instant::now() + TIMEOUT;
     while !is() {

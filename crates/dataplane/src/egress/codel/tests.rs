@@ -1,4 +1,4 @@
-//! Against a model that remembers the whole history and looks back over it for every packet.
+//! Compares with a model that remembers the whole history and searches it for every packet.
 
 use super::*;
 use proptest::prelude::*;
@@ -18,8 +18,8 @@ fn fast(aqm: Aqm, steps: &[Step]) -> Vec<bool> {
     steps.iter().map(|s| codel.signal(s.now_ns, s.sojourn_ns, s.behind, LARGE)).collect()
 }
 
-/// The signals of a series, told as episodes: a stretch in which the queue stands, its first packet signaled,
-/// and then every packet that finds a signal due.
+/// The signals of a series, in episodes: a period in which the queue stands, with a signal at its first packet and
+/// then at every packet when one is due.
 fn slow(aqm: Aqm, steps: &[Step]) -> Vec<bool> {
     let interval = u64::from(aqm.interval_ms) * MS;
     let is_bad = |s: &Step| s.sojourn_ns >= u64::from(aqm.target_us) * 1_000 && s.behind > LARGE;
@@ -30,7 +30,7 @@ fn slow(aqm: Aqm, steps: &[Step]) -> Vec<bool> {
         })
         .collect();
     let mut signals = vec![false; steps.len()];
-    // First count, last count, and the signal that was due next, of the episode before.
+    // First count, last count, and next due signal of the previous episode.
     let mut before: Option<(u64, u64, u64)> = None;
     let mut i = 0;
     while i < steps.len() {
@@ -61,7 +61,7 @@ fn slow(aqm: Aqm, steps: &[Step]) -> Vec<bool> {
     signals
 }
 
-/// The largest whole number not above interval / sqrt(count), by trying.
+/// The largest integer not above interval / sqrt(count), by trial.
 fn root_of_ratio(interval: u64, count: u64) -> u64 {
     let (mut low, mut high) = (0u128, u128::from(interval) + 1);
     while high - low > 1 {
@@ -98,7 +98,7 @@ fn a_burst_that_is_gone_within_the_interval_is_let_be() {
 
 #[test]
 fn one_packet_behind_is_no_standing_queue() {
-    // 64 kbit/s: each packet waits 190 ms for the one before it, and dropping it would help nobody.
+    // 64 kbit/s: each packet waits 190 ms for the one before it, and dropping it would not help.
     let steps: Vec<Step> =
         steady(190 * MS, 100, 190 * MS).into_iter().map(|s| Step { behind: LARGE, ..s }).collect();
     assert!(fast(Aqm::default(), &steps).iter().all(|signal| !signal));
@@ -113,7 +113,7 @@ fn marks_end_where_the_wait_is_longer_than_an_interval() {
 }
 
 fn series() -> impl Strategy<Value = Vec<Step>> {
-    // Stretches of good or bad packets, so that episodes begin, end and begin again.
+    // Runs of good or bad packets, so that episodes begin, end and begin again.
     let stretch = (any::<bool>(), 0u64..40 * MS, 1usize..60);
     proptest::collection::vec(stretch, 1..20).prop_map(|stretches| {
         let mut steps = Vec::new();

@@ -36,7 +36,7 @@ fn put(queue: &mut EgressQueue<u32>, class: u8, items: std::ops::Range<u32>) {
     }
 }
 
-/// What leaves of an unshaped port.
+/// The packets that leave an unshaped port.
 fn drain(queue: &mut EgressQueue<u32>) -> Vec<u32> {
     std::iter::from_fn(|| match next(queue, 0) {
         Next::Packet { item, .. } => Some(item),
@@ -94,7 +94,7 @@ fn urgent_packets_go_before_every_class_at_the_ports_rate() {
         assert_eq!(queue.enqueue_urgent(1, item, 100, now_ns), Ok(()));
     }
     assert_eq!(queue.enqueue_urgent(1, 99, 100, now_ns), Err((99, DropReason::QueueFull)));
-    // What waited before stays before what is in its class.
+    // Earlier urgent packets stay before the packets of their class.
     put(&mut queue, 1, 100..101);
     queue.set_config(port(vec![weighted(1)]), now_ns);
     let left: Vec<_> = drain(&mut queue);
@@ -129,7 +129,7 @@ fn a_flood_of_priority_leaves_the_others_their_tenth() {
     }
     // 64 strict KiB more than the share, at first.
     assert!((1_990..=2_000).contains(&sent[1]), "{sent:?}");
-    // Without anybody waiting there is no bound.
+    // Without waiting weighted packets there is no bound.
     queue.purge(&mut |_, _| {});
     put(&mut queue, 0, 0..900);
     assert_eq!(drain(&mut queue).len(), 900);
@@ -139,7 +139,7 @@ fn a_flood_of_priority_leaves_the_others_their_tenth() {
 #[test]
 fn priority_saves_no_more_than_a_run() {
     let mut queue = EgressQueue::new(port(vec![strict(0), weighted(1)]));
-    // Many weighted packets earn strict ones only so much.
+    // Many weighted packets earn strict ones only a limited credit.
     for item in 0..2_000 {
         put(&mut queue, 1, item..item + 1);
         assert!(matches!(next(&mut queue, 0), Next::Packet { class: 1, .. }));
@@ -147,13 +147,13 @@ fn priority_saves_no_more_than_a_run() {
     put(&mut queue, 1, 0..10);
     put(&mut queue, 0, 0..200);
     let run = (0..200).take_while(|_| matches!(next(&mut queue, 0), Next::Packet { class: 0, .. })).count();
-    // 65,536 bytes, and the packet that goes beyond.
+    // 65,536 bytes, and the packet that exceeds them.
     assert_eq!(run, 66);
 }
 
 #[test]
 fn turns_are_in_proportion_to_weights_and_no_longer() {
-    // 100 to 300 is 1 to 3: turns of 2048 and 6144 bytes, what is left of one counts in the next.
+    // 100 to 300 is 1 to 3: turns of 2048 and 6144 bytes; the rest of one counts in the next.
     let mut queue = EgressQueue::new(port(vec![weighted(100), weighted(300)]));
     put(&mut queue, 0, 0..5);
     put(&mut queue, 1, 10..24);
@@ -277,7 +277,7 @@ fn a_new_configuration_finds_its_classes_by_name() {
     for (now_ns, (class, item)) in (0..).zip([(1, 10), (2, 20), (1, 11), (2, 21), (0, 0)]) {
         assert_eq!(queue.enqueue(class, item, 1000, now_ns), Ok(()));
     }
-    // `weight 1` is gone; what waits there goes to the default class, `weight 2`, by time of arrival.
+    // `weight 1` is gone; its packets go to the default class, `weight 2`, by time of arrival.
     let mut config = port(vec![weighted(2), strict(0)]);
     config.classes[0].limit_packets = 1;
     queue.set_config(config, 100);
@@ -310,8 +310,8 @@ fn signals_are_marks_where_the_packet_can_carry_them_and_drops_elsewhere() {
     (config.rate_bps, config.burst_bytes) = (Some(8_000_000), 1_000);
     let mut queue = EgressQueue::new(config);
     let (mut marked, mut dropped) = (Vec::new(), Vec::new());
-    // A packet a millisecond leaves; 50 wait from the start and one comes for each that goes. Even ones
-    // understand marks.
+    // A packet leaves every millisecond; 50 wait from the start and one arrives for each that leaves. Even ones are
+    // ECN-capable.
     let mut item = 0u64;
     let mut now_ns = 0;
     while now_ns < 400 * MS {

@@ -1,4 +1,4 @@
-//! What must hold for any classes and any arrivals.
+//! Properties that hold for any classes and any arrivals.
 
 use super::*;
 use proptest::prelude::*;
@@ -78,7 +78,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..300)
 }
 
-/// What should be in the queues, kept the plain way.
+/// The expected contents of the queues, in a simple form.
 struct Reference {
     /// (name, packets) in class order; a packet is its number, which is also its order of arrival.
     classes: Vec<(String, VecDeque<u64>)>,
@@ -112,7 +112,7 @@ fn check(queue: &EgressQueue<u64>, reference: &Reference) {
     }
 }
 
-/// Takes a packet; answers how long to wait if there is none.
+/// Takes a packet, or returns how long to wait.
 fn take(queue: &mut EgressQueue<u64>, reference: &mut Reference, now_ns: u64) -> Option<u64> {
     let mut gone = Vec::new();
     let next = queue.dequeue(now_ns, &mut |number| *number % 3 == 0, &mut |number, class, reason| {
@@ -136,8 +136,8 @@ fn take(queue: &mut EgressQueue<u64>, reference: &mut Reference, now_ns: u64) ->
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// Each class is a queue in order, whatever else happens; each packet ends in one way; the counters
-    /// say so at every moment; and what waits leaves in the end.
+    /// Each class is a queue in order, whatever else happens; each packet ends in one way; the counters agree at
+    /// every moment; and all waiting packets leave in the end.
     #[test]
     fn every_packet_is_accounted_for_at_every_moment(first in config(), steps in steps()) {
         let mut reference = Reference { classes: Vec::new(), default_class: 0 };
@@ -179,8 +179,8 @@ proptest! {
         check(&queue, &reference);
     }
 
-    /// Deficit round robin against the fluid ideal: classes that always have something to send differ in
-    /// what they got for each unit of weight by less than a turn and a packet each, at every moment.
+    /// Deficit round robin compared with the fluid ideal: the shares of always busy classes, per unit of weight,
+    /// differ at every moment by less than a turn and a packet each.
     #[test]
     fn weights_are_shares_of_bytes(
         weights in proptest::collection::vec(1u16..40, 2..6),
@@ -216,9 +216,9 @@ proptest! {
         }
     }
 
-    /// A lower level never goes before a higher one that waits, but for the bound on strict classes; and that
-    /// is kept: of what leaves while weighted packets wait, strict ones have no more than their share, a run
-    /// and a packet.
+    /// A lower level never goes before a waiting higher one, except for the bound on strict classes. That bound
+    /// holds: of what leaves while weighted packets wait, strict ones have no more than their share, a run and a
+    /// packet.
     #[test]
     fn priority_holds_within_its_bound(
         share in 1u8..=100,
@@ -273,7 +273,7 @@ proptest! {
                 Next::Wait { until_ns } => {
                     prop_assert!(until_ns > now_ns && !woken);
                     prop_assert_eq!(next(&mut queue, until_ns - 1), Next::Wait { until_ns });
-                    // Where no class is held by itself, the time is the port's, and to the nanosecond.
+                    // If no class is held by its own bucket, the time is the port's, to the nanosecond.
                     woken = class_rate.is_none();
                     now_ns = until_ns;
                 }

@@ -1,4 +1,4 @@
-//! Whole ports on virtual time: a telephone call beside a download, and senders that listen.
+//! Whole ports on virtual time: a telephone call beside a download, and responsive senders.
 
 use super::*;
 use hdrhistogram::Histogram;
@@ -12,7 +12,7 @@ const RATE_BPS: u64 = 100_000_000;
 const OVERHEAD: u16 = 24;
 const FULL: u32 = 1_514;
 
-/// A port of 100 Mbit/s with what it sends in a millisecond as burst.
+/// A port of 100 Mbit/s whose burst is what it sends in a millisecond.
 fn hundred_megabit(classes: Vec<EgressClass>) -> EgressConfig {
     let mut config = port(classes);
     (config.rate_bps, config.burst_bytes, config.overhead_bytes) = (Some(RATE_BPS), 12_500, OVERHEAD);
@@ -29,7 +29,7 @@ fn load(calls: u64, bulk_bps: &[u64], end_ns: u64) -> Vec<(u64, u8, u32)> {
     let mut rng = XorShift64Star::new(7);
     let mut arrivals = Vec::new();
     for call in 0..calls {
-        // Calls are not in step, but several may fall together.
+        // Calls are not synchronized, but several packets may coincide.
         let phase = rng.next_u64() % (20 * MS) / 500_000 * 500_000 + call % 3;
         arrivals.extend((0..).map(|n| (phase + n * 20 * MS, 0, 200)).take_while(|a| a.0 < end_ns));
     }
@@ -45,7 +45,7 @@ fn load(calls: u64, bulk_bps: &[u64], end_ns: u64) -> Vec<(u64, u8, u32)> {
     arrivals
 }
 
-/// Runs arrivals through a queue whose owner sleeps as long as it is told to, until nothing more arrives.
+/// Runs arrivals through a queue whose owner sleeps for as long as it is told, until all have arrived.
 fn run(queue: &mut EgressQueue<u32>, arrivals: &[(u64, u8, u32)]) -> u64 {
     let mut now_ns = 0;
     let mut arrivals = arrivals.iter().peekable();
@@ -67,7 +67,7 @@ fn run(queue: &mut EgressQueue<u32>, arrivals: &[(u64, u8, u32)]) -> u64 {
     }
 }
 
-/// The same with an owner that nothing wakes but its alarm, which is up to `late_ns` late.
+/// The same with an owner that only its alarm wakes, up to `late_ns` late.
 fn run_late(queue: &mut EgressQueue<u32>, arrivals: &[(u64, u8, u32)], late_ns: u64) -> u64 {
     let mut rng = XorShift64Star::new(3);
     let mut now_ns = 0;
@@ -93,8 +93,8 @@ fn megabits(counters: &ClassCounters, time_ns: u64) -> f64 {
     bytes as f64 * 8_000.0 / time_ns as f64
 }
 
-/// The promise of the whole: at twice what the port carries, voice waits less than a millisecond, and bulk has
-/// all the rest, by weight.
+/// The main promise: at twice the port's capacity, voice waits less than a millisecond, and bulk gets the rest, by
+/// weight.
 #[test]
 fn voice_waits_less_than_a_millisecond_at_twice_the_load() {
     let classes = vec![strict(0), with_aqm(weighted(4)), with_aqm(weighted(1))];
@@ -109,19 +109,19 @@ fn voice_waits_less_than_a_millisecond_at_twice_the_load() {
     assert_eq!((voice.dropped_full, voice.dropped_managed), (0, 0));
     let (p99, most) = (voice.sojourn_ns.value_at_quantile(0.99), voice.sojourn_ns.max());
     assert!(p99 < MS && most < MS, "p99 {p99} ns, longest {most} ns");
-    // The port is full from the first moment to the last: rate times time, and the burst.
+    // The port is busy from the first moment to the last: rate times time, and the burst.
     let total: f64 = counters.iter().map(|counters| megabits(counters, time_ns)).sum();
     assert!((99.9..=100.1).contains(&total), "{total} Mbit/s");
     let voice = megabits(voice, time_ns);
     assert!((8.9..9.0).contains(&voice), "{voice} Mbit/s");
-    // The heavy class gets 4 of 5 parts; the light one what that leaves.
+    // The heavy class gets 4 of 5 parts; the light one the remainder.
     let (work, rest) = (megabits(counters[1], time_ns), megabits(counters[2], time_ns));
     assert!((3.9..4.1).contains(&(work / rest)), "{work} and {rest} Mbit/s");
     assert!(counters.iter().all(|counters| counters.is_conserved()));
 }
 
-/// What the default burst is for: a thread that oversleeps by most of a millisecond each time loses no rate,
-/// and voice waits no longer than it sleeps.
+/// The purpose of the default burst: a thread that oversleeps by most of a millisecond each time loses no rate, and
+/// voice waits no longer than it sleeps.
 #[test]
 fn an_owner_that_wakes_late_keeps_the_rate() {
     let classes = vec![strict(0), with_aqm(weighted(4)), with_aqm(weighted(1))];
@@ -135,7 +135,7 @@ fn an_owner_that_wakes_late_keeps_the_rate() {
     assert!(voice.sojourn_ns.max() < MS + MS / 10, "{} ns", voice.sojourn_ns.max());
 }
 
-/// The same load without classes: what the promise is worth.
+/// The same load without classes, for comparison.
 #[test]
 fn without_a_class_of_its_own_voice_waits_with_the_rest() {
     let mut queue = EgressQueue::new(hundred_megabit(vec![weighted(1)]));
@@ -147,14 +147,14 @@ fn without_a_class_of_its_own_voice_waits_with_the_rest() {
     assert!(counters.dropped_full > 0);
 }
 
-/// A sender that keeps a window of packets on the way and halves it, once each round trip, when told to.
+/// A sender that keeps a window of packets in flight and halves it, at most once per round trip, when told to.
 struct Sender {
     window: f64,
     on_the_way: u32,
     deaf_until_ns: u64,
 }
 
-/// What a sender hears a round trip after its packet left the queue.
+/// A sender's feedback, one round trip after its packet left the queue.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Answer {
     Arrived,
@@ -162,8 +162,8 @@ enum Answer {
     Lost,
 }
 
-/// Twenty senders with 40 ms of round trip beside the queue's wait, for ten seconds: the waits of the last
-/// five, and the bytes sent in them.
+/// Twenty senders with 40 ms of round trip besides the queue's wait, for ten seconds: the waits of the last five,
+/// and the bytes sent in them.
 fn listeners(aqm: Option<Aqm>, understands_marks: bool) -> (Histogram<u64>, ClassCounters) {
     const ROUND_TRIP_NS: u64 = 40 * MS;
     let mut queue: EgressQueue<(usize, bool)> =
@@ -243,7 +243,7 @@ fn managed_queues_stay_near_their_target_and_the_port_busy() {
         // Five seconds of 100 Mbit/s are 40,637 full frames.
         assert!(waits.len() > 38_000, "{} packets", waits.len());
         if understands_marks {
-            // The start, when windows double what the port can carry, may cost some packets; not after that.
+            // At the start, when windows overshoot the port's capacity, some packets may be lost; not after that.
             assert!(counters.marked > 100 && counters.dropped_managed < counters.marked / 10, "{counters:?}");
         } else {
             assert_eq!(counters.marked, 0);

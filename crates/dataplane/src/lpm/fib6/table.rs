@@ -41,7 +41,7 @@ pub struct Fib6Table {
 }
 
 impl Fib6Table {
-    /// The part of a prefix of at most 20 bits, or the root slot of a longer one.
+    /// Refreshes the part of a prefix of at most 20 bits, or the root slot of a longer one.
     fn refresh_root(&mut self, routes: &BinaryTrie<u128>, prefix: Prefix<u128>) -> Result<(), LpmError> {
         let depth = prefix.length().min(ROOT_BITS);
         let (first, last) = blocks(prefix, ROOT_BITS);
@@ -59,7 +59,7 @@ impl Fib6Table {
             let index = first + start as usize;
             let old = self.fib.root.at(index).load(Ordering::Relaxed);
             if old & CHILD != 0 {
-                // A longer prefix concerns only its own part of the block.
+                // A longer prefix changes only its own part of the block.
                 let part = if prefix.length() > ROOT_BITS { prefix } else { whole_root_slot(index)? };
                 self.refresh_middle(routes, old & !CHILD, part)?;
             } else {
@@ -81,7 +81,7 @@ impl Fib6Table {
         }
     }
 
-    /// Paints a middle block nobody looks at yet and leads the root to it.
+    /// Paints a middle block that readers do not reach yet, and points the root to it.
     fn new_block(
         &mut self,
         routes: &BinaryTrie<u128>,
@@ -107,7 +107,7 @@ impl Fib6Table {
         }
     }
 
-    /// Makes a block answer as the routes do within `prefix`, which lies in the block's root slot.
+    /// Makes a block answer like the routes within `prefix`, which lies in the block's root slot.
     fn refresh_middle(
         &mut self,
         routes: &BinaryTrie<u128>,
@@ -155,8 +155,8 @@ impl Fib6Table {
         Ok(())
     }
 
-    /// The tree below a trie node at bit `from`: a new one, or `old` if the change fits into one of its
-    /// deeper trees.
+    /// The tree below a trie node at bit `from`: a new one, or `old` if the change fits into one of its deeper
+    /// trees.
     fn refresh_tree(
         &mut self,
         routes: &BinaryTrie<u128>,
@@ -185,7 +185,7 @@ impl Fib6Table {
         self.new_tree(routes, node, inherited)
     }
 
-    /// The deeper tree that a look-up of `address` goes on in.
+    /// The deeper tree in which a look-up of `address` continues.
     fn child_at(&self, slot: u32, address: u128, from: u8) -> Option<Child> {
         let x = (address >> (128 - from - TREE_BITS)) as u16;
         let mut at = slot;
@@ -219,7 +219,7 @@ impl Fib6Table {
         word.store(kept | u64::from(slot) << shift, Ordering::Release);
     }
 
-    /// Writes a tree, and those below it, where nobody looks.
+    /// Writes a tree, and those below it, to memory that readers do not reach.
     fn new_tree(
         &mut self,
         routes: &BinaryTrie<u128>,
@@ -307,7 +307,7 @@ impl Fib6Table {
         self.fib.middle.at((block as usize) << MIDDLE_BITS | slot as usize)
     }
 
-    /// Gives back a middle block that the root no longer names, and its trees.
+    /// Releases a middle block that the root no longer names, and its trees.
     fn release_block(&mut self, block: u32) {
         for slot in 0..MIDDLE_SLOTS {
             let slot = self.middle_word(block, slot).load(Ordering::Relaxed);
@@ -316,7 +316,7 @@ impl Fib6Table {
         self.blocks.release(block, 1, &self.fib.generation);
     }
 
-    /// Gives back the tree of a slot no longer reachable, and those below it; a next hop is nothing.
+    /// Releases the tree of an unreachable slot, and those below it; a next hop needs nothing.
     fn release_slot(&mut self, slot: u32) {
         if slot & CHILD == 0 {
             return;
@@ -334,12 +334,12 @@ fn whole_root_slot(index: usize) -> Result<Prefix<u128>, LpmError> {
     Ok(Prefix::new(u128::from_u128(index as u128) << (128 - ROOT_BITS), ROOT_BITS)?)
 }
 
-/// Runs that a tree of some height holds at most.
+/// The most runs of a tree of this height.
 fn runs_at(height: u32) -> usize {
     BOTTOM_RUNS * FAN_OUT.pow(height)
 }
 
-/// See [`DISTANCE`].
+/// The entry of [`DISTANCE`].
 fn distance(height: u32, wide: bool) -> u32 {
     DISTANCE[(height << 1 | u32::from(wide)) as usize]
 }
@@ -355,7 +355,7 @@ fn lines_needed(height: u32, wide: bool, runs: usize) -> u32 {
     1 + last as u32 * distance + lines_needed(height - 1, wide, runs - last * per_child)
 }
 
-/// Sizes above 32 lines are rounded up to a sixteenth, so that pieces find new owners.
+/// Sizes above 32 lines are rounded up to a sixteenth, so that pieces can be reused.
 fn size_class(lines: u32) -> u32 {
     let step = (lines.next_power_of_two() / 32).max(1);
     lines.next_multiple_of(step)

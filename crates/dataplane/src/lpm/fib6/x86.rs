@@ -1,13 +1,13 @@
-//! [`Fib6`] on x86-64: key compares with AVX2 and AVX-512, all keys of a line in one or two
-//! instructions, and for AVX-512 a batch kernel of its own.
+//! [`Fib6`] on x86-64: key compares with AVX2 and AVX-512, all keys of a line in one or two instructions, and for
+//! AVX-512 a batch kernel of its own.
 //!
-//! That kernel takes a full batch through four passes: root and middle slots; lanes with trees of
-//! height 2 or more (a compacted list); one splitter line; one bottom line. The last two go over all
-//! lanes in order, without branches, so that the answers can be stored in whole vectors. Any other
-//! batch length goes the lane by lane way of the portable code.
+//! That kernel takes a full batch through four passes: root and middle slots; lanes with trees of height 2 or more
+//! (a compacted list); one splitter line; one bottom line. The last two process all lanes in order, without
+//! branches, so that the answers can be stored in whole vectors. Any other batch length uses the lane by lane
+//! algorithm of the portable code.
 //!
-//! The lines are loaded in assembly: another thread may be writing them (a batch that saw this is
-//! repeated), for which Rust's own vector loads have no defined meaning.
+//! The lines are loaded in assembly: another thread may be writing them (a batch that saw this is repeated), for
+//! which Rust's own vector loads have no defined meaning.
 #![allow(unsafe_code)] // target features and vector loads, paid for by `thalweg lab lpm`
 
 use super::{
@@ -29,7 +29,7 @@ pub(super) fn lanes_avx2(fib: &Fib6, addresses: &[u128], next_hops: &mut [NextHo
     unsafe { run(fib, addresses, next_hops) }
 }
 
-/// The caller checked that the processor has AVX-512 F, BW, DQ and VL besides.
+/// The caller checked that the processor also has AVX-512 F, BW, DQ and VL.
 pub(super) fn lanes_avx512(fib: &Fib6, addresses: &[u128], next_hops: &mut [NextHopId]) {
     // SAFETY: `lookup_batch_with` comes here only if `Kernel::Avx512` is supported.
     unsafe { run_avx512(fib, addresses, next_hops) }
@@ -54,31 +54,30 @@ fn run_avx512(fib: &Fib6, addresses: &[u128], next_hops: &mut [NextHopId]) {
     }
 }
 
-/// Where the lanes of a full batch are in their trees: in all of them, after the first steps, in a line
-/// of height 1 or at the bottom. The line below that of height 1 is at `below + count * step`, and the
-/// line itself, as `step` is 0, for those at the bottom: no lane needs a branch.
+/// The positions of a full batch's lanes in their trees: after the first steps, all of them are in a line of height
+/// 1 or at the bottom. The line below that of height 1 is at `below + count * step`; for lanes at the bottom `step`
+/// is 0, so this is the line itself, and no lane needs a branch.
 #[repr(align(64))]
 struct Descent {
-    /// By lane: the tree's slot; 0, which is as good as any, where there is no tree.
+    /// By lane: the tree's slot; 0, which is as good as any, if there is no tree.
     slots: [u32; LANES],
-    /// By lane, in bytes: the line, where the lines below it start, and how far they are apart.
+    /// By lane, in bytes: the line, the start of the lines below it, and their distance.
     lines: [u32; LANES],
     below: [u32; LANES],
     step: [u32; LANES],
     /// By lane, in bytes: the bottom line.
     bottoms: [u32; LANES],
-    /// Lanes whose tree's height is 2 or more. Room behind the last lane is for vector stores.
+    /// Lanes whose tree has height 2 or more. The space after the last lane is for vector stores.
     taller: [u8; LANES + 16],
 }
 
-/// Which lanes have trees, and how many of them are in `Descent::taller`.
+/// The lanes with trees, and how many of them are in `Descent::taller`.
 struct Trees {
     any: u64,
     taller: usize,
 }
 
-/// Root and middle for a full batch, sixteen slots at a time. Answers go to
-/// `next_hops`, trees to `descent`.
+/// Root and middle for a full batch, sixteen slots at a time. Stores answers in `next_hops`, trees in `descent`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 fn direct_steps(
@@ -150,7 +149,7 @@ fn split_steps(fib: &Fib6, addresses: &[u128; LANES], descent: &mut Descent, tre
     for &lane in &descent.taller[..trees.taller.min(LANES)] {
         let lane = usize::from(lane) % LANES;
         let mut slot = descent.slots[lane];
-        // Once, but for a tree of more than 16,384 runs.
+        // Once, except for a tree of more than 16,384 runs.
         while height_of(slot) > 1 {
             slot = fib.split::<Avx512>(slot, tree_bits(addresses, lane));
         }
@@ -194,8 +193,8 @@ unsafe fn less_at(lines: *const u8, line: u32, x: u16) -> u32 {
     count
 }
 
-/// The answers in the bottom lines, in lane order, so that they leave in whole vectors: a lane without
-/// a tree looks at some line in vain. Gives all answers or-ed.
+/// The answers in the bottom lines, in lane order, so that they are stored in whole vectors: a lane without a tree
+/// reads some line uselessly. Returns the bitwise OR of all answers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,popcnt")]
 fn bottom_step(
@@ -236,7 +235,7 @@ fn bottom_step(
     folded.into_iter().fold(0, |all, one| all | one)
 }
 
-/// How many bytes behind `lines + 32` the answer for `x` lies in the bottom line at byte `bottom`.
+/// The offset from `lines + 32` of the answer for `x` in the bottom line at byte `bottom`.
 ///
 /// # Safety
 /// 32 readable bytes lie at `bottom`.
@@ -258,10 +257,10 @@ unsafe fn answer_at(lines: *const u8, bottom: u32, x: u16) -> u64 {
     u64::from(bottom) + 2 * count
 }
 
-/// The answers at four places that `answer_at` gave, in the vector's lower half.
+/// The answers at four offsets from `answer_at`, in the vector's lower half.
 ///
 /// # Safety
-/// 34 readable bytes lie at each place.
+/// 34 readable bytes lie at each offset.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn load_answers(lines: *const u8, at: [u64; 4]) -> __m128i {
@@ -282,7 +281,7 @@ unsafe fn load_answers(lines: *const u8, at: [u64; 4]) -> __m128i {
     found
 }
 
-/// The root slots of sixteen addresses, and where their middle slots are if they have some.
+/// The root slots of sixteen addresses, and the indices of their middle slots if they have some.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2")]
 fn root_step(fib: &Fib6, addresses: &[u128; 16]) -> (__m512i, __m512i) {

@@ -1,4 +1,4 @@
-//! Packets of protocols without ports: see [`super::super::bare`].
+//! Translates packets of protocols without ports: see [`super::super::bare`].
 
 use super::super::bare::{BareRefusal, BareSession, PublicKey};
 use super::super::layout::End;
@@ -7,20 +7,18 @@ use super::{EndedBy, NatShard, at_hand};
 use std::net::Ipv4Addr;
 use thalweg_base::{DropReason, Packet, PacketFlags};
 
-/// A session of a protocol without ports, as shown to people.
+/// A session of a protocol without ports, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BareInfo {
-    /// Number of its protocol in the IP header.
+    /// The protocol's number in the IP header.
     pub protocol: u8,
-    /// The inside host.
     pub inside: Ipv4Addr,
-    /// The public address.
     pub public: Ipv4Addr,
-    /// The one outside host it speaks to.
+    /// The only outside host of the session.
     pub peer: Ipv4Addr,
     /// Seconds since its last packet.
     pub idle_s: u32,
-    /// Seconds until it ends if no packet comes.
+    /// Seconds until it ends without a packet.
     pub remaining_s: u32,
     /// Packets from inside, modulo 2^32.
     pub packets_out: u32,
@@ -29,7 +27,7 @@ pub struct BareInfo {
 }
 
 impl NatShard {
-    /// Translates one address of a packet of a protocol without ports.
+    /// Translates one address of the packet.
     #[cold]
     pub(super) fn translate_bare(&mut self, end: End, packet: &mut Packet, l3: &mut [u8]) {
         let l3 = at_hand(packet, l3);
@@ -51,7 +49,7 @@ impl NatShard {
         }
     }
 
-    /// The public address that a packet from inside leaves with.
+    /// The public address for a packet from inside.
     fn bare_out(&mut self, packet: &Packet, l3: &[u8], inside: u32, peer: u32) -> Result<u32, DropReason> {
         let (protocol, now_s) = (packet.protocol, self.now_s);
         let expires_s = now_s.saturating_add(self.bare_s);
@@ -78,8 +76,8 @@ impl NatShard {
         Ok(public)
     }
 
-    /// The inside address that a packet from outside is for. The peer alone can keep a session alive from outside, so its
-    /// packets do.
+    /// The inside address for a packet from outside. Packets from outside refresh the session, because only its
+    /// peer can send them.
     fn bare_in(&mut self, protocol: u8, peer: u32, public: u32) -> Result<u32, DropReason> {
         let (now_s, expires_s) = (self.now_s, self.now_s.saturating_add(self.bare_s));
         if let Some(session) = self.bare.session((protocol, peer, public), now_s) {
@@ -95,7 +93,7 @@ impl NatShard {
         Err(DropReason::NatNoMapping)
     }
 
-    /// The address that takes the place of the one that an ICMP error's quote names.
+    /// The replacement for the address in an ICMP error's quote.
     pub(super) fn bare_of_quote(&mut self, end: End, quote: &Quote) -> Option<u32> {
         match end {
             End::Source => self.bare.public_of(quote.protocol, quote.source, quote.destination, self.now_s),
@@ -122,7 +120,7 @@ impl NatShard {
         }
     }
 
-    /// Shows the sessions of protocols without ports that live at `now_s`.
+    /// Shows the sessions of protocols without ports that are alive at `now_s`.
     pub(crate) fn visit_bare(&self, now_s: u32, mut show: impl FnMut(BareInfo)) {
         let now_s = now_s.max(self.now_s);
         for (key, session) in self.bare.all() {
@@ -132,7 +130,7 @@ impl NatShard {
         }
     }
 
-    /// Ends those that `which` admits; how many.
+    /// Ends those that `which` admits; returns how many.
     pub(crate) fn end_bare(&mut self, why: EndedBy, which: impl Fn(&BareInfo) -> bool) -> u64 {
         let chosen: Vec<PublicKey> = self
             .bare
@@ -162,17 +160,17 @@ impl NatShard {
         })
     }
 
-    /// The shard that such a session belongs to here.
+    /// The shard of this layout that such a session belongs to.
     pub(crate) fn shard_of_bare(&self, (protocol, peer, _): PublicKey) -> u16 {
         self.layout.bare_shard(protocol, peer)
     }
 
-    /// What there is, for a shard that follows.
+    /// All live sessions, for a successor.
     pub(crate) fn all_bare(&self) -> Vec<(PublicKey, BareSession)> {
         self.bare.all().filter(|(_, session)| session.expires_s >= self.now_s).collect()
     }
 
-    /// Takes a session of another shard over, if its public address is still there; whether it did.
+    /// Takes over a session of another shard if its public address still exists; returns whether it did.
     pub(crate) fn adopt_bare(&mut self, key: PublicKey, session: BareSession) -> bool {
         let longest_s = self.now_s.saturating_add(self.bare_s);
         let session = BareSession { expires_s: session.expires_s.min(longest_s), ..session };

@@ -1,4 +1,4 @@
-//! Creates sessions: checks a packet without one, and gives it a public port.
+//! Creates sessions: checks a packet without one, and assigns a public port.
 
 use super::super::config::NatProtocol;
 use super::super::hosts::HostRefusal;
@@ -12,8 +12,7 @@ use std::net::SocketAddrV4;
 use thalweg_base::{DropReason, Packet};
 
 impl NatShard {
-    /// The session of a packet that was not found ahead: by the index, or a new one. Apart from the way of packets
-    /// whose session was found.
+    /// Finds or creates the session of a packet without a prefetched one. A separate function from the fast path.
     #[cold]
     #[inline(never)]
     pub(super) fn look_up(
@@ -45,7 +44,7 @@ impl NatShard {
             return Err(DropReason::NatNoMapping);
         }
         if rewrite::ttl(l3) <= 1 {
-            // It will not leave: what for a session?
+            // The packet would expire, so it gets no session.
             return Err(DropReason::TtlExpired);
         }
         self.check_source(packet.port_in, source)?;
@@ -56,7 +55,7 @@ impl NatShard {
         Ok(at)
     }
 
-    /// Whether a session shares its public port with the router, and this sender is one that the router speaks with.
+    /// Whether a session shares its public port with the router, and the router has a flow with this sender.
     pub(super) fn is_for_router(&self, at: usize, source: u32, source_port: u16) -> bool {
         let session = &self.sessions[at];
         if session.life != Life::Shared {
@@ -72,7 +71,7 @@ impl NatShard {
         self.own.has_flow(&OwnFlow { at, remote })
     }
 
-    /// Whether a source may begin something by the port it came by.
+    /// Rejects sources that may not create sessions through this port.
     pub(super) fn check_source(&mut self, port_in: u16, source: u32) -> Result<(), DropReason> {
         if self.sources.as_ref().is_none_or(|sources| sources.admits(port_in, source)) {
             return Ok(());
@@ -81,7 +80,7 @@ impl NatShard {
         Err(DropReason::ReversePath)
     }
 
-    /// Makes a session for an inside endpoint that has none.
+    /// Creates a session for an inside endpoint.
     fn create(
         &mut self,
         protocol: NatProtocol,
@@ -124,8 +123,8 @@ impl NatShard {
         Ok(at)
     }
 
-    /// Takes a free port: of the host's blocks where it has some; else of the wanted parity on the host's own
-    /// address, then on the others, then of the other parity in the same order.
+    /// Takes a free port: from the subscriber's blocks if there are blocks; otherwise with the wanted parity on the
+    /// host's paired address, then on the others, then with the other parity in the same order.
     fn choose_port(
         &mut self,
         protocol: NatProtocol,
@@ -199,7 +198,7 @@ impl NatShard {
         Ok((taken.address, taken.port))
     }
 
-    /// Counts a session that a subscriber did not get.
+    /// Counts a session refused to a subscriber.
     fn refuse(&mut self, refusal: Refusal, protocol: NatProtocol, inside_address: u32) -> DropReason {
         let reason = refusal.reason();
         match reason {
@@ -210,7 +209,7 @@ impl NatShard {
         reason
     }
 
-    /// Counts a session that an inside address did not get.
+    /// Counts a session refused to an inside address.
     pub(super) fn refuse_host(&mut self, refusal: HostRefusal, inside_address: u32) -> DropReason {
         match refusal {
             HostRefusal::Sessions => {

@@ -1,4 +1,5 @@
-//! The index of a shard: where the session of an endpoint is. Open addressing, 8 bytes an endpoint, two thirds full.
+//! The index of a shard, which finds the session of an endpoint: open addressing, 8 bytes an endpoint, two thirds
+//! full.
 
 use super::super::layout::End;
 use super::super::session::Session;
@@ -7,24 +8,25 @@ use super::{NatShard, Sought};
 impl NatShard {
     #[inline(always)]
     pub(super) fn home(&self, hash: u64) -> usize {
-        // The upper half as a fraction of the table: any length will do, and entries hold that half.
+        // The upper half of the hash as a fraction of the table, so that any length will do; entries store that
+        // half.
         (((hash >> 32) * self.index.len() as u64) >> 32) as usize
     }
 
-    /// The place after this one, around the end.
+    /// The slot after this one, with wraparound.
     #[inline(always)]
     pub(super) fn after(&self, at: usize) -> usize {
         if at + 1 == self.index.len() { 0 } else { at + 1 }
     }
 
-    /// Places from `from` on to `to`, around the end.
+    /// The number of slots from `from` to `to`, with wraparound.
     pub(super) fn distance(&self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.index.len() - from }
     }
 
-    /// The session that was noted when it was asked for, if it is still there: no two have the same endpoint, so
-    /// where the endpoint is right there is no need to ask the index again. One that shares its port with the router is
-    /// left to the slower way.
+    /// The prefetched session, if it is still there: endpoints are unique, so a matching endpoint makes another
+    /// search unnecessary. Returns `None` for a session that shares its port with the router, which takes the slow
+    /// path.
     #[inline(always)]
     pub(super) fn recall(&self, end: End, sought: Sought) -> Option<usize> {
         let at = (sought.session as usize).wrapping_sub(1);
@@ -34,7 +36,7 @@ impl NatShard {
 
     pub(super) fn find(&self, end: End, key: u64, hash: u64) -> Option<usize> {
         let mut at = self.home(hash);
-        // At most two thirds of the index are used, so an empty place ends every search.
+        // At most two thirds of the index are in use, so an empty slot ends every search.
         while self.index[at] != 0 {
             if self.index[at] >> 32 == hash >> 32 {
                 let found = self.index[at] as u32 as usize - 1;
@@ -47,7 +49,7 @@ impl NatShard {
         None
     }
 
-    /// Puts a session into a free record and both indexes. There is one: the caller has counted.
+    /// Puts a session into a free record and the index. There is a free record: the caller has counted.
     pub(super) fn insert(&mut self, session: Session) -> usize {
         let at = if let Some(at) = self.free.checked_sub(1) {
             self.free = self.links[at as usize].next;
@@ -69,8 +71,8 @@ impl NatShard {
         at as usize
     }
 
-    /// Takes a session out of the hash index and closes the gap, so that no search ends too early:
-    /// entries behind the gap move into it unless their home lies after it.
+    /// Removes a session from the index and closes the gap, so that no search ends too early: entries behind the
+    /// gap move into it unless their home lies after it.
     pub(super) fn unindex(&mut self, at: usize, hash: u64) {
         let mut gap = self.home(hash);
         while self.index[gap] as u32 as usize != at + 1 {

@@ -1,29 +1,30 @@
-//! When sessions end: the wheel of seconds they are filed in, and which end early.
+//! The end of sessions: the wheel of seconds, and sessions that end early.
 //!
-//! A bucket is a doubly linked list, so that a session can leave it before its second comes: refused connections do within
-//! seconds, others when somebody ends them, or when the table is full.
+//! A bucket is a doubly linked list, so that a session can leave it early: refused connections do within seconds,
+//! others when they are cleared or the table is full.
 
 use super::super::layout::End;
 use super::super::session::{Life, Session, SessionState, TcpFlags};
 use super::{EndedBy, NatShard, SessionInfo, WHEEL_S};
 use thalweg_wire::tcp;
 
-/// In a session's link to the one before it: it is the first of the bucket that the other bits name.
+/// Marks the first session of a bucket, whose number is in the other bits of `before`.
 const FIRST: u32 = 1 << 31;
-/// A half-open session makes room for another only when no packet of it came for this many seconds: longer than
-/// handshakes take, a lost SYN or two included.
+/// A half-open session makes room for another only if it had no packet for this many seconds: longer than a
+/// handshake takes, even with a lost SYN or two.
 const HALF_OPEN_IDLE_S: u32 = 4;
-/// How long half-open sessions live while more than half of the table is in use, seconds.
+/// The lifetime of half-open sessions while more than half of the table is in use, in seconds.
 const HALF_OPEN_SHORT_S: u32 = 30;
-/// Records looked at to find a half-open session. When none is found, there is no other look in that second.
+/// Records examined in a search for a half-open session. After a search without success there is no other one in
+/// that second.
 const LOOKS: u32 = 64;
 
-/// Where a session is in its bucket's list.
+/// A session's position in its bucket's list.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Link {
-    /// The session after it plus one, or 0; of a free record, the next free one.
+    /// The next session plus one, or 0; in a free record, the next free one.
     pub(super) next: u32,
-    /// The session before it plus one, or [`FIRST`] and the bucket.
+    /// The previous session plus one, or [`FIRST`] and the bucket.
     before: u32,
 }
 
@@ -32,7 +33,7 @@ impl NatShard {
     pub(super) fn file(&mut self, at: usize) {
         let session = &self.sessions[at];
         let horizon_s = self.horizons_s[session.protocol as usize];
-        // The next packet may give it a shorter life than it has.
+        // Pressure may shorten its life before its end.
         let is_cut = self.drops_half_open && session.state.is_half_open();
         let horizon_s = self.now_s + if is_cut { horizon_s.min(HALF_OPEN_SHORT_S + 1) } else { horizon_s };
         let bucket = session.expires_s.saturating_add(1).min(horizon_s) % WHEEL_S;
@@ -57,8 +58,8 @@ impl NatShard {
         }
     }
 
-    /// A TCP segment with SYN or RST, by its sequence and acknowledgement numbers; `before` is the session's state before
-    /// it. See [`super::super::session`].
+    /// Handles a TCP segment with SYN or RST by its sequence and acknowledgment numbers; `before` is the session's
+    /// state before it. See [`super::super::session`].
     #[cold]
     #[inline(never)]
     pub(super) fn check_syn_or_rst(
@@ -92,13 +93,13 @@ impl NatShard {
         }
     }
 
-    /// A session's life has become shorter than what it is filed for.
+    /// Files a session again whose life has become shorter.
     fn refile_one(&mut self, at: usize) {
         self.unfile(at);
         self.file(at);
     }
 
-    /// Moves time on and removes sessions that have expired.
+    /// Advances time and removes expired sessions.
     #[cold]
     #[inline(never)]
     pub(super) fn expire(&mut self, now_s: u32) {
@@ -131,7 +132,7 @@ impl NatShard {
         self.remove(at, None);
     }
 
-    /// Takes a session out of everything but the wheel; it ended with second `ended_s`, or ends now.
+    /// Removes a session from everything but the wheel. It ended with second `ended_s`, or ends now.
     fn remove(&mut self, at: usize, ended_s: Option<u32>) {
         let session = self.sessions[at];
         for end in [End::Source, End::Destination] {
@@ -161,8 +162,8 @@ impl NatShard {
         self.leave_port_to_router(&session);
     }
 
-    /// Half-open sessions live shorter from now on if the table is more than half full, and as long as ever when it is less
-    /// than three eighths full.
+    /// Shortens the life of half-open sessions when the table becomes more than half full, and restores it below
+    /// three eighths.
     pub(super) fn feel_pressure(&mut self) {
         if !self.drops_half_open {
             return;
@@ -175,7 +176,7 @@ impl NatShard {
         }
     }
 
-    /// Sets how long half-open sessions live as things are.
+    /// Sets the lifetime of half-open sessions according to the pressure.
     pub(super) fn set_half_open_lifetime(&mut self) {
         let full_s = self.half_open_s;
         let lifetime_s = if self.is_pressed { full_s.min(HALF_OPEN_SHORT_S) } else { full_s };
@@ -185,8 +186,8 @@ impl NatShard {
         }
     }
 
-    /// Ends a half-open TCP session of which nothing was heard for some seconds, if one is found soon. RFC 6888 REQ-11d is
-    /// about mappings in use: nobody has answered to this one.
+    /// Ends a half-open TCP session that was idle for some seconds, if a short search finds one. RFC 6888 REQ-11d
+    /// protects mappings in use, but nobody has answered on this one.
     pub(super) fn drop_half_open(&mut self) -> bool {
         if !self.drops_half_open || self.subscribers.is_some() || self.now_s < self.look_again_s {
             return false;
@@ -196,7 +197,8 @@ impl NatShard {
             let session = &self.sessions[self.hand as usize];
             let left_s = session.expires_s.saturating_sub(self.now_s);
             let short_s = self.half_open_s.min(HALF_OPEN_SHORT_S);
-            // Which of the two lifetimes it has is not kept; what has more left than the shorter one has the longer.
+            // Which of the two lifetimes a session has is not recorded; if more is left than the shorter one, it
+            // has the longer.
             let idle_s = if left_s > short_s { self.half_open_s } else { short_s }.saturating_sub(left_s);
             if session.is_live() && session.state.is_half_open() && idle_s >= HALF_OPEN_IDLE_S {
                 self.end_now(self.hand as usize);
@@ -208,8 +210,8 @@ impl NatShard {
         false
     }
 
-    /// Ends sessions that live now and that `which` admits, among `count` records from record `from` on; how many, and
-    /// where to go on if there are more.
+    /// Ends live sessions that `which` admits, among `count` records from record `from` on. Returns how many, and
+    /// where to continue if there are more.
     pub(crate) fn end_sessions(
         &mut self,
         from: usize,

@@ -1,4 +1,4 @@
-//! Events about a shard's sessions, blocks and limits, if anybody collects them.
+//! Logs events of a shard's sessions, blocks and limits, if enabled.
 
 use super::super::config::{Filtering, NatProtocol};
 use super::super::events::{EventLog, Happening, Limit, NatEvent, NatLogging};
@@ -9,25 +9,25 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use thalweg_base::Packet;
 
 impl NatShard {
-    /// From now on these events are wanted. What waits stays if they are the same as before.
+    /// Sets the events to log. Pending events stay if the setting is unchanged.
     pub(crate) fn set_logging(&mut self, logging: Option<NatLogging>) {
         if self.log.as_ref().map(|log| log.logging) != logging {
             self.log = logging.map(|logging| Box::new(EventLog::new(logging, self.sessions_max)));
         }
     }
 
-    /// Hands out what happened; how many events found no room since the last time.
+    /// Passes pending events to `take`. Returns how many were lost since the last call.
     #[inline]
     pub(crate) fn hand_out_events(&mut self, take: &mut dyn FnMut(NatEvent)) -> u64 {
         self.log.as_mut().map_or(0, |log| log.hand_out(take))
     }
 
-    /// Events told and dropped.
+    /// Numbers of logged and of lost events.
     pub(super) fn event_counts(&self) -> (u64, u64) {
         self.log.as_ref().map_or((0, 0), |log| log.counts())
     }
 
-    /// A packet without a session is looked at: what comes of it happens when it arrived.
+    /// Sets the time of events that a packet without a session causes: its arrival.
     pub(super) fn note_time(&mut self, packet: &Packet, state: SessionState) {
         let ends_s = self.now_s.saturating_add(self.timeouts_s[state as usize]).saturating_add(1);
         if let Some(log) = &mut self.log {
@@ -35,7 +35,7 @@ impl NatShard {
         }
     }
 
-    /// A session was made.
+    /// Logs a new session.
     pub(super) fn log_created(&mut self, at: usize) {
         let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
             return;
@@ -43,7 +43,7 @@ impl NatShard {
         log.log(session_event(&self.sessions[at], true, log.logging, self.filtering));
     }
 
-    /// A session ended; it lived until the end of the second before `ended_s`.
+    /// Logs the end of a session; it lived until the end of the second before `ended_s`.
     pub(super) fn log_ended(&mut self, session: &Session, ended_s: u32) {
         let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
             return;
@@ -51,12 +51,12 @@ impl NatShard {
         log.log_at_second(ended_s, session_event(session, false, log.logging, self.filtering));
     }
 
-    /// A time at which what there is can be said to end: nothing of it began later.
+    /// A time that can be logged as the end of everything: nothing began later.
     pub(crate) fn end_ns(&self) -> u64 {
         self.log.as_ref().map_or(0, |log| log.not_before(self.now_s))
     }
 
-    /// A subscriber has another block.
+    /// Logs a block assigned to a subscriber.
     pub(super) fn log_allocated(&mut self, subscriber: u32, address: usize, ports: (u16, u16)) {
         let happening = self.block_event(true, subscriber, address, ports);
         if let Some(log) = self.log.as_mut().filter(|log| log.logging == NatLogging::Blocks) {
@@ -64,7 +64,7 @@ impl NatShard {
         }
     }
 
-    /// A subscriber has a block no more.
+    /// Logs a block that a subscriber released.
     pub(super) fn log_given_back(
         &mut self,
         subscriber: u32,
@@ -83,7 +83,7 @@ impl NatShard {
         Happening::Block { allocated, subscriber: subscriber.into(), public, ports }
     }
 
-    /// All sessions that the shard may have are there.
+    /// Logs that the shard has reached its limit of sessions.
     pub(super) fn log_table_full(&mut self) {
         let now_s = self.now_s;
         let limit = self.sessions_max.saturating_mul(self.layout.shards());
@@ -94,7 +94,7 @@ impl NatShard {
         }
     }
 
-    /// An inside address has as many sessions as it may.
+    /// Logs that an inside address has reached its limit of sessions.
     pub(super) fn log_host_limit(&mut self, inside: u32) {
         let now_s = self.now_s;
         let limit = self.hosts.limit();
@@ -105,11 +105,11 @@ impl NatShard {
         }
     }
 
-    /// No port is left for an inside address.
+    /// Logs that no port is left for an inside address.
     pub(super) fn log_ports_exhausted(&mut self, protocol: NatProtocol, inside: u32) {
         let now_s = self.now_s;
         let paired = self.layout.paired_address(inside);
-        // Where there is no address at all, none is exhausted.
+        // Without a public address, none is exhausted.
         let Some(public) = self.layout.addresses.get(paired).copied() else { return };
         if let Some(log) = &mut self.log
             && log.is_news(Limit::Ports(protocol), now_s)
@@ -118,7 +118,7 @@ impl NatShard {
         }
     }
 
-    /// A subscriber got no port.
+    /// Logs that a subscriber got no port.
     pub(super) fn log_refused(&mut self, refusal: Refusal, protocol: NatProtocol, inside: u32) {
         let now_s = self.now_s;
         let Some(log) = self.log.as_mut() else { return };
@@ -135,7 +135,7 @@ impl NatShard {
         }
     }
 
-    /// A session has no place any more, since this time.
+    /// Logs a session that lost its place at this time.
     pub(super) fn log_displaced(&mut self, session: &Session, ended_ns: u64) {
         let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
             return;
@@ -143,7 +143,7 @@ impl NatShard {
         log.log_at(ended_ns, session_event(session, false, log.logging, self.filtering));
     }
 
-    /// Tells of everything there is as if it ended now: sessions, port forwards not among them, and blocks.
+    /// Logs the end of all sessions, except port forwards, and blocks.
     pub(crate) fn log_end_of_all(&mut self) {
         let Some(logging) = self.log.as_ref().map(|log| log.logging) else { return };
         if logging == NatLogging::Blocks {
@@ -158,7 +158,7 @@ impl NatShard {
         }
     }
 
-    /// Tells of all blocks as if they were given back at this time, where blocks are told of.
+    /// Logs the release of all blocks at this time, if blocks are logged.
     pub(crate) fn log_end_of_blocks(&mut self, ended_ns: u64) {
         let Some(subscribers) = &self.subscribers else { return };
         let Some(log) = self.log.as_mut().filter(|log| log.logging == NatLogging::Blocks) else { return };
@@ -170,7 +170,7 @@ impl NatShard {
         });
     }
 
-    /// Takes over what a shard before this one has not handed out.
+    /// Takes over the pending events of the shard's predecessor.
     pub(super) fn succeed_log(&mut self, old: &NatShard) {
         if let (Some(log), Some(old)) = (&mut self.log, &old.log) {
             log.succeed(old);
@@ -181,7 +181,7 @@ impl NatShard {
 fn session_event(session: &Session, created: bool, logging: NatLogging, filtering: Filtering) -> Happening {
     let [inside, public] =
         [0, 1].map(|end| SocketAddrV4::new(Ipv4Addr::from(session.addresses[end]), session.ports[end]));
-    // A filter lies where the first remote would be.
+    // With address-dependent filtering, the filter is in place of the first remote.
     let is_kept = logging == NatLogging::Sessions && filtering == Filtering::EndpointIndependent;
     let remote = session.remote().filter(|_| is_kept);
     Happening::Session { created, protocol: session.protocol, inside, public, remote }

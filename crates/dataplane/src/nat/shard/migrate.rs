@@ -1,9 +1,9 @@
-//! Shards that follow others when the configuration changes.
+//! Shards that succeed others when the configuration changes.
 //!
-//! What sessions do (lifetimes, filters) changes in place. Where they are (addresses, ports, shards, the size of the
-//! table) is fixed when a table is made; then another table takes over every session that fits it: its public
-//! address and port are still there, belong to the shard that its inside endpoint belongs to, and are free. The
-//! others are gone, and counted.
+//! Settings of behavior (lifetimes, filters) change in place. Settings of placement (addresses, ports, shards, the
+//! size of the table) are fixed when a table is made; if they change, another table takes over every session that
+//! fits it: its public address and port still exist, belong to the same shard as its inside endpoint, and are free.
+//! The others end and are counted.
 
 use super::super::config::{Filtering, NatConfig};
 use super::super::hosts::Hosts;
@@ -13,12 +13,12 @@ use super::{NatCounters, NatShard, WHEEL_S};
 use crate::reverse_path::SourceCheck;
 use std::sync::Arc;
 
-/// A filter that admits everybody: for a session that was made without tracking its destinations.
+/// A filter that admits all, for a session whose destinations were not tracked.
 const ADMITS_ALL: [u64; 4] = [u64::MAX; 4];
 
 impl NatShard {
-    /// Changes what sessions do from now on. A session that would have lived longer than the new lifetimes allow is cut
-    /// to them, as if its last packet had been now. One that was made without a filter keeps being without.
+    /// Changes the behavior of sessions. Remaining lifetimes are cut to the new ones, as if the last packet had
+    /// just arrived. A session created without a filter stays without one.
     pub(crate) fn set_behavior(&mut self, config: &NatConfig) {
         let timeouts_s = SessionState::timeouts(&config.timeouts);
         let remotes = match (self.filtering, config.filtering) {
@@ -48,19 +48,19 @@ impl NatShard {
         self.feel_pressure();
     }
 
-    /// Says from now on which sources may make sessions.
+    /// Sets which sources may create sessions.
     pub(crate) fn set_sources(&mut self, sources: Option<Arc<SourceCheck>>) {
         self.sources = sources;
     }
 
-    /// Counts what inside addresses have by the limits of a configuration.
+    /// Counts the sessions of inside addresses again, for new limits.
     fn count_hosts_anew(&mut self, config: &NatConfig) {
         let mut hosts = Hosts::new(&self.layout, self.shard, config);
         self.sessions().for_each(|session| hosts.has_another(&self.layout, session.addresses[0]));
         self.hosts = hosts;
     }
 
-    /// Files every session anew.
+    /// Files every session again.
     fn refile(&mut self) {
         self.wheel.fill(0);
         for at in 0..self.fresh as usize {
@@ -73,7 +73,7 @@ impl NatShard {
         }
     }
 
-    /// The sessions it has, port forwards not among them.
+    /// The live sessions, except port forwards.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = &Session> {
         let used = &self.sessions[..self.fresh as usize];
         used.iter().filter(|session| session.is_live() && session.state != SessionState::Forward)
@@ -84,7 +84,7 @@ impl NatShard {
         self.now_s
     }
 
-    /// Takes the counters over from a shard before it, which sees no packet any more. Its sessions are
+    /// Takes over a predecessor's counters; the predecessor sees no more packets. Its sessions are
     /// [adopted](Self::adopt) one by one.
     pub(crate) fn succeed(&mut self, old: &NatShard) {
         let counters = NatCounters { sessions_active: 0, ..old.counters };
@@ -95,8 +95,8 @@ impl NatShard {
         self.succeed_log(old);
     }
 
-    /// Takes a session of a shard with the same hash seed over, if it has a place here. `is_filtered` says whether it
-    /// has kept track of whom it sends to; without a place it ends at `now_ns`, and the log says so.
+    /// Takes over a session of a shard with the same hash seed, if it fits here. `is_filtered` says whether it has
+    /// tracked its destinations. A session that does not fit ends at `now_ns` and is logged.
     pub(crate) fn adopt(&mut self, session: &Session, is_filtered: bool, now_ns: u64) -> bool {
         let Some(placed) = self.place(session, is_filtered) else {
             self.counters.sessions_displaced += 1;
@@ -110,7 +110,7 @@ impl NatShard {
         true
     }
 
-    /// The session as it would be here; its public port is taken then.
+    /// The session as it would be here, with its public port taken.
     fn place(&mut self, session: &Session, is_filtered: bool) -> Option<Session> {
         let [inside, public] = session.addresses;
         let [inside_port, public_port] = session.ports;
@@ -120,7 +120,7 @@ impl NatShard {
             return None;
         }
         if self.subscribers.is_some() {
-            // Blocks are given out anew: a session outside of its subscriber's blocks would be nobody's.
+            // Blocks are assigned anew, so a session outside its subscriber's blocks would have no owner.
             return None;
         }
         let key = session.key(End::Source);
@@ -147,7 +147,7 @@ impl NatShard {
         })
     }
 
-    /// The shard that a session's inside endpoint belongs to here.
+    /// The shard of this layout that a session's inside endpoint belongs to.
     pub(crate) fn shard_of_session(&self, session: &Session) -> u16 {
         self.layout.session_shard(session.protocol, session.addresses[0], session.ports[0])
     }

@@ -1,4 +1,4 @@
-//! Ports and flows of the router itself on a shard's public ports: see [`super::super::own`].
+//! The router's own ports and flows on a shard's public ports: see [`super::super::own`].
 
 use super::super::config::NatProtocol;
 use super::super::layout::End;
@@ -7,8 +7,7 @@ use super::super::session::{Life, Session, SessionState};
 use super::NatShard;
 
 impl NatShard {
-    /// The router has these ports of the shard as a whole, and no others any more; `wanted` is in order. Sessions on
-    /// them end.
+    /// Reserves exactly these sorted ports of the shard as a whole for the router. Sessions on them end.
     pub(crate) fn reserve(&mut self, wanted: &[OwnPort]) {
         for port in self.own.release_unwanted(wanted) {
             self.give_back(&port);
@@ -24,7 +23,7 @@ impl NatShard {
         }
         if let Some(at) = self.session_on(&port) {
             if self.sessions[at].state == SessionState::Forward {
-                // The configuration has said whose the port is.
+                // The configuration assigns this port to a port forward.
                 return;
             }
             self.end_now(at);
@@ -34,7 +33,7 @@ impl NatShard {
         self.own.hold(port, true);
     }
 
-    /// The router has a flow, and has sent by it just now.
+    /// Claims a flow that the router has just sent on.
     pub(crate) fn claim(&mut self, flow: OwnFlow) {
         self.claim_until(flow, self.now_s.saturating_add(FLOW_LIFE_S));
     }
@@ -59,7 +58,7 @@ impl NatShard {
         }
     }
 
-    /// Takes what the router has of another shard over that belongs here.
+    /// Takes over another shard's own ports and flows that belong here.
     pub(crate) fn adopt_own(&mut self, ports: &[OwnPort], flows: &[(OwnFlow, u32)]) {
         ports
             .iter()
@@ -75,17 +74,17 @@ impl NatShard {
         }
     }
 
-    /// Whether a public port is one of this shard's.
+    /// Whether a public port belongs to this shard.
     pub(crate) fn owns(&self, port: &OwnPort) -> bool {
         self.layout.port_shard(port.port) == self.shard && self.layout.is_public(port.address.into())
     }
 
-    /// What the router has here.
+    /// The router's own ports and flows here.
     pub(crate) fn all_own(&self) -> (Vec<OwnPort>, Vec<(OwnFlow, u32)>) {
         self.own.all()
     }
 
-    /// A session has ended on a port where the router has flows: it has the port alone now.
+    /// Gives the router a port alone after the session on it ended, if the router has flows there.
     pub(super) fn leave_port_to_router(&mut self, session: &Session) {
         if session.life != Life::Shared {
             return;
@@ -98,7 +97,7 @@ impl NatShard {
         }
     }
 
-    /// Forgets flows that the router has not used for long.
+    /// Releases flows that the router has not renewed.
     pub(super) fn forget_own_flows(&mut self) {
         for (port, is_free) in self.own.sweep(self.now_s) {
             if is_free {
@@ -111,13 +110,13 @@ impl NatShard {
         }
     }
 
-    /// The session that has a public port.
+    /// The session on a public port.
     fn session_on(&self, port: &OwnPort) -> Option<usize> {
         let key = port.key();
         self.find(End::Destination, key, self.layout.hash(key))
     }
 
-    /// Takes a port out of those that sessions get; one outside of their range is not among them.
+    /// Removes a port from those for sessions; one outside their range is not among them.
     fn take_for_router(&mut self, port: &OwnPort) {
         if let Some((lane, place)) = self.place_of(port) {
             self.ports.take(lane, place);
@@ -136,7 +135,7 @@ impl NatShard {
         Some((lane, self.layout.lane_place(port.port)))
     }
 
-    /// The router speaks a protocol without ports with a peer.
+    /// Claims a protocol without ports for the router, with a peer.
     pub(crate) fn claim_bare(&mut self, protocol: u8, public: u32, peer: u32) {
         debug_assert!(NatProtocol::from_ip(protocol).is_none(), "it has ports");
         let until_s = self.now_s.saturating_add(FLOW_LIFE_S);

@@ -1,4 +1,4 @@
-//! What a NAT tells of itself, against what it holds.
+//! The events of a NAT compared with its state.
 
 use super::*;
 use crate::nat::testing::config;
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-/// A router whose events are wanted.
+/// A router with logging.
 fn logged(config: &NatConfig, logging: NatLogging) -> Router {
     let router = Router::new(config);
     router.nat.set_logging(Some(logging));
@@ -27,12 +27,12 @@ fn happened(router: &Router) -> Vec<Happening> {
     drained(router).iter().map(|event| event.what).collect()
 }
 
-/// Who has which public endpoint or block, by the events alone, and since when.
+/// The owner of each public endpoint or block according to the events alone, and since when.
 #[derive(Default)]
 struct Ledger {
     sessions: HashMap<(NatProtocol, SocketAddrV4), (SocketAddrV4, Option<SocketAddrV4>, u64)>,
     blocks: HashMap<(Ipv4Addr, u16), (Ipv4Addr, u64)>,
-    /// When an owner was last rid of it.
+    /// When its last owner released it.
     free_since: HashMap<(NatProtocol, SocketAddrV4), u64>,
 }
 
@@ -93,13 +93,13 @@ fn a_session_is_told_with_whom_it_began_and_when_it_was_over() {
     };
     let whom = Some(remote(1, 80));
     assert_eq!(drained(&router), [NatEvent { time_ns: begun_ns, what: told(true, whom) }]);
-    // Noticed late, told right: 300 s after the second of its last packet.
+    // Noticed late, but with the right time: 300 s after the second of its last packet.
     router.wait_s(1000);
     router.nat.advance(router.now_ns);
     let ended_ns = (begun_ns / SECOND_NS + 301) * SECOND_NS;
     assert_eq!(drained(&router), [NatEvent { time_ns: ended_ns, what: told(false, whom) }]);
 
-    // Without whom it speaks to, because nobody asks or because NAT does not keep it.
+    // Without the remote endpoint, because it is not requested or NAT does not store it.
     let filtered = NatConfig { filtering: Filtering::AddressDependent, ..config(1) };
     for (config, logging) in [(config(1), NatLogging::Bindings), (filtered, NatLogging::Sessions)] {
         let mut router = logged(&config, logging);
@@ -217,7 +217,7 @@ fn another_configuration_ends_what_has_no_place_in_it() {
         let next = Router { now_ns: router.now_ns, ..logged(&new, logging) };
         let inherited = next.nat.migrate_from(&router.nat);
         assert!(inherited.displaced > 0);
-        // What the old one had not handed out comes from the new one.
+        // Events that the old one had not handed out come from the new one.
         ledger.count_all(&next);
         if logging == NatLogging::Blocks {
             assert!(ledger.blocks.is_empty(), "blocks are given out anew");
@@ -233,7 +233,7 @@ fn another_configuration_ends_what_has_no_place_in_it() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// The law: what was told to begin and not to end is what there is.
+    /// The law: what began and did not end, according to the events, is what exists.
     #[test]
     fn begun_less_ended_is_what_there_is(
         kind in 0u8..4,
@@ -288,7 +288,7 @@ proptest! {
         prop_assert_eq!(counters.events_dropped, 0);
         router.nat.log_end_of_all();
         for event in drained(&router) {
-            // It may end with a second that is not over.
+            // It may end with a second that is not complete.
             ledger.count(&event, router.now_ns);
         }
         prop_assert!(ledger.sessions.is_empty() && ledger.blocks.is_empty());

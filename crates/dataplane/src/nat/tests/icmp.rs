@@ -1,4 +1,4 @@
-//! ICMP by RFC 5508: echo identifiers, and errors in both directions with what they quote.
+//! ICMP by RFC 5508: echo identifiers, and errors in both directions with their quotes.
 
 use super::*;
 use crate::nat::testing::{any, config, echo, icmp, ipv4, tcp, udp};
@@ -35,7 +35,7 @@ fn rfc5508_req4_errors_from_outside_reach_the_host_with_what_it_had_sent() {
                 let sent = any(protocol, host(1, 4001), remote(1, 80), SYN);
                 let left = router.leave(&sent).unwrap();
                 let public = source(&left);
-                // From a router on the way, with all of the packet quoted, and something behind it.
+                // From a router on the path, with the whole packet quoted, and more bytes after it.
                 let quote = [&left[..], &vec![0xee; padding]].concat();
                 let error = icmp(number(remote(77, 0)), number(public), kind, [0; 4], &quote);
                 let arrived = router.arrive(&error).unwrap();

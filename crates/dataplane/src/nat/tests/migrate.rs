@@ -1,4 +1,4 @@
-//! One configuration after another, and a packet tried.
+//! Successive configurations, and trial packets.
 
 use super::super::{Filtering, NatMigration, NatTimeouts, PortForward, PortSelection};
 use super::*;
@@ -19,7 +19,7 @@ fn opened(router: &Router, from: SocketAddrV4) -> SocketAddrV4 {
     router.open(NatProtocol::Udp, from, endpoint(SERVER)).unwrap()
 }
 
-/// The router under another configuration, and what became of its sessions.
+/// The router under another configuration, and the fate of its sessions.
 fn turn(router: Router, config: &NatConfig) -> (Router, NatMigration) {
     let next = Router { now_ns: router.now_ns, ..Router::new(config) };
     let inherited = next.nat.migrate_from(&router.nat);
@@ -42,7 +42,7 @@ fn sessions_that_fit_go_on_and_others_are_counted() {
         publics.push((from, opened(&router, from)));
     }
     let before = sessions(&router);
-    // The second address is gone, and there is another; the table is larger; a forward takes an endpoint over.
+    // The second address is replaced by another; the table is larger; a forward takes over an endpoint.
     let (taken, kept_host) =
         (publics[3].0, publics.iter().find(|p| *p.1.ip() == old.public_addresses[0]).unwrap());
     let new = NatConfig {
@@ -73,7 +73,7 @@ fn sessions_that_fit_go_on_and_others_are_counted() {
         (counters.sessions_active, counters.sessions_displaced),
         (inherited.kept, inherited.displaced)
     );
-    // Packets of one that went on find it, both ways, and no other gets its port.
+    // Packets of a session that continues find it in both directions, and no other session gets its port.
     let (from, public) = *kept_host;
     if from != taken {
         assert_eq!(opened(&router, from), public);
@@ -98,7 +98,7 @@ fn other_numbers_of_shards_keep_what_still_belongs_together() {
         let (router, inherited) = turn(router, &NatConfig { shards: to, ..old.clone() });
         assert_eq!(inherited, NatMigration { kept: 500, displaced: 0 });
         assert!(sessions(&router) == before, "none is older or younger for it");
-        // Under another way of choosing ports they belong elsewhere, most of them.
+        // With another port selection most of them belong elsewhere.
         let hashed = NatConfig { port_selection: PortSelection::Hash, ..old.clone() };
         let (router, inherited) = turn(router, &hashed);
         assert_eq!(inherited.kept + inherited.displaced, 500);
@@ -134,7 +134,7 @@ fn lifetimes_and_filters_change_in_place() {
     router.arrive(&testing::udp(stranger, public, b"hello")).unwrap();
     let other = opened(&router, endpoint("192.168.1.3:7000"));
     assert_eq!(router.arrive(&testing::udp(stranger, other, b"hello")), Err(DropReason::NatFiltered));
-    // Both die of the new lifetime, to the second.
+    // Both expire after the new lifetime, to the second.
     router.wait_s(30);
     router.nat.advance(router.now_ns);
     assert_eq!(router.nat.counters().sessions_active, 2);

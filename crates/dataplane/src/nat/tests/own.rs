@@ -18,7 +18,7 @@ fn udp_open(router: &Router, from: SocketAddrV4) -> SocketAddrV4 {
 fn a_service_of_the_router_is_nobodys_port() {
     let router = Router::new(&config(1));
     let wireguard = port(NatProtocol::Udp, 51_820);
-    // The guest was first: the router's program takes the port over, and the guest gets another.
+    // The guest was first: the router's program takes over the port, and the guest gets another.
     let guest = host(9, 51_820);
     assert_eq!(udp_open(&router, guest).port(), 51_820);
     router.nat.reserve(&[wireguard], router.now_ns);
@@ -56,7 +56,7 @@ fn the_router_keeps_its_replies_on_a_port_that_a_session_has() {
     );
     assert_eq!(router.arrive(&error), Err(DropReason::NatNoMapping), "an error about the router's packet");
     assert_eq!(router.nat.counters().router_packets, 1);
-    // It says nothing for a while: the port is the session's alone.
+    // It is silent for a while: the port belongs to the session alone.
     router.wait_s(200);
     router.leave(&tcp(guest, remote(1, 80), ACK)).unwrap();
     assert_eq!(router.enter(NatProtocol::Tcp, server, public), Ok(guest));
@@ -91,7 +91,7 @@ fn an_ended_session_leaves_its_shared_port_to_the_router() {
     let reply = router.enter(NatProtocol::Udp, remote(7, 123), public);
     assert_eq!(reply, Err(DropReason::NatNoMapping));
     assert_ne!(udp_open(&router, host(1, 40_000)).port(), 40_000);
-    // A listener on it now, and gone again: the flow still holds it.
+    // A listener on it appears and goes again: the flow still holds it.
     router.nat.reserve(&[flow.at], router.now_ns);
     router.nat.reserve(&[], router.now_ns);
     assert_ne!(udp_open(&router, host(2, 40_000)).port(), 40_000);

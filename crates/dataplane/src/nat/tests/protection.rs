@@ -1,4 +1,4 @@
-//! What one host can take, what forged sources get, and who leaves early.
+//! Limits of one host, forged sources, and sessions that end early.
 
 use super::super::{Filtering, HostLimits};
 use super::*;
@@ -8,7 +8,7 @@ fn limited(hosts: HostLimits) -> NatConfig {
     NatConfig { shards: 1, sessions_max: 4000, hosts, ..config(1) }
 }
 
-/// SYNs of a host from so many ports; how many made a session.
+/// SYNs of a host from this many ports; returns how many created a session.
 fn flood(router: &Router, n: u8, ports: std::ops::Range<u16>) -> usize {
     ports.filter(|port| router.open(NatProtocol::Tcp, host(n, *port), remote(1, 80)).is_ok()).count()
 }
@@ -31,13 +31,13 @@ fn a_flood_of_one_host_leaves_others_their_sessions() {
         (counters.sessions_active, counters.host_limit > 8000, counters.host_rate > 6000),
         (600, true, true)
     );
-    // What has ended counts no more.
+    // Ended sessions do not count.
     router.wait_s(300);
     router.nat.advance(router.now_ns);
     assert_eq!(flood(&router, 1, 2000..9000), 300);
 }
 
-/// By default, at a large site and at small ones: everybody browses while one host floods with all its ports.
+/// By default, at a large site and at small ones: all hosts can browse while one floods with all its ports.
 #[test]
 fn by_default_a_flood_costs_no_ordinary_host_a_session() {
     for (sessions_max, hosts, sessions_each) in [(65_536, 1000, 40), (4096, 60, 30), (1024, 8, 30)] {
@@ -76,7 +76,7 @@ fn the_limits_of_hosts_change_while_sessions_go_on() {
     router.nat.set_behavior(&limited(hosts));
     assert_eq!(flood(&router, 1, 3000..3100), 0);
     assert_eq!(flood(&router, 2, 3000..3100), 100);
-    // Another table counts what it takes over.
+    // A new table counts what it takes over.
     let next = Router::new(&NatConfig { sessions_max: 5000, ..limited(hosts) });
     next.nat.migrate_from(&router.nat);
     assert_eq!((flood(&next, 1, 4000..4100), flood(&next, 2, 4000..5000)), (0, 400));
@@ -89,7 +89,7 @@ fn refused_connections_leave_within_ten_seconds() {
         let public = router.open(NatProtocol::Tcp, host(1, port), remote(1, 80)).unwrap();
         router.arrive(&tcp_numbered(remote(1, 80), public, RST | 16, [0, 1])).unwrap();
     }
-    // One that is open, and one that its host has reset: the other connections of the wheel's buckets stay whole.
+    // One that is open, and one that its host has reset: the other sessions in the wheel's buckets are unaffected.
     let open = router.open(NatProtocol::Tcp, host(2, 2000), remote(1, 80)).unwrap();
     router.arrive(&tcp(remote(1, 80), open, SYN_ACK)).unwrap();
     let reset = router.open(NatProtocol::Tcp, host(2, 2001), remote(1, 80)).unwrap();
@@ -108,7 +108,7 @@ fn refused_connections_leave_within_ten_seconds() {
     assert!(router.enter(NatProtocol::Tcp, remote(1, 80), open).is_ok());
 }
 
-/// An open connection of host 1 from this port: the host waits for number 1001. Its public endpoint.
+/// Opens a connection of host 1 from this port, which then expects number 1001. Returns its public endpoint.
 fn open(router: &Router, port: u16) -> SocketAddrV4 {
     let syn = router.leave(&tcp_numbered(host(1, port), remote(1, 80), SYN, [500, 0])).unwrap();
     let public = source(&syn);
@@ -117,7 +117,7 @@ fn open(router: &Router, port: u16) -> SocketAddrV4 {
     public
 }
 
-/// A RST from outside; how many sessions are left eleven seconds later.
+/// A RST from outside; returns how many sessions are left eleven seconds later.
 fn left_after_reset(router: &mut Router, public: SocketAddrV4, flags: u8, numbers: [u32; 2]) -> u64 {
     router.arrive(&tcp_numbered(remote(1, 80), public, flags, numbers)).unwrap();
     router.wait_s(11);
@@ -129,7 +129,7 @@ fn left_after_reset(router: &mut Router, public: SocketAddrV4, flags: u8, number
 fn a_connection_reset_from_outside_leaves_within_ten_seconds_if_the_reset_is_proven() {
     for filtering in [Filtering::EndpointIndependent, Filtering::AddressDependent] {
         let config = NatConfig { filtering, ..config(1) };
-        // Number, and whether the connection is over: only the exact one, be it the host idle or not.
+        // The number, and whether the connection is over: only with the exact one, whether the host is idle or not.
         for (sequence, left) in [(1001, 0), (1000, 1), (1002, 1), (0, 1), (501, 1)] {
             let mut router = Router::new(&config);
             let public = open(&router, 4000);
@@ -202,7 +202,7 @@ fn half_open_sessions_make_room_and_others_stay() {
     for public in &open {
         assert!(router.enter(NatProtocol::Tcp, remote(1, 80), *public).is_ok(), "those that are open stay");
     }
-    // More than half of the table is in use: what is half-open does not live for four minutes.
+    // More than half of the table is in use, so half-open sessions do not live for four minutes.
     router.wait_s(31);
     router.nat.advance(router.now_ns);
     assert_eq!(router.nat.counters().sessions_active, 40, "the open ones alone");
@@ -235,7 +235,7 @@ fn sessions_can_be_ended() {
     assert_eq!((counters.sessions_active, counters.sessions_cleared), (99, 51));
     let gone = router.enter(NatProtocol::Tcp, remote(1, 80), at([198, 51, 100, 1], 2007));
     assert_eq!(gone, Err(DropReason::NatNoMapping));
-    // The port is free again, and what is left ends when its time comes.
+    // The port is free again, and the rest ends in due time.
     assert_eq!(router.open(NatProtocol::Tcp, host(2, 2007), remote(1, 80)), Ok(at([198, 51, 100, 1], 2007)));
     router.wait_s(300);
     router.nat.advance(router.now_ns);

@@ -1,6 +1,6 @@
-//! The shards against an obvious reference: a list of sessions, searched from end to end, expired at every
-//! packet. It shares with the shards only what is decided elsewhere and tested there: the TCP states,
-//! and the hash that names a session's shard, paired address and first port to try.
+//! The shards compared with an obvious reference: a list of sessions, searched from end to end, expired at every
+//! packet. It shares with the shards only what is decided and tested elsewhere: the TCP states, and the hash that
+//! selects a session's shard, paired address and first port to try.
 
 use super::*;
 use crate::nat::layout::{End, Layout, inside_key};
@@ -20,7 +20,7 @@ struct ReferenceSession {
     state: SessionState,
     expires_s: u64,
     remotes: HashSet<u32>,
-    /// What a RST has to name, and whether there may be several connections.
+    /// The number that proves a RST, and whether there may be several connections.
     awaited: u32,
     several: bool,
 }
@@ -65,7 +65,7 @@ impl Reference {
         })
     }
 
-    /// What a SYN or a RST does to a TCP session, once its flags have been looked at.
+    /// The effect of a SYN or a RST on a TCP session, apart from its flags.
     fn track_state(
         &mut self,
         at: usize,
@@ -102,7 +102,7 @@ impl Reference {
         }
     }
 
-    /// The public endpoint a packet from inside leaves with.
+    /// The public endpoint of a packet from inside.
     fn outbound(
         &mut self,
         from: Endpoint,
@@ -180,7 +180,7 @@ impl Reference {
         Err(DropReason::NatPortsExhausted)
     }
 
-    /// The inside endpoint a packet from outside arrives at.
+    /// The inside endpoint of a packet from outside.
     fn inbound(
         &mut self,
         from: u32,
@@ -218,7 +218,7 @@ impl Reference {
         open || s.state == SessionState::Forward || s.remotes.contains(&from)
     }
 
-    /// Source and destination of what an ICMP error about a packet from `public` to `remote` quotes.
+    /// Source and destination in the quote of an ICMP error about a packet from `public` to `remote`.
     fn error_inbound(
         &mut self,
         public: Endpoint,
@@ -232,10 +232,10 @@ impl Reference {
     }
 }
 
-/// Sequence and acknowledgement numbers of a TCP segment.
+/// Sequence and acknowledgment numbers of a TCP segment.
 type Numbers = [u32; 2];
 
-/// One thing that happens; numbers choose among few so that things meet.
+/// An event; numbers choose among few values so that events interact.
 #[derive(Clone, Debug)]
 enum Event {
     Wait { ms: u64 },
@@ -312,7 +312,7 @@ fn inside_port(choice: u8) -> u16 {
     [2000, 2001, 2002, 53, 40_000, 65_535][usize::from(choice) % 6]
 }
 
-/// Plays one event to both and compares.
+/// Applies one event to both and compares.
 fn play(router: &mut Router, reference: &mut Reference, event: &Event) {
     let now_ns = router.now_ns;
     let known = |reference: &Reference, n: usize| {

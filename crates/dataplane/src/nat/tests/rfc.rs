@@ -52,7 +52,7 @@ fn rfc4787_req3_ports_are_preserved_when_free_and_never_shared() {
         assert_eq!(public.port() == 5060, n == 1);
         assert!(public.port() >= 1024);
     }
-    // Another protocol has ports of its own; a port below the range cannot be preserved.
+    // Another protocol has its own ports; a port below the range cannot be preserved.
     assert_eq!(router.open(Tcp, host(7, 5060), remote(1, 5060)).unwrap().port(), 5060);
     assert!(router.open(Udp, host(7, 500), remote(1, 500)).unwrap().port() >= 1024);
 }
@@ -126,7 +126,7 @@ fn rfc4787_req9_hairpin_with_the_public_source() {
             assert_eq!((source(&back), destination(&back)), (public, host(1, 4000)));
             assert_eq!(router.nat.counters().hairpins, counted);
         }
-        // Nobody there: dropped, in the crossing shard.
+        // Without a session it is dropped, in the crossing shard.
         let nobody = at([198, 51, 100, 1], 50_000);
         assert_eq!(router.open(Udp, host(1, 4000), nobody), Err(DropReason::NatNoMapping));
     }
@@ -340,7 +340,7 @@ fn a_snapped_capture_is_translated_as_far_as_it_goes() {
     let router = Router::new(&config(1));
     let packet = tcp(host(1, 4000), remote(1, 80), SYN);
     let whole = router.leave(&packet).unwrap();
-    // Half a checksum (at 37 bytes) cannot be brought up to date.
+    // Half a checksum (at 37 bytes) cannot be updated.
     for kept in (24..packet.len()).filter(|&kept| kept != 37) {
         assert_eq!(router.send_snapped(INSIDE, &packet, kept).unwrap()[..], whole[..kept]);
     }

@@ -1,5 +1,5 @@
-//! Blocks of ports and limits for each subscriber (RFC 6888, RFC 7422), also against a slow reference that keeps a list
-//! of sessions and works out from it who has which block.
+//! Blocks of ports and limits for each subscriber (RFC 6888, RFC 7422), also compared with a slow reference that
+//! keeps a list of sessions and derives from it who has which block.
 
 use super::*;
 use crate::nat::testing::config;
@@ -69,7 +69,7 @@ fn rfc6888_req11_without_a_free_block_new_subscribers_are_refused_and_known_ones
         assert!(router.enter(Udp, remote(7, 7), public[usize::from(n) - 1]).is_ok());
     }
     assert_eq!(router.nat.counters().ports_exhausted, 1);
-    // REQ-8: a block that was given back waits 120 s.
+    // REQ-8: a released block waits 120 s.
     router.wait_s(301 + 119);
     assert_eq!(router.open(Udp, host(9, 4000), remote(1, 80)), Err(DropReason::NatPortsExhausted));
     router.wait_s(1);
@@ -142,7 +142,7 @@ fn wrong_subscribers_are_refused() {
     );
 }
 
-/// What the reference knows of a session.
+/// The reference's record of a session.
 struct Known {
     protocol: NatProtocol,
     inside: SocketAddrV4,
@@ -150,11 +150,11 @@ struct Known {
     ends_s: u64,
 }
 
-/// The reference: sessions in a list; blocks are worked out from it.
+/// The reference: sessions in a list, from which blocks are derived.
 #[derive(Default)]
 struct Reference {
     sessions: Vec<Known>,
-    /// When a block that was given back may be had again.
+    /// When a released block may be assigned again.
     held: HashMap<(std::net::Ipv4Addr, u16), u64>,
 }
 
@@ -187,7 +187,7 @@ impl Reference {
         self.sessions.iter().filter(|s| *s.inside.ip() == inside).map(|s| block_of(s.public)).collect()
     }
 
-    /// Whether the session may be, and if not, why.
+    /// Whether the session may be created, and if not, why.
     fn judge(
         &self,
         config: &NatConfig,

@@ -1,4 +1,4 @@
-//! ARP: what is asked, answered, believed and not.
+//! ARP: requests, answers, and what is accepted.
 
 use super::*;
 use etherparse::{ArpHardwareId, ArpOperation, NetSlice, SlicedPacket};
@@ -82,7 +82,7 @@ fn addresses_that_nat_gives_out_are_answered_for_and_never_asked_from() {
     table.handle_arp(0, &arp_request((HOST_MAC, HOST4), public), START).expect("it is for us");
     let [Output::Send { frame, .. }, _] = &outputs(&mut table)[..] else { panic!("an answer") };
     assert_eq!(read(frame), (2, OUR_MAC, public, HOST_MAC, HOST4));
-    // Somebody else says it is theirs.
+    // Another host claims it.
     let claim = arp_request((OTHER_MAC, public), public);
     assert_eq!(table.handle_arp(0, &claim, START + SECOND), Err(Ignored::AddressConflict));
     assert_eq!(read(&only_frame(&mut table)).2, public, "it is defended");

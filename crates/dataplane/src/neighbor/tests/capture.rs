@@ -1,5 +1,5 @@
-//! Real exchanges: the table plays the host that asked or answered in a capture, which must ask and answer
-//! in the same bytes and believe the answer.
+//! Real exchanges: the table plays the host that asked or answered in a capture, and must produce the same bytes
+//! and accept the answer.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::path::Path;
 use thalweg_wire::MacAddr;
 use thalweg_wire::pcap::{FILE_HEADER_LEN, FileHeader, RECORD_HEADER_LEN, RecordHeader};
 
-/// A question and the answer that came to it, as whole frames.
+/// A solicitation and its answer, as whole frames.
 type Exchange = (Vec<u8>, Vec<u8>);
 
 /// The Ethernet frames of a capture; none if it is something else.
@@ -28,7 +28,7 @@ fn frames(path: &Path) -> Vec<Vec<u8>> {
     if file.link_code == 1 { frames } else { Vec::new() }
 }
 
-/// ARP requests to all that were answered. A question whose asker names no address is a probe, not one.
+/// Broadcast ARP requests that were answered, except probes, which name no sender address.
 fn arp_exchanges(frames: &[Vec<u8>]) -> Vec<Exchange> {
     let mut asked: BTreeMap<Vec<u8>, &Vec<u8>> = BTreeMap::new();
     let mut exchanges = Vec::new();
@@ -82,7 +82,7 @@ fn ip6_at(frame: &[u8], at: usize) -> IpAddr {
     <[u8; 16]>::try_from(&frame[at..at + 16]).expect("16 bytes").into()
 }
 
-/// A table that is a certain neighbor, with nothing left to announce.
+/// A table with a neighbor's identity, and nothing left to announce.
 fn table_of_neighbor(mac: MacAddr, address: IpAddr, length: u8) -> Table {
     let port = PortIdentity::new(mac, vec![(address, length)], 1500);
     let mut table = Table::new(NeighborConfig::default(), vec![port], START - 10 * SECOND);
@@ -101,7 +101,7 @@ fn first_frame(outputs: &[Output]) -> &[u8] {
 fn play_arp((question, answer): &Exchange) {
     let (asker, answerer) = (mac_at(question, 22), mac_at(answer, 22));
     let (from, target) = (ip4_at(question, 28), ip4_at(question, 38));
-    // As the one who asks. What it writes for the MAC address it does not know is its own affair.
+    // As the asking host. The field of the unknown MAC address may differ.
     let mut table = table_of_neighbor(asker, from, 0);
     table.resolve(0, target, vec![1], START);
     let ours = outputs(&mut table);
@@ -109,7 +109,7 @@ fn play_arp((question, answer): &Exchange) {
     assert_eq!(first_frame(&ours)[38..42], question[38..42]);
     table.handle_arp(0, answer, START).expect("it answers the question");
     assert_eq!(outputs(&mut table), [resolved(target, answerer), forward(target, answerer, &[1])]);
-    // As the one who answers.
+    // As the answering host.
     let mut table = table_of_neighbor(answerer, target, 0);
     table.handle_arp(0, question, START).expect("it is asked");
     let ours = outputs(&mut table);
@@ -123,7 +123,7 @@ fn play_nd((question, answer): &Exchange) {
     let mut table = table_of_neighbor(asker, from, 0);
     table.resolve(0, target, vec![1], START);
     let ours = outputs(&mut table);
-    // Flow labels and classes are the asker's own affair.
+    // Flow labels and classes may differ.
     let (ours, theirs) = (first_frame(&ours), &question[..]);
     assert_eq!((&ours[..15], &ours[18..]), (&theirs[..15], &theirs[18..]));
     table.handle_nd(0, answer, START).expect("it answers the question");

@@ -1,4 +1,4 @@
-//! Floods: bounds hold, and who was known stays known.
+//! Floods: bounds hold, and known neighbors stay known.
 
 use super::*;
 use proptest::prelude::*;
@@ -38,14 +38,14 @@ fn a_scan_takes_only_its_ports_waiting_places() {
     assert!(table.counters().packets_unreachable[Unreachable::TooManyUnresolved.index()] > 190_000);
     assert_eq!(table.view().filter(|view| view.mac.is_some()).count(), 100);
     assert!(table.view().count() <= 100 + 128);
-    // The other port does not notice, wanted gateways neither, and hosts that ask for us get in.
+    // The other port is unaffected, and so are wanted gateways; hosts that ask for us get in.
     table.resolve(1, elsewhere.into(), b"packet".to_vec(), now);
     assert!(matches!(outputs(&mut table)[..], [Output::Send { port: 1, .. }]));
     assert!(table.want(0, HOST6.into(), now));
     assert!(matches!(outputs(&mut table)[..], [Output::Send { port: 0, .. }]));
     table.handle_nd(0, &solicitation((mac(500), host6(500)), OUR6), now).expect("there is room");
     assert!(outputs(&mut table).contains(&resolved(host6(500), mac(500))));
-    // All questions of the scan end.
+    // All solicitations of the scan end.
     run_until(&mut table, now + 60 * SECOND);
     assert!(table.view().all(|view| view.mac.is_some() || view.is_wanted));
 }
@@ -63,7 +63,7 @@ fn invented_hosts_fill_a_port_and_no_more() {
         assert!(matches!(seen[0], Output::Send { .. }), "they are answered all the same");
         assert!(!seen.iter().any(|output| matches!(output, Output::Lost { .. })));
     }
-    // A neighbor we have traffic for takes the place of the entry that has been STALE longest.
+    // A neighbor with traffic replaces the entry that has been STALE longest.
     let now = START + SECOND;
     table.resolve(0, host6(5000).into(), b"packet".to_vec(), now);
     outputs(&mut table);
@@ -128,7 +128,7 @@ fn a_clock_that_jumps_harms_nothing() {
     }
 }
 
-/// One step of chaos: what an enemy on the link, a caller and time can do.
+/// One step of chaos: an action of an attacker on the link, of a caller or of time.
 fn step(table: &mut Table, chance: &mut XorShift64Star, now: u64) {
     let host = u64::from(chance.below(40));
     let port = chance.below(3) as u16;
@@ -167,8 +167,8 @@ fn step(table: &mut Table, chance: &mut XorShift64Star, now: u64) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever happens, bounds hold, packets are neither lost nor doubled, the outputs tell the same
-    /// story as the table, and time goes on.
+    /// Whatever happens, bounds hold, packets are neither lost nor duplicated, the outputs agree with the table,
+    /// and timers advance.
     #[test]
     fn counters_survive_chaos(seed: u64) {
         let config = NeighborConfig {
@@ -190,7 +190,7 @@ proptest! {
     }
 }
 
-/// What a caller knows who listens to the outputs alone.
+/// The view of a caller that knows only the outputs.
 fn tell(told: &mut std::collections::BTreeMap<(u16, IpAddr), MacAddr>, output: &Output) {
     match *output {
         Output::Resolved { port, address, mac } => assert_eq!(told.insert((port, address), mac), None),

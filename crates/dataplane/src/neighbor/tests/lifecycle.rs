@@ -1,4 +1,4 @@
-//! What time, ports and configuration do to neighbors.
+//! Effects of time, ports and configuration on neighbors.
 
 use super::*;
 use NeighborState::{Delay, Failed, Incomplete, Probe, Reachable, Stale, Static};
@@ -207,8 +207,8 @@ fn what_is_no_neighbor_is_not_asked_for() {
     );
 }
 
-/// A gateway has another MAC address and says nothing of it: packets are lost until it is asked by broadcast. Linux takes
-/// up to 45 s to doubt it, 5 s of delay and three probes.
+/// A gateway changes its MAC address silently: packets are lost until it is solicited by broadcast. Linux takes up
+/// to 45 s to suspect it, 5 s of delay and three probes.
 #[test]
 fn a_gateway_that_changes_its_mac_address_silently_is_found_out_within_33_seconds() {
     for seed in 0..50 {
@@ -241,7 +241,8 @@ fn a_gateway_that_changes_its_mac_address_silently_is_found_out_within_33_second
     }
 }
 
-/// Nothing is lost while a gateway answers its probes, and a host is doubted after 20 to 50 s, as if it were used.
+/// Nothing is lost while a gateway answers its probes, and a host is suspected after 20 to 50 s, as if it were
+/// used.
 #[test]
 fn neighbors_are_probed_as_if_they_were_used() {
     let mut table = table();

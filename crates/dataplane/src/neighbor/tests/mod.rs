@@ -1,5 +1,5 @@
-//! Tests of the neighbor table. Here is what they share; frames are also read by etherparse, which
-//! shares no code with the table.
+//! Tests of the neighbor table, with what they share; etherparse, which shares no code with the table, also reads
+//! the frames.
 
 mod arp;
 mod capture;
@@ -40,7 +40,7 @@ fn tagged() -> PortIdentity {
     PortIdentity { vlan: Some(7), ..PortIdentity::new(OUR_MAC, addresses, 1500) }
 }
 
-/// A table of both ports whose announcements are over.
+/// A table of both ports whose announcements are done.
 fn table_of(config: NeighborConfig) -> Table {
     let mut table = Table::new(config, vec![identity(), tagged()], START - 10 * SECOND);
     table.handle_timer(START - 5 * SECOND);
@@ -57,7 +57,7 @@ fn outputs(table: &mut Table) -> Vec<Output> {
     std::iter::from_fn(|| table.poll_output()).collect()
 }
 
-/// The one frame among outputs that are nothing else.
+/// The only output, which must be a frame.
 fn only_frame(table: &mut Table) -> Vec<u8> {
     match &outputs(table)[..] {
         [Output::Send { frame, .. }] => frame.clone(),
@@ -65,7 +65,7 @@ fn only_frame(table: &mut Table) -> Vec<u8> {
     }
 }
 
-/// Lets time pass, as the caller's loop does; what came of it.
+/// Advances time as the caller's loop does; returns the outputs.
 fn run_until(table: &mut Table, until_ns: u64) -> Vec<Output> {
     let mut all = Vec::new();
     while let Some(deadline) = table.next_deadline().filter(|&deadline| deadline <= until_ns) {
@@ -121,7 +121,7 @@ fn arp_reply(sender: (MacAddr, Ipv4Addr)) -> Vec<u8> {
     arp(2, sender, (OUR_MAC, OUR4), OUR_MAC)
 }
 
-/// An IPv6 frame around an ICMPv6 message, its checksum made right.
+/// An IPv6 frame around an ICMPv6 message, with its checksum corrected.
 fn icmp6(
     macs: (MacAddr, MacAddr),
     addresses: (Ipv6Addr, Ipv6Addr),

@@ -1,6 +1,6 @@
-//! Two hosts, a lossy link and the real table on virtual time: whatever is lost or late on the way, every
-//! packet for a neighbor goes on to the right MAC address or is reported unreachable, and a link that
-//! heals lets everything through.
+//! Two hosts, a lossy link and the real table on virtual time: whatever is lost or late, every packet for a
+//! neighbor goes to the right MAC address or is reported unreachable, and a link that recovers lets everything
+//! through.
 
 use super::*;
 use proptest::prelude::*;
@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use thalweg_base::XorShift64Star;
 use thalweg_wire::MacAddr;
 
-/// A host with one address of each family, written against the RFCs and not against the table: it answers
-/// questions for its addresses, and nothing else.
+/// A host with one address of each family, written against the RFCs and not against the table: it only answers
+/// solicitations for its addresses.
 struct Host {
     mac: MacAddr,
     address4: Ipv4Addr,
@@ -54,11 +54,11 @@ impl Host {
     }
 }
 
-/// The link, the hosts and what the router's caller believes.
+/// The link, the hosts and the belief of the router's caller.
 struct Model {
     table: Table,
     hosts: Vec<Host>,
-    /// Frames to the router, by when they arrive.
+    /// Frames to the router, by time of arrival.
     on_the_way: BTreeMap<(u64, u64), Vec<u8>>,
     chance: XorShift64Star,
     loss_percent: u32,
@@ -165,7 +165,7 @@ impl Model {
             1 => self.hosts[host].mac.0[4] ^= 1,
             2 => self.send(Ipv4Addr::new(10, 0, 0, 200).into()),
             3 => {
-                // It says itself that its MAC address changed, or tells it for no reason.
+                // It announces a new MAC address, or the old one for no reason.
                 let (mac, address) = (self.hosts[host].mac, self.hosts[host].address4);
                 let _ = self.table.handle_arp(0, &arp_request((mac, address), address), self.now);
                 self.settle();
@@ -188,11 +188,11 @@ proptest! {
         for _ in 0..400 {
             model.step();
         }
-        // Time alone ends all waiting: three questions, the last one a second ago.
+        // Time alone ends all waiting: three solicitations, the last one a second ago.
         model.run_until(model.now + 4 * SECOND);
         prop_assert_eq!(model.table.waiting(), (0, 0));
         prop_assert_eq!(model.given, model.forwarded + model.unreachable);
-        // Link and hosts heal; probing finds each host whose MAC address changed.
+        // Link and hosts recover; probing finds each host whose MAC address changed.
         model.loss_percent = 0;
         model.hosts.iter_mut().for_each(|host| host.up = true);
         model.run_until(model.now + 200 * SECOND);

@@ -1,4 +1,4 @@
-//! Neighbor Discovery: what is asked, answered, believed and not.
+//! Neighbor Discovery: solicitations, answers, and what is accepted.
 
 use super::*;
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
@@ -86,7 +86,7 @@ fn duplicate_address_detection_of_our_address_is_answered_to_all() {
     assert_eq!(message[4], 0xa0, "router and override, not solicited");
 }
 
-/// The state after an advertisement, and the MAC address if it becomes another.
+/// The state after an advertisement, and the MAC address if it changes.
 type After = (NeighborState, Option<MacAddr>);
 
 /// RFC 4861 appendix C, the rows for advertisements: state before, flags, other MAC or not, state after.
@@ -121,7 +121,7 @@ fn advertisements_follow_appendix_c() {
     }
 }
 
-/// Brings the host into a state; what time it is then.
+/// Brings the host into a state; returns the time then.
 fn in_state(table: &mut Table, wanted: NeighborState) -> u64 {
     table.handle_nd(0, &solicitation((HOST_MAC, HOST6), OUR6), START).expect("it is for us");
     let mut now = START;
@@ -207,11 +207,11 @@ fn what_cannot_be_is_not_believed() {
     for (i, (frame, why)) in cases.iter().enumerate() {
         assert_eq!(table.handle_nd(0, frame, START), Err(*why), "case {i}");
         let sent = outputs(&mut table);
-        // Who lies about his MAC address is still answered where the frame came from only when that is right.
+        // A host with a false MAC address is answered at the frame's source only if that is right.
         assert!(sent.is_empty() || *why == Ignored::AddressConflict, "case {i}: {sent:?}");
     }
     assert_eq!(table.view().count(), 0);
-    // An answer that does not say where: RFC 4861 7.2.5.
+    // An answer without a MAC address: RFC 4861 7.2.5.
     table.resolve(0, HOST6.into(), b"packet".to_vec(), START);
     assert_eq!(table.handle_nd(0, &answer(&na(SOLICITED, None), OUR6), START), Err(Ignored::Malformed));
     assert_eq!(state(&table, HOST6), Some(NeighborState::Incomplete));
@@ -251,7 +251,7 @@ fn router_advertisements_are_sent_and_asked_for() {
     let later = run_until(&mut table, START + 10_000 * SECOND).iter().filter(|o| is_advertisement(o)).count();
     assert!((15..60).contains(&later), "then one in 200 to 600 s: {later}");
 
-    // Hosts ask: one answer for all, not at once, and not again within three seconds.
+    // Hosts ask: one delayed answer for all, and no other within three seconds.
     let now = START + 10_001 * SECOND;
     let ask = icmp6(
         (HOST_MAC, MacAddr([0x33, 0x33, 0, 0, 0, 2])),

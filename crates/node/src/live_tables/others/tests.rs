@@ -19,7 +19,7 @@ prefix = "20.0.0.0/8"
 via = "10.1.0.9"
 "#;
 
-/// Where routes are put: behind a configured one, alone, as default route, where a neighbor is.
+/// Positions of routes: behind a configured one, alone, as default route, at a neighbor's address.
 const PREFIXES: [&str; 4] = ["20.0.0.0/8", "30.0.0.0/8", "0.0.0.0/0", "10.1.0.5/32"];
 const ADDRESSES: [[u8; 4]; 4] = [[20, 1, 1, 1], [30, 1, 1, 1], [99, 1, 1, 1], [10, 1, 0, 5]];
 
@@ -46,7 +46,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Configured routes and neighbors stand before others', these before BGP's, in whatever order they come and go.
+    /// Configured routes and neighbors precede others', and these BGP's, in whatever order they come and go.
     #[test]
     fn the_nearest_source_counts(steps in prop::collection::vec(step(), 1..24)) {
         let config = RouterConfig::from_text("test.toml", CONFIG, std::path::Path::new(".")).unwrap();
@@ -93,9 +93,9 @@ proptest! {
                     prop_assert!(is_forward, "{:?}", paths);
                     continue;
                 }
-                // What is not routed for itself is met by the default route, or the network of the port.
+                // Addresses without a route of their own follow the default route, or the network of the port.
                 let by = |at: usize| match (&others[at], bgp[at]) {
-                    // Nobody knows the gateways here: what needs none goes before them.
+                    // The gateways here are unknown, so routes that need none precede them.
                     (Some(ways), _) => {
                         let needs_none = |way: &&OtherWay| !matches!(way, OtherWay::Gateway { .. });
                         let usable: Vec<_> = ways.iter().filter(needs_none).map(way).collect();
@@ -113,7 +113,7 @@ proptest! {
             }
             prop_assert_eq!(tables.others().0, others.iter().flatten().count());
         }
-        // What is not used any more is given back.
+        // Unused numbers are given back.
         let all: Vec<_> = PREFIXES.iter().map(|prefix| (prefix.parse().unwrap(), None)).collect();
         tables.set_others(&all);
         prop_assert_eq!(tables.others(), (0, 0));

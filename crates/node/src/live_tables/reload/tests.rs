@@ -22,7 +22,7 @@ addresses = ["198.51.100.1/24", "2001:db8:2::1/64"]
     }
 }
 
-/// Where a packet to the address ends: what the paths of its number are.
+/// The paths of the number that a packet to the address matches.
 fn ends(tables: &LiveTables, address: IpAddr) -> Vec<Path> {
     let number = match address {
         IpAddr::V4(address) => tables.fib().fib4().lookup(u32::from(address)),
@@ -88,7 +88,7 @@ fn neighbors_stay_and_configured_host_routes_come_and_go_around_them() {
     assert_eq!(ends(&tables, neighbor), own);
     tables.lost(1, neighbor);
     assert_eq!(ends(&tables, neighbor), [Path::Glean { port: 1 }]);
-    // A network's last address is somebody's, if it really is.
+    // A network's last address gets a route if a host really has it.
     let last: IpAddr = "198.51.100.255".parse().expect("an address");
     assert_eq!(ends(&tables, last), [Path::Drop(DropReason::NotUnicast)]);
     tables.resolved(1, last, MacAddr([3; 6]));
@@ -113,7 +113,7 @@ fn too_many_targets_change_nothing() {
     let refused = tables.begin_routes(RouteDifference::between(&before, &after));
     assert!(matches!(refused, Err(BuildError::TooManyNextHops { .. })), "{refused:?}");
     assert_eq!(tables.gateways().len(), 1);
-    // All numbers are there again.
+    // All numbers are available again.
     let some = many(2_000);
     turn(&mut tables, &before, &some, 100);
     assert_eq!(tables.gateways().len(), 2_000);
@@ -150,8 +150,8 @@ fn text_of(routes: &[(u8, u8, u8)]) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// From any configuration to any other and, by way of a change that is undone half way, on to a third: always the
-    /// answers of tables that were made from the configuration.
+    /// From any configuration to any other and, through a change that is undone half way, on to a third: the
+    /// answers always equal those of tables built from the configuration.
     #[test]
     fn tables_that_changed_answer_like_tables_that_were_made(
         a in routes(), b in routes(), c in routes(), slice in 1usize..9, stop in 0usize..30,

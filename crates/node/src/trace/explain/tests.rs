@@ -252,7 +252,7 @@ fn a_port_that_is_none_is_named() {
     assert_eq!(error.expected, "a port: lan, wan, wan.7");
 }
 
-/// What is traced a thousand times is as it was: no session, no count, no token is gone.
+/// A thousand traces change nothing: no session, counter or token.
 #[test]
 fn nothing_is_left_behind() {
     let (config, tables, plan) = router();
@@ -265,7 +265,7 @@ fn nothing_is_left_behind() {
     assert!(plan.color_counts().iter().flatten().all(|counts| counts.green + counts.red == 0));
 }
 
-/// What happens is said, not what may happen; who has a mirror is known.
+/// The explanation says what happens, not what may happen, and knows mirrors.
 #[test]
 fn nothing_hedges() {
     let all = [
