@@ -43,6 +43,17 @@ const EVENTS_PER_TURN: usize = 4096;
 /// After reading failed, and between two words about failures.
 pub(crate) const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(10);
 
+/// What the kernel did not say.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NetworksError {
+    #[error("listening: {0}")]
+    Listen(KernelError),
+    #[error("asking for silent gateways: {0}")]
+    Ask(KernelError),
+    #[error("reading networks: {0}")]
+    Read(KernelError),
+}
+
 /// Networks and others' routes as they are now.
 pub(crate) struct Networks {
     protocol: u8,
@@ -135,9 +146,9 @@ impl Networks {
 
     /// Listens, and reads them if it is time; whether they are others than before. `is_next_hop` says of whom else but
     /// gateways it matters whether they are silent.
-    pub(crate) fn follow(&mut self, is_next_hop: impl Fn(IpAddr) -> bool) -> Result<bool, String> {
-        self.read_changes(&is_next_hop).map_err(|error| format!("listening: {error}"))?;
-        self.ask().map_err(|error| format!("asking for silent gateways: {error}"))?;
+    pub(crate) fn follow(&mut self, is_next_hop: impl Fn(IpAddr) -> bool) -> Result<bool, NetworksError> {
+        self.read_changes(&is_next_hop).map_err(NetworksError::Listen)?;
+        self.ask().map_err(NetworksError::Ask)?;
         if self.read_at.is_none_or(|at| at > Instant::now()) {
             return Ok(false);
         }
@@ -152,7 +163,7 @@ impl Networks {
             }
             Err(error) => {
                 self.read_at = Some(Instant::now() + PAUSE_AFTER_FAILURE);
-                Err(format!("reading networks: {error}"))
+                Err(NetworksError::Read(error))
             }
         }
     }

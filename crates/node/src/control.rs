@@ -7,6 +7,7 @@
 
 mod bgp;
 mod capture;
+mod error;
 mod flows;
 mod forwarding;
 mod nat;
@@ -25,6 +26,7 @@ pub use bgp::{
     UpdateGroupView,
 };
 pub use capture::{CaptureBegun, CaptureRequest, CaptureSummary};
+pub use error::AnswerError;
 pub use flows::{AmountView, FlowCacheView, FlowOutletView};
 pub use forwarding::{
     FibNextHop, FibRouteView, FibView, ForwardingView, KernelSyncView, KernelView, NeighborSyncView,
@@ -77,15 +79,15 @@ pub enum Request {
 
 impl Request {
     /// Reads a line of the control socket. An error says what is wrong with it.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, AnswerError> {
         let error = match serde_json::from_str(text) {
             Ok(request) => return Ok(request),
             Err(error) => error,
         };
         let name = serde_json::from_str::<Value>(text).ok();
         match name.as_ref().and_then(|value| value.get("request")?.as_str()) {
-            Some(name) => Err(format!("no request `{name}` has these fields")),
-            None => Err(format!("not a request: {error}")),
+            Some(name) => Err(AnswerError::Fields(name.to_owned())),
+            None => Err(AnswerError::NoRequest(error)),
         }
     }
 }
@@ -94,10 +96,13 @@ impl Request {
 pub type Emit<'e> = &'e mut dyn FnMut(Value) -> io::Result<()>;
 
 /// How an answer ended: outside an error of the listener, inside one of the question.
-pub type Answer = io::Result<Result<(), String>>;
+pub type Answer = io::Result<Result<(), AnswerError>>;
 
 /// Hands out views.
-pub fn emit_all<V: Serialize>(views: Result<impl IntoIterator<Item = V>, String>, emit: Emit<'_>) -> Answer {
+pub fn emit_all<V: Serialize>(
+    views: Result<impl IntoIterator<Item = V>, AnswerError>,
+    emit: Emit<'_>,
+) -> Answer {
     match views {
         Ok(views) => views.into_iter().try_for_each(|view| emit(to_json(&view))).map(Ok),
         Err(why) => Ok(Err(why)),

@@ -27,7 +27,7 @@ use thalweg_bgp::peer::PeerTable;
 use thalweg_bgp::rib::{RibAddress, ScanCursor};
 use thalweg_bgp::route::{Change, Changes, Further, SHARDS, SharedChanges, shard_of};
 
-use crate::control::{FibRouteView, FibView, ForwardingView};
+use crate::control::{AnswerError, FibRouteView, FibView, ForwardingView};
 use crate::fib::{Outlet, RouteInstaller};
 use crate::speaker::{RouteReader, Speaker};
 
@@ -46,11 +46,11 @@ pub trait Forwarding: Send + Sync {
     fn status(&self) -> ForwardingView;
 
     /// What would become of packets: a whole prefix's, where no longer one says otherwise, or an address's.
-    fn lookup(&self, destination: IpPrefix) -> Result<FibView, String>;
+    fn lookup(&self, destination: IpPrefix) -> Result<FibView, AnswerError>;
 
     /// The next routes of the forwarding table, in order of family, address and length: those behind `after`, at most
     /// `most`. Errors where the table is somebody else's.
-    fn routes(&self, after: Option<IpPrefix>, most: usize) -> Result<Vec<FibRouteView>, String>;
+    fn routes(&self, after: Option<IpPrefix>, most: usize) -> Result<Vec<FibRouteView>, AnswerError>;
 }
 
 /// What there is to do.
