@@ -1,5 +1,6 @@
 //! Everything a push must pass. Steps that compile nothing come first, one after the other, and the first failure ends the run; then the
-//! tests are built and run, and the other steps that compile come beside their run, as tests mostly wait.
+//! tests are built and run, and the other steps that compile come beside their run, as tests mostly wait. All that compile have the profile of
+//! the tests, so that macros, build scripts and the C code that those compile are made once.
 
 use crate::cargo::{Urgency, cargo, cargo_with};
 use crate::{planted, test, tidy};
@@ -150,12 +151,14 @@ fn run_step(root: &Path, options: &Options, action: &Action) -> Result<(), Strin
         Action::Planted => planted::check(root),
         Action::Deny => deny(root),
         Action::Clippy => {
-            let fixed = ["clippy", "--workspace", "--all-targets", "--locked"].into_iter();
+            let fixed =
+                ["clippy", "--workspace", "--all-targets", "--locked", "--profile", "test"].into_iter();
             let features = options.cargo.iter().map(String::as_str);
             later(&fixed.chain(features).chain(["--", "-D", "warnings"]).collect::<Vec<_>>(), &[])
         }
         Action::Docs => {
-            later(&["doc", "--workspace", "--no-deps", "--locked"], &[("RUSTDOCFLAGS", "-D warnings")])
+            let docs = ["doc", "--workspace", "--no-deps", "--locked", "--profile", "test"];
+            later(&docs, &[("RUSTDOCFLAGS", "-D warnings")])
         }
         Action::Wasm => wasm(root),
     }
@@ -183,7 +186,9 @@ fn wasm(root: &Path) -> Result<(), String> {
     let packages: Vec<String> = packages.collect();
     let packages = packages.iter().map(String::as_str);
     let args: Vec<&str> = ["check", "--locked", "--target", TARGET].into_iter().chain(packages).collect();
-    cargo_with(root, &args, &[], Urgency::WhenIdle)
+    // `check --profile test` would check tests too, which need more. These two make the macros those of the test profile.
+    let env = [("CARGO_PROFILE_DEV_DEBUG", "0"), ("CARGO_PROFILE_DEV_LTO", "off")];
+    cargo_with(root, &args, &env, Urgency::WhenIdle)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use thalweg_base::IpPrefix;
 
 use thalweg_config::OnStop;
 use thalweg_node::control::{
-    Answer, Emit, FibFilter, FibView, Line, PacketStatus, Request, StatusView, emit_all, to_json,
+    Answer, AnswerError, Emit, FibFilter, FibView, Line, PacketStatus, Request, StatusView, emit_all, to_json,
 };
 use thalweg_node::forwarding::Forwarding;
 use thalweg_node::speaker::Speaker;
@@ -35,8 +35,6 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The timeout of a check whether a silent client has closed its connection.
 const LOOK: Duration = Duration::from_millis(1);
-
-const NO_BGP: &str = "this router does not speak BGP: its configuration has no [bgp]";
 
 /// Answers requests. Cloned for each client.
 #[derive(Clone)]
@@ -114,7 +112,7 @@ fn talk(stream: &UnixStream, server: &ControlServer) -> io::Result<()> {
         };
         match answered {
             Ok(()) => write_line(&mut writer, &Line::Done { items })?,
-            Err(error) => write_line(&mut writer, &Line::Error(error))?,
+            Err(error) => write_line(&mut writer, &Line::Error(error.to_string()))?,
         }
         writer.flush()?;
     }
@@ -124,7 +122,8 @@ impl ControlServer {
     fn answer(&self, request: Request, emit: Emit<'_>) -> Answer {
         match request {
             Request::Reload | Request::CompareConfig => {
-                emit_all((self.reload)(request == Request::CompareConfig), emit)
+                let changes = (self.reload)(request == Request::CompareConfig);
+                emit_all(changes.map_err(AnswerError::failed), emit)
             }
             Request::Stop { keep_routes } => {
                 (self.stop)(keep_routes.map(OnStop::of));
@@ -136,30 +135,25 @@ impl ControlServer {
             Request::Fib { destination } => emit_all(self.look_up(&destination).map(|view| [view]), emit),
             Request::FibRoutes(filter) => self.fib_routes(&filter, emit),
             // `talk` serves these, with the whole connection.
-            Request::Capture(_) => Ok(Err("a capture needs its own connection".to_owned())),
-            Request::Received(_) => Ok(Err(NO_BGP.to_owned())),
+            Request::Capture(_) => Ok(Err(AnswerError::NeedsConnection)),
+            Request::Received(_) => Ok(Err(AnswerError::NoBgp)),
             Request::Packets(request) => match self.packets() {
                 Ok(packets) => packets.answer(&request, emit),
                 Err(none) => Ok(Err(none)),
             },
             Request::Bgp(request) => match &self.speaker {
                 Some(speaker) => speaker.answer(&request, emit),
-                None => Ok(Err(NO_BGP.to_owned())),
+                None => Ok(Err(AnswerError::NoBgp)),
             },
         }
     }
 
-    fn forwarding(&self) -> Result<&dyn Forwarding, String> {
-        self.forwarding.as_deref().ok_or_else(|| {
-            "best routes go nowhere: [bgp] install is \"none\" (\"fib\" and \"kernel\" install them)"
-                .to_owned()
-        })
+    fn forwarding(&self) -> Result<&dyn Forwarding, AnswerError> {
+        self.forwarding.as_deref().ok_or(AnswerError::NoForwarding)
     }
 
-    fn packets(&self) -> Result<&PacketSide, String> {
-        self.packets
-            .as_deref()
-            .ok_or_else(|| "this router forwards no packets: no port has an interface".to_owned())
+    fn packets(&self) -> Result<&PacketSide, AnswerError> {
+        self.packets.as_deref().ok_or(AnswerError::NoPackets)
     }
 
     fn status(&self) -> StatusView {
@@ -186,17 +180,15 @@ impl ControlServer {
 
     /// Emits the routes of the forwarding table slice by slice.
     fn fib_routes(&self, filter: &FibFilter, emit: Emit<'_>) -> Answer {
-        let inside = match filter.inside.as_deref().map(str::parse::<IpPrefix>).transpose() {
+        let inside = match filter.inside.as_deref().map(AnswerError::prefix).transpose() {
             Ok(inside) => inside,
-            Err(error) => {
-                return Ok(Err(format!("{}: {error}", filter.inside.as_deref().unwrap_or_default())));
-            }
+            Err(error) => return Ok(Err(error)),
         };
         let family = match filter.family.as_deref() {
             None => None,
             Some("ipv4") => Some(true),
             Some("ipv6") => Some(false),
-            Some(other) => return Ok(Err(format!("no family is called {other}; expected ipv4 or ipv6"))),
+            Some(other) => return Ok(Err(AnswerError::Family(other.to_owned()))),
         };
         let mut left = filter.limit.unwrap_or(usize::MAX);
         let mut after = None;
@@ -223,11 +215,11 @@ impl ControlServer {
         Ok(Ok(()))
     }
 
-    fn look_up(&self, destination: &str) -> Result<FibView, String> {
+    fn look_up(&self, destination: &str) -> Result<FibView, AnswerError> {
         let host =
             destination.parse::<IpAddr>().ok().map(|address| format!("{address}/{}", bits_of(address)));
         let prefix = host.as_deref().unwrap_or(destination).parse::<IpPrefix>();
-        let prefix = prefix.map_err(|_| format!("{destination}: expected an address or a prefix"))?;
+        let prefix = prefix.map_err(|_| AnswerError::NoDestination(destination.to_owned()))?;
         let mut view = self.forwarding()?.lookup(prefix)?;
         let neighbors = self.packets.as_ref().and_then(|packets| packets.neighbors().ok());
         for neighbor in neighbors.into_iter().flatten() {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_base::IpPrefix;
 use thalweg_config::{BgpConfig, NextHopCheck};
-use thalweg_node::control::{FibRouteView, FibView, ForwardingView, KernelView};
+use thalweg_node::control::{AnswerError, FibRouteView, FibView, ForwardingView, KernelView};
 use thalweg_node::fib::{Outlet, OutletConfig};
 use thalweg_node::forwarding::{Forwarding, Inbox, Task, rescan, view_of};
 use thalweg_node::speaker::{Restart, Speaker};
@@ -46,14 +46,13 @@ impl Forwarding for KernelForwarding {
         self.lock().clone()
     }
 
-    fn lookup(&self, destination: IpPrefix) -> Result<FibView, String> {
-        let address = destination.address();
-        Err(format!("best routes are in the kernel: use `ip route get {address}`"))
+    fn lookup(&self, destination: IpPrefix) -> Result<FibView, AnswerError> {
+        Err(AnswerError::InKernel(format!("get {}", destination.address())))
     }
 
-    fn routes(&self, _after: Option<IpPrefix>, _most: usize) -> Result<Vec<FibRouteView>, String> {
+    fn routes(&self, _after: Option<IpPrefix>, _most: usize) -> Result<Vec<FibRouteView>, AnswerError> {
         let table = self.lock().kernel.as_ref().map_or(254, |kernel| kernel.table);
-        Err(format!("best routes are in the kernel: use `ip route show table {table}`"))
+        Err(AnswerError::InKernel(format!("show table {table}")))
     }
 }
 
@@ -187,7 +186,7 @@ impl KernelThread {
                 self.outlet.set_underlay(self.networks.underlay().clone(), &mut self.installer);
             }
             Ok(false) => {}
-            Err(error) => self.failed(&error),
+            Err(error) => self.failed(&error.to_string()),
         }
     }
 

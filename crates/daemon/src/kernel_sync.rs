@@ -233,8 +233,8 @@ impl KernelSyncer {
         let Some(neighbors) = &mut self.neighbors else { return };
         let kept = neighbors.turn(&interfaces, scan);
         self.view.neighbors = Some(neighbors.view());
-        if let Err(what) = kept {
-            self.failed(&what);
+        if let Err(error) = kept {
+            self.failed(&error.to_string());
         }
     }
 

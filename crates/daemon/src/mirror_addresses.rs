@@ -88,7 +88,7 @@ impl MirrorAddresses {
         match self.configurations.learn(found) {
             Ok(Some(learned)) => self.log(learned),
             Ok(None) => {}
-            Err(why) => failed = Some(why),
+            Err(error) => failed = Some(error.to_string()),
         }
         if let Some(why) = failed.as_ref().filter(|why| self.failed.as_ref() != Some(why)) {
             tracing::error!("cannot apply the addresses of mirrors: {why}");

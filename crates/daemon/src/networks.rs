@@ -43,6 +43,17 @@ const EVENTS_PER_TURN: usize = 4096;
 /// Pause after a failed read, and between two log lines about failures.
 pub(crate) const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(10);
 
+/// What the kernel did not say.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NetworksError {
+    #[error("listening: {0}")]
+    Listen(KernelError),
+    #[error("asking for silent gateways: {0}")]
+    Ask(KernelError),
+    #[error("reading networks: {0}")]
+    Read(KernelError),
+}
+
 /// The present networks and others' routes.
 pub(crate) struct Networks {
     protocol: u8,
@@ -136,9 +147,9 @@ impl Networks {
 
     /// Processes notifications, and reads if a read is due; returns whether the underlay changed. `is_next_hop`
     /// selects the addresses whose silence matters besides gateways.
-    pub(crate) fn follow(&mut self, is_next_hop: impl Fn(IpAddr) -> bool) -> Result<bool, String> {
-        self.read_changes(&is_next_hop).map_err(|error| format!("listening: {error}"))?;
-        self.ask().map_err(|error| format!("asking for silent gateways: {error}"))?;
+    pub(crate) fn follow(&mut self, is_next_hop: impl Fn(IpAddr) -> bool) -> Result<bool, NetworksError> {
+        self.read_changes(&is_next_hop).map_err(NetworksError::Listen)?;
+        self.ask().map_err(NetworksError::Ask)?;
         if self.read_at.is_none_or(|at| at > Instant::now()) {
             return Ok(false);
         }
@@ -153,7 +164,7 @@ impl Networks {
             }
             Err(error) => {
                 self.read_at = Some(Instant::now() + PAUSE_AFTER_FAILURE);
-                Err(format!("reading networks: {error}"))
+                Err(NetworksError::Read(error))
             }
         }
     }

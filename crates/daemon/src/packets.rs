@@ -16,17 +16,18 @@ use thalweg_dataplane::police::{ColorAction, ColorCounts, Meter};
 use thalweg_exec::{ModelOptions, Priority};
 use thalweg_flow::MeterTotals;
 use thalweg_live::{
-    CaptureClient, KernelNeighborCounts, LiveOptions, LiveRouter, NeighborSource, PortStatus, WorkerStatus,
+    CaptureClient, KernelNeighborCounts, LiveOptions, LiveRouter, NeighborSource, PortStatus, ReloadError,
+    WorkerStatus,
 };
 use thalweg_node::control::{
-    AclRuleView, Answer, CaptureRequest, CaptureSummary, CountersView, Emit, FlowCacheView, FlowOutletView,
-    NatUse, NeighborView, PacketRequest, PacketStatus, PolicerView, PortView, QueueView, ReceiveQueueView,
-    UpDown, WorkerView, emit_all,
+    AclRuleView, Answer, AnswerError, CaptureRequest, CaptureSummary, CountersView, Emit, FlowCacheView,
+    FlowOutletView, NatUse, NeighborView, PacketRequest, PacketStatus, PolicerView, PortView, QueueView,
+    ReceiveQueueView, UpDown, WorkerView, emit_all,
 };
 use thalweg_node::forwarding::{ConfiguredRoutes, ForwardingTables};
 use thalweg_node::live_tables::PortLink;
 use thalweg_node::plan::NatStage;
-use thalweg_node::speaker::Speaker;
+use thalweg_node::speaker::{BgpReloadError, Speaker};
 use thalweg_node::trace::{NextNeighbor, PacketSpec, Surroundings, TraceView, explain};
 use thalweg_ports::live::RxCounters;
 use thalweg_probe::OutletStatus;
@@ -105,8 +106,8 @@ impl PacketSide {
         self.lock().plan().flows().map(|flows| flows.totals())
     }
 
-    fn flow_cache(&self) -> Result<FlowCacheView, String> {
-        let totals = self.flow_totals().ok_or("this router has no [flows]")?;
+    fn flow_cache(&self) -> Result<FlowCacheView, AnswerError> {
+        let totals = self.flow_totals().ok_or(AnswerError::NoFlows)?;
         let (records_lost, packets_lost) = self.flows.as_ref().map(FlowSide::lost).unwrap_or_default();
         let (nat_events, nat_events_lost) = self.flows.as_ref().map(FlowSide::nat_events).unwrap_or_default();
         let (outlets, clock_steps) = self.flows.as_ref().map(FlowSide::outlets).unwrap_or_default();
@@ -137,8 +138,8 @@ impl PacketSide {
     }
 
     /// The changes that another configuration would make, or why it would be refused.
-    pub(crate) fn compare(&self, config: &RouterConfig) -> Result<Vec<String>, String> {
-        self.lock().compare(config).map_err(|error| error.to_string())
+    pub(crate) fn compare(&self, config: &RouterConfig) -> Result<Vec<String>, ReloadError> {
+        self.lock().compare(config)
     }
 
     /// Applies another configuration. `also` runs when nothing else can fail any more; if it fails, nothing is
@@ -146,13 +147,13 @@ impl PacketSide {
     pub(crate) fn reload(
         &self,
         config: &Arc<RouterConfig>,
-        also: impl FnOnce() -> Result<Vec<String>, String>,
-    ) -> Result<Vec<String>, String> {
+        also: impl FnOnce() -> Result<Vec<String>, BgpReloadError>,
+    ) -> Result<Vec<String>, ReloadError> {
         let router = self.lock();
-        let prepared = router.prepare(config.clone()).map_err(|error| error.to_string())?;
+        let prepared = router.prepare(config.clone())?;
         // Made before the reload: it may be a full table.
         let routes = ConfiguredRoutes::of(config);
-        let reloaded = router.reload(prepared, also).map_err(|error| error.to_string())?;
+        let reloaded = router.reload(prepared, also)?;
         self.tables.set_configured(routes);
         if let Some(flows) = &self.flows {
             flows.set_ports(config);
@@ -179,12 +180,12 @@ impl PacketSide {
     }
 
     /// Traces a described packet.
-    fn trace(&self, packet: &str) -> Result<TraceView, String> {
-        let spec = PacketSpec::parse(packet).map_err(|error| error.to_string())?;
+    fn trace(&self, packet: &str) -> Result<TraceView, AnswerError> {
+        let spec = PacketSpec::parse(packet).map_err(AnswerError::failed)?;
         let router = self.lock();
         let (config, plan) = (router.config(), router.plan());
         let around = Around { router: &router, tables: &self.tables };
-        explain(&config, &plan, &around, &spec, router.clock().now_ns()).map_err(|error| error.to_string())
+        explain(&config, &plan, &around, &spec, router.clock().now_ns()).map_err(AnswerError::failed)
     }
 
     fn lock(&self) -> RwLockReadGuard<'_, LiveRouter> {
@@ -327,9 +328,9 @@ impl PacketSide {
         PacketStatus { ports: UpDown { up, down: ports.len() as u64 - up }, nat, problems }
     }
 
-    fn counters(&self) -> Result<CountersView, String> {
+    fn counters(&self) -> Result<CountersView, AnswerError> {
         let router = self.lock();
-        let numbers = router.ask(|host| host.numbers()).ok_or("the host thread does not answer")?;
+        let numbers = router.ask(|host| host.numbers()).ok_or(AnswerError::HostSilent)?;
         let counters = router.counters();
         let sum = |of: fn(&thalweg_live::PortCounters) -> &thalweg_live::Traffic| {
             counters.ports.iter().map(|port| of(port).get().0).sum::<u64>()
@@ -354,12 +355,12 @@ impl PacketSide {
         })
     }
 
-    pub(crate) fn neighbors(&self) -> Result<Vec<NeighborView>, String> {
+    pub(crate) fn neighbors(&self) -> Result<Vec<NeighborView>, AnswerError> {
         let views = self.lock().ask(|host| {
             let source = |each: &Neighbor| host.neighbor_source(each.port, each.address);
             host.neighbors().map(|each| (each, source(&each))).collect::<Vec<_>>()
         });
-        let views = views.ok_or("the host thread does not answer")?;
+        let views = views.ok_or(AnswerError::HostSilent)?;
         let view = |(neighbor, source): &(Neighbor, NeighborSource)| NeighborView {
             port: self.name(neighbor.port),
             address: neighbor.address.to_string(),
@@ -450,9 +451,9 @@ impl PacketSide {
     }
 
     /// The NAT stage and the time of its packets. It holds no lock, because the client may be slow.
-    fn nat(&self) -> Result<(Arc<NatStage>, u64), String> {
+    fn nat(&self) -> Result<(Arc<NatStage>, u64), AnswerError> {
         let router = self.lock();
-        let nat = router.nat().ok_or("this router translates nothing: its configuration has no [nat]")?;
+        let nat = router.nat().ok_or(AnswerError::NoNat)?;
         Ok((nat, router.clock().now_ns()))
     }
 
@@ -461,12 +462,12 @@ impl PacketSide {
         &self,
         request: &CaptureRequest,
         client: &mut dyn CaptureClient,
-    ) -> io::Result<Result<CaptureSummary, String>> {
+    ) -> io::Result<Result<CaptureSummary, AnswerError>> {
         // Only the beginning holds the lock: a capture may last.
         let begun = self.lock().capture(request);
         match begun {
             Ok(capture) => capture.run(client).map(Ok),
-            Err(why) => Ok(Err(why.to_string())),
+            Err(why) => Ok(Err(AnswerError::failed(why))),
         }
     }
 }

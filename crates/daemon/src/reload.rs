@@ -11,13 +11,34 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use thalweg_config::{BgpConfig, ConfigErrors, ConfigSource, LearnedAddress, RouterConfig};
-use thalweg_node::speaker::Speaker;
+use thalweg_live::ReloadError;
+use thalweg_node::speaker::{BgpReloadError, Speaker};
 
 use crate::identity::Identity;
 use crate::options::RunOptions;
 use crate::orders::Reload;
 use crate::packets::PacketSide;
 use crate::process::Process;
+
+/// Why another configuration is not taken.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigurationError {
+    #[error("{}", .0.without_severity())]
+    Invalid(ConfigErrors),
+    /// An address of a mirror makes the configuration in force invalid.
+    #[error(transparent)]
+    Address(ConfigErrors),
+    #[error("the configuration has no [bgp] section any more")]
+    BgpGone,
+    #[error("[bgp] is new, which needs a restart; nothing was changed")]
+    BgpNew,
+    #[error("ports have interfaces now, which needs a restart; nothing was changed")]
+    Interfaces,
+    #[error(transparent)]
+    Bgp(#[from] BgpReloadError),
+    #[error(transparent)]
+    Packets(#[from] ReloadError),
+}
 
 /// The configuration in force, and the means to replace it.
 pub(crate) struct Configurations {
@@ -61,11 +82,11 @@ impl Configurations {
     }
 
     /// The changes that a reload would make, or why it would be refused. Changes of BGP are not listed.
-    fn compare(&self) -> Result<Vec<String>, String> {
+    fn compare(&self) -> Result<Vec<String>, ConfigurationError> {
         let in_force = self.lock();
-        let (_, config) = self.read(&in_force).map_err(|errors| errors.without_severity())?;
+        let (_, config) = self.read(&in_force).map_err(ConfigurationError::Invalid)?;
         bgp_of(&config, self.speaker.as_deref())?;
-        self.packets.as_ref().map_or(Ok(Vec::new()), |packets| packets.compare(&config))
+        Ok(self.packets.as_ref().map_or(Ok(Vec::new()), |packets| packets.compare(&config))?)
     }
 
     /// Reads the file.
@@ -75,15 +96,16 @@ impl Configurations {
         Ok((source, config))
     }
 
-    fn reload(&self) -> Result<Vec<String>, String> {
+    fn reload(&self) -> Result<Vec<String>, ConfigurationError> {
         let mut in_force = self.lock();
-        let refused = |what: &str, why: String| {
+        let refused = |what: &str, why: ConfigurationError| {
             tracing::error!("cannot reload {}, which {what}: {why}", self.path.display());
-            self.identity.reloaded(Err(&why));
+            self.identity.reloaded(Err(&why.to_string()));
             why
         };
-        let (source, config) =
-            self.read(&in_force).map_err(|errors| refused("is not valid", errors.without_severity()))?;
+        let (source, config) = self
+            .read(&in_force)
+            .map_err(|errors| refused("is not valid", ConfigurationError::Invalid(errors)))?;
         let config = Arc::new(config);
         let has_other_socket = config.control_socket != self.socket;
         let has_other_workers =
@@ -111,7 +133,7 @@ impl Configurations {
     pub(crate) fn learn(
         &self,
         found: impl FnOnce(&RouterConfig) -> Vec<LearnedAddress>,
-    ) -> Result<Option<Learned>, String> {
+    ) -> Result<Option<Learned>, ConfigurationError> {
         let Some(packets) = &self.packets else { return Ok(None) };
         let mut in_force = self.lock();
         let found = found(&packets.config());
@@ -131,7 +153,7 @@ impl Configurations {
         let config = in_force
             .source
             .config_in_places(&taken, &in_force.places)
-            .map_err(|errors| errors.to_string())?;
+            .map_err(ConfigurationError::Address)?;
         packets.reload(&Arc::new(config), || Ok(Vec::new()))?;
         let before = std::mem::replace(&mut in_force.learned, taken.clone());
         let only_in = |these: &[LearnedAddress], those: &[LearnedAddress]| {
@@ -167,16 +189,14 @@ fn migrate_state(
     config: &Arc<RouterConfig>,
     speaker: Option<&Speaker>,
     packets: Option<&PacketSide>,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, ConfigurationError> {
     let has_interfaces = config.ports.iter().any(|port| port.interface.is_some());
     let bgp = bgp_of(config, speaker)?;
     let speak = || bgp.map_or_else(|| Ok(Vec::new()), |(speaker, bgp)| speaker.reload(bgp));
     match packets {
-        Some(packets) => packets.reload(config, speak),
-        None if has_interfaces => {
-            Err("ports have interfaces now, which needs a restart; nothing was changed".to_owned())
-        }
-        None => speak(),
+        Some(packets) => Ok(packets.reload(config, speak)?),
+        None if has_interfaces => Err(ConfigurationError::Interfaces),
+        None => Ok(speak()?),
     }
 }
 
@@ -184,10 +204,10 @@ fn migrate_state(
 fn bgp_of<'s>(
     config: &RouterConfig,
     speaker: Option<&'s Speaker>,
-) -> Result<Option<(&'s Speaker, Arc<BgpConfig>)>, String> {
+) -> Result<Option<(&'s Speaker, Arc<BgpConfig>)>, ConfigurationError> {
     match (speaker, &config.bgp) {
-        (Some(_), None) => Err("the configuration has no [bgp] section any more".to_owned()),
-        (None, Some(_)) => Err("[bgp] is new, which needs a restart; nothing was changed".to_owned()),
+        (Some(_), None) => Err(ConfigurationError::BgpGone),
+        (None, Some(_)) => Err(ConfigurationError::BgpNew),
         (Some(speaker), Some(bgp)) => Ok(Some((speaker, Arc::new(bgp.clone())))),
         (None, None) => Ok(None),
     }

@@ -21,6 +21,7 @@ pub mod claims;
 pub mod convergence;
 pub mod cores;
 mod cpu_time;
+pub mod experiment;
 pub mod forwarding;
 pub mod lpm;
 mod markup;

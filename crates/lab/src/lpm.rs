@@ -1,17 +1,81 @@
-//! The experiment on longest-prefix match: measurements made elsewhere, shown as table and report.
+//! The experiment on longest-prefix match: look-up structures on one table.
 //!
-//! The rows come from the measuring code: [`mod@bench`] our own structures, or another program on the same addresses.
-//! This module only shows them. The workload they must have used is that of [`crate::workload::destinations`].
+//! [`mod@bench`] measures them with the addresses of [`crate::workload::destinations`]; table and report show its rows.
 
 pub mod bench;
 mod measure;
 
+use std::path::PathBuf;
+
+use self::bench::{BenchError, BenchOptions, BenchTable};
+use crate::experiment::{Experiment, RunArgs};
 use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
 use crate::report::{Origin, Report};
 use crate::stats::distinct;
+use clap::Args;
 use serde::Serialize;
 use thalweg_text::Table;
 use thalweg_text::units::Unit;
+
+/// Counted passes unless asked otherwise.
+const PASSES: usize = 7;
+const PASSES_QUICK: usize = 3;
+
+/// The arguments of `thalweg lab lpm`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  thalweg lab lpm full-table.txt.gz --output report     your own table
+  thalweg lab lpm --quick                               a generated table, to see that it works
+Default of --runs, passes over the addresses: 7; 3 with --quick.")]
+pub struct Lpm {
+    /// Table of prefixes, the first word of each line, plain or compressed [default: a generated table]
+    #[arg(value_name = "PREFIXES")]
+    prefixes: Option<PathBuf>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// Rows, and the table that they are of.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub struct LpmResults {
+    rows: Vec<LpmRow>,
+    #[serde(skip)]
+    table: String,
+}
+
+impl Experiment for Lpm {
+    const NAME: &'static str = "lpm";
+    type Results = LpmResults;
+    type Error = BenchError;
+
+    fn run_args(&self) -> &RunArgs {
+        &self.run
+    }
+
+    fn measure(&self, step: &mut dyn FnMut(&str)) -> Result<LpmResults, BenchError> {
+        step("reading the table");
+        let table = match &self.prefixes {
+            Some(path) => BenchTable::read(path)?,
+            None => BenchTable::made(self.run.seed(0), self.run.quick),
+        };
+        let options = BenchOptions { passes: self.run.runs(PASSES, PASSES_QUICK), quick: self.run.quick };
+        Ok(LpmResults { rows: bench::bench(&table, &options, step)?, table: table.description })
+    }
+
+    fn input(&self, results: &LpmResults) -> String {
+        results.table.clone()
+    }
+
+    fn report(&self, results: &LpmResults, origin: Origin) -> Report {
+        report(&results.rows, lead(&results.rows, &results.table), origin)
+    }
+
+    fn tables(&self, results: &LpmResults) -> Vec<Table> {
+        vec![table(&results.rows)]
+    }
+}
 
 /// One measured look-up structure on one kind of addresses.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -84,6 +148,24 @@ pub fn report(rows: &[LpmRow], lead: impl Into<String>, origin: Origin) -> Repor
         "On a machine that others use, compare look-ups per second of processor time.",
     ]);
     report
+}
+
+/// What was found, in a sentence for each family.
+fn lead(rows: &[LpmRow], table: &str) -> String {
+    let mut text = format!("Look-ups on one core: {table}.");
+    for family in ["IPv4", "IPv6"] {
+        let best = |kind: &str| {
+            let of_kind = rows.iter().filter(|r| r.family == family && r.kind == kind);
+            of_kind.max_by(|a, b| a.cpu_mlps.total_cmp(&b.cpu_mlps))
+        };
+        if let (Some(inside), Some(random)) = (best("inside"), best("random")) {
+            text += &format!(
+                " {family}: {:.0} million a second for addresses inside the table ({}, {}), {:.0} for random ones.",
+                inside.cpu_mlps, inside.structure, inside.mode, random.cpu_mlps
+            );
+        }
+    }
+    text + " All structures found the same next hops."
 }
 
 fn way(row: &LpmRow) -> String {

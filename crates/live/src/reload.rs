@@ -31,6 +31,7 @@ use thalweg_node::BuildError;
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::live_tables::{PortLink, RouteChange, RouteCounts, RouteDifference};
 use thalweg_node::plan::{Migrated, NextPlan};
+use thalweg_node::speaker::BgpReloadError;
 use thalweg_text::units::{count, counted, duration};
 
 use crate::host::{HostChange, PortChange};
@@ -67,9 +68,9 @@ pub enum ReloadError {
     /// The configuration cannot be built, or the tables have no room for its routes.
     #[error("{0}; nothing was changed")]
     Build(BuildError),
-    /// Somebody else did not take it.
-    #[error("{0}")]
-    Refused(String),
+    /// BGP did not take it.
+    #[error(transparent)]
+    Bgp(BgpReloadError),
     /// The threads that would have to take it do not answer.
     #[error("{0}")]
     Stuck(&'static str),
@@ -144,7 +145,7 @@ impl LiveRouter {
     pub fn reload(
         &self,
         prepared: Prepared,
-        also: impl FnOnce() -> Result<Vec<String>, String>,
+        also: impl FnOnce() -> Result<Vec<String>, BgpReloadError>,
     ) -> Result<Reloaded, ReloadError> {
         let mut in_force = self.config_in_force();
         let Prepared { before, config, successor, routes, host, mut ports, turns, mut changes } = prepared;
@@ -152,7 +153,7 @@ impl LiveRouter {
             return Err(ReloadError::Stuck("another reload ran meanwhile: try again"));
         }
         if !turns {
-            changes.extend(also().map_err(ReloadError::Refused)?);
+            changes.extend(also().map_err(ReloadError::Bgp)?);
             *in_force = config;
             return Ok(Reloaded { changes, ..Reloaded::default() });
         }
@@ -188,12 +189,12 @@ impl LiveRouter {
         config: &RouterConfig,
         (routes, successor): (RouteDifference, NextPlan),
         ports: Option<&mut PortsChange>,
-        also: impl FnOnce() -> Result<Vec<String>, String>,
+        also: impl FnOnce() -> Result<Vec<String>, BgpReloadError>,
     ) -> Result<Exchanged, ReloadError> {
         let begun = Instant::now();
         let mut change = self.change_routes(routes, &ports)?;
         let routes_took = begun.elapsed();
-        let exchanged = also().map_err(ReloadError::Refused).and_then(|more| {
+        let exchanged = also().map_err(ReloadError::Bgp).and_then(|more| {
             let (swapped, taken_over) = self.turn(config, successor, ports)?;
             Ok(Exchanged { more, routes_took, swapped, taken_over })
         });

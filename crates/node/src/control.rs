@@ -7,6 +7,7 @@
 
 mod bgp;
 mod capture;
+mod error;
 mod flows;
 mod forwarding;
 mod nat;
@@ -25,6 +26,7 @@ pub use bgp::{
     UpdateGroupView,
 };
 pub use capture::{CaptureBegun, CaptureRequest, CaptureSummary};
+pub use error::AnswerError;
 pub use flows::{AmountView, FlowCacheView, FlowOutletView};
 pub use forwarding::{
     FibNextHop, FibRouteView, FibView, ForwardingView, KernelSyncView, KernelView, NeighborSyncView,
@@ -75,15 +77,15 @@ pub enum Request {
 
 impl Request {
     /// Parses a line of the control socket. The error says what is wrong with it.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, AnswerError> {
         let error = match serde_json::from_str(text) {
             Ok(request) => return Ok(request),
             Err(error) => error,
         };
         let name = serde_json::from_str::<Value>(text).ok();
         match name.as_ref().and_then(|value| value.get("request")?.as_str()) {
-            Some(name) => Err(format!("no request `{name}` has these fields")),
-            None => Err(format!("not a request: {error}")),
+            Some(name) => Err(AnswerError::Fields(name.to_owned())),
+            None => Err(AnswerError::NoRequest(error)),
         }
     }
 }
@@ -92,10 +94,13 @@ impl Request {
 pub type Emit<'e> = &'e mut dyn FnMut(Value) -> io::Result<()>;
 
 /// The end of an answer: the outer error is the client's connection, the inner one the question's.
-pub type Answer = io::Result<Result<(), String>>;
+pub type Answer = io::Result<Result<(), AnswerError>>;
 
 /// Emits views, or passes on the error.
-pub fn emit_all<V: Serialize>(views: Result<impl IntoIterator<Item = V>, String>, emit: Emit<'_>) -> Answer {
+pub fn emit_all<V: Serialize>(
+    views: Result<impl IntoIterator<Item = V>, AnswerError>,
+    emit: Emit<'_>,
+) -> Answer {
     match views {
         Ok(views) => views.into_iter().try_for_each(|view| emit(to_json(&view))).map(Ok),
         Err(why) => Ok(Err(why)),

@@ -27,7 +27,7 @@ use thalweg_bgp::peer::PeerTable;
 use thalweg_bgp::rib::{RibAddress, ScanCursor};
 use thalweg_bgp::route::{Change, Changes, Further, SHARDS, SharedChanges, shard_of};
 
-use crate::control::{FibRouteView, FibView, ForwardingView};
+use crate::control::{AnswerError, FibRouteView, FibView, ForwardingView};
 use crate::fib::{Outlet, RouteInstaller};
 use crate::speaker::{RouteReader, Speaker};
 
@@ -46,11 +46,11 @@ pub trait Forwarding: Send + Sync {
     fn status(&self) -> ForwardingView;
 
     /// What happens to packets for an address, or for a prefix as far as no longer one covers it.
-    fn lookup(&self, destination: IpPrefix) -> Result<FibView, String>;
+    fn lookup(&self, destination: IpPrefix) -> Result<FibView, AnswerError>;
 
     /// At most `most` routes of the forwarding table after `after`, ordered by family, address and length. An error
     /// if the table is not this program's.
-    fn routes(&self, after: Option<IpPrefix>, most: usize) -> Result<Vec<FibRouteView>, String>;
+    fn routes(&self, after: Option<IpPrefix>, most: usize) -> Result<Vec<FibRouteView>, AnswerError>;
 }
 
 /// The next step of the installing thread.

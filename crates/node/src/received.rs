@@ -231,11 +231,9 @@ impl Received {
             if self.neighbors[at].progress != Progress::Asked {
                 continue;
             }
-            let outcome = self.neighbors[at].outcome(self.table.counts(at), now_ms);
-            match outcome {
-                None => {}
-                Some(Ok(())) => self.neighbors[at].progress = Progress::Complete,
-                Some(Err(why)) => self.fail(at, why),
+            match self.neighbors[at].outcome(self.table.counts(at), now_ms) {
+                Progress::Failed(why) => self.fail(at, why),
+                progress => self.neighbors[at].progress = progress,
             }
         }
         let open = |each: &Neighbor| matches!(each.progress, Progress::Waiting | Progress::Asked);
@@ -317,24 +315,24 @@ impl Neighbor {
         }
     }
 
-    /// Success if it has sent everything, or why it is given up; `None` while it is in progress.
-    fn outcome(&self, counts: [u64; 2], now_ms: u64) -> Option<Result<(), String>> {
+    /// Whether one that was asked has sent everything, or why it is not waited for any longer.
+    fn outcome(&self, counts: [u64; 2], now_ms: u64) -> Progress {
         let mut open = Family::ALL.into_iter().filter(|family| {
             let of_family = self.families[family.index()];
             let quiet = now_ms.saturating_sub(of_family.news_ms) >= QUIET_MS;
             let all_there = counts[family.index()] >= of_family.accepted;
             of_family.exchanged && !if self.marks { of_family.ended } else { quiet && all_there }
         });
-        let Some(family) = open.next() else { return Some(Ok(())) };
+        let Some(family) = open.next() else { return Progress::Complete };
         let (stalled_ms, asked_ms) = (
             now_ms.saturating_sub(self.families[family.index()].news_ms),
             now_ms.saturating_sub(self.asked_ms),
         );
         if stalled_ms < STALLED_MS && asked_ms < LONGEST_MS {
-            return None;
+            return Progress::Asked;
         }
         let sent = counts[family.index()];
-        Some(Err(match self.marks {
+        Progress::Failed(match self.marks {
             true => {
                 format!("it sent {sent} {family} routes in {} s and no end of the refresh", asked_ms / 1000)
             }
@@ -343,7 +341,7 @@ impl Neighbor {
                 asked_ms / 1000,
                 self.families[family.index()].accepted
             ),
-        }))
+        })
     }
 }
 

@@ -66,6 +66,7 @@ pub use network::{ByteStream, Incoming, Network};
 pub use observer::SessionObserver;
 pub use query::SessionFacts;
 pub(crate) use query::explained;
+pub use reload::BgpReloadError;
 pub(crate) use reload::origination;
 pub use restart_progress::{Restart, RestartNeighbor};
 pub use scan::StaticSource;

@@ -248,7 +248,7 @@ impl Network {
     /// Gives a running router another configuration; what it did, in words.
     pub fn reload(&mut self, node: usize, config: Arc<BgpConfig>) -> Result<Vec<String>, SimError> {
         let done = self.act(node, |speaker| speaker.reload(config))?;
-        done.map_err(|reason| SimError::Refused { router: node, reason })
+        done.map_err(|reason| SimError::Refused { router: node, reason: reason.to_string() })
     }
 
     /// Puts bytes that the router did not send between those it sends to a neighbor, on all connections that have room.

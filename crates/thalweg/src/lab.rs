@@ -5,7 +5,6 @@ mod args;
 mod bgp;
 mod convergence;
 mod forwarding;
-mod lpm;
 mod models;
 mod nat;
 mod network;
@@ -20,10 +19,13 @@ use std::path::Path;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use thalweg_lab::report::Report;
+use thalweg_lab::experiment::Experiment;
+use thalweg_lab::lpm::Lpm;
+use thalweg_lab::report::{Origin, Report};
 use thalweg_text::{Table, wrap};
 
 use crate::cli::Format;
+use crate::progress::Steps;
 use crate::tables::width;
 use crate::{Failure, print};
 
@@ -43,20 +45,21 @@ Examples:
   sudo thalweg lab nat --quick   with interfaces, in its own network namespaces")]
 pub(crate) struct LabArgs {
     #[command(subcommand)]
-    experiment: Experiment,
+    experiment: Command,
 }
 
-/// A row is an experiment: its help, its name, and its module's arguments, which `run` there takes.
+/// A row is an experiment: its help, its name, its arguments, and what runs it with them: [`run_experiment`], or a module here where there
+/// is more to do.
 macro_rules! experiments {
-    ($(#[doc = $help:literal] $name:ident => $module:ident::$args:ident,)*) => {
+    ($(#[doc = $help:literal] $name:ident($args:ty) => $run:path,)*) => {
         #[derive(Debug, Subcommand)]
-        enum Experiment {
-            $(#[doc = $help] $name(Box<$module::$args>),)*
+        enum Command {
+            $(#[doc = $help] $name(Box<$args>),)*
         }
 
         pub(crate) fn run(args: &LabArgs, format: Format) -> Result<(), Failure> {
             match &args.experiment {
-                $(Experiment::$name(args) => $module::run(args, format),)*
+                $(Command::$name(args) => $run(args, format),)*
             }
         }
     };
@@ -64,31 +67,46 @@ macro_rules! experiments {
 
 experiments! {
     /// Run all experiments that the papers' claims need, and judge each claim
-    All => all::LabAllArgs,
+    All(all::LabAllArgs) => all::run,
     /// Compare execution models on one input: throughput, speed-up, residence time
-    Models => models::LabModelsArgs,
+    Models(models::LabModelsArgs) => models::run,
     /// Predict execution models on more cores than this machine has
-    Predict => predict::LabPredictArgs,
+    Predict(predict::LabPredictArgs) => predict::run,
     /// Compare longest-prefix-match structures: lookups, memory, build time, concurrent updates
-    Lpm => lpm::LabLpmArgs,
+    Lpm(Lpm) => run_experiment,
     /// Compare schedulings of the BGP daemon: speed-up, time by function, traffic mixes
-    Bgp => bgp::LabBgpArgs,
+    Bgp(bgp::LabBgpArgs) => bgp::run,
     /// Measure routers in network namespaces by RFC 2544: throughput, latency, loss (needs root)
-    Forwarding => forwarding::LabForwardingArgs,
+    Forwarding(forwarding::LabForwardingArgs) => forwarding::run,
     /// Measure cycles per packet by stage, without interfaces
-    Stages => stages::LabStagesArgs,
+    Stages(stages::LabStagesArgs) => stages::run,
     /// Measure NAT by RFC 9693, in memory and live (live parts need root)
-    Nat => nat::LabNatArgs,
+    Nat(nat::LabNatArgs) => nat::run,
     /// Measure voice calls on an overloaded port, against the kernel's qdiscs (needs root)
-    Qos => qos::LabQosArgs,
+    Qos(qos::LabQosArgs) => qos::run,
     /// Simulate networks of BGP routers, or compute the routes of the whole Internet
-    Network => network::LabNetworkArgs,
+    Network(network::LabNetworkArgs) => network::run,
     /// Reproduce published results on BGP convergence: cliques, policies, damping, MRAI, surges, growth
-    Convergence => convergence::LabConvergenceArgs,
+    Convergence(convergence::LabConvergenceArgs) => convergence::run,
     /// Run random networks and routers with faults, and check invariants
-    Seeds => seeds::LabSeedsArgs,
+    Seeds(seeds::LabSeedsArgs) => seeds::run,
     /// Measure the flow probe: ffProbe's table, many flows, floods, other probes on the same file
-    Probe => probe::LabProbeArgs,
+    Probe(probe::LabProbeArgs) => probe::run,
+}
+
+/// Measures, with the step on the terminal, and shows the results.
+fn run_experiment<E: Experiment>(experiment: &E, format: Format) -> Result<(), Failure> {
+    let steps = Steps::on_terminal(None);
+    let mut done = 0;
+    let results = experiment.measure(&mut |what| {
+        steps.at(done, what);
+        done += 1;
+    });
+    steps.finish();
+    let results = results.map_err(failed)?;
+    let report = experiment.report(&results, Origin::here(command_line(), experiment.input(&results)));
+    let folder = experiment.run_args().output(&format!("lab-{}", E::NAME));
+    show_all(&report, &results, &experiment.tables(&results), &folder, format)
 }
 
 /// Writes the report and shows what people or machines read of it.

@@ -5,7 +5,7 @@ use std::io::{self, BufReader, BufWriter, Write};
 use std::os::unix::net::UnixStream;
 
 use thalweg_live::CaptureClient;
-use thalweg_node::control::{CaptureBegun, CaptureRequest, Line};
+use thalweg_node::control::{AnswerError, CaptureBegun, CaptureRequest, Line};
 
 use super::{LOOK, has_enough, write_line};
 use crate::packets::PacketSide;
@@ -40,7 +40,7 @@ impl CaptureClient for SocketClient<'_> {
 /// Serves a capture until it ends, and closes the connection.
 pub(super) fn serve(
     request: &CaptureRequest,
-    packets: Result<&PacketSide, String>,
+    packets: Result<&PacketSide, AnswerError>,
     stream: &UnixStream,
     reader: BufReader<&UnixStream>,
     writer: BufWriter<&UnixStream>,
@@ -55,7 +55,7 @@ pub(super) fn serve(
             write_line(&mut client.writer, &Line::Item(serde_json::to_value(summary)?))?;
             write_line(&mut client.writer, &Line::Done { items: 2 })?;
         }
-        Err(error) => write_line(&mut client.writer, &Line::Error(error))?,
+        Err(error) => write_line(&mut client.writer, &Line::Error(error.to_string()))?,
     }
     client.writer.flush()
 }

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_node::control::{Line, ReceivedItem, ReceivedRequest, to_json};
+use thalweg_node::control::{Answer, AnswerError, Line, ReceivedItem, ReceivedRequest, to_json};
 use thalweg_node::mrt::RibDump;
 use thalweg_node::speaker::{SessionObserver, Speaker};
 use thalweg_wire::bgp::MessageKind;
@@ -35,7 +35,7 @@ struct Watch<'s> {
 }
 
 impl<'s> Watch<'s> {
-    fn begin(speaker: &'s Speaker, request: &ReceivedRequest) -> Result<Self, String> {
+    fn begin(speaker: &'s Speaker, request: &ReceivedRequest) -> Result<Self, AnswerError> {
         let recorder = Arc::new(UpdateRecorder::new(Some(request.watch.clone()), WAITING_BYTES_MAX));
         let observer: Arc<dyn SessionObserver> = recorder.clone();
         speaker.observe(observer.clone())?;
@@ -69,7 +69,7 @@ pub(super) fn serve(
     };
     match ended {
         Ok(()) => write_line(&mut writer, &Line::Done { items: 0 })?,
-        Err(why) => write_line(&mut writer, &Line::Error(why))?,
+        Err(why) => write_line(&mut writer, &Line::Error(why.to_string()))?,
     }
     writer.flush()
 }
@@ -97,15 +97,12 @@ fn write_messages(
     recorder: &UpdateRecorder,
     reader: &mut BufReader<&UnixStream>,
     writer: &mut impl Write,
-) -> io::Result<Result<(), String>> {
+) -> Answer {
     let mut records = Vec::new();
     loop {
         let (seen, dropped, _) = recorder.take(WAIT);
         if dropped > 0 {
-            return Ok(Err(format!(
-                "more than {} MB of messages waited: this client takes less than neighbors send",
-                WAITING_BYTES_MAX >> 20
-            )));
+            return Ok(Err(AnswerError::SlowClient(WAITING_BYTES_MAX >> 20)));
         }
         for each in seen {
             each.encode(&mut records, &WANTED);

@@ -36,6 +36,18 @@ const BETWEEN_EXPORTS: Duration = Duration::from_millis(50);
 /// Neighbors by port and address.
 type OfPorts = BTreeMap<(u16, IpAddr), MacAddr>;
 
+/// Why neighbors are not in line.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NeighborSyncError {
+    #[error("neighbors: {0}")]
+    Kernel(#[from] KernelError),
+    #[error("the host thread does not answer about neighbors")]
+    HostSilent,
+    /// The first change that the kernel refused.
+    #[error("{0}")]
+    Refused(String),
+}
+
 /// Keeps neighbors in sync with the kernel; see the module.
 pub(super) struct NeighborSync {
     packets: Arc<PacketSide>,
@@ -102,20 +114,19 @@ impl NeighborSync {
 
     /// Brings both sides in line. With `scan` it reads everything, and counts differences that no notification
     /// explains. Errors are returned in words.
-    pub(super) fn turn(&mut self, interfaces: &Interfaces<'_>, scan: bool) -> Result<(), String> {
-        let neighbors = |error: KernelError| format!("neighbors: {error}");
-        let mut heard = self.read_changes().map_err(neighbors)?;
+    pub(super) fn turn(&mut self, interfaces: &Interfaces<'_>, scan: bool) -> Result<(), NeighborSyncError> {
+        let mut heard = self.read_changes()?;
         if scan && !self.read_is_due {
-            let [others, ours] = self.read().map_err(neighbors)?;
+            let [others, ours] = self.read()?;
             // Differences that notifications explain are not drift.
-            let after = self.read_changes().map_err(neighbors)?;
+            let after = self.read_changes()?;
             if !heard && !after && self.config.import_neighbors && others > 0 {
                 self.view.import_drift += others;
                 tracing::warn!(neighbors = others, "kernel: corrected drift of imported neighbors");
             }
             heard |= after || others + ours > 0;
         } else if self.read_is_due && Instant::now() >= self.read_not_before {
-            self.read().map_err(neighbors)?;
+            self.read()?;
             self.read_is_due = false;
             heard = true;
         }
@@ -153,7 +164,7 @@ impl NeighborSync {
     }
 
     /// Tells the router others' neighbors, if they changed.
-    fn import(&mut self, interfaces: &Interfaces<'_>) -> Result<(), String> {
+    fn import(&mut self, interfaces: &Interfaces<'_>) -> Result<(), NeighborSyncError> {
         let reloads = self.tables.reloads();
         // A new configuration may give the port other addresses.
         let is_told = self.told.as_ref().is_some_and(|(_, at)| *at == reloads) && !self.tell_again;
@@ -168,7 +179,7 @@ impl NeighborSync {
         let neighbors: Vec<_> = wanted.iter().map(|((port, address), mac)| (*port, *address, *mac)).collect();
         let Some(counts) = self.packets.set_kernel_neighbors(neighbors) else {
             self.tell_not_before = Instant::now() + AFTER_FAILURE;
-            return Err("the host thread does not answer about neighbors".to_owned());
+            return Err(NeighborSyncError::HostSilent);
         };
         self.view.imported = counts.in_force;
         self.view.imported_behind = counts.behind;
@@ -180,7 +191,7 @@ impl NeighborSync {
     }
 
     /// Puts resolved neighbors into the kernel where the two differ.
-    fn export(&mut self, interfaces: &Interfaces<'_>, scan: bool) -> Result<(), String> {
+    fn export(&mut self, interfaces: &Interfaces<'_>, scan: bool) -> Result<(), NeighborSyncError> {
         let now = Instant::now();
         let changes = self.tables.read().neighbor_changes();
         let is_news = self.exported_changes != Some(changes);
@@ -195,7 +206,7 @@ impl NeighborSync {
             wanted(neighbors, interfaces, self.neighbors.others(), self.neighbors.ours());
         (self.view.beyond_limit, self.view.left_alone) = (beyond_limit, left_alone);
         let mends = mends(&wanted, self.neighbors.ours());
-        let report = self.neighbors.apply(&mends).map_err(|error| format!("neighbors: {error}"))?;
+        let report = self.neighbors.apply(&mends)?;
         let mended = report.set + report.removed;
         if !is_news {
             // What the kernel refused before and now accepts is not drift.
@@ -210,7 +221,7 @@ impl NeighborSync {
         self.refused = report.failed;
         self.view.exported = self.neighbors.ours().len() as u64;
         self.export_not_before = Instant::now() + BETWEEN_EXPORTS.max(now.elapsed() * SHARE);
-        report.failures.into_iter().next().map_or(Ok(()), Err)
+        report.failures.into_iter().next().map_or(Ok(()), |failure| Err(NeighborSyncError::Refused(failure)))
     }
 }
 

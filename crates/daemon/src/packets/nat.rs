@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use thalweg_dataplane::nat::{BareInfo, BlockInfo, Cursor, EndedBy, NatProtocol, SessionInfo};
 use thalweg_node::control::{
-    Answer, Emit, NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView,
-    to_json,
+    Answer, AnswerError, Emit, NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter,
+    NatSessionView, to_json,
 };
 use thalweg_node::plan::NatStage;
 
@@ -39,7 +39,7 @@ pub(super) fn sessions(nat: &NatStage, now_ns: u64, filter: &NatSessionFilter, e
 }
 
 /// Ends sessions. Like a list, it locks one shard at a time for some tens of microseconds.
-pub(super) fn clear(nat: &NatStage, now_ns: u64, which: &NatClear) -> Result<NatCleared, String> {
+pub(super) fn clear(nat: &NatStage, now_ns: u64, which: &NatClear) -> Result<NatCleared, AnswerError> {
     let wanted = Wanted {
         inside: (which.inside, which.inside_port),
         public: (which.public, which.port),
@@ -62,7 +62,7 @@ struct Wanted {
 
 impl Wanted {
     /// Sessions of one protocol, or of any.
-    fn new(protocol: Option<&str>) -> Result<Self, String> {
+    fn new(protocol: Option<&str>) -> Result<Self, AnswerError> {
         Ok(Self { protocol: protocol.map(protocol_named).transpose()?, ..Self::default() })
     }
 
@@ -128,18 +128,14 @@ fn in_slices<T>(
 /// Names of protocols without ports.
 const BARE_NAMES: [(u8, &str); 4] = [(47, "gre"), (50, "esp"), (51, "ah"), (132, "sctp")];
 
-fn protocol_named(name: &str) -> Result<u8, String> {
+fn protocol_named(name: &str) -> Result<u8, AnswerError> {
     let with_ports = NatProtocol::ALL.iter().map(|protocol| (protocol.number(), protocol.name()));
     let mut named = with_ports.chain(BARE_NAMES);
     named
         .find(|(_, known)| *known == name)
         .map(|(number, _)| number)
         .or_else(|| name.parse().ok())
-        .ok_or_else(|| {
-            format!(
-                "`{name}` is no protocol: expected tcp, udp, icmp, gre, esp, ah, sctp or a number up to 255"
-            )
-        })
+        .ok_or_else(|| AnswerError::Protocol(name.to_owned()))
 }
 
 fn bare_view(session: &BareInfo) -> NatSessionView {

@@ -161,14 +161,30 @@ pub fn label(labeler: &Labeler, chunk: &mut Chunk, shards: u16) {
     chunk.crosses_shards = crosses;
 }
 
+/// Which checksum is wrong, or what is missing.
+#[derive(Debug, thiserror::Error)]
+pub enum WrongChecksum {
+    #[error("{0} of {1:02x?}")]
+    Wrong(&'static str, Vec<u8>),
+    #[error("{0}")]
+    Short(&'static str),
+}
+
+impl From<&'static str> for WrongChecksum {
+    fn from(what: &'static str) -> Self {
+        Self::Short(what)
+    }
+}
+
 /// Verifies all checksums of a complete IPv4 packet, including those of a quoted packet as far as it is quoted; the
 /// error says which is wrong.
-pub fn checksums(l3: &[u8]) -> Result<(), String> {
+pub fn checksums(l3: &[u8]) -> Result<(), WrongChecksum> {
+    let wrong = |what| Err(WrongChecksum::Wrong(what, l3.to_vec()));
     let header = usize::from(l3.first().ok_or("empty")? & 15) * 4;
     let total = usize::from(get_u16(l3, 2).ok_or("short")?);
     let (source, destination) = addresses(l3).ok_or("short")?;
     if finish(sum(l3.get(..header).ok_or("short header")?, 0)) != 0 {
-        return Err(format!("IP header of {l3:02x?}"));
+        return wrong("IP header");
     }
     if get_u16(l3, 6).ok_or("short")? & 0x3fff != 0 || l3.len() < total {
         return Ok(()); // the transport checksum cannot be verified
@@ -176,19 +192,19 @@ pub fn checksums(l3: &[u8]) -> Result<(), String> {
     let segment = l3.get(header..total).ok_or("length")?;
     let checksum_at = [(1, 2), (6, 16), (17, 6)].into_iter().find(|&(protocol, _)| protocol == l3[9]);
     if checksum_at.is_some_and(|(_, at)| segment.len() < at + 2) {
-        return Err(format!("no room for a checksum in {l3:02x?}"));
+        return wrong("room for the checksum");
     }
     match l3[9] {
         protocol @ (6 | 17) => {
             let absent = protocol == 17 && get_u16(segment, 6) == Some(0);
             let pseudo = pseudo_ipv4(source, destination, protocol, segment.len() as u16);
             if !absent && fold(sum(segment, pseudo)) != 0xffff {
-                return Err(format!("transport of {l3:02x?}"));
+                return wrong("transport");
             }
         }
         1 => {
             if fold(sum(segment, 0)) != 0xffff {
-                return Err(format!("ICMP of {l3:02x?}"));
+                return wrong("ICMP");
             }
             if matches!(segment.first(), Some(3 | 4 | 11 | 12)) {
                 return checksums(segment.get(8..).ok_or("no quote")?);

@@ -18,7 +18,7 @@ use thalweg_wire::MacAddr;
 use super::ground::{self, Alternatives, alternatives_of, routes_of, underlay_of};
 use super::{Forwarding, Inbox, Task, rescan, view_of};
 use crate::BuildError;
-use crate::control::{FibNextHop, FibRouteView, FibView, ForwardingView, KernelSyncView};
+use crate::control::{AnswerError, FibNextHop, FibRouteView, FibView, ForwardingView, KernelSyncView};
 use crate::fib::{Outlet, OutletConfig, Underlay, UnderlayRoute, UnderlayTarget, Way};
 use crate::live_tables::{LiveTables, OtherWays, PortLink, RouteChange, RouteDifference};
 use crate::speaker::Speaker;
@@ -341,7 +341,7 @@ impl Forwarding for ForwardingTables {
         ForwardingView { table_bytes: Some(state.tables.fib().memory_bytes() as u64), kernel_sync, ..view }
     }
 
-    fn lookup(&self, destination: IpPrefix) -> Result<FibView, String> {
+    fn lookup(&self, destination: IpPrefix) -> Result<FibView, AnswerError> {
         let state = self.state.lock();
         let tables = &state.tables;
         let host = Some(destination.address())
@@ -366,7 +366,7 @@ impl Forwarding for ForwardingTables {
         })
     }
 
-    fn routes(&self, after: Option<IpPrefix>, most: usize) -> Result<Vec<FibRouteView>, String> {
+    fn routes(&self, after: Option<IpPrefix>, most: usize) -> Result<Vec<FibRouteView>, AnswerError> {
         let state = self.state.lock();
         let tables = &state.tables;
         let view = |(prefix, hop): (IpPrefix, u16)| FibRouteView {

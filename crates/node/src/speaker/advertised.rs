@@ -12,7 +12,7 @@ use thalweg_wire::mrt::{AsSize, PathView};
 
 use super::Speaker;
 use super::query::{SLICE_PREFIXES, Selection, unknown};
-use crate::control::{Answer, Emit, SentRouteView, to_json};
+use crate::control::{Answer, AnswerError, Emit, SentRouteView, to_json};
 
 /// The state of one query.
 struct Advertised<'s> {
@@ -34,7 +34,7 @@ impl Speaker {
         let (preview, as_size, name) = {
             let state = slot.lock();
             let Some(negotiated) = &state.negotiated else {
-                return Ok(Err(format!("the session with {neighbor} is not up: it is sent nothing")));
+                return Ok(Err(AnswerError::SentNothing(neighbor.to_owned())));
             };
             let info = Arc::new(negotiated.peer_info(slot.id, &state.config));
             let view = self.export_view(&state.config, negotiated, &info);

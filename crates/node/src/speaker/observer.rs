@@ -7,6 +7,7 @@ use parking_lot::RwLock;
 use thalweg_bgp::session::Negotiated;
 
 use super::Speaker;
+use crate::control::AnswerError;
 
 /// Observers at a time: each may keep copies of tables.
 const OBSERVERS_MAX: usize = 4;
@@ -49,13 +50,10 @@ impl Observers {
 
 impl Speaker {
     /// Adds an observer; an error says that there are too many.
-    pub fn observe(&self, observer: Arc<dyn SessionObserver>) -> Result<(), String> {
+    pub fn observe(&self, observer: Arc<dyn SessionObserver>) -> Result<(), AnswerError> {
         let mut result = Ok(());
         self.observers.change(|list| match list.len() {
-            OBSERVERS_MAX.. => {
-                result =
-                    Err(format!("{OBSERVERS_MAX} clients already look at what neighbors send; try again"));
-            }
+            OBSERVERS_MAX.. => result = Err(AnswerError::Observers(OBSERVERS_MAX)),
             _ => list.push(observer),
         });
         result

@@ -20,8 +20,8 @@ use super::Speaker;
 use super::slot::{PeerSlot, PeerState};
 use crate::ProcessFacts;
 use crate::control::{
-    Answer, BgpNeighborView, BgpRequest, Emit, MemoryView, NegotiatedView, RibView, RouteFilter, RouteView,
-    UpDown, communities, emit_all, to_json,
+    Answer, AnswerError, BgpNeighborView, BgpRequest, Emit, MemoryView, NegotiatedView, RibView, RouteFilter,
+    RouteView, UpDown, communities, emit_all, to_json,
 };
 
 /// Prefixes scanned while holding a shard's lock once.
@@ -67,8 +67,7 @@ impl Speaker {
             BgpRequest::Memory => emit_all(Ok([self.memory_view()]), emit),
             BgpRequest::Functions => {
                 let functions = self.profile.to_json();
-                let functions = functions.ok_or("the router was not started with --profile-functions");
-                emit_all(functions.map(|functions| [functions]).map_err(str::to_owned), emit)
+                emit_all(functions.map(|functions| [functions]).ok_or(AnswerError::NotProfiled), emit)
             }
             BgpRequest::Refresh { neighbor } => Ok(self.refresh_neighbor(neighbor, now)),
             BgpRequest::Reset { neighbor, text } => {
@@ -143,8 +142,8 @@ impl Speaker {
         &self,
         neighbor: &str,
         now: Millis,
-        act: impl FnOnce(&mut PeerState) -> Result<(), String>,
-    ) -> Result<(), String> {
+        act: impl FnOnce(&mut PeerState) -> Result<(), AnswerError>,
+    ) -> Result<(), AnswerError> {
         let slot = self.find(neighbor).ok_or_else(|| unknown(neighbor))?;
         let result = {
             let mut state = slot.lock();
@@ -157,13 +156,13 @@ impl Speaker {
         result
     }
 
-    fn refresh_neighbor(&self, neighbor: &str, now: Millis) -> Result<(), String> {
+    fn refresh_neighbor(&self, neighbor: &str, now: Millis) -> Result<(), AnswerError> {
         self.with_neighbor(neighbor, now, |state| {
             let Some(negotiated) = state.negotiated.clone() else {
-                return Err(format!("the session with {neighbor} is not up"));
+                return Err(AnswerError::SessionDown(neighbor.to_owned()));
             };
             if !negotiated.route_refresh {
-                return Err(format!("{neighbor} does not offer route refresh; reset the session instead"));
+                return Err(AnswerError::NoRouteRefresh(neighbor.to_owned()));
             }
             for family in Family::ALL.into_iter().filter(|family| negotiated.family(*family)) {
                 state.session.refresh(family);
@@ -172,14 +171,14 @@ impl Speaker {
         })
     }
 
-    fn stop_neighbor(&self, neighbor: &str, reason: StopReason, now: Millis) -> Result<(), String> {
+    fn stop_neighbor(&self, neighbor: &str, reason: StopReason, now: Millis) -> Result<(), AnswerError> {
         self.with_neighbor(neighbor, now, |state| {
             state.session.handle_stop(reason, now);
             Ok(())
         })
     }
 
-    pub(super) fn select(&self, filter: &RouteFilter) -> Result<Selection, String> {
+    pub(super) fn select(&self, filter: &RouteFilter) -> Result<Selection, AnswerError> {
         let now = Millis(self.now_ms.load(Ordering::Relaxed));
         let neighbor = match &filter.neighbor {
             None => None,
@@ -187,12 +186,12 @@ impl Speaker {
         };
         let inside = match &filter.inside {
             None => None,
-            Some(text) => Some(text.parse::<IpPrefix>().map_err(|error| format!("{text}: {error}"))?),
+            Some(text) => Some(AnswerError::prefix(text)?),
         };
         let family = match (filter.family.as_deref(), inside) {
             (Some("ipv4"), _) | (None, Some(IpPrefix::V4(_))) => Some(Family::Ipv4),
             (Some("ipv6"), _) | (None, Some(IpPrefix::V6(_))) => Some(Family::Ipv6),
-            (Some(other), _) => return Err(format!("no family is called {other}; expected ipv4 or ipv6")),
+            (Some(other), _) => return Err(AnswerError::Family(other.to_owned())),
             (None, None) => None,
         };
         Ok(Selection { filter: filter.clone(), neighbor, inside, family, now, peers: self.peers() })
@@ -203,7 +202,9 @@ impl Speaker {
             (Ok(prefix), _) => prefix,
             (_, Ok(IpAddr::V4(address))) => Prefix::from(ipnet::Ipv4Net::from(address)).into(),
             (_, Ok(IpAddr::V6(address))) => Prefix::from(ipnet::Ipv6Net::from(address)).into(),
-            (Err(error), Err(_)) => return Ok(Err(format!("{destination}: {error}, nor an address"))),
+            (Err(error), Err(_)) => {
+                return Ok(Err(AnswerError::Destination { text: destination.to_owned(), error }));
+            }
         };
         match prefix {
             IpPrefix::V4(prefix) => self.route_of(prefix, exact, why, now, emit)?,
@@ -500,6 +501,6 @@ fn negotiated_view(negotiated: &Negotiated) -> NegotiatedView {
     }
 }
 
-pub(super) fn unknown(neighbor: &str) -> String {
-    format!("no neighbor is called {neighbor} or has that address; `thalweg show bgp neighbors` lists them")
+pub(super) fn unknown(neighbor: &str) -> AnswerError {
+    AnswerError::UnknownNeighbor(neighbor.to_owned())
 }

@@ -1,5 +1,6 @@
 //! Applies another configuration while sessions run, and originates this router's networks.
 
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,6 +20,17 @@ use super::slot::{PeerSlot, PeerState};
 use super::{Speaker, lock};
 use thalweg_config::{BgpConfig, BgpDiff, OnStop, Refiltered, diff};
 
+/// Why a speaker does not take another configuration. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum BgpReloadError {
+    /// The system does not take what a neighbor needs: a password, most likely.
+    #[error("neighbor {neighbor}: {error}; nothing was changed")]
+    Neighbor { neighbor: Arc<str>, error: io::Error },
+    /// There are too many neighbors.
+    #[error("{0}; nothing was changed")]
+    Places(io::Error),
+}
+
 impl Speaker {
     /// Announces the configured networks.
     pub(super) fn originate(&self) {
@@ -33,7 +45,7 @@ impl Speaker {
 
     /// Applies another configuration. Only what differs is touched, and sessions whose settings are the same stay
     /// up. Returns what was done, in words; after an error nothing has changed.
-    pub fn reload(&self, new: Arc<BgpConfig>) -> Result<Vec<String>, String> {
+    pub fn reload(&self, new: Arc<BgpConfig>) -> Result<Vec<String>, BgpReloadError> {
         let _one_at_a_time = lock(&self.reloading);
         let now = Millis(self.now_ms.load(Ordering::Relaxed));
         let old = self.config();
@@ -90,7 +102,7 @@ impl Speaker {
 
     /// The part of a reload that can be refused: slots for added neighbors, and passwords. On success the
     /// configuration is in force; on failure nothing has changed.
-    fn take_in(&self, diff: &BgpDiff, new: &Arc<BgpConfig>, now: Millis) -> Result<(), String> {
+    fn take_in(&self, diff: &BgpDiff, new: &Arc<BgpConfig>, now: Millis) -> Result<(), BgpReloadError> {
         let expected = diff.added.iter().chain(&diff.reset);
         let expected: Vec<_> = expected.map(|neighbor| (neighbor, self.config_at(neighbor))).collect();
         let mut expecting = Expecting::new(&*self.network);
@@ -107,8 +119,8 @@ impl Speaker {
                 expecting.keep();
                 Ok(())
             }
-            (Err(error), Some(name)) => Err(format!("neighbor {name}: {error}; nothing was changed")),
-            (Err(error), None) => Err(format!("{error}; nothing was changed")),
+            (Err(error), Some(neighbor)) => Err(BgpReloadError::Neighbor { neighbor, error }),
+            (Err(error), None) => Err(BgpReloadError::Places(error)),
         }
     }
 

@@ -1,9 +1,7 @@
 //! What experiments have in common on the command line.
 
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
-
 use clap::{Args, ValueEnum};
+pub(crate) use thalweg_lab::experiment::RunArgs as LabRunArgs;
 use thalweg_lab::forwarding::subject::thalweg::DRIVERS;
 use thalweg_replay::Work;
 
@@ -11,46 +9,6 @@ use crate::Failure;
 
 /// The heading of what an experiment varies.
 pub(crate) const VARY: &str = "What to vary";
-
-#[derive(Debug, Args)]
-pub(crate) struct LabRunArgs {
-    /// Measured rounds, each in random order [default: see below]
-    #[arg(long, alias = "passes", value_name = "N")]
-    pub(crate) runs: Option<NonZeroUsize>,
-    /// Folder for report.html, results.json and generated files [default: lab-EXPERIMENT]
-    #[arg(long, value_name = "DIR")]
-    output: Option<PathBuf>,
-    /// Run a short version of everything, to see that it works
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Seed for generated input and for the order of runs [default: 1; in models and lpm 0]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-}
-
-impl LabRunArgs {
-    /// What another experiment must be told to be run in the same way; its folder is its own.
-    pub(crate) fn passed_on(&self) -> Vec<String> {
-        let option = |name: &str, value: Option<String>| value.map(|value| format!("--{name}={value}"));
-        let quick = self.quick.then(|| "--quick".to_owned());
-        let runs = option("runs", self.runs.map(|runs| runs.to_string()));
-        quick.into_iter().chain(runs).chain(option("seed", self.seed.map(|seed| seed.to_string()))).collect()
-    }
-
-    /// The folder; `usual` if none is named.
-    pub(crate) fn output(&self, usual: &str) -> PathBuf {
-        self.output.clone().unwrap_or_else(|| usual.into())
-    }
-
-    pub(crate) fn seed(&self, usual: u64) -> u64 {
-        self.seed.unwrap_or(usual)
-    }
-
-    /// Rounds: so many, or so many with `--quick`.
-    pub(crate) fn runs(&self, usual: usize, quick: usize) -> usize {
-        self.runs.map_or(if self.quick { quick } else { usual }, NonZeroUsize::get)
-    }
-}
 
 /// Who is measured, where we have one rival.
 #[derive(Debug, Args)]

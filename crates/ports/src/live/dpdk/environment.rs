@@ -2,8 +2,8 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use std::ffi::CString;
-use std::fs;
 use std::thread;
+use std::{fs, io};
 
 use super::DpdkOptions;
 use super::shim::{self, Runs};
@@ -95,14 +95,14 @@ pub(super) fn running(options: &DpdkOptions) -> Result<Runs, LiveError> {
 }
 
 /// Starts it by a thread of its own, since it binds its first thread to a core.
-fn started(arguments: &[String]) -> Result<Runs, String> {
+fn started(arguments: &[String]) -> io::Result<Runs> {
     let program = std::iter::once("thalweg");
     let all = program.chain(arguments.iter().map(String::as_str)).map(CString::new);
-    let all = all.collect::<Result<Vec<_>, _>>().map_err(|_| "an argument contains a zero".to_owned())?;
-    let thread = thread::Builder::new().name(ENVIRONMENT.to_owned()).spawn(|| shim::start(all));
-    let result = thread.map_err(|error| error.to_string())?.join();
-    let result = result.map_err(|_| "its thread panicked".to_owned())?;
-    result.map_err(|error| with_what_was_said(&error.to_string()))
+    let all =
+        all.collect::<Result<Vec<_>, _>>().map_err(|_| io::Error::other("an argument contains a zero"))?;
+    let thread = thread::Builder::new().name(ENVIRONMENT.to_owned()).spawn(|| shim::start(all))?;
+    let result = thread.join().map_err(|_| io::Error::other("its thread panicked"))?;
+    result.map_err(|error| io::Error::other(with_what_was_said(&error.to_string())))
 }
 
 /// An error, and the last thing that DPDK itself said about it.

@@ -678,7 +678,7 @@ fn leaves_as_it_must(
         return Err(("what leaves is whole", format!("DSCP {} became {}", header.dscp, out.dscp)));
     }
     if arrival.l3()[0] >> 4 == 4 {
-        checksums(l3).map_err(|wrong| ("checksums are right", wrong))?;
+        checksums(l3).map_err(|wrong| ("checksums are right", wrong.to_string()))?;
     }
     match content(arrival.l3(), header) == content(l3, &out) {
         true => Ok(()),

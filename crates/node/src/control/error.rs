@@ -1,0 +1,68 @@
+//! Why a request is not answered.
+
+use thalweg_base::{IpPrefix, PrefixTextError};
+
+/// Why a router does not do what a client asks, in words for that client.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    #[error("no request `{0}` has these fields")]
+    Fields(String),
+    #[error("not a request: {0}")]
+    NoRequest(serde_json::Error),
+    #[error("a capture needs its own connection")]
+    NeedsConnection,
+    #[error("this router does not speak BGP: its configuration has no [bgp]")]
+    NoBgp,
+    #[error("this router forwards no packets: no port has an interface")]
+    NoPackets,
+    #[error("this router translates nothing: its configuration has no [nat]")]
+    NoNat,
+    #[error("this router has no [flows]")]
+    NoFlows,
+    #[error("best routes go nowhere: [bgp] install is \"none\" (\"fib\" and \"kernel\" install them)")]
+    NoForwarding,
+    /// With the words of `ip route` that show them.
+    #[error("best routes are in the kernel: use `ip route {0}`")]
+    InKernel(String),
+    #[error("the host thread does not answer")]
+    HostSilent,
+    #[error("no neighbor is called {0} or has that address; `thalweg show bgp neighbors` lists them")]
+    UnknownNeighbor(String),
+    #[error("the session with {0} is not up")]
+    SessionDown(String),
+    #[error("the session with {0} is not up: it is sent nothing")]
+    SentNothing(String),
+    #[error("{0} does not offer route refresh; reset the session instead")]
+    NoRouteRefresh(String),
+    #[error("{text}: {error}")]
+    Prefix { text: String, error: PrefixTextError },
+    #[error("{text}: {error}, nor an address")]
+    Destination { text: String, error: PrefixTextError },
+    #[error("{0}: expected an address or a prefix")]
+    NoDestination(String),
+    #[error("no family is called {0}; expected ipv4 or ipv6")]
+    Family(String),
+    #[error("`{0}` is no protocol: expected tcp, udp, icmp, gre, esp, ah, sctp or a number up to 255")]
+    Protocol(String),
+    #[error("{0} clients already look at what neighbors send; try again")]
+    Observers(usize),
+    #[error("more than {0} MB of messages waited: this client takes less than neighbors send")]
+    SlowClient(usize),
+    #[error("the router was not started with --profile-functions")]
+    NotProfiled,
+    /// What was asked for failed for reasons of its own.
+    #[error(transparent)]
+    Failed(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl AnswerError {
+    /// Reads a prefix.
+    pub fn prefix(text: &str) -> Result<IpPrefix, Self> {
+        text.parse().map_err(|error| Self::Prefix { text: text.to_owned(), error })
+    }
+
+    /// The request was understood, and this came of it.
+    pub fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Failed(Box::new(error))
+    }
+}
