@@ -70,6 +70,11 @@ impl Mrai {
         // Without an interval there is nothing to wait for, and neighbors that differ in nothing else share a group.
         Self { ms: timers.mrai_ms.into(), withdrawals: timers.mrai_withdrawals || timers.mrai_ms == 0 }
     }
+
+    /// Whether there is an interval.
+    pub(super) fn is_set(self) -> bool {
+        self.ms > 0
+    }
 }
 
 /// An update group's place.
