@@ -59,7 +59,7 @@ pub mod flag {
     pub const BLACKHOLE: u16 = 1 << 11;
     /// The AS_PATH has an AS_SET or AS_CONFED_SET.
     pub const AS_SET: u16 = 1 << 12;
-    /// The AS_PATH begins with a confederation segment.
+    /// The AS_PATH has a confederation segment, be it behind one that a policy prepended.
     pub const CONFEDERATION: u16 = 1 << 13;
     /// Some attribute is optional and not transitive and goes no further.
     pub const NON_TRANSITIVE: u16 = 1 << 14;

@@ -22,6 +22,7 @@ mod router;
 mod scenario;
 pub mod seeds;
 mod site;
+mod state;
 pub mod topology;
 pub mod watch;
 mod windows;

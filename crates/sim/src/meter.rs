@@ -63,6 +63,11 @@ impl Meter {
         touched
     }
 
+    /// What arrived ends before a message does.
+    pub(crate) fn is_within_a_message(&self) -> bool {
+        self.received.seen > 0
+    }
+
     /// Bytes arrived; how many UPDATEs begin there, and whether any byte belongs to one.
     pub(crate) fn received(&mut self, bytes: &[u8]) -> (u64, bool) {
         self.received.feed(bytes)

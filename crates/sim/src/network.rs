@@ -245,6 +245,14 @@ impl Network {
         router.as_ref().map(|router| router.speaker.clone()).ok_or(SimError::NotRunning(node))
     }
 
+    /// Adds what is on its way to a router; false if that is not all that its connections hold.
+    pub(crate) fn write_site_state(&self, node: usize, state: &mut Vec<u8>) -> bool {
+        let mut site = self.places[node].site.lock();
+        // The router may have had nothing to do for a while.
+        site.now_us = self.now_us;
+        site.write_state(state)
+    }
+
     /// Gives a running router another configuration; what it did, in words.
     pub fn reload(&mut self, node: usize, config: Arc<BgpConfig>) -> Result<Vec<String>, SimError> {
         let done = self.act(node, |speaker| speaker.reload(config))?;

@@ -2,8 +2,13 @@
 //!
 //! A network that does not come to rest although nothing happens to it any more is observed: of the prefix whose best paths
 //! change most, each change at each router is kept. If the last of them are the same four times in a row, in the same
-//! order, the network oscillates and one round is the answer. Routers are deterministic and nothing comes from outside, so
-//! what repeats goes on; a network that only takes long repeats nothing, and is given more time.
+//! order, the network oscillates and one round is the answer; a network that only takes long repeats nothing, and is given
+//! more time.
+//!
+//! Four times are a strong hint and no proof. The proof is a [state](crate::state) of the whole network that recurs: routers
+//! are deterministic and nothing comes from outside, so from there on everything goes as it went before. It is looked for
+//! after each of the next rounds, and has to recur twice. Where timers decide too there is no such number, and the hint is
+//! all there is.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +21,11 @@ use crate::watch::Watch;
 
 /// A round that was seen so often in a row is one that goes on.
 const TIMES: usize = 4;
+/// A state that has not recurred after so many rounds is not waited for.
+const RECURRENCES: u64 = 8;
+/// How far apart moments are at which a first state is looked for, and how many there are.
+const MOMENT_US: u64 = 1000;
+const MOMENTS: usize = 32;
 /// Virtual time before a network that is not quiet is looked at for the first time; each further look doubles it.
 const PATIENCE_US: u64 = 8_000_000;
 
@@ -37,6 +47,8 @@ pub struct Cycle {
     pub period_us: u64,
     /// The changes of one round.
     pub steps: Vec<Step>,
+    /// After this time all tables and all messages under way were the same again, and once more: it never ends.
+    pub recurs_us: Option<u64>,
 }
 
 impl Cycle {
@@ -53,9 +65,10 @@ impl fmt::Display for Cycle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let routers: Vec<String> = self.routers().iter().map(usize::to_string).collect();
         let (seconds, changes) = (self.period_us as f64 / 1e6, self.steps.len());
+        let proof = if self.recurs_us.is_some() { "for ever" } else { "as far as was seen" };
         write!(
             f,
-            "{}: {changes} changes of best paths repeat every {seconds:.3} s at routers {}",
+            "{}: {changes} changes of best paths repeat every {seconds:.3} s {proof} at routers {}",
             self.prefix,
             routers.join(", ")
         )
@@ -101,11 +114,36 @@ pub fn settle(
                 return Ok(Settled::Quiet(quiet));
             }
             if let Some((steps, period_us)) = last_round(&steps) {
-                return Ok(Settled::Oscillating(Cycle { prefix, period_us, steps: steps.to_vec() }));
+                let recurs_us = recurrence(network, period_us)?;
+                let steps = steps.to_vec();
+                return Ok(Settled::Oscillating(Cycle { prefix, period_us, steps, recurs_us }));
             }
         }
         patience_us *= 2;
     }
+}
+
+/// After which time the state of the network recurs, if it does after some rounds of this length, and again.
+fn recurrence(network: &mut Network, period_us: u64) -> Result<Option<u64>, SimError> {
+    let mut first = None;
+    for _ in 0..MOMENTS {
+        first = network.state()?;
+        if first.is_some() {
+            break;
+        }
+        network.run_us(MOMENT_US)?;
+    }
+    let Some(first) = first else { return Ok(None) };
+    let begun_us = network.now_us();
+    for round in 1..=RECURRENCES {
+        network.run_until_us(begun_us + round * period_us)?;
+        if network.state()? == Some(first) {
+            let recurs_us = round * period_us;
+            network.run_us(recurs_us)?;
+            return Ok((network.state()? == Some(first)).then_some(recurs_us));
+        }
+    }
+    Ok(None)
 }
 
 /// The prefix whose best paths changed at most routers since a time.

@@ -10,6 +10,8 @@ use crate::chance::Random;
 pub enum PrefixPlan {
     /// The same number.
     Each(usize),
+    /// So many in all, at ASes that chance picks: none has two before each has one.
+    Total(usize),
     /// As on the Internet in 2014 and 2015: half of all ASes have one or two, one in a hundred more than 150.
     Measured,
 }
@@ -18,16 +20,24 @@ pub enum PrefixPlan {
 /// with a power that gives the measured mean of 12 and the largest AS a few thousand.
 const QUANTILES: [(f64, f64); 5] = [(0.39, 1.0), (0.5, 2.0), (0.75, 4.5), (0.9, 16.0), (0.99, 150.0)];
 const TAIL: f64 = 1.2;
+/// The stream of chance that picks ASes.
+const TOTAL: u64 = 0x746f_7461;
 const PREFIXES_MAX: f64 = 4000.0;
 
 impl PrefixPlan {
     /// How many prefixes each of so many ASes has.
     pub fn counts(self, ases: usize, seed: u64) -> Vec<usize> {
-        let count = |node| match self {
-            Self::Each(count) => count,
-            Self::Measured => measured(Random::of(seed, node as u64).share()),
-        };
-        (0..ases).map(count).collect()
+        match self {
+            Self::Each(count) => vec![count; ases],
+            Self::Total(total) => {
+                let mut order: Vec<usize> = (0..ases).collect();
+                Random::of(seed, TOTAL).shuffle(&mut order);
+                let mut counts = vec![0; ases];
+                order.iter().cycle().take(total).for_each(|node| counts[*node] += 1);
+                counts
+            }
+            Self::Measured => (0..ases).map(|node| measured(Random::of(seed, node as u64).share())).collect(),
+        }
     }
 }
 
@@ -77,5 +87,15 @@ mod tests {
             ("20.0.0.0/24".into(), "20.1.1.0/24".into())
         );
         assert_eq!(PrefixPlan::Each(3).counts(2, 1), [3, 3]);
+    }
+
+    #[test]
+    fn so_many_in_all_are_spread() {
+        let counts = PrefixPlan::Total(20).counts(1000, 1);
+        assert_eq!((counts.iter().sum::<usize>(), counts.iter().max()), (20, Some(&1)));
+        assert_ne!(counts, PrefixPlan::Total(20).counts(1000, 2), "a seed decides where they are");
+        let mut counts = PrefixPlan::Total(5).counts(3, 1);
+        counts.sort_unstable();
+        assert_eq!(counts, [1, 2, 2]);
     }
 }

@@ -274,6 +274,18 @@ impl Site {
         self.arriving.peek().map(|Reverse(parcel)| parcel.at_us)
     }
 
+    /// What is on its way, in no order.
+    pub(crate) fn arriving(&self) -> impl Iterator<Item = &Reverse<Parcel>> {
+        self.arriving.iter()
+    }
+
+    /// All that arrived was read, no message is cut, nobody waits for room, and computing takes no time.
+    pub(crate) fn is_plain(&self) -> bool {
+        let is_plain =
+            |end: &End| end.arrived.is_empty() && !end.is_starved && !end.meter.is_within_a_message();
+        self.labor.costs.is_none() && !self.has_news() && self.ends.values().all(is_plain)
+    }
+
     /// Something happened that the router was not told yet.
     pub(crate) fn has_news(&self) -> bool {
         !self.news.is_empty() || self.has_backlog()

@@ -242,10 +242,10 @@ fn describe(head: &mut Head, each: Attribute<'_>) {
 
 fn describe_path(head: &mut Head, path: AsPath<'_>) {
     let mut neighbor = None;
-    for (index, segment) in path.segments().enumerate() {
+    for segment in path.segments() {
         let mut asns = segment.asns();
         if segment.kind.is_confederation() {
-            head.flags |= if index == 0 { flag::CONFEDERATION } else { 0 };
+            head.flags |= flag::CONFEDERATION;
         } else {
             let counted = if segment.kind.is_set() { 1 } else { asns.len() as u16 };
             head.path_length = head.path_length.saturating_add(counted);

@@ -81,6 +81,8 @@ proptest! {
         let path: Vec<_> =
             attrs.as_path().segments().flat_map(|part| part.asns().map(move |asn| (asn, part.kind))).collect();
         prop_assert_eq!(&path, &model);
+        let is_inside = |(_, kind): &(u32, SegmentKind)| kind.is_confederation();
+        prop_assert_eq!(attrs.has(flag::CONFEDERATION), model.iter().any(is_inside));
         let outside: Vec<_> = model.iter().filter(|(_, kind)| *kind == SegmentKind::Sequence).collect();
         prop_assert_eq!(usize::from(attrs.path_length), outside.len());
         prop_assert_eq!(attrs.neighbor_as, outside.first().map_or(0, |(asn, _)| *asn));

@@ -66,8 +66,8 @@ pub struct Importer {
     scratch: Vec<u8>,
     honor_blackhole: HonorBlackhole,
     counters: ImportCounters,
-    /// The last prefix of each remark.
-    examples: [Option<IpPrefix>; Remark::COUNT],
+    /// The last prefix of each remark there was: most neighbors cause none.
+    examples: Vec<(Remark, IpPrefix)>,
 }
 
 /// Something about routes that came that somebody should hear of.
@@ -173,7 +173,7 @@ impl Importer {
             scratch: Vec::new(),
             honor_blackhole: HonorBlackhole::No,
             counters: ImportCounters::default(),
-            examples: [None; Remark::COUNT],
+            examples: Vec::new(),
         }
     }
 
@@ -231,12 +231,15 @@ impl Importer {
 
     /// The last prefix that a remark was about.
     pub fn example(&self, remark: Remark) -> Option<IpPrefix> {
-        self.examples[remark.index()]
+        self.examples.iter().find(|(of, _)| *of == remark).map(|(_, example)| *example)
     }
 
     fn remark(&mut self, remark: Remark, count: usize, example: IpPrefix) {
         self.counters.remarks[remark.index()] += count as u64;
-        self.examples[remark.index()] = Some(example);
+        match self.examples.iter_mut().find(|(of, _)| *of == remark) {
+            Some((_, last)) => *last = example,
+            None => self.examples.push((remark, example)),
+        }
     }
 
     /// Puts out the routes of an UPDATE; `body` is what it was parsed from. Withdrawn routes come first, as

@@ -15,22 +15,25 @@ pub(super) const REPEAT_MS: u64 = 60_000;
 /// Bytes of a message or an attribute that an event shows.
 const SHOWN_BYTES: usize = 48;
 
-/// What was counted of each remark, and what of it an event has told.
-#[derive(Debug, Default)]
-pub(super) struct Remarks {
-    counted: [u64; Remark::COUNT],
-    throttles: [Throttle; Remark::COUNT],
-}
+/// What was counted of each remark there was, and what of it an event has told.
+pub(super) type Remarks = Vec<(Remark, u64, Throttle)>;
 
 impl Session {
     /// Tells what became of routes. What is too early to be told waits for the next bytes, which come with the next
     /// KEEPALIVE at the latest.
     pub(super) fn emit_remarks(&mut self, import: &Importer, now: Millis) {
         for remark in Remark::all() {
-            let (index, count) = (remark.index(), import.counters().remarks(remark));
-            let before = std::mem::replace(&mut self.remarks.counted[index], count);
-            let throttle = &mut self.remarks.throttles[index];
-            throttle.note(count.saturating_sub(before));
+            let count = import.counters().remarks(remark);
+            let known = self.remarks.iter().position(|(of, ..)| *of == remark);
+            if count == 0 && known.is_none() {
+                continue;
+            }
+            let place = known.unwrap_or_else(|| {
+                self.remarks.push((remark, 0, Throttle::default()));
+                self.remarks.len() - 1
+            });
+            let (_, counted, throttle) = &mut self.remarks[place];
+            throttle.note(count.saturating_sub(std::mem::replace(counted, count)));
             if let Some(count) = throttle.due(now.0, REPEAT_MS) {
                 self.event(Event::Routes { remark, count, example: import.example(remark) });
             }

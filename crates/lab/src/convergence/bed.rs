@@ -11,6 +11,8 @@ use crate::network::NetworkError;
 
 /// No UPDATE for so long, beyond the interval between advertisements, is rest.
 const QUIET_US: u64 = 5_000_000;
+/// How often UPDATEs are counted where there may be too many.
+const LOOK_US: u64 = 1_000_000;
 /// A network that is not at rest after so long never will be.
 const LIMIT_US: u64 = 12 * 3_600_000_000;
 
@@ -97,6 +99,26 @@ impl Bed {
     /// Makes changes happen now, and waits for rest.
     pub(super) fn happen(&mut self, changes: &[Change]) -> Result<Seen, NetworkError> {
         self.observe(|simulation| changes.iter().try_for_each(|change| simulation.apply(*change)))
+    }
+
+    /// Makes changes happen now, and waits for rest or until so many UPDATEs were sent; whether it came to rest.
+    pub(super) fn happen_within(
+        &mut self,
+        changes: &[Change],
+        updates_max: u64,
+    ) -> Result<(Seen, bool), NetworkError> {
+        let (begun_us, updates) = self.forget();
+        for change in changes {
+            self.simulation.apply(*change)?;
+        }
+        loop {
+            let network = &mut self.simulation.network;
+            let is_over = network.run_until_quiet(self.quiet_us, LOOK_US)?.is_quiet;
+            if is_over || network.traffic().updates - updates > updates_max {
+                let last_us = network.last_update_us();
+                return Ok((self.seen(begun_us, updates, last_us), is_over));
+            }
+        }
     }
 
     /// Does something, waits for rest, and says what came of it.

@@ -165,6 +165,8 @@ mod tests {
             };
             assert_eq!((cycle.prefix, cycle.routers()), (Gadget::prefix(), vec![1, 2, 3, 4]), "seed {seed}");
             assert!((1_000..1_000_000).contains(&cycle.period_us), "{cycle}");
+            let recurs_us = cycle.recurs_us.expect("a state that recurs");
+            assert!(recurs_us % cycle.period_us == 0 && cycle.to_string().contains("for ever"), "{cycle}");
         }
     }
 

@@ -110,6 +110,8 @@ pub struct Oscillation {
     pub ases: Vec<u32>,
     /// How long a round takes, in seconds.
     pub period_s: f64,
+    /// After so many seconds all tables and all messages under way were the same again, twice: nothing else can follow.
+    pub recurs_s: Option<f64>,
     /// The changes of a round: seconds after its first, the AS, its path from then on.
     pub round: Vec<(f64, u32, Option<String>)>,
 }
@@ -123,6 +125,7 @@ impl Oscillation {
             prefix: cycle.prefix.to_string(),
             ases: cycle.routers().into_iter().map(|router| graph.asn(router)).collect(),
             period_s: cycle.period_us as f64 / 1e6,
+            recurs_s: cycle.recurs_us.map(|us| us as f64 / 1e6),
             round: cycle.steps.iter().map(step).collect(),
         }
     }
@@ -136,13 +139,30 @@ impl fmt::Display for Oscillation {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         write!(
             f,
-            "oscillating: the best paths to {} at {}{more} change {} times every {:.3} s, in the same order each time: their \
-             policies leave no stable state, or messages that cross never let them reach one",
+            "oscillating: the best paths to {} at {}{more} change {} times every {:.3} s, in the same order each time: ",
             self.prefix,
             ases.join(", "),
             self.round.len(),
             self.period_s
-        )
+        )?;
+        let step = |(_, asn, path): &(f64, u32, Option<String>)| match path {
+            Some(path) => format!("AS{asn} takes {path}"),
+            None => format!("AS{asn} has none"),
+        };
+        let steps: Vec<String> = self.round.iter().take(SHOWN).map(step).collect();
+        let more = if self.round.len() > SHOWN { "; and so on" } else { "" };
+        write!(f, "{}{more}. ", steps.join("; "))?;
+        match self.recurs_s {
+            Some(seconds) => write!(
+                f,
+                "All tables and all messages under way were the same again after {seconds:.3} s, so this never ends: the \
+                 policies leave no stable state, or messages that cross never let the network reach one"
+            ),
+            None => write!(
+                f,
+                "It was seen four times in a row, which is no proof: intervals or other timers have a part in it"
+            ),
+        }
     }
 }
 

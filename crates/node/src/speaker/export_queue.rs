@@ -71,6 +71,11 @@ impl Mrai {
         // Without an interval nothing waits, so groups must not differ in this flag.
         Self { ms: timers.mrai_ms.into(), withdrawals: timers.mrai_withdrawals || timers.mrai_ms == 0 }
     }
+
+    /// Whether there is an interval.
+    pub(super) fn is_set(self) -> bool {
+        self.ms > 0
+    }
 }
 
 /// An update group, its log, and the dumps of its members.

@@ -1,10 +1,27 @@
 //! Idle speakers: a driver of many speakers skips one until its next timer.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::export_queue::{ExportQueue, GroupSlot};
 use super::{Speaker, lock};
 
 impl Speaker {
+    /// What it will send follows from its routes and from what arrives alone: no change is held back, for an interval or for
+    /// a neighbor that reads slowly, no flap is on record, no restart goes on.
+    pub fn holds_only_routes(&self) -> bool {
+        let is_sent = |queue: &ExportQueue| queue.waiting() == 0 && !queue.work().has_pending();
+        let is_plain = |group: &Arc<GroupSlot>| {
+            !group.mrai.is_set()
+                && !group.wants.load(Ordering::Acquire)
+                && !group.has_dumps.load(Ordering::Acquire)
+        };
+        !self.restart.is_active()
+            && self.export_queues().iter().all(is_sent)
+            && self.shards.iter().all(|shard| !shard.has_work() && shard.rib().next_deadline().is_none())
+            && lock(&self.groups).iter().all(is_plain)
+    }
+
     /// The time of the next timer, if nothing else is left to do: unless something arrives,
     /// [`tick`](thalweg_exec::control_plane::ControlPlane::tick) would find nothing before. `None` if something is
     /// left, so that only tick knows when. Call it when all possible work is done.

@@ -3,6 +3,7 @@
 //! A trial is calm first, then has rounds of faults, each of which ends with everything mended and at rest.
 
 mod draw;
+mod inside;
 mod invariants;
 mod life;
 mod oracle;

@@ -132,7 +132,7 @@ fn run_interior(args: &LabNetworkArgs, zoo: &Path, format: Format) -> Result<(),
         )));
     }
     let PrefixPlan::Each(prefixes) = args.prefixes else {
-        return Err(Failure::Usage("with --zoo, --prefixes must be a number".to_owned()));
+        return Err(Failure::Usage("with --zoo, --prefixes must be a plain number".to_owned()));
     };
     let ibgp = |way: &IbgpArg| match way {
         IbgpArg::Mesh => Ibgp::Mesh,

@@ -62,10 +62,14 @@ fn policies_that_never_end_are_named() {
     let (code, text) = error();
     let named = "cold start: oscillating: the best paths to 20.0.0.0/24 at AS64501, AS64502, AS64503, AS64504 change ";
     assert!(code == Some(1) && text.contains(named) && text.contains(" times every "), "{text}");
+    // The cycle of routes, and why it never ends.
+    assert!(text.contains("AS64501 takes 64503 64500"), "{text}");
+    assert!(text.contains("All tables and all messages under way were the same again after"), "{text}");
     let json = std::fs::read_to_string(report(folder.path()).join("results.json")).expect("numbers");
     let json: Value = serde_json::from_str(&json).expect("JSON");
     let oscillation = &json["results"]["phases"][0]["oscillation"];
     assert_eq!(oscillation["prefix"], "20.0.0.0/24");
+    assert!(oscillation["recurs_s"].as_f64().is_some_and(|seconds| seconds > 0.0), "{oscillation}");
     assert!(oscillation["round"].as_array().is_some_and(|round| round.len() >= 4), "{oscillation}");
 
     let own = folder.path().join("own/AS64501-router.toml");

@@ -78,6 +78,13 @@ fn confederation_segments_come_and_go() {
     let member = route(|builder| builder.prepend(65_002, 1, SegmentKind::ConfederationSequence).unwrap());
     let answer = sent(&external(), from(PeerKind::Confederation), &member);
     assert!(answer.contains("40020a02020000fde80000fc58"), "{answer}");
+    // So they do behind what a policy prepended.
+    let prepended = route(|builder| {
+        builder.prepend(65_002, 1, SegmentKind::ConfederationSequence).unwrap();
+        builder.prepend(65_000, 1, SegmentKind::Sequence).unwrap();
+    });
+    let answer = sent(&external(), from(PeerKind::Confederation), &prepended);
+    assert!(answer.contains("40021002020000fde80000fde802010000fc58"), "{answer}");
 }
 
 #[test]

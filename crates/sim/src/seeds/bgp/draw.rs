@@ -2,6 +2,7 @@
 //!
 //! Features are left out at random for each seed: what one of them hides another seed without it shows.
 
+use super::inside;
 use super::plan::{End, Event, Fault, Features, LinkPlan, Plan, Relationship, RouterPlan};
 use super::text::KINDS;
 use crate::chance::Random;
@@ -40,6 +41,10 @@ impl Plan {
         plan.features.damping = random.happens(0.1);
         if random.happens(0.15) {
             make_route_server(random, &mut plan);
+        }
+        let random = &mut Random::of(seed, 4);
+        if random.happens(0.2) {
+            inside::draw(random, &mut plan);
         }
         plan
     }
@@ -84,6 +89,7 @@ fn features(random: &mut Random) -> Features {
         interleaved: random.happens(0.6),
         large_as: random.happens(0.2),
         damping: false,
+        confederation: false,
     }
 }
 

@@ -68,6 +68,8 @@ impl Bench<'_> {
                 med: path.attrs.med(),
                 marks: marks(path.attrs),
                 next_hop: from.is_some().then(|| path.attrs.next_hop().address()),
+                originator: path.attrs.originator_id(),
+                clusters: path.attrs.cluster_list().collect(),
                 path_id: path.path_id,
             };
             let (is_stale, is_damped) = (path.stale, path.damped);

@@ -85,7 +85,7 @@ fn meet_plan(plan: &Plan, coverage: &mut Coverage) {
         ("one AS at two sites", plan.routers.iter().any(|router| router.site_of.is_some())),
         ("anycast", plan.routers.iter().filter(|router| router.anycast).count() > 1),
     ];
-    for (name, _) in features.iter().filter(|(_, has)| *has) {
+    for (name, _) in features.iter().chain(&plan.kinds_inside()).filter(|(_, has)| *has) {
         coverage.meet("feature", name);
     }
 }
@@ -272,6 +272,18 @@ impl<'a> Life<'a> {
 
     /// Tells a router how its neighbors are reached.
     fn tell_ways(&mut self, router: usize) -> Result<(), SimError> {
+        let hosts = |at: usize| [address(at).into(), ipv6_address(at).into()].map(IpPrefix::host);
+        if self.plan.is_inside(router) {
+            let lost = |to: usize| {
+                let mut links = self.plan.links_of(router);
+                links.any(|(link, end, other)| other == to && self.no_way.contains(&(link, end)))
+            };
+            let all = self.plan.inside_and_beside(router).into_iter().filter(|to| *to != router);
+            let cost = |to: usize| (!lost(to)).then(|| Plan::cost_inside(to));
+            let ways = all.flat_map(|to| hosts(to).map(|host| (host, cost(to))));
+            let view = NextHopView::new(ways.collect::<Vec<_>>());
+            return self.network.set_next_hops(router, view).map(drop);
+        }
         let beside: Vec<usize> = self.plan.links_of(router).map(|(.., other)| other).collect();
         let ways = self.plan.links_of(router).flat_map(|(link, end, other)| {
             let metric = self.plan.links[link].ends[end].metric;
@@ -282,8 +294,7 @@ impl<'a> Life<'a> {
             let behind = behind.map(|(.., client)| client);
             let behind = behind.filter(|client| *client != router && !beside.contains(client));
             let routers: Vec<usize> = std::iter::once(other).chain(behind).collect();
-            let hosts = routers.into_iter().flat_map(|at| [address(at).into(), ipv6_address(at).into()]);
-            hosts.map(move |host| (IpPrefix::host(host), metric))
+            routers.into_iter().flat_map(hosts).map(move |host| (host, metric))
         });
         let view = NextHopView::new(ways.collect::<Vec<_>>());
         self.network.set_next_hops(router, view).map(drop)
@@ -346,8 +357,8 @@ impl<'a> Life<'a> {
             }
             Fault::Refresh { link, end } => self.ask(link, end, |neighbor| BgpRequest::Refresh { neighbor }),
             Fault::Announce { router, now } => {
-                let RouterPlan { site_of, route_server, .. } = self.plan.routers[router];
-                self.plan.routers[router] = RouterPlan { site_of, route_server, ..now };
+                let RouterPlan { prefixes, anycast, .. } = now;
+                self.plan.routers[router] = RouterPlan { prefixes, anycast, ..self.plan.routers[router] };
                 self.reload(router)
             }
             Fault::Policy { link, end, now } => {

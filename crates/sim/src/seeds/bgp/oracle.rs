@@ -7,12 +7,14 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use thalweg_base::IpPrefix;
 
 use super::plan::Plan;
-use super::text::{LEARNED, Other, PASSED, asn, ipv6_address, kind, neighbor_name, prefixes};
+use super::text::{
+    CUSTOMER, LEARNED, Other, PASSED, asn, inner_asn, ipv6_address, kind, neighbor_name, prefixes,
+};
 use crate::policy::address;
 
 /// LOCAL_PREF where no policy sets one.
@@ -32,6 +34,9 @@ pub(super) struct Row {
     pub(super) marks: Vec<Mark>,
     /// None for its own.
     pub(super) next_hop: Option<IpAddr>,
+    /// Of a route that was reflected, who brought it into the AS, and who reflected it, the last one first.
+    pub(super) originator: Option<Ipv4Addr>,
+    pub(super) clusters: Vec<Ipv4Addr>,
     pub(super) path_id: u32,
 }
 
@@ -131,6 +136,8 @@ impl<'a> Oracle<'a> {
                 med: None,
                 marks: Vec::new(),
                 next_hop: None,
+                originator: None,
+                clusters: Vec::new(),
                 path_id: 0,
             });
         }
@@ -152,9 +159,14 @@ impl<'a> Oracle<'a> {
         let plan = &self.plan.links[link];
         let (policy, relation) = (&plan.ends[end], Other::at(self.plan, link, end));
         let other = if end == 0 { plan.b } else { plan.a };
+        if self.plan.is_internal(link) {
+            return self.announced_inside(router, other, prefix, row);
+        }
         let is_ours = |relation| match row.from {
             None => true,
-            Some(from) => relation == Other::Customer || self.relation(router, from) == Some(Other::Customer),
+            Some(_) if relation == Other::Customer => true,
+            Some(from) if self.are_one_as(router, from) => row.marks.contains(&[0, LEARNED, CUSTOMER]),
+            Some(from) => self.relation(router, from) == Some(Other::Customer),
         };
         if row.from == Some(other) || policy.reject == Some(kind(prefix)) || !relation.is_none_or(is_ours) {
             return None;
@@ -162,15 +174,11 @@ impl<'a> Oracle<'a> {
         let is_server = self.plan.routers[router].route_server;
         let prepend = if is_server { 0 } else { 1 + usize::from(policy.prepend) };
         let mut path = vec![asn(self.plan, router); prepend];
-        path.extend(&row.path);
+        path.extend(self.outer(row));
         let mut marks = row.marks.clone();
         marks.retain(|mark| mark[..2] != [0, LEARNED]);
         marks.extend(policy.mark.then_some([0, PASSED, router as u32]));
-        let next_hop = match prefix {
-            _ if is_server => row.next_hop?,
-            IpPrefix::V4(_) => IpAddr::from(address(router)),
-            IpPrefix::V6(_) => ipv6_address(router).into(),
-        };
+        let next_hop = if is_server { row.next_hop? } else { own_address(router, prefix) };
         Some(Row {
             from: Some(router),
             path,
@@ -178,13 +186,55 @@ impl<'a> Oracle<'a> {
             med: policy.med.or(row.med.filter(|_| is_server)),
             marks,
             next_hop: Some(next_hop),
+            originator: None,
+            clusters: Vec::new(),
             path_id: 0,
         })
     }
 
+    /// What a router passes on to another one of its AS (RFC 4271 9.2.1, RFC 4456, RFC 5065).
+    fn announced_inside(&self, router: usize, other: usize, prefix: IpPrefix, row: &Row) -> Option<Row> {
+        let mut sent = Row { from: Some(router), path_id: 0, ..row.clone() };
+        match row.from {
+            None => {
+                sent.marks.push([0, LEARNED, CUSTOMER]);
+                sent.next_hop = Some(own_address(router, prefix));
+            }
+            Some(from) if from == other => return None,
+            Some(from) if self.are_one_as(router, from) && !self.plan.is_member(router) => {
+                let serves = |at: usize| self.plan.routers[at].client_of == Some(router);
+                if !serves(from) && !serves(other) {
+                    return None;
+                }
+                sent.originator = row.originator.or(Some(address(from)));
+                sent.clusters.insert(0, address(router));
+            }
+            Some(_) => {}
+        }
+        if self.plan.is_member(router) {
+            sent.path.insert(0, inner_asn(self.plan, router));
+        }
+        (sent.next_hop != Some(own_address(other, prefix))).then_some(sent)
+    }
+
+    fn are_one_as(&self, a: usize, b: usize) -> bool {
+        self.plan.within(a) == self.plan.within(b)
+    }
+
+    /// A path without members of a confederation.
+    fn outer<'r>(&self, row: &'r Row) -> impl Iterator<Item = u32> + 'r {
+        let members = (0..self.plan.routers.len()).filter(|at| self.plan.is_member(*at));
+        let members: Vec<u32> = members.map(|at| inner_asn(self.plan, at)).collect();
+        row.path.iter().copied().filter(move |asn| !members.contains(asn))
+    }
+
     /// What a router makes of what it is sent.
     fn accepted(&self, router: usize, link: usize, end: usize, mut row: Row) -> Option<Row> {
-        if row.path.contains(&asn(self.plan, router)) {
+        let own = [asn(self.plan, router), inner_asn(self.plan, router)];
+        let is_own = |id: &Ipv4Addr| *id == address(router);
+        if own.iter().any(|asn| row.path.contains(asn))
+            || row.originator.iter().chain(&row.clusters).any(is_own)
+        {
             return None;
         }
         if let Some(relation) = Other::at(self.plan, link, end) {
@@ -212,27 +262,44 @@ impl<'a> Oracle<'a> {
     /// The place of the best route (RFC 4271 section 9.1.2); of none, 0.
     fn best(&self, router: usize, rows: &[Row]) -> usize {
         let metric = |row: &Row| {
+            if self.plan.is_inside(router) {
+                return self.leads_to(row).map_or(0, Plan::cost_inside);
+            }
             // Behind a route server lie its clients, unless there is a shorter way.
             let to = |at: Option<usize>| self.plan.links_of(router).find(|(.., other)| Some(*other) == at);
             to(self.leads_to(row))
                 .or_else(|| to(row.from))
                 .map_or(0, |(link, end, _)| self.plan.links[link].ends[end].metric)
         };
-        let first_steps = |row: &Row| (Reverse(row.local_pref), row.from.is_some(), row.path.len());
+        let first_steps = |row: &Row| (Reverse(row.local_pref), row.from.is_some(), self.outer(row).count());
         let Some(first) = rows.iter().map(first_steps).min() else { return 0 };
         let left: Vec<usize> = (0..rows.len()).filter(|at| first_steps(&rows[*at]) == first).collect();
         // MED counts between routes of one neighboring AS only.
         let is_beaten = |row: &Row| {
             left.iter().map(|at| &rows[*at]).any(|other| {
-                other.path.first() == row.path.first() && other.med.unwrap_or(0) < row.med.unwrap_or(0)
+                self.outer(other).next() == self.outer(row).next()
+                    && other.med.unwrap_or(0) < row.med.unwrap_or(0)
             })
         };
         let unbeaten = left.iter().copied().filter(|at| !is_beaten(&rows[*at]));
-        unbeaten.min_by_key(|at| (metric(&rows[*at]), rows[*at].from, rows[*at].path_id)).unwrap_or(0)
+        let last_steps = |row: &Row| {
+            let is_inner = row.from.is_some_and(|from| self.are_one_as(router, from));
+            let identifier = row.originator.or(row.from.map(address));
+            (is_inner, metric(row), identifier, row.clusters.len(), row.from, row.path_id)
+        };
+        unbeaten.min_by_key(|at| last_steps(&rows[*at])).unwrap_or(0)
     }
 
     /// The name a router's neighbor has in its configuration.
     pub(super) fn source(router: usize, row: &Row) -> String {
         row.from.map_or("local".to_owned(), |other| neighbor_name(router, other))
+    }
+}
+
+/// The address that a router is reached at by packets to a prefix.
+fn own_address(router: usize, prefix: IpPrefix) -> IpAddr {
+    match prefix {
+        IpPrefix::V4(_) => address(router).into(),
+        IpPrefix::V6(_) => ipv6_address(router).into(),
     }
 }

@@ -66,6 +66,9 @@ pub struct Features {
     /// Flap damping, with times of seconds.
     #[serde(skip_serializing_if = "is_default")]
     pub damping: bool,
+    /// An AS of several routers is a confederation (RFC 5065), each router a member AS.
+    #[serde(skip_serializing_if = "is_default")]
+    pub confederation: bool,
 }
 
 /// A router.
@@ -84,6 +87,12 @@ pub struct RouterPlan {
     /// It is a route server (RFC 7947): it passes on its neighbors' routes and has none of its own.
     #[serde(skip_serializing_if = "is_default")]
     pub route_server: bool,
+    /// It is in the AS of this router, with sessions to those of its routers that it is linked to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inside: Option<usize>,
+    /// This router of its AS reflects routes for it (RFC 4456).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_of: Option<usize>,
 }
 
 /// What the first router of a link is to the second one.
@@ -361,11 +370,14 @@ impl Plan {
                     "router {at} is a site of router {first}, which is none or a site itself"
                 ));
             }
-            if let Some((.., other)) = self.links_of(at).find(|(.., other)| self.as_of(*other) == first) {
+            let is_other_site =
+                |other: usize| self.as_of(other) == self.as_of(at) && self.within(other) != self.within(at);
+            if let Some((.., other)) = self.links_of(at).find(|(.., other)| is_other_site(*other)) {
                 return Err(format!("routers {at} and {other} of one AS are linked"));
             }
         }
         self.check_route_servers()?;
+        self.check_inside()?;
         self.no_circle_of_providers()
     }
 
@@ -397,7 +409,8 @@ impl Plan {
         loop {
             let has_provider = |node: &usize| {
                 self.links.iter().any(|link| {
-                    link.is == Some(Relationship::Provider) && link.b == *node && left.contains(&link.a)
+                    let (provider, customer) = (self.within(link.a), self.within(link.b));
+                    link.is == Some(Relationship::Provider) && customer == *node && left.contains(&provider)
                 })
             };
             let rest: Vec<usize> = left.iter().copied().filter(has_provider).collect();
@@ -422,7 +435,28 @@ impl Plan {
 
     /// The first router of a router's AS.
     pub fn as_of(&self, router: usize) -> usize {
-        self.routers[router].site_of.unwrap_or(router)
+        self.routers[router].site_of.unwrap_or(self.within(router))
+    }
+
+    /// The same for routers that share what they learn: a site of an AS stands for itself.
+    pub(super) fn within(&self, router: usize) -> usize {
+        self.routers[router].inside.unwrap_or(router)
+    }
+
+    /// Whether a router's AS has others, with sessions between them.
+    pub(super) fn is_inside(&self, router: usize) -> bool {
+        let first = self.within(router);
+        self.routers.iter().any(|other| other.inside == Some(first))
+    }
+
+    /// Whether both ends of a link are in one AS.
+    pub(super) fn is_internal(&self, link: usize) -> bool {
+        self.within(self.links[link].a) == self.within(self.links[link].b)
+    }
+
+    /// Whether a router is a member AS of a confederation.
+    pub(super) fn is_member(&self, router: usize) -> bool {
+        self.features.confederation && self.is_inside(router)
     }
 
     /// The router at an end of a link.

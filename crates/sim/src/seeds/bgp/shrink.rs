@@ -43,7 +43,9 @@ fn without_routers(plan: &Plan) -> Vec<Plan> {
                 (link.a, link.b) = (moved(link.a), moved(link.b));
             }
             for own in &mut plan.routers {
-                own.site_of = own.site_of.filter(|first| *first != router).map(moved);
+                for other in [&mut own.site_of, &mut own.inside, &mut own.client_of] {
+                    *other = other.filter(|other| *other != router).map(moved);
+                }
             }
             plan.move_events(|of| (of != router).then(|| moved(of)), Some);
             plan
@@ -56,7 +58,7 @@ fn without_links(plan: &Plan) -> Vec<Plan> {
 }
 
 fn without_features(plan: &Plan) -> Vec<Plan> {
-    let changes: [fn(&mut Features); 11] = [
+    let changes: [fn(&mut Features); 12] = [
         |features| features.ipv6 = false,
         |features| features.paths = 0,
         |features| features.short_messages = false,
@@ -68,6 +70,7 @@ fn without_features(plan: &Plan) -> Vec<Plan> {
         |features| features.interleaved = false,
         |features| features.large_as = false,
         |features| features.damping = false,
+        |features| features.confederation = false,
     ];
     let plans = changes.into_iter().map(|change| changed(plan, |plan| change(&mut plan.features)));
     plans.filter(|smaller| smaller.features != plan.features).collect()
@@ -86,6 +89,14 @@ fn with_fewer_prefixes(plan: &Plan) -> Vec<Plan> {
         }
         if own.site_of.is_some() {
             plans.push(changed(plan, |plan| plan.routers[router].site_of = None));
+        }
+        if own.client_of.is_some() {
+            plans.push(changed(plan, |plan| plan.routers[router].client_of = None));
+        }
+        if own.inside.is_some() {
+            plans.push(changed(plan, |plan| {
+                (plan.routers[router].inside, plan.routers[router].client_of) = (None, None);
+            }));
         }
         if own.route_server {
             plans.push(changed(plan, |plan| plan.routers[router].route_server = false));

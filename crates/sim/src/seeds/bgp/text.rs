@@ -14,7 +14,7 @@ use crate::policy::address;
 pub(super) const KINDS: u8 = 4;
 
 /// LOCAL_PREF of customers', peers' and providers' routes; marks of them too.
-const CUSTOMER: u32 = 200;
+pub(super) const CUSTOMER: u32 = 200;
 const PEER: u32 = 100;
 const PROVIDER: u32 = 50;
 
@@ -27,9 +27,24 @@ pub(super) const STALE_S: u64 = 20;
 /// How long a route that flapped is suppressed, at most.
 pub(super) const SUPPRESS_MAX_S: u64 = 12;
 
+/// A router's number where it is a part of others.
+pub(super) fn number(router: usize) -> u32 {
+    router as u32
+}
+
+/// The AS of a router, as others see it.
 pub(super) fn asn(plan: &Plan, router: usize) -> u32 {
     let first = if plan.features.large_as { 4_200_000_000 } else { 65_001 };
-    first + plan.as_of(router) as u32
+    first + number(plan.as_of(router))
+}
+
+/// The AS of a router as its own AS sees it: in a confederation its member AS.
+pub(super) fn inner_asn(plan: &Plan, router: usize) -> u32 {
+    match (plan.is_member(router), plan.features.large_as) {
+        (true, true) => 4_200_001_000 + number(router),
+        (true, false) => 64_800 + number(router),
+        (false, _) => asn(plan, router),
+    }
 }
 
 pub(super) fn ipv6_address(router: usize) -> Ipv6Addr {
@@ -126,26 +141,34 @@ pub(super) fn configuration(plan: &Plan, router: usize) -> String {
         "[bgp]\nas = {}\nrouter_id = \"{}\"\nlisten = []\ninstall = \"none\"\nnetworks = {networks:?}\n\
          hold_time_s = {}\nconnect_retry_s = {CONNECT_RETRY_S}\nidle_hold_max_s = {IDLE_HOLD_MAX_S}\n\
          selection_deferral_s = {DEFERRAL_S}\nnext_hop = [\"{}\", \"{}\"]\n",
-        asn(plan, router),
+        inner_asn(plan, router),
         address(router),
         features.hold_s,
         address(router),
         ipv6_address(router),
     );
     text += &shared(features);
+    if plan.is_member(router) {
+        let members = (0..plan.routers.len()).filter(|other| plan.within(*other) == plan.within(router));
+        let members: Vec<u32> = members.map(|other| inner_asn(plan, other)).collect();
+        let _ = writeln!(text, "confederation = {{ id = {}, members = {members:?} }}", asn(plan, router));
+    }
     for (number, end, other) in plan.links_of(router) {
         let link = &plan.links[number];
         let relation = Other::at(plan, number, end);
+        let is_internal = plan.is_internal(number);
+        let export = if is_internal { INSIDE.to_owned() } else { export_name(relation, &link.ends[end]) };
         let _ = writeln!(
             text,
-            "[[bgp.neighbor]]\nname = \"{}\"\naddress = \"{}\"\nas = {}\nimport = \"{}\"\nexport = \"{}\"",
+            "[[bgp.neighbor]]\nname = \"{}\"\naddress = \"{}\"\nas = {}\nimport = \"{}\"\nexport = \"{export}\"",
             neighbor_name(router, other),
             address(other),
-            asn(plan, other),
+            if is_internal { inner_asn(plan, other) } else { asn(plan, other) },
             import_name(relation),
-            export_name(relation, &link.ends[end]),
         );
-        if plan.routers[router].route_server {
+        if plan.routers[other].client_of == Some(router) {
+            text += "route_reflector_client = true\n";
+        } else if plan.routers[router].route_server {
             text += "route_server_client = true\n";
         } else if plan.routers[other].route_server {
             text += "first_as_check = false\n";
@@ -158,10 +181,25 @@ pub(super) fn configuration(plan: &Plan, router: usize) -> String {
         let link = &plan.links[number];
         let (relation, end) = (Other::at(plan, number, end), &link.ends[end]);
         rules.insert(import_name(relation), import_rules(relation));
-        rules.insert(export_name(relation, end), export_rules(router, relation, end));
+        match plan.is_internal(number) {
+            true => rules.insert(INSIDE.to_owned(), rules_inside()),
+            false => rules.insert(export_name(relation, end), export_rules(router, relation, end)),
+        };
     }
     rules.into_values().for_each(|rules| text += &rules);
     text
+}
+
+/// What routers of one AS send each other.
+const INSIDE: &str = "inside";
+
+/// An AS's own prefixes are marked as its customers' are: it announces both to all.
+fn rules_inside() -> String {
+    format!(
+        "[[policy.rules.{INSIDE}]]\nmatch = {{ source = \"local\" }}\n\
+         set = {{ communities_add = [\"{LEARNED}:{CUSTOMER}\"] }}\naction = \"accept\"\n\
+         [[policy.rules.{INSIDE}]]\naction = \"accept\"\n"
+    )
 }
 
 fn import_name(relation: Option<Other>) -> String {

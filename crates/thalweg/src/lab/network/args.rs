@@ -102,7 +102,7 @@ pub(crate) struct LabNetworkArgs {
     /// How routes are computed
     #[arg(long, value_enum, default_value = "sessions", value_name = "ENGINE")]
     pub(crate) engine: NetworkEngine,
-    /// Prefixes per AS: a number, or `measured` for the Internet's distribution
+    /// Prefixes per AS: a number, or `measured` for the Internet's distribution; `total:N` for N in all
     #[arg(long, default_value = "1", value_name = "N", value_parser = prefixes, help_heading = "With sessions")]
     pub(crate) prefixes: PrefixPlan,
     /// Routing policy of the ASes
@@ -171,12 +171,16 @@ pub(crate) struct LabNetworkArgs {
 }
 
 fn prefixes(text: &str) -> Result<PrefixPlan, String> {
-    match text {
-        "measured" => Ok(PrefixPlan::Measured),
-        _ => match text.parse() {
-            Ok(count @ 1..=10_000) => Ok(PrefixPlan::Each(count)),
-            _ => Err("expected a number from 1 to 10000, or `measured`".to_owned()),
-        },
+    let (plan, number): (fn(usize) -> PrefixPlan, _) = match text.strip_prefix("total:") {
+        _ if text == "measured" => return Ok(PrefixPlan::Measured),
+        Some(number) => (PrefixPlan::Total, number),
+        None => (PrefixPlan::Each, text),
+    };
+    match number.parse() {
+        Ok(count @ 1..=10_000) => Ok(plan(count)),
+        _ => {
+            Err("expected a number from 1 to 10000, `total:` before such a number, or `measured`".to_owned())
+        }
     }
 }
 
