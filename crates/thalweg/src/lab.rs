@@ -4,6 +4,7 @@ mod all;
 mod args;
 mod bgp;
 mod convergence;
+mod divide;
 mod forwarding;
 mod lpm;
 mod models;
@@ -69,6 +70,8 @@ experiments! {
     Models => models::LabModelsArgs,
     /// Predict execution models on more cores than this machine has
     Predict => predict::LabPredictArgs,
+    /// Measure a farm with feedback: matrix product, quicksort, Fibonacci, FastFlow's speed-ups beside
+    Divide => divide::LabDivideArgs,
     /// Compare longest-prefix-match structures: lookups, memory, build time, concurrent updates
     Lpm => lpm::LabLpmArgs,
     /// Compare schedulings of the BGP daemon: speed-up, time by function, traffic mixes
