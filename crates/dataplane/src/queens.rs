@@ -25,7 +25,7 @@ const _: () = assert!(QUEENS_MAX < u32::BITS, "the columns of a board are bits o
 pub const WORK_STAGES: usize = 4;
 
 /// The board sizes of each stage, from least to largest; each packet's size is drawn from that range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Boards([(u8, u8); WORK_STAGES]);
 
 impl Boards {

@@ -195,8 +195,13 @@ pub fn schedule<C: ControlPlane>(
     let threads = options.threads.clamp(1, crate::THREADS_MAX);
     match options.kind {
         SchedulingKind::Serial => serial::run(control, stop),
-        SchedulingKind::PerPeer => per_peer::run(control, stop),
+        SchedulingKind::PerPeer => per_peer::run(control, false, stop),
         SchedulingKind::Dynamic => dynamic::run(control, threads, stop),
         SchedulingKind::Sharded => sharded::run(control, threads, stop),
     }
+}
+
+/// As `per-peer`, but one poller for the sockets of all sessions: an ablation to measure, not a way to run a router.
+pub fn schedule_with_common_poller<C: ControlPlane>(control: &C, stop: &Arc<AtomicBool>) -> io::Result<()> {
+    per_peer::run(control, true, stop)
 }

@@ -8,6 +8,7 @@
 //! - `virtual_cores`, `costs` ([`imitate`]), `hand_over`: models on time that is added up instead of passing.
 //! - `worker`, `threads`: a thread of any model; a panic ends the run. `turn`, `ring`, `backoff`: waiting. `intake`,
 //!   `completion`: source and sink. `rank`, `os`: priority, pinning, processor time.
+//! - `divide` ([`divide_and_conquer`]): a farm with feedback, for tasks that are divided instead of a stream of jobs.
 //! - [`control_plane`]: the schedulings of a control plane, for sessions instead of jobs.
 //!
 //! [`Locks`]: the cells of state that stages share.
@@ -20,6 +21,7 @@ mod chain;
 mod completion;
 pub mod control_plane;
 mod costs;
+mod divide;
 mod farm;
 mod hand_over;
 mod intake;
@@ -43,6 +45,7 @@ mod virtual_cores;
 mod worker;
 
 pub use costs::{Costs, JobCost, MachineCosts, imitate, record};
+pub use divide::{Divide, Divided, divide_and_conquer};
 pub use hand_over::measure_machine;
 pub use lanes::Lane;
 pub use locks::{Lock, Locks};

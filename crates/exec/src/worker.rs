@@ -10,6 +10,7 @@ use crate::ring::{Receiver, Sender};
 use crate::stop::{Fragile, RunControl, Stopped};
 use crate::turn::Turn;
 use crate::virtual_cores::{Awaited, VirtualCores};
+use std::any::Any;
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -169,16 +170,21 @@ pub(crate) fn supervise<P: Plan>(
     match outcome {
         Ok(done) => done.ok(),
         Err(payload) => {
-            let message = payload
-                .downcast_ref::<&str>()
-                .map(|text| (*text).to_owned())
-                .or_else(|| payload.downcast_ref::<String>().cloned())
-                .unwrap_or_else(|| "no message".to_owned());
+            let message = panic_message(&*payload);
             let at = place.get().name(shared.plan.stages());
             shared.control.abort(ExecError::Panicked { role, index, at, message });
             None
         }
     }
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
+    payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
 }
 
 /// One thread's view of the run.

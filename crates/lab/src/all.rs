@@ -3,6 +3,10 @@
 //! Which experiments a paper needs, and with which options, is data ([`crate::claims`]). Running one is the caller's
 //! affair; this module says what to run and sums up the results. An experiment that failed leaves its claims "not run".
 
+mod agenda;
+
+pub use agenda::{Agenda, Task};
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -22,6 +26,8 @@ pub struct Outcome {
     pub failed: Vec<String>,
     /// Experiments that were not tried, and why.
     pub left_out: Vec<String>,
+    /// How often the experiments were run; the last time maybe not all of them.
+    pub passes: usize,
     /// How quiet the machine was before and after.
     pub noise: Vec<Noise>,
 }
@@ -43,12 +49,12 @@ pub fn papers() -> Vec<&'static str> {
     crate::stats::distinct(claims::all().iter().map(|claim| claim.paper.as_str()))
 }
 
-/// Judges the claims of these papers by the results of each paper's experiments.
-pub fn judge(papers: &[String], results: &Results) -> Vec<Judged> {
+/// Judges the claims of these papers by the results of each paper's experiments, in one pass or several.
+pub fn judge(papers: &[String], passes: &[Results]) -> Vec<Judged> {
     let of_them = claims::all().iter().filter(|claim| is_wanted(papers, &claim.paper));
     let judged = of_them.map(|claim| {
-        let experiment = claim.experiment.clone().unwrap_or_default();
-        claim.judge(results.get(&(claim.paper.clone(), experiment)).unwrap_or(&Value::Null))
+        let key = (claim.paper.clone(), claim.experiment.clone().unwrap_or_default());
+        claim.judge_passes(&passes.iter().filter_map(|results| results.get(&key)).collect::<Vec<_>>())
     });
     judged.collect()
 }
@@ -80,6 +86,7 @@ pub fn report(outcome: &Outcome, origin: Origin) -> Report {
     report.notes([
         "A claim is data: place, statement, the paper's value, and a predicate on the results of an experiment. Verdicts \
          are computed. \"Not run\" means that this machine, or this run, has nothing to say about it.",
+        "With several passes, medians over the passes decide; the smallest and the largest value stand beside.",
         "Each experiment has a report of its own, with tables, plots and spreads, in a folder beside this one.",
     ]);
     report.left_out(&[outcome.failed.as_slice(), &outcome.left_out].concat());
@@ -157,7 +164,8 @@ mod tests {
         let results = BTreeMap::from([(("003".to_owned(), "bgp".to_owned()), results)]);
         let quiet = Noise { median_ns: 1e6, p99_ratio: 1.01, disturbed_share: 0.0 };
         let outcome = Outcome {
-            claims: judge(&wanted, &results),
+            passes: 1,
+            claims: judge(&wanted, std::slice::from_ref(&results)),
             failed: vec!["lab models: <broken>".to_owned()],
             left_out: vec!["lab qos: needs root".to_owned()],
             noise: vec![quiet],
@@ -175,8 +183,29 @@ mod tests {
         assert!(html.contains("figure 5.1") && html.contains("lab models: &lt;broken&gt;"), "{html}");
         assert!(html.contains("lab qos: needs root") && html.contains("1.01 times the median"), "{html}");
         // The same results under another paper's name decide nothing.
-        let other = judge(&["000".to_owned()], &results);
+        let other = judge(&["000".to_owned()], &[results]);
         assert!(other.iter().all(|judged| judged.verdict == Verdict::NotRun));
+    }
+
+    /// The median over the passes decides; a pass without the experiment has no say.
+    #[test]
+    fn passes_are_judged_together() {
+        let pass = |speed_up: f64| {
+            let cell =
+                json!({ "part": "speed-up", "scheduling": "per-peer", "cores": 1, "load": "in memory" });
+            let results = json!({ "cells": [{ "cell": cell, "speed_up": speed_up }] });
+            BTreeMap::from([(("003".to_owned(), "bgp".to_owned()), results)])
+        };
+        let judged = |passes: &[Results]| {
+            let judged = judge(&["003".to_owned()], passes);
+            let claim = judged.into_iter().find(|judged| judged.id == "003/fig-4.3/1").expect("it is judged");
+            (claim.here, claim.ranges, claim.verdict)
+        };
+        let once = judged(&[pass(1.2)]);
+        assert_eq!(once, (vec![1.2], vec![], Verdict::Differs));
+        let more = judged(&[pass(1.2), Results::new(), pass(0.8), pass(0.9)]);
+        assert_eq!(more, (vec![0.9], vec![(0.8, 1.2)], Verdict::Reproduced));
+        assert_eq!(judged(&[Results::new()]), (vec![], vec![], Verdict::NotRun));
     }
 
     #[test]

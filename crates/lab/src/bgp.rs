@@ -8,7 +8,7 @@
 //! speaker (in memory) <── feed (the same streams)                │
 //!                                               │
 //!                                   functions, bench: one measurement ──> experiment: cells, rounds, tables, report
-//! receive: ways to read from TCP, without a daemon
+//! receive: ways to read from TCP, without a daemon; locks: tables with locks elsewhere; caches: what is touched
 //! ```
 //!
 //! [`message`] is an encoder and decoder of its own: what checks a daemon must not share the daemon's mistakes. The
@@ -18,12 +18,14 @@
 //! neighbors send.
 
 pub mod bench;
+pub mod caches;
 pub mod client;
 pub mod daemon;
 pub mod experiment;
 mod feed;
 pub mod functions;
 mod in_memory;
+mod locks;
 pub mod message;
 pub mod monitor;
 pub mod order;

@@ -13,6 +13,8 @@ use serde_json::Value;
 use thalweg_text::Table;
 use thalweg_text::units::Unit;
 
+use crate::stats::Summary;
+
 static FILE: LazyLock<File> = LazyLock::new(|| {
     toml::from_str(include_str!("../claims.toml"))
         .unwrap_or_else(|error| unreachable!("claims.toml: {error}"))
@@ -105,8 +107,10 @@ thalweg_base::words! {
 pub struct Judged {
     /// Which claim.
     pub id: &'static str,
-    /// The values that decided.
+    /// The values that decided; of several passes, their medians.
     pub here: Vec<f64>,
+    /// Of several passes: the smallest and the largest of each value.
+    pub ranges: Vec<(f64, f64)>,
     /// What they came to.
     pub verdict: Verdict,
     #[serde(skip)]
@@ -140,12 +144,15 @@ pub fn table(judged: &[Judged]) -> Option<Table> {
     if judged.is_empty() {
         return None;
     }
-    let table = Table::of("What the papers say, and what was found here", judged)
+    let mut table = Table::of("What the papers say, and what was found here", judged)
         .words("where", |judged| judged.claim.place.clone())
         .words("claim", |judged| judged.claim.statement.clone())
         .words("paper", |judged| judged.claim.said.clone())
         .words("here", |judged| range(&judged.here).unwrap_or_else(|| "–".to_owned()))
         .words("verdict", Judged::said);
+    if judged.iter().any(|judged| !judged.ranges.is_empty()) {
+        table = table.words("over all passes", Judged::spread);
+    }
     Some(table.table())
 }
 
@@ -157,6 +164,12 @@ pub(crate) fn range(values: &[f64]) -> Option<String> {
 }
 
 impl Judged {
+    /// From the smallest to the largest of all passes, if there were several.
+    fn spread(&self) -> String {
+        let ends: Vec<f64> = self.ranges.iter().flat_map(|(least, most)| [*least, *most]).collect();
+        range(&ends).unwrap_or_else(|| "–".to_owned())
+    }
+
     /// The verdict, and what is missing for one.
     fn said(&self) -> String {
         match (&self.verdict, &self.claim.needs) {
@@ -192,6 +205,10 @@ impl Claim {
         let is_possible = self.cores.is_none_or(|cores| cores <= cores_here());
         let chosen = rows.iter().filter(|row| is_possible && has_all(row, &self.rows));
         let here: Vec<f64> = chosen.filter_map(|row| self.value_of(row, rows)).collect();
+        self.judge_values(here, Vec::new())
+    }
+
+    fn judge_values(&'static self, here: Vec<f64>, ranges: Vec<(f64, f64)>) -> Judged {
         let is_within = |value: &f64| {
             self.above.is_none_or(|least| *value >= least) && self.below.is_none_or(|most| *value <= most)
         };
@@ -200,7 +217,22 @@ impl Claim {
             true => Verdict::Reproduced,
             false => Verdict::Differs,
         };
-        Judged { id: &self.id, here, verdict, claim: self }
+        Judged { id: &self.id, here, ranges, verdict, claim: self }
+    }
+
+    /// What several passes of the same experiments make of it: the medians of its values decide. Passes with fewer
+    /// values than the last one count as not run.
+    pub(crate) fn judge_passes(&'static self, passes: &[&Value]) -> Judged {
+        let found: Vec<Vec<f64>> = passes.iter().map(|results| self.judge(results).here).collect();
+        let values = found.iter().rev().map(Vec::len).find(|count| *count > 0).unwrap_or_default();
+        let of = |at: usize| {
+            let whole = found.iter().filter(|here| here.len() == values);
+            Summary::of(&whole.filter_map(|here| here.get(at).copied()).collect::<Vec<_>>())
+        };
+        let summaries: Vec<Summary> = (0..values).filter_map(of).collect();
+        let ranges =
+            summaries.iter().filter(|summary| summary.count > 1).map(|summary| (summary.min, summary.max));
+        self.judge_values(summaries.iter().map(|summary| summary.median).collect(), ranges.collect())
     }
 
     /// The row's value; divided by that of the other row, if the claim is about a ratio.

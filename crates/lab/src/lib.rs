@@ -6,7 +6,7 @@
 //! measured to some cores. [`stats`] gives medians and spreads. A [`report::Report`] puts tables and plots ([`plot`]) into one HTML file that
 //! names machine, commit, input and command, and the same numbers into `results.json`.
 //!
-//! - [`models`], [`stages`], [`lpm`], [`bgp::schedulings`]: in memory. [`bgp`], [`probe`]: programs as processes.
+//! - [`models`], [`stages`], [`lpm`], [`divide`], [`bgp::schedulings`]: in memory. [`bgp`], [`probe`]: programs as processes.
 //! - [`predict`]: the models on virtual cores.
 //! - [`network`], [`convergence`], [`seeds`]: routers on virtual time; the graph of the Internet.
 //! - [`forwarding`], [`nat`], [`qos`]: routers between two testers in network namespaces.
@@ -21,6 +21,7 @@ pub mod claims;
 pub mod convergence;
 pub mod cores;
 mod cpu_time;
+pub mod divide;
 pub mod experiment;
 pub mod forwarding;
 pub mod lpm;

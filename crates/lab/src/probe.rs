@@ -40,6 +40,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use subject::{Ground, Run, RunError};
 use thalweg_base::XorShift64Star;
+use thalweg_dataplane::queens::Boards;
 use traffic::{Capture, Scratch};
 
 /// Numbers of live flows.
@@ -55,6 +56,8 @@ thalweg_base::words! {
         Table => "table",
         /// Kinds of traffic under a few configurations, with export.
         Traffic => "traffic",
+        /// Synthetic work for each packet: how speed-up grows with the grain.
+        Grain => "grain",
         /// The number of live flows.
         Flows => "flows",
         /// Other probes on the same file.
@@ -193,6 +196,10 @@ pub struct Options {
     pub configurations: Vec<Configuration>,
     /// Configurations of `traffic`.
     pub traffic_configurations: Vec<Configuration>,
+    /// Configurations of `grain`.
+    pub grain_configurations: Vec<Configuration>,
+    /// Work of `grain`.
+    pub work: Vec<Option<Boards>>,
     /// Kinds of traffic; the first is that of `table` and `rivals`, and what others are compared with.
     pub traffic: Vec<Spread>,
     /// Numbers of live flows.
@@ -260,6 +267,15 @@ pub fn cells(options: &Options) -> Vec<Cell> {
                             );
                         }
                     }
+                }
+                Part::Grain => {
+                    let works = options.work.iter().zip(usual.iter().cycle());
+                    cells.extend(works.flat_map(|(work, traffic)| {
+                        let configurations = options.grain_configurations.iter();
+                        configurations.map(|one| {
+                            own(one.with_work(*work), *traffic, Input::Memory, Destination::Nowhere)
+                        })
+                    }));
                 }
                 Part::Flows => cells.extend(first.iter().flat_map(|first| {
                     let spreads = options.flows.iter().map(|flows| Spread::Uniform(*flows));

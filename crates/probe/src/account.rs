@@ -27,6 +27,7 @@ pub(crate) struct Outcome {
 pub(crate) struct WorkerTotals {
     packets: u64,
     frame_bytes: u64,
+    queens_sum: u64,
     /// In records that found no room.
     lost: Amount,
 }
@@ -35,8 +36,8 @@ impl WorkerTotals {
     /// A worker's, when it is done: what is in its sender is sent on.
     pub(crate) fn close(mut scratch: Scratch) -> Self {
         scratch.sender.send();
-        let Scratch { packets, frame_bytes, ref sender, .. } = scratch;
-        Self { packets, frame_bytes, lost: sender.lost() }
+        let Scratch { packets, frame_bytes, queens_sum, ref sender, .. } = scratch;
+        Self { packets, frame_bytes, queens_sum, lost: sender.lost() }
     }
 
     /// Of a sender that had no packets of its own.
@@ -80,6 +81,7 @@ pub(crate) fn summary(
     for totals in outcome.totals {
         summary.packets_seen += totals.packets;
         summary.frame_bytes_seen += totals.frame_bytes;
+        summary.queens_solutions += totals.queens_sum;
         summary.drop_for(EXPORT_QUEUE, totals.lost.packets, totals.lost.bytes);
     }
     summary.packets_per_second = summary.packets_seen as f64 / summary.elapsed_s.max(1e-9);

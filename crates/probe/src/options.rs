@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use thalweg_base::CHUNK_PACKETS_DEFAULT;
 use thalweg_base::ChunkBuilder;
+use thalweg_dataplane::queens::Boards;
 use thalweg_exec::{ExecError, ModelKind, THREADS_MAX, TOKENS_DEFAULT};
 use thalweg_flow::parse::ParseOptions;
 use thalweg_flow::{MeterError, MeterOptions};
@@ -153,6 +154,8 @@ pub struct ProbeOptions {
     pub parsing: ParseOptions,
     /// The meter; with several pipelines each has its part of the flows.
     pub meter: MeterOptions,
+    /// Synthetic work for each packet, standing for a closer look than this probe takes.
+    pub work: Option<Boards>,
     /// Collectors to send records to.
     pub export: ExportTargets,
     /// A file to write records to, a line of JSON each; `-` is standard output.
@@ -174,6 +177,7 @@ impl ProbeOptions {
             chunk_packets: None,
             parsing: ParseOptions::default(),
             meter: MeterOptions::default(),
+            work: None,
             export: ExportTargets::default(),
             json: None,
             csv: None,

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use crate::Meter;
 use thalweg_base::{Chunk, PacketFlags};
+use thalweg_dataplane::queens::{self, Boards};
 use thalweg_exec::{ModelKind, Plan, Scope, Sink, StageSpec};
 use thalweg_flow::application::{Labeling, look};
 use thalweg_flow::parse::{ParseOptions, parse};
@@ -43,6 +44,8 @@ pub(crate) struct Scratch {
     pub(crate) packets: u64,
     /// Their bytes on the wire.
     pub(crate) frame_bytes: u64,
+    /// Solutions that its synthetic work found.
+    pub(crate) queens_sum: u64,
     /// Records on their way out.
     pub(crate) sender: RecordSender,
     members: Vec<(u16, u16)>,
@@ -55,6 +58,7 @@ pub(crate) struct ProbePlan {
     parsing: ParseOptions,
     /// Whether payloads are asked for applications.
     looks: bool,
+    work: Option<Boards>,
     groups: usize,
     /// Workers come group by group to the same chunk, so that lists of packets by group pay.
     by_group: bool,
@@ -78,6 +82,7 @@ impl ProbePlan {
             meter,
             parsing,
             looks: false,
+            work: None,
             way,
             handing,
         }
@@ -86,6 +91,11 @@ impl ProbePlan {
     /// The same, which asks payloads for applications if that is wanted.
     pub(crate) fn with_labeling(self, labeling: Labeling) -> Self {
         Self { looks: labeling == Labeling::Payload, ..self }
+    }
+
+    /// The same with synthetic work for each packet, where it is metered.
+    pub(crate) fn with_work(self, work: Option<Boards>) -> Self {
+        Self { work, ..self }
     }
 
     fn parse(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
@@ -103,6 +113,17 @@ impl ProbePlan {
         scratch.packets += batch.len() as u64;
         scratch.frame_bytes += bytes;
         chunk.has_fragments |= flags & PacketFlags::FRAGMENT != 0;
+    }
+
+    /// Works for the packets of these groups. Which worker has them is the model's affair, the work is not.
+    fn work(&self, chunk: &Chunk, groups: &Range<usize>) -> u64 {
+        let Some(boards) = self.work else { return 0 };
+        let of_them = |shard| groups.contains(&usize::from(self.meter.group_of(shard, self.groups)));
+        let packets = chunk.packets().iter().filter(|packet| of_them(packet.shard));
+        let who = |flow_hash: u32, index: u32| u64::from(flow_hash) << 32 | u64::from(index);
+        packets
+            .map(|packet| queens::solutions(boards.of(0, who(packet.flow_hash, packet.index.into()))))
+            .sum()
     }
 
     /// Lists each group's packets, those of no flow too: they are in the totals of their shard.
@@ -129,7 +150,7 @@ impl Plan for ProbePlan {
 
     fn scratch(&self) -> Scratch {
         let sender = self.way.sender(self.handing.timeout);
-        Scratch { packets: 0, frame_bytes: 0, sender, members: Vec::new() }
+        Scratch { packets: 0, frame_bytes: 0, queens_sum: 0, sender, members: Vec::new() }
     }
 
     fn sequence(&self, job: &Chunk) -> u64 {
@@ -156,6 +177,7 @@ impl Plan for ProbePlan {
         if self.by_group && groups.len() < self.groups && job.shard_index.groups() != self.groups {
             self.index(job, &mut scratch.members);
         }
+        scratch.queens_sum += self.work(job, &groups);
         let sender = &mut scratch.sender;
         self.meter.observe(job, groups, self.groups, &mut |record| sender.put(record));
         if self.handing.at_once {

@@ -228,7 +228,7 @@ fn plan(options: &ProbeOptions, meter: &Arc<Meter>, way: &RecordQueue) -> ProbeP
     };
     let Shape { model, workers, .. } = options.shape;
     let plan = ProbePlan::new(Arc::clone(meter), options.parsing, (model, workers), way.clone(), handing);
-    plan.with_labeling(options.meter.labeling)
+    plan.with_labeling(options.meter.labeling).with_work(options.work)
 }
 
 /// Runs `work` and says now and then how far it is and what is in the totals, from a thread beside it.

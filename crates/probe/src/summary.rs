@@ -68,12 +68,19 @@ pub struct ProbeSummary {
     pub readers: usize,
     /// Worker threads of each.
     pub workers: usize,
+    /// What synthetic work found, if there was any: the same for the same packets under every model.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub queens_solutions: u64,
     /// Who was given the records.
     pub outlets: Vec<OutletSummary>,
     /// What was captured where, if packets came from interfaces.
     pub captured: Vec<CaptureSummary>,
     /// What was wrong with the input.
     pub input_issues: InputIssues,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl ProbeSummary {

@@ -33,6 +33,34 @@ fn the_flows_are_those_that_were_made() {
     assert!(summary.elapsed_s > 0.0 && summary.packets_per_second > 0.0 && summary.rss_peak_bytes > 0);
 }
 
+/// Synthetic work is done once for each packet, in every shape, and changes no record.
+#[test]
+fn work_is_the_same_in_every_shape() {
+    let traffic = Traffic::mixed(5000, 200, 3);
+    let (_folder, capture, lines) = folder(&traffic);
+    let mut options = options(&capture, &lines);
+    assert_eq!(run(&options).queens_solutions, 0);
+    let mut varied = Vec::new();
+    for (model, workers) in [
+        (ModelKind::Serial, 1),
+        (ModelKind::RunToCompletion, 3),
+        (ModelKind::Pipeline, 3),
+        (ModelKind::Tokens, 2),
+        (ModelKind::Farm, 3),
+        (ModelKind::Chain, 3),
+    ] {
+        options.shape = shape(model, workers);
+        options.work = "4".parse().ok();
+        let summary = run(&options);
+        assert_eq!(summary.queens_solutions, 2 * traffic.frames.len() as u64, "{model}");
+        assert_eq!(sums(&records(&lines)), traffic.sums, "{model}");
+        // Boards that are drawn follow from the packet.
+        options.work = "4-7".parse().ok();
+        varied.push(run(&options).queens_solutions);
+    }
+    assert!(varied.iter().all(|sum| *sum == varied[0] && *sum > 5000 * 2), "{varied:?}");
+}
+
 #[test]
 fn applications_are_named_by_what_was_asked_for() {
     let mut traffic = Traffic::default();

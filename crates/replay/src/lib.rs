@@ -96,10 +96,7 @@ impl<'c> Prepared<'c> {
     }
 
     fn plan(&self, options: &ReplayOptions) -> Result<RouterPlan, ReplayError> {
-        let boards = match options.work {
-            Work::None => None,
-            Work::Queens(boards) => Some(boards),
-        };
+        let boards = options.work.boards();
         RouterPlan::with_routes(self.config, &self.routes, boards).map_err(build_error)
     }
 

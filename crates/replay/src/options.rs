@@ -17,6 +17,16 @@ pub enum Work {
     Queens(Boards),
 }
 
+impl Work {
+    /// The boards, if there is any work.
+    pub fn boards(self) -> Option<Boards> {
+        match self {
+            Work::None => None,
+            Work::Queens(boards) => Some(boards),
+        }
+    }
+}
+
 /// A text that names no work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownWork {

@@ -4,6 +4,7 @@ mod all;
 mod args;
 mod bgp;
 mod convergence;
+mod divide;
 mod forwarding;
 mod models;
 mod nat;
@@ -72,6 +73,8 @@ experiments! {
     Models(models::LabModelsArgs) => models::run,
     /// Predict execution models on more cores than this machine has
     Predict(predict::LabPredictArgs) => predict::run,
+    /// Measure a farm with feedback: matrix product, quicksort, Fibonacci, FastFlow's speed-ups beside
+    Divide(divide::LabDivideArgs) => divide::run,
     /// Compare longest-prefix-match structures: lookups, memory, build time, concurrent updates
     Lpm(Lpm) => run_experiment,
     /// Compare schedulings of the BGP daemon: speed-up, time by function, traffic mixes

@@ -1,6 +1,8 @@
 //! Experiments through the real binary: that they end with a report that needs nothing but itself and with
 //! numbers that parse. How fast anything was is nobody's business here.
 
+#[path = "lab/bgp.rs"]
+mod bgp;
 #[path = "lab/fed.rs"]
 mod fed;
 #[path = "lab/simulated.rs"]
@@ -59,7 +61,9 @@ fn every_experiment_is_run_here() {
         text.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     let commands = commands.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     let names: Vec<&str> = commands.filter_map(|line| line.split_whitespace().next()).collect();
-    let tests = [include_str!("lab.rs"), include_str!("lab/simulated.rs")].concat().replace([' ', '\n'], "");
+    let tests = [include_str!("lab.rs"), include_str!("lab/bgp.rs"), include_str!("lab/simulated.rs")]
+        .concat()
+        .replace([' ', '\n'], "");
     assert!(names.len() > 9 && names.contains(&"bgp"), "{text}");
     for name in names.into_iter().filter(|name| *name != "help") {
         assert!(tests.contains(&format!("\"lab\",\"{name}\"")), "no test runs `thalweg lab {name}`");
@@ -183,6 +187,39 @@ fn claims_of_a_paper() {
     assert!(refused.status.code() == Some(1) && said.contains("is no report of `thalweg lab all`"), "{said}");
 }
 
+/// A run of a given length has as many passes as fit; each begins with what the one before took.
+#[test]
+fn claims_of_a_paper_for_a_while() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let words = ["lab", "all", "--quick", "--only", "000", "--hours", "0.001"];
+    let output = experiment(&words, folder.path());
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(folder.path().join("lab-all/results.json")).expect("results");
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let passes = json["results"]["passes"].as_u64().expect("a number");
+    assert!(passes >= 1, "{json}");
+    let said = format!("in {passes} passes");
+    assert!(json["origin"]["input"].as_str().is_some_and(|input| input.ends_with(&said)), "{json}");
+    assert!(folder.path().join("lab-all/000-models/results.json").is_file());
+    let of_pass = |pass: u64| folder.path().join(format!("lab-all/pass-{pass}/000-models/results.json"));
+    assert!((2..=passes).all(|pass| of_pass(pass).is_file()) && !of_pass(passes + 1).exists());
+    let refused = experiment(&["lab", "all", "--hours", "0"], folder.path());
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
+fn a_farm_with_feedback() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let few = ["--rows", "40", "--numbers", "60000", "--fibonacci", "25", "--workers", "1,2"];
+    let output = experiment(&[&["lab", "divide", "--quick"][..], &few].concat(), folder.path());
+    let json = results(&output, folder.path());
+    let cells = json["results"]["cells"].as_array().expect("cells");
+    assert_eq!(cells.len(), 3 * 3, "{json}");
+    assert!(cells.iter().all(|cell| cell["speed_up"].as_f64().is_some_and(|times| times > 0.0)), "{json}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("9.21") && text.contains("not run"), "{text}");
+}
+
 #[test]
 fn models_on_files_of_ones_own() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -265,100 +302,6 @@ fn what_cannot_be_measured_is_said() {
 }
 
 #[test]
-fn receiving_bgp_messages() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let output = experiment(&["lab", "bgp", "--quick", "--only", "receive"], folder.path());
-    let json = results(&output, folder.path());
-    let rows = json["results"]["receive"].as_array().expect("rows");
-    for strategy in ["two-reads", "buffered"] {
-        let calls: Vec<f64> = rows
-            .iter()
-            .filter(|row| row["strategy"] == strategy)
-            .filter_map(|row| row["calls_per_message"].as_f64())
-            .collect();
-        assert_eq!(calls.len(), 3, "three sizes of UPDATEs: {json}");
-        assert!(calls.iter().all(|calls| (*calls >= 2.0) == (strategy == "two-reads")), "{calls:?}");
-    }
-    let table = String::from_utf8_lossy(&output.stdout);
-    for line in table.lines().filter(|line| !line.starts_with("wrote")) {
-        assert!(line.chars().count() <= 120, "{line}");
-    }
-}
-
-#[test]
-fn schedulings_of_the_bgp_daemon() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let few = ["--prefixes", "300", "--neighbors", "3", "--runs", "1", "--threads-per-core", "1,2"];
-    let output = experiment(&[&["lab", "bgp", "--quick"][..], &few].concat(), folder.path());
-    let json = results(&output, folder.path());
-    let cells = json["results"]["cells"].as_array().expect("cells");
-    let cores = thalweg_lab::cores::Cores::here().expect("cores");
-    let (steps, all) = (cores.steps().len(), cores.count() as u64);
-    // Two loads for each number of cores: per-peer, two schedulings with one and two threads for each, and serial.
-    let speed_ups = 2 * (1 + steps * (1 + 2 * 2));
-    // Four schedulings each: functions and those on one core, five mixes, three ways, two tables, eight loads.
-    assert_eq!(cells.len(), speed_ups + 4 * (2 + 5 + 3 + 2 + 8), "{json}");
-    for cell in cells {
-        let (part, scheduling) = (&cell["cell"]["part"], cell["cell"]["scheduling"].as_str().unwrap_or(""));
-        let at = |name: &str| cell["cell"][name].as_u64();
-        assert!(cell["elapsed_s"]["median"].as_f64().is_some_and(|s| s > 0.0), "{cell}");
-        assert!(cell["speed_up"].as_f64().is_some_and(|s| s > 0.0), "{cell}");
-        assert!(at("cores") <= Some(all) && at("cores") >= Some(1), "{cell}");
-        let threads = match (scheduling, at("threads_per_core")) {
-            ("serial", None) => 1,
-            // A master, the neighbors and the monitor; the eight loads have two neighbors.
-            ("per-peer", None) => {
-                if part == "wu" {
-                    4
-                } else {
-                    5
-                }
-            }
-            ("dynamic", Some(each)) => 1 + at("cores").unwrap_or(0) * each,
-            (_, each) => at("cores").unwrap_or(0) * each.expect("a number"),
-        };
-        assert_eq!(cell["threads"].as_u64(), Some(threads), "threads are counted: {cell}");
-        let nobody_is_told = part != "wu" && part != "ways";
-        assert_eq!(cell["told"] == 0.0, nobody_is_told, "{cell}");
-        if part == "functions" || part == "one-core" {
-            assert!(cell["functions_ns"]["table_update"].is_object() && cell["shares"].is_object(), "{cell}");
-        }
-        if part == "blocks" {
-            let blocks = cell["blocks"]["median_s"].as_array().map_or(0, Vec::len) as u64;
-            assert_eq!(Some(blocks), cell["updates"].as_u64().map(|updates| updates / 500), "{cell}");
-        }
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    for verdict in ["reproduced", "figure 4.9", "not run (needs 16 cores)", "Pentium III", "cycles (thesis)"]
-    {
-        assert!(
-            text.contains(verdict) || (cores.count() >= 8 && verdict.contains("not run")),
-            "{verdict} in {text}"
-        );
-    }
-    let html = std::fs::read_to_string(report(folder.path()).join("report.html")).expect("a page");
-    for load in ["in memory", "in the kernel&#39;s buffers"] {
-        assert!(html.contains(&format!("Speed-up by cores, {load}")), "a plot for each load: {load}");
-    }
-
-    let refused = experiment(&["lab", "bgp", "--cores", "5000"], folder.path());
-    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(2) && text.contains("this process may use"), "{text}");
-
-    let Some(trace) = thalweg_testdata::shared("mrt/updates.ris-rrc06.20150401.0000.gz") else { return };
-    let folder = tempfile::tempdir().expect("a folder");
-    let trace = trace.to_str().expect("a path");
-    let few = ["--only", "mixes,blocks", "--runs", "1", "--trace", trace, "--advertise", "monitor"];
-    let output = experiment(&[&["lab", "bgp", "--quick"][..], &few].concat(), folder.path());
-    let json = results(&output, folder.path());
-    let cells = json["results"]["cells"].as_array().expect("cells");
-    assert_eq!(cells.len(), 4 * (5 + 1), "{json}");
-    assert!(cells.iter().all(|cell| cell["told"].as_f64() > Some(0.0)), "{json}");
-    let along = cells.iter().filter(|cell| cell["cell"]["part"] == "blocks");
-    assert!(along.map(|cell| &cell["blocks"]["median_s"]).all(serde_json::Value::is_array), "{json}");
-}
-
-#[test]
 fn stages_in_memory() {
     let folder = tempfile::tempdir().expect("a folder");
     let few = ["--workloads", "one,full,nat:300", "--quick", "--runs", "2", "--chunk", "200"];
@@ -406,9 +349,11 @@ fn probes_on_the_same_files() {
     let cells = json["results"]["cells"].as_array().expect("cells");
     let of = |part: &'static str| cells.iter().filter(move |cell| cell["part"] == part);
     assert_eq!(
-        (of("table").count(), of("traffic").count(), of("flows").count()),
-        (2 * 6, (2 + 4 + 2) * 6, 2)
+        (of("table").count(), of("traffic").count(), of("flows").count(), of("grain").count()),
+        (2 * 6, (2 + 4 + 2) * 6, 2, 3 * 6)
     );
+    let works: BTreeSet<&str> = of("grain").filter_map(|cell| cell["work"].as_str()).collect();
+    assert_eq!(works, BTreeSet::from(["none", "queens:4", "queens:6"]));
     for cell in cells {
         let ours = cell["subject"] == "thalweg";
         assert_eq!(cell["packets"], 30_000, "{cell}");

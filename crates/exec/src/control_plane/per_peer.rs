@@ -5,6 +5,9 @@
 //!
 //! Only one thread at a time is in the export queue's export; one that finds it taken leaves its changes to the one
 //! that is there. When outlets grew, every session thread is woken to write.
+//!
+//! With a *common poller* the master polls the sockets of all sessions and wakes the thread of each that is ready: the
+//! thesis's PBTS before it did away with the common select. It is there to be compared with; no router is run like that.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -34,30 +37,22 @@ struct PeerThreads<'c, C> {
     stop: &'c AtomicBool,
     clock: Clock,
     wakers: Wakers,
+    /// The master polls for all sessions.
+    common_poller: bool,
     /// Why a thread could not go on.
     failure: Mutex<Option<io::Error>>,
 }
 
-pub(super) fn run<C: ControlPlane>(control: &C, stop: &AtomicBool) -> io::Result<()> {
+pub(super) fn run<C: ControlPlane>(control: &C, common_poller: bool, stop: &AtomicBool) -> io::Result<()> {
     let mut poller = Poller::open()?;
     let wakers = Wakers::default();
     wakers.add(poller.waker());
     control.begin(1, wakers.clone());
     control.attach_listeners(poller.registry(), LISTENERS)?;
-    let peer_threads =
-        PeerThreads { control, stop, clock: Clock::start(), wakers, failure: Mutex::new(None) };
+    let (clock, failure) = (Clock::start(), Mutex::new(None));
+    let peer_threads = PeerThreads { control, stop, clock, wakers, common_poller, failure };
     let result = thread::scope(|scope| {
-        let mut threads = HashMap::new();
-        let result = peer_threads.master(&mut poller, |notice| match notice {
-            Notice::Opened(session) => peer_threads.opened(scope, &mut threads, session),
-            Notice::Closed(session) => {
-                if let Some(old) = threads.remove(&session) {
-                    old.end.store(true, Ordering::Release);
-                    old.waker.ring();
-                }
-                Ok(())
-            }
-        });
+        let result = peer_threads.master(&mut poller, scope);
         stop.store(true, Ordering::Release);
         peer_threads.wakers.wake_all();
         result
@@ -69,16 +64,21 @@ pub(super) fn run<C: ControlPlane>(control: &C, stop: &AtomicBool) -> io::Result
 }
 
 impl<C: ControlPlane> PeerThreads<'_, C> {
-    /// Listens, runs timers and background_work, and passes on what happened to connections.
-    fn master(
-        &self,
+    /// Listens, runs timers and background_work, and starts and ends sessions' threads.
+    fn master<'scope>(
+        &'scope self,
         poller: &mut Poller,
-        mut noticed: impl FnMut(Notice) -> io::Result<()>,
+        scope: &'scope thread::Scope<'scope, '_>,
     ) -> io::Result<()> {
+        let mut threads: HashMap<usize, SessionThread> = HashMap::new();
         let mut worker = self.control.worker();
         let (mut due_ms, mut busy) = (0, true);
         while !stopped(self.stop) {
             poller.poll(self.control, self.clock, busy, due_ms)?;
+            // Sessions are ready here only with a common poller.
+            while let Some(session) = poller.turns().next() {
+                threads.get(&session).iter().for_each(|thread| thread.waker.ring());
+            }
             let now = self.clock.now_ms();
             busy = poller.housekeeping(self.control, &mut worker, Share::ALL, &mut due_ms, now);
             let exported = self.control.export(&mut worker, 0, !busy, now);
@@ -87,7 +87,15 @@ impl<C: ControlPlane> PeerThreads<'_, C> {
             }
             busy |= exported.held;
             while let Some(notice) = self.control.poll_notice() {
-                noticed(notice)?;
+                match notice {
+                    Notice::Opened(session) => self.opened(scope, &mut threads, poller, session)?,
+                    Notice::Closed(session) => {
+                        if let Some(old) = threads.remove(&session) {
+                            old.end.store(true, Ordering::Release);
+                            old.waker.ring();
+                        }
+                    }
+                }
                 due_ms = 0;
             }
         }
@@ -98,6 +106,7 @@ impl<C: ControlPlane> PeerThreads<'_, C> {
         &'scope self,
         scope: &'scope thread::Scope<'scope, '_>,
         threads: &mut HashMap<usize, SessionThread>,
+        masters: &Poller,
         session: usize,
     ) -> io::Result<()> {
         if let Some(running) = threads.get(&session) {
@@ -106,13 +115,11 @@ impl<C: ControlPlane> PeerThreads<'_, C> {
             return Ok(());
         }
         let poller = Poller::open()?;
-        self.control.attach(session, poller.registry(), Token(session))?;
+        let registry = if self.common_poller { masters.registry() } else { poller.registry() };
+        let registry = registry.try_clone()?;
+        self.control.attach(session, &registry, Token(session))?;
         let end = Arc::new(AtomicBool::new(false));
-        let known = SessionThread {
-            waker: poller.waker(),
-            registry: poller.registry().try_clone()?,
-            end: end.clone(),
-        };
+        let known = SessionThread { waker: poller.waker(), registry, end: end.clone() };
         thread::Builder::new().name(format!("peer-{session}")).stack_size(STACK_BYTES).spawn_scoped(
             scope,
             move || {

@@ -9,6 +9,8 @@
 //! | [`Part::Mixes`] | table 4.3, figure 4.7 | scheduling and traffic mix |
 //! | [`Part::Blocks`] | figure 4.8 | scheduling and table; time of every 500 UPDATEs along a long trace |
 //! | [`Part::Ways`] | section 4.1.2 | the client's three ways of sending |
+//! | [`Part::Ablations`] | section 3.3 | where a thread per neighbor polls, and where its table has locks |
+//! | [`Part::Caches`] | figure 5.1 | size of a core's cache, by a model |
 //! | [`Part::Wu`] | table 2.1 | scheduling and the eight loads of Wu et al. |
 //!
 //! As in [`crate::models`], what running a cell means is the caller's closure, all cells of a part are run in
@@ -19,11 +21,15 @@
 //! Speed-up is the serial cell's median time over this cell's, same load.
 
 mod render;
+mod worth;
 
 pub use render::{report, tables};
+pub use worth::Worth;
 
 use super::bench::Run;
+use super::caches::Curve;
 use super::functions::{HEADER_READ_SHARE, PAYLOAD_READ_SHARE};
+use super::locks::Locked;
 use super::receive::{Received, Strategy};
 use crate::stats::{Summary, shuffle};
 use serde::Serialize;
@@ -52,21 +58,27 @@ pub enum Part {
     Ways,
     /// The eight loads of Wu et al.
     Wu,
+    /// Time of per-peer with one poller for all, and of tables with other locks.
+    Ablations,
     /// Time by how messages are received, without a daemon.
     Receive,
+    /// Cache misses by cache size, by a model (needs valgrind).
+    Caches,
 }
 
 impl Part {
     /// All of them, in the order of the report.
-    pub const ALL: [Part; 8] = [
+    pub const ALL: [Part; 10] = [
         Part::SpeedUp,
         Part::Functions,
         Part::OneCore,
         Part::Mixes,
         Part::Ways,
         Part::Blocks,
+        Part::Ablations,
         Part::Wu,
         Part::Receive,
+        Part::Caches,
     ];
 }
 
@@ -203,6 +215,11 @@ impl CellResult {
         self.updates as f64 / self.elapsed_s.median
     }
 
+    /// Whether a speaker read and decoded the UPDATEs, not a table alone.
+    fn updates_are_read(&self) -> bool {
+        Locked::ALL.iter().all(|locked| locked.name() != self.cell.load)
+    }
+
     /// How many threads can work at a time.
     pub fn at_once(&self) -> usize {
         self.threads.min(self.cell.cores).max(1)
@@ -237,11 +254,20 @@ pub struct Outcome {
     pub cells: Vec<CellResult>,
     /// Ways to receive.
     pub receive: Vec<ReceiveResult>,
+    /// What a way to receive is worth for the whole daemon.
+    pub worth: Vec<Worth>,
+    /// Misses by cache size.
+    pub caches: Vec<Curve>,
     /// What could not be measured, and why.
     pub left_out: Vec<String>,
 }
 
 impl Outcome {
+    /// Computes what follows from several parts, once all of them are measured.
+    pub fn finish(&mut self) {
+        self.worth = worth::worth(self);
+    }
+
     /// Cells of a part.
     pub fn of(&self, part: Part) -> impl Iterator<Item = &CellResult> {
         self.cells.iter().filter(move |result| result.cell.part == part)

@@ -10,6 +10,10 @@
 //! Readiness is real all the same: each connection is registered with one end of a socket pair, on whose other
 //! end a byte is written when there is something to read.
 
+mod alone;
+
+pub(crate) use alone::alone;
+
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
@@ -28,7 +32,7 @@ use thalweg_base::IpPrefix;
 use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::session::NeighborConfig;
 use thalweg_config::RouterConfig;
-use thalweg_exec::control_plane::{SchedulingKind, SchedulingOptions, schedule};
+use thalweg_exec::control_plane::{SchedulingKind, SchedulingOptions, schedule, schedule_with_common_poller};
 use thalweg_exec::monotonic_time;
 use thalweg_node::control::{BgpRequest, RouteFilter};
 use thalweg_node::speaker::{ByteStream, Incoming, Network, Speaker, SpeakerOptions};
@@ -61,6 +65,8 @@ const MESSAGE_MAX: usize = 4096;
 pub(crate) struct Spec {
     pub(crate) scheduling: SchedulingKind,
     pub(crate) threads: usize,
+    /// With `per-peer`: one poller for all sessions, as the thesis had it at first.
+    pub(crate) common_poller: bool,
     /// Cores that the scheduling may use.
     pub(crate) cores: Cores,
     pub(crate) advertise: Advertise,
@@ -80,10 +86,15 @@ impl Spec {
     }
 }
 
-/// Runs all phases of a scenario; what the last one came to.
-pub(crate) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, String> {
-    let world = Arc::new(World::new(scenario).map_err(|error| format!("socket pairs: {error}"))?);
-    let text = configuration(LOCAL, scenario, spec.advertise);
+/// A speaker whose neighbors are those of a world.
+fn speaker_of(
+    scenario: &Scenario,
+    world: &Arc<World>,
+    scheduling: SchedulingKind,
+    advertise: Advertise,
+    profile_functions: bool,
+) -> Result<Speaker, String> {
+    let text = configuration(LOCAL, scenario, advertise);
     let config =
         RouterConfig::from_text("in-memory.toml", &text, Path::new("")).map_err(|e| e.to_string())?;
     let bgp = config.bgp.map(Arc::new).ok_or("the configuration has no [bgp]")?;
@@ -93,18 +104,28 @@ pub(crate) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, String> {
         observer: None,
         seed: 1,
         limits: ExportLimits::default(),
-        scheduling: spec.scheduling.to_string(),
-        profile_functions: spec.counts(),
+        scheduling: scheduling.to_string(),
+        profile_functions,
         interner: None,
         restart: None,
     };
-    let speaker = Speaker::new(bgp, options).map_err(|error| format!("neighbors: {error}"))?;
+    Speaker::new(bgp, options).map_err(|error| format!("neighbors: {error}"))
+}
+
+/// Runs all phases of a scenario; what the last one came to.
+pub(crate) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, String> {
+    let world = Arc::new(World::new(scenario).map_err(|error| format!("socket pairs: {error}"))?);
+    let speaker = speaker_of(scenario, &world, spec.scheduling, spec.advertise, spec.counts())?;
     let stop = Arc::new(AtomicBool::new(false));
     let options = SchedulingOptions { kind: spec.scheduling, threads: spec.threads };
+    let (speaker, stop) = (&speaker, &stop);
     thread::scope(|scope| {
-        let routing =
-            scope.spawn(|| spec.cores.run(|| schedule(&speaker, options, &stop)).and_then(|ended| ended));
-        let result = phases(spec, scenario, &world, &speaker);
+        let scheduling = move || match spec.common_poller {
+            true => schedule_with_common_poller(speaker, stop),
+            false => schedule(speaker, options, stop),
+        };
+        let routing = scope.spawn(move || spec.cores.run(scheduling).and_then(|ended| ended));
+        let result = phases(spec, scenario, &world, speaker);
         stop.store(true, Ordering::Release);
         speaker.wake();
         let ended = routing.join().map_err(|_| "the scheduling panicked".to_owned())?;
@@ -483,7 +504,7 @@ mod tests {
         let cores = Cores::here().unwrap();
         let block = if way.is_some() { 50 } else { 0 };
         let timeout = Duration::from_secs(60);
-        Spec { scheduling, threads: 3, cores, advertise, way, block, seed: 3, timeout }
+        Spec { scheduling, threads: 3, common_poller: false, cores, advertise, way, block, seed: 3, timeout }
     }
 
     /// With somebody told or nobody, in whatever order messages come: the same routes under every scheduling, all UPDATEs processed,
@@ -512,6 +533,13 @@ mod tests {
                     digests.push(run.digest);
                 }
             }
+        }
+        // The thesis's first PBTS polls for all in its master: the same answer, and as many threads.
+        for way in [None, Some(Mix::Best.way()), Some(Mix::Worst.way())] {
+            let spec = Spec { common_poller: true, ..spec(SchedulingKind::PerPeer, Advertise::Monitor, way) };
+            let run = measure(&spec, &scenario).unwrap();
+            assert_eq!((run.threads, run.prefixes), (7, 3500), "{run:?}");
+            digests.push(run.digest);
         }
         digests.dedup();
         assert_eq!(digests.len(), 1);

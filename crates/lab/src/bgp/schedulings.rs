@@ -11,9 +11,11 @@ use std::time::Duration;
 use thalweg_text::units::count;
 
 use crate::bgp::bench::{BenchError, Feed, Run, RunSpec, measure};
+use crate::bgp::caches::{self, RecordError};
 use crate::bgp::daemon::{Advertise, DaemonSpec};
 use crate::bgp::experiment::{self, Cell, ExperimentError, Outcome, Part, RunOptions, SERIAL};
 use crate::bgp::in_memory;
+use crate::bgp::locks::{self, Locked};
 use crate::bgp::message::Stream;
 use crate::bgp::order::{Mix, Way};
 use crate::bgp::receive::{self, Received, Strategy};
@@ -35,6 +37,9 @@ pub(crate) const IN_BUFFERS: &str = "in the kernel's buffers";
 /// The tables along a trace.
 pub(crate) const ONCE: &str = "1x prefixes";
 pub(crate) const FOUR_TIMES: &str = "4x prefixes";
+/// Where a thread per neighbor polls.
+pub(crate) const OWN_POLLER: &str = "a poller for each thread";
+pub(crate) const COMMON_POLLER: &str = "one common poller";
 /// UPDATEs that are received as those of the other loads are.
 pub(crate) const AS_IN_A_TABLE: &str = "as in a table";
 /// The scheduling that has a thread for each neighbor, however many cores there are.
@@ -49,6 +54,9 @@ pub enum BgpError {
     /// Receiving failed.
     #[error("receiving over loopback: {0}")]
     Receive(std::io::Error),
+    /// Addresses were not recorded.
+    #[error(transparent)]
+    Caches(RecordError),
 }
 
 /// Why a run gave no number.
@@ -82,6 +90,8 @@ pub struct Setting {
     pub neighbors: Neighbors,
     /// Prefixes that each neighbor announces.
     pub prefixes: usize,
+    /// Prefixes that each neighbor announces where what is touched is recorded.
+    pub cache_prefixes: usize,
     /// Prefixes of Wu's loads.
     pub wu_prefixes: usize,
     /// How often, and in which order.
@@ -117,7 +127,9 @@ pub fn cells(setting: &Setting) -> Vec<Cell> {
     let mut cells = Vec::new();
     for &part in &setting.parts {
         for load in loads_of(setting, part) {
-            for scheduling in &setting.schedulings {
+            let all = setting.schedulings.iter();
+            // What is ablated is the thesis's PBTS.
+            for scheduling in all.filter(|scheduling| part != Part::Ablations || *scheduling == PER_PEER) {
                 for (cores, threads_per_core) in shapes(setting, part, scheduling) {
                     let (scheduling, load) = (scheduling.clone(), load.clone());
                     cells.push(Cell { part, scheduling, cores, threads_per_core, load });
@@ -158,7 +170,11 @@ fn loads_of(setting: &Setting, part: Part) -> Vec<String> {
         Part::Mixes => Mix::ALL.iter().map(Mix::to_string).collect(),
         Part::Ways => ways(setting).into_iter().map(|(name, _)| name).collect(),
         Part::Wu => (1..=8).map(|n| Scenario::wu(n, 1, setting.neighbors, setting.runs.seed).name).collect(),
-        Part::Receive => Vec::new(),
+        Part::Ablations => {
+            let tables = Locked::ALL.iter().map(Locked::to_string);
+            [OWN_POLLER, COMMON_POLLER].map(str::to_owned).into_iter().chain(tables).collect()
+        }
+        Part::Receive | Part::Caches => Vec::new(),
     }
 }
 
@@ -173,8 +189,8 @@ fn ways(setting: &Setting) -> [(String, Way); 3] {
 /// Who receives the daemon's routes in a part: nobody where the thesis had nobody.
 fn advertise(setting: &Setting, part: Part) -> Advertise {
     setting.advertise.unwrap_or(match part {
-        Part::SpeedUp | Part::Functions | Part::OneCore | Part::Mixes | Part::Blocks => Advertise::None,
-        Part::Ways | Part::Wu | Part::Receive => Advertise::Monitor,
+        Part::Ways | Part::Wu => Advertise::Monitor,
+        _ => Advertise::None,
     })
 }
 
@@ -200,10 +216,14 @@ impl Loads {
             Part::Blocks => Some(Mix::Mix1.way()),
             _ => None,
         };
-        if cell.load == IN_MEMORY || matches!(cell.part, Part::Mixes | Part::Blocks) {
+        if let Some(locked) = Locked::ALL.into_iter().find(|locked| locked.name() == cell.load) {
+            return locks::measure(locked, scenario, &cores).map_err(MeasureError::InMemory);
+        }
+        if cell.load == IN_MEMORY || matches!(cell.part, Part::Mixes | Part::Blocks | Part::Ablations) {
             let spec = in_memory::Spec {
                 scheduling: cell.scheduling.parse().map_err(|e| MeasureError::InMemory(format!("{e}")))?,
                 threads,
+                common_poller: cell.load == COMMON_POLLER,
                 cores,
                 advertise,
                 way,
@@ -297,6 +317,30 @@ pub fn receive(
         }
     }
     Ok(())
+}
+
+/// Records what a thread touches and what that means for caches, into the outcome.
+pub fn caches(setting: &Setting, outcome: &mut Outcome) -> Result<(), BgpError> {
+    let neighbors = setting.neighbors.count;
+    let numbers = [
+        ("neighbors", neighbors.to_string()),
+        ("prefixes", setting.cache_prefixes.to_string()),
+        ("seed", setting.runs.seed.to_string()),
+    ];
+    let options = numbers.map(|(name, value)| format!("--{name}={value}"));
+    let words: Vec<String> =
+        ["lab", "bgp", "--alone"].map(str::to_owned).into_iter().chain(options).collect();
+    match caches::record(&setting.program, &words, neighbors) {
+        Ok(curves) => outcome.caches = curves,
+        Err(error @ RecordError::NoValgrind(_)) => outcome.left_out.push(error.to_string()),
+        Err(error) => return Err(BgpError::Caches(error)),
+    }
+    Ok(())
+}
+
+/// What [`caches`] records: one thread plays what all neighbors say. How many UPDATEs that was.
+pub fn alone(neighbors: Neighbors, prefixes: usize, seed: u64) -> Result<u64, String> {
+    in_memory::alone(&Scenario::overlap(prefixes, Packing::Real, neighbors, seed), seed)
 }
 
 /// All messages of a trace, peer after peer.

@@ -45,6 +45,8 @@ pub struct CellResult {
     pub subject: Subject,
     /// How it spread its work; empty for rivals.
     pub configuration: String,
+    /// Synthetic work for each packet.
+    pub work: String,
     /// Execution model of each pipeline; empty for rivals.
     pub model: &'static str,
     pub pipelines: usize,
@@ -174,7 +176,8 @@ fn result(cell: &Cell, runs: &[Run], capture: &Capture) -> Option<CellResult> {
     Some(CellResult {
         part: cell.part,
         subject: cell.subject,
-        configuration: configuration.map(|c| c.to_string()).unwrap_or_default(),
+        configuration: configuration.map(|c| c.with_work(None).to_string()).unwrap_or_default(),
+        work: configuration.and_then(|c| c.work()).map_or("none".to_owned(), |work| format!("queens:{work}")),
         model: configuration.map_or("", |c| c.model()),
         pipelines: configuration.map_or(0, |c| c.pipelines()),
         readers: configuration.map_or(0, |c| c.readers()),
@@ -223,7 +226,8 @@ fn compare(cells: &[Cell], usual: Spread, results: &mut [CellResult]) {
     let find = |wanted: Cell| cells.iter().position(|cell| *cell == wanted);
     for (at, cell) in cells.iter().enumerate() {
         let rate = |at: usize| results[at].packets_per_second.median;
-        let serial = find(Cell { configuration: Some(Configuration::SERIAL), ..*cell });
+        let work = cell.configuration.and_then(|configuration| configuration.work());
+        let serial = find(Cell { configuration: Some(Configuration::SERIAL.with_work(work)), ..*cell });
         let speed_up =
             serial.filter(|_| cell.subject == Subject::Thalweg).map(|serial| rate(at) / rate(serial));
         let normal = find(Cell { traffic: usual, ..*cell }).filter(|_| cell.part == Part::Traffic);

@@ -41,7 +41,7 @@ fn from_file<'a>(outcome: &'a Outcome, cell: &CellResult) -> Option<&'a CellResu
 
 /// All tables that have something in them.
 pub fn tables(outcome: &Outcome) -> Vec<Table> {
-    filled([configurations(outcome), traffic(outcome), flows(outcome), rivals(outcome)])
+    filled([configurations(outcome), grain(outcome), traffic(outcome), flows(outcome), rivals(outcome)])
 }
 
 fn configurations(outcome: &Outcome) -> Table {
@@ -68,6 +68,28 @@ fn configurations(outcome: &Outcome) -> Table {
         .number("MB", |cell| {
             cell.published.map_or_else(dash, |published| format!("{:.0}", published.memory_mb))
         })
+        .table()
+}
+
+fn grain(outcome: &Outcome) -> Table {
+    let over_none = |cell: &CellResult| {
+        let is_base = |other: &&CellResult| other.configuration == cell.configuration && other.work == "none";
+        let base = of(outcome, Part::Grain).find(is_base)?.speed_up?;
+        Some(cell.speed_up? / base)
+    };
+    let caption = format!(
+        "Synthetic work for each packet where it is metered, from memory: median of {} rounds. x none: speed-up over that \
+         without work",
+        outcome.runs
+    );
+    Table::of(caption, of(outcome, Part::Grain))
+        .words("work", |cell| cell.work.clone())
+        .words("configuration", |cell| cell.configuration.clone())
+        .number("threads", |cell| cell.threads.to_string())
+        .number("Mpps", |cell| mpps(cell.packets_per_second.median))
+        .number("range", |cell| range(&cell.packets_per_second))
+        .number("x serial", |cell| ratio(cell.speed_up))
+        .number("x none", |cell| ratio(over_none(cell)))
         .table()
 }
 

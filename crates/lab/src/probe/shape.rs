@@ -8,6 +8,7 @@
 //! 2xserial                     so many pipelines of one thread each
 //! run-to-completion:2          another model and its workers; also pipeline:W, tokens:W
 //! ...@pinned, ...@small        threads stay on cores; no huge pages for the flow cache
+//! ...@queens:6                 synthetic work for each packet
 //! ```
 //!
 //! What ffProbe's authors published of a shape is a [`Published`]: other hardware, live capture, the year 2011. It is
@@ -16,6 +17,7 @@
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
+use thalweg_dataplane::queens::Boards;
 
 /// What was published of ffProbe in one shape.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -72,12 +74,18 @@ pub struct Configuration {
     threads: Threads,
     pinned: bool,
     small_pages: bool,
+    work: Option<Boards>,
 }
 
 impl Configuration {
     /// One thread, the reference.
-    pub const SERIAL: Configuration =
-        Configuration { pipelines: 1, threads: Threads::Serial, pinned: false, small_pages: false };
+    pub const SERIAL: Configuration = Configuration {
+        pipelines: 1,
+        threads: Threads::Serial,
+        pinned: false,
+        small_pages: false,
+        work: None,
+    };
 
     /// ffProbe's table, the models beside it, and what pinning and small pages change.
     pub fn table() -> Vec<Configuration> {
@@ -108,6 +116,16 @@ impl Configuration {
     /// Those that all kinds of traffic are put to.
     pub fn few() -> Vec<Configuration> {
         ["serial", "serial@small", "1R+1W", "2x(1R+1W)"].iter().filter_map(|name| name.parse().ok()).collect()
+    }
+
+    /// The same with this work for each packet.
+    pub fn with_work(self, work: Option<Boards>) -> Configuration {
+        Configuration { work, ..self }
+    }
+
+    /// Its work.
+    pub fn work(&self) -> Option<Boards> {
+        self.work
     }
 
     /// Pipelines, each with a capture queue of its own.
@@ -146,9 +164,14 @@ impl Configuration {
         }
     }
 
+    /// Those that work of a larger grain is put to: one thread, our farm and ffProbe's chain.
+    pub fn grained() -> Vec<Configuration> {
+        ["serial", "1R+1W", "1R>1W"].iter().filter_map(|name| name.parse().ok()).collect()
+    }
+
     /// What was published of ffProbe in this shape.
     pub fn published(&self) -> Option<Published> {
-        if self.small_pages || self.pinned {
+        if self.small_pages || self.pinned || self.work.is_some() {
             return None;
         }
         match self.threads {
@@ -180,6 +203,9 @@ impl Configuration {
         if self.small_pages {
             words.push("--small-pages".to_owned());
         }
+        if let Some(work) = self.work {
+            words.extend(["--work".to_owned(), format!("queens:{work}")]);
+        }
         words
     }
 }
@@ -199,7 +225,8 @@ impl fmt::Display for Configuration {
             Threads::Other { model, workers } => write!(f, "{}:{workers}", MODELS[model])?,
         }
         f.write_str(if self.pinned { "@pinned" } else { "" })?;
-        f.write_str(if self.small_pages { "@small" } else { "" })
+        f.write_str(if self.small_pages { "@small" } else { "" })?;
+        self.work.map_or(Ok(()), |work| write!(f, "@queens:{work}"))
     }
 }
 
@@ -210,7 +237,7 @@ impl FromStr for Configuration {
         let expected = || {
             format!(
                 "{text:?}: expected a shape such as serial, 1R+2W, 1R>2W, 2x(1R+1W), 2xserial, run-to-completion:2, pipeline:2 or \
-                 tokens:2, with at most {THREADS_MAX} threads of a kind, and behind it @pinned or @small if wanted"
+                 tokens:2, with at most {THREADS_MAX} threads of a kind, and behind it @pinned, @small or @queens:6 if wanted"
             )
         };
         let mut parts = text.split('@');
@@ -220,7 +247,10 @@ impl FromStr for Configuration {
             match word {
                 "pinned" => read.pinned = true,
                 "small" => read.small_pages = true,
-                _ => return Err(expected()),
+                _ => {
+                    let boards = word.strip_prefix("queens:").and_then(|boards| boards.parse().ok());
+                    read.work = Some(boards.ok_or_else(expected)?);
+                }
             }
         }
         let (pipelines, one) =
@@ -257,7 +287,11 @@ mod tests {
     #[test]
     fn names_are_read_back() {
         assert_eq!(Configuration::table().len(), 19);
-        for configuration in Configuration::table().into_iter().chain(Configuration::few()) {
+        let worked = ["serial@queens:6", "2x(1R>1W)@pinned@small@queens:4-8"];
+        let worked = worked.map(|text| text.parse::<Configuration>().expect(text));
+        assert_eq!(worked[0].arguments(2)[2..], ["--work", "queens:6"]);
+        assert_eq!((worked[0].published(), worked[0].with_work(None)), (None, Configuration::SERIAL));
+        for configuration in Configuration::table().into_iter().chain(Configuration::few()).chain(worked) {
             assert_eq!(configuration.to_string().parse(), Ok(configuration));
         }
         let same = ["2x(1R+2W)", "2x1r+2w"].map(|text| text.parse::<Configuration>());

@@ -12,6 +12,8 @@ fn options() -> Options {
         subjects: Subject::ALL.to_vec(),
         configurations: Configuration::table(),
         traffic_configurations: Configuration::few(),
+        grain_configurations: Configuration::grained(),
+        work: vec![None, "6".parse().ok()],
         traffic: TRAFFIC.to_vec(),
         flows: FLOWS.to_vec(),
         packets: 1_000,
@@ -24,8 +26,9 @@ fn options() -> Options {
 #[test]
 fn every_cell_is_asked_for_once() {
     let all = cells(&options());
-    // Two a configuration; 2, 4 and 2 ways of traffic for four; numbers of flows; three rivals and ourselves four times.
-    assert_eq!(all.len(), 2 * 19 + (2 + 4 + 2) * 4 + 4 + 4 + 3);
+    // Two a configuration; 2, 4 and 2 ways of traffic for four; two works for three; numbers of flows; three
+    // rivals and ourselves four times.
+    assert_eq!(all.len(), 2 * 19 + (2 + 4 + 2) * 4 + 2 * 3 + 4 + 4 + 3);
     let distinct: std::collections::HashSet<_> = all.iter().collect();
     assert_eq!(distinct.len(), all.len());
     let count = |options: &Options| cells(options).len();
@@ -97,7 +100,18 @@ fn outcome() -> Outcome {
     let captures: Vec<Capture> = super::spreads(&cells).into_iter().map(capture).collect();
     let serial = Some(Configuration::SERIAL);
     let runs = cells.iter().map(|cell| {
-        let own = if cell.configuration == serial { 0.004 } else { 0.002 };
+        let work = cell.configuration.and_then(|configuration| configuration.work());
+        let plain = cell.configuration.map(|configuration| configuration.with_work(None));
+        let own = if plain == serial { 0.004 } else { 0.002 };
+        // What one thread spends on work, two share.
+        let own = own
+            + if work.is_none() {
+                0.0
+            } else if plain == serial {
+                0.996
+            } else {
+                0.3
+            };
         match cell.subject {
             Subject::Thalweg => vec![run_of(own, FILE), run_of(own * 1.5, FILE)],
             _ => vec![Run { rss_peak_bytes: 200_000_000, conserved: None, ..run_of(0.04, FILE) }],
@@ -117,6 +131,17 @@ fn cells_are_compared_with_what_they_are_to_be_compared_with() {
     assert_eq!(farm.packets_per_second.count, 2);
     assert!((farm.packets_per_second.max - 500_000.0).abs() < 1.0);
     assert!(cells(Part::Traffic).all(|cell| cell.published.is_none()));
+    // Each work has a serial cell of its own; the verdict follows the grain.
+    let grained = |work: &str| {
+        let chain = cells(Part::Grain).find(|cell| cell.configuration == "1R>1W" && cell.work == work);
+        chain.unwrap().speed_up.unwrap()
+    };
+    assert!((grained("none") - 2.0).abs() < 1e-9 && (grained("queens:6") - 1.0 / 0.302).abs() < 1e-9);
+    let judged = crate::claims::judge("probe", &serde_json::to_value(&outcome).unwrap());
+    let grain = judged.iter().find(|judged| judged.id == "001/grain").unwrap();
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    assert_eq!(grain.here.len(), if cores >= 2 { 2 } else { 0 });
+    assert!(grain.here.iter().all(|over_none| (over_none - 0.5 / 0.302).abs() < 1e-9), "{grain:?}");
     let flood = cells(Part::Traffic).find(|cell| cell.traffic == "unique").unwrap();
     assert_eq!(flood.normal_ratio, Some(1.0));
     let udp = cells(Part::Traffic).find(|cell| cell.to == Destination::IpfixUdp).unwrap();

@@ -11,6 +11,7 @@ use thalweg_flow::{Bytes, KeyFields, MeterOptions, Sampling};
 use thalweg_probe::{
     Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeOptions, Shape, Spool, TlsOptions,
 };
+use thalweg_replay::Work;
 
 use super::choices::{Choice, MODELS, one_of};
 use super::keep::KeepArgs;
@@ -140,6 +141,9 @@ pub(crate) struct ProbeArgs {
     /// --pipelines]
     #[arg(long, value_parser = one_of(MODELS), help_heading = "Execution")]
     pub(crate) model: Option<ModelKind>,
+    /// Synthetic work per packet, as a larger grain to compare shapes with: `none`, `queens:N`, or `queens:4-8`, random
+    #[arg(long, value_name = "WORK", default_value = "none", help_heading = "Execution")]
+    pub(crate) work: Work,
     /// Worker threads of each pipeline [default: one per core; 1 with --readers or --pipelines]
     #[arg(long, value_name = "W", help_heading = "Execution")]
     pub(crate) workers: Option<NonZeroUsize>,
@@ -276,6 +280,7 @@ impl ProbeArgs {
             chunk_packets: self.chunk.map(NonZeroUsize::get),
             parsing: ParseOptions { tunnels: self.tunnels },
             meter,
+            work: self.work.boards(),
             export: self.export(),
             json: self.json.clone(),
             csv: self.csv.clone(),

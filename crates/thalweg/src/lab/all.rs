@@ -6,17 +6,18 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::Value;
-use thalweg_lab::all::{self, Outcome, Results, Written};
+use thalweg_lab::all::{self, Agenda, Outcome, Results, Task, Written};
 use thalweg_lab::claims::Step;
 use thalweg_lab::forwarding::is_root;
 use thalweg_lab::noise::Noise;
 use thalweg_lab::report::{Origin, Report};
 
-use super::args::LabRunArgs;
+use super::args::{LabRunArgs, number};
 use super::{command_line, failed, forwarding, show};
 use crate::Failure;
 use crate::cli::Format;
@@ -28,22 +29,31 @@ use crate::signals::stop_on_signals;
 Examples:
   thalweg lab all --quick                      minutes: a short version of every experiment
   thalweg lab all --only 003                   the claims of the thesis on parallel BGP
+  thalweg lab all --hours 8                    a night: passes over all experiments, medians over the passes
   thalweg lab all --resume                     go on after an interruption
   thalweg lab all --merge here/lab-all there   reports of several machines side by side
-The report of each experiment is in DIR/PAPER-EXPERIMENT. Each experiment has its own default of --runs. Experiments that
+The report of each experiment is in DIR/PAPER-EXPERIMENT, and in DIR/pass-N from the second pass on. \
+Each experiment has its own default of --runs; with --hours it is 1. Experiments that
 make network namespaces are left out without root.")]
 pub(crate) struct LabAllArgs {
     /// Only these papers, by number [default: all]
     #[arg(long, value_delimiter = ',', value_name = "PAPERS", value_parser = PossibleValuesParser::new(thalweg_lab::all::papers()))]
     pub(crate) only: Vec<String>,
+    /// Repeat everything for so many hours; no experiment begins that would take longer, as far as its last run says
+    #[arg(long, value_name = "H", value_parser = hours)]
+    pub(crate) hours: Option<f64>,
     /// Keep the results that lie in the folder, and run only what is missing
     #[arg(long)]
     pub(crate) resume: bool,
     /// Run nothing: compare the reports in these folders
-    #[arg(long, value_name = "DIR", num_args = 1.., conflicts_with_all = ["only", "resume"])]
+    #[arg(long, value_name = "DIR", num_args = 1.., conflicts_with_all = ["only", "resume", "hours"])]
     pub(crate) merge: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) run: LabRunArgs,
+}
+
+fn hours(text: &str) -> Result<f64, String> {
+    number(text, 0.001..=1000.0)
 }
 
 /// What came of an experiment.
@@ -61,12 +71,16 @@ pub(super) fn run(args: &LabAllArgs, format: Format) -> Result<(), Failure> {
     let steps = all::steps(&args.only);
     let stop = stop_on_signals()?;
     let mut noise = vec![Noise::measure()];
-    let progress = Steps::on_terminal(Some(steps.len()));
-    let (mut results, mut broken, mut left_out) = (Results::new(), Vec::new(), Vec::new());
-    for (done, step) in steps.iter().enumerate() {
+    let progress = Steps::on_terminal(None);
+    let (mut passes, mut broken, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+    let mut agenda = Agenda::new(steps.len(), args.hours.map(|hours| hours * 3600.0), args.run.seed(1));
+    let begun = Instant::now();
+    while let Some(Task { step, pass }) = agenda.next(begun.elapsed().as_secs_f64()) {
+        let (nth, step) = (step, steps[step]);
         let name = format!("lab {} for paper {}", step.experiment, step.paper);
-        progress.at(done, &name);
-        let folder = folder.join(format!("{}-{}", step.paper, step.experiment));
+        progress.at(0, &format!("pass {pass}: {name}{}", to_go(&agenda, begun)));
+        let folder = folder_of(&folder, step, pass);
+        let started = Instant::now();
         let ended = match written(&folder) {
             Ok(found) if args.resume => Ended::Results(found["results"].clone()),
             _ if stop.load(Relaxed) => Ended::LeftOut("interrupted"),
@@ -75,18 +89,28 @@ pub(super) fn run(args: &LabAllArgs, format: Format) -> Result<(), Failure> {
         };
         match ended {
             Ended::Results(found) => {
-                drop(results.insert((step.paper.clone(), step.experiment.clone()), found))
+                agenda.took(nth, started.elapsed().as_secs_f64());
+                passes.resize_with(pass.max(passes.len()), Results::new);
+                passes[pass - 1].insert(key(step), found);
             }
+            // Ctrl-C reaches the experiment, too.
+            Ended::Failed(_) if stop.load(Relaxed) => left_out.push(format!("{name}: interrupted")),
             Ended::Failed(why) => broken.push(format!("{name}: {why}")),
             Ended::LeftOut(why) => left_out.push(format!("{name}: {why}")),
+        }
+        if passes.get(pass - 1).is_none_or(|results| !results.contains_key(&key(step))) {
+            agenda.retire(nth);
         }
     }
     progress.finish();
     noise.push(Noise::measure());
-    let outcome = Outcome { claims: all::judge(&args.only, &results), failed: broken, left_out, noise };
+    let claims = all::judge(&args.only, &passes);
+    let outcome = Outcome { claims, failed: broken, left_out, passes: passes.len(), noise };
     let papers = if args.only.is_empty() { all::papers().join(", ") } else { args.only.join(", ") };
     let quick = if args.run.quick { ", as little as shows that it works" } else { "" };
-    let origin = Origin::here(command_line(), format!("what the claims of papers {papers} need{quick}"));
+    let often = if args.hours.is_some() { format!(", in {} passes", passes.len()) } else { String::new() };
+    let origin =
+        Origin::here(command_line(), format!("what the claims of papers {papers} need{quick}{often}"));
     let report = all::report(&outcome, origin);
     show(&report, &outcome, &all::table(&outcome), &folder, format)?;
     let mut incomplete = outcome.failed;
@@ -96,11 +120,34 @@ pub(super) fn run(args: &LabAllArgs, format: Format) -> Result<(), Failure> {
     if incomplete.is_empty() { Ok(()) } else { Err(Failure::Incomplete(incomplete)) }
 }
 
+fn key(step: &Step) -> (String, String) {
+    (step.paper.clone(), step.experiment.clone())
+}
+
+/// Where an experiment's report is; the first pass is where the only one would be.
+fn folder_of(output: &Path, step: &Step, pass: usize) -> PathBuf {
+    let name = format!("{}-{}", step.paper, step.experiment);
+    if pass == 1 { output.join(name) } else { output.join(format!("pass-{pass}")).join(name) }
+}
+
+/// How long it will take yet, for the progress line.
+fn to_go(agenda: &Agenda, begun: Instant) -> String {
+    match agenda.left_s(begun.elapsed().as_secs_f64()) {
+        Some(seconds) if seconds >= 90.0 => format!(", about {:.0} minutes left", seconds / 60.0),
+        Some(seconds) => format!(", about {seconds:.0} seconds left"),
+        None => String::new(),
+    }
+}
+
 /// Runs one experiment.
 fn measure(step: &Step, args: &LabAllArgs, folder: &Path) -> Result<Ended, Failure> {
     let mut command = Command::new(forwarding::own_program()?);
     command.args(["lab", &step.experiment]).args(&step.arguments).arg("--output").arg(folder);
     command.args(args.run.passed_on());
+    if args.hours.is_some() && args.run.runs.is_none() {
+        // Repetitions are passes.
+        command.arg("--runs=1");
+    }
     let output = command.stdin(Stdio::null()).stdout(Stdio::null()).output().map_err(failed)?;
     if !output.status.success() {
         return Ok(Ended::Failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));

@@ -2,11 +2,13 @@
 //!
 //! The daemon is this program itself (`thalweg run`), in a process of its own: see [`schedulings`].
 
+use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
 use thalweg_exec::control_plane::SchedulingKind;
+use thalweg_lab::bgp::caches::marks_address;
 use thalweg_lab::bgp::daemon::Advertise;
 use thalweg_lab::bgp::experiment::{self, Part, RunOptions};
 use thalweg_lab::bgp::replay::Replay;
@@ -17,15 +19,17 @@ use thalweg_lab::report::Origin;
 
 use super::args::{LabRunArgs, VARY};
 use super::{command_line, failed, forwarding, show_all};
-use crate::Failure;
 use crate::cli::{Format, SCHEDULINGS, one_of};
 use crate::progress::Steps;
+use crate::{Failure, print};
 
 /// Prefixes that every neighbor announces, and those of Wu's loads.
 const PREFIXES: usize = 50_000;
 const PREFIXES_QUICK: usize = 20_000;
 const WU_PREFIXES: usize = 100_000;
 const WU_PREFIXES_QUICK: usize = 50_000;
+/// As many UPDATEs as the thesis timed, 1000, with twelve neighbors.
+const CACHE_PREFIXES: usize = 400;
 const RUNS: usize = 5;
 const RUNS_QUICK: usize = 3;
 /// Messages of a file at most: a gigabyte of them, as a rule.
@@ -81,11 +85,17 @@ pub(crate) struct LabBgpArgs {
     /// Prefixes per neighbor [default: 50000, in Wu's loads 100000; with --quick 20000 and 50000]
     #[arg(long, value_name = "N")]
     pub(crate) prefixes: Option<NonZeroUsize>,
+    /// What `caches` runs under valgrind: one thread has every neighbor's turns
+    #[arg(long, hide = true)]
+    pub(crate) alone: bool,
     #[command(flatten)]
     pub(crate) run: LabRunArgs,
 }
 
 pub(super) fn run(args: &LabBgpArgs, format: Format) -> Result<(), Failure> {
+    if args.alone {
+        return alone(args);
+    }
     let setting = setting(args)?;
     let cells = schedulings::cells(&setting);
     let steps = Steps::on_terminal(Some(cells.len() * (setting.runs.runs + setting.runs.warm_ups)));
@@ -99,9 +109,30 @@ pub(super) fn run(args: &LabBgpArgs, format: Format) -> Result<(), Failure> {
         steps.finish();
         received.map_err(failed)?;
     }
+    if setting.parts.contains(&Part::Caches) {
+        let steps = Steps::on_terminal(None);
+        steps.at(0, "recording what a thread touches");
+        let recorded = schedulings::caches(&setting, &mut outcome);
+        steps.finish();
+        recorded.map_err(failed)?;
+    }
+    outcome.finish();
     let origin = Origin::here(command_line(), schedulings::describe(&setting));
     let report = experiment::report(&outcome, schedulings::lead(&outcome), origin);
     show_all(&report, &outcome, &experiment::tables(&outcome), &args.run.output("lab-bgp"), format)
+}
+
+/// Says where marks are, plays, and says how many UPDATEs that were.
+fn alone(args: &LabBgpArgs) -> Result<(), Failure> {
+    let prefixes = args.prefixes.map_or(CACHE_PREFIXES, NonZeroUsize::get);
+    writeln!(std::io::stderr(), "marks {}", marks_address()).map_err(failed)?;
+    let updates = schedulings::alone(neighbors(args), prefixes, args.run.seed(1)).map_err(failed)?;
+    print(&format!("{updates}\n"))
+}
+
+fn neighbors(args: &LabBgpArgs) -> Neighbors {
+    let address = std::net::Ipv4Addr::new(127, 0, 1, 1);
+    Neighbors { count: args.neighbors.get(), address, as_number: 64_600 }
 }
 
 fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
@@ -132,11 +163,8 @@ fn setting(args: &LabBgpArgs) -> Result<Setting, Failure> {
         threads_per_core: numbers(&args.threads_per_core),
         advertise: args.advertise,
         turn: args.turn.get(),
-        neighbors: Neighbors {
-            count: args.neighbors.get(),
-            address: std::net::Ipv4Addr::new(127, 0, 1, 1),
-            as_number: 64_600,
-        },
+        neighbors: neighbors(args),
+        cache_prefixes: args.prefixes.map_or(CACHE_PREFIXES, NonZeroUsize::get),
         prefixes: or(args.prefixes, PREFIXES, PREFIXES_QUICK),
         wu_prefixes: or(args.prefixes, WU_PREFIXES, WU_PREFIXES_QUICK),
         runs: RunOptions {

@@ -5,6 +5,7 @@ use thalweg_lab::probe::shape::Configuration;
 use thalweg_lab::probe::{self, FLOWS, Options, Part, Subject, render};
 use thalweg_lab::report::Origin;
 use thalweg_lab::workload::flows::Spread;
+use thalweg_replay::Work;
 
 use super::args::{LabRunArgs, VARY};
 use super::{command_line, failed, forwarding, show_all};
@@ -21,7 +22,7 @@ const FLOWS_QUICK: [u32; 2] = [1_000, 100_000];
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Configurations: serial, 1R+2W (readers, workers), 2x(1R+1W) (two pipelines), 2xserial, run-to-completion:2, pipeline:2, tokens:2; \
-append @pinned (threads pinned to cores) or @small (no huge pages).
+append @pinned (threads pinned to cores), @small (no huge pages) or @queens:N (work per packet).
 Traffic: zipf:FLOWS, uniform:FLOWS, unique (a flow per packet).
 
 Examples:
@@ -58,6 +59,15 @@ pub(crate) struct LabProbeArgs {
         help_heading = VARY
     )]
     pub(crate) traffic: Vec<Spread>,
+    /// Synthetic work per packet of the part `grain`: `none`, `queens:N`, `queens:4-8`
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "WORK",
+        default_value = "none,queens:4,queens:6",
+        help_heading = VARY
+    )]
+    pub(crate) work: Vec<Work>,
     /// Numbers of live flows [default: 1000,10000,100000,1000000; 1000,100000 with --quick]
     #[arg(
         long,
@@ -108,6 +118,8 @@ fn options(args: &LabProbeArgs) -> Result<Options, Failure> {
         subjects: args.subjects.clone(),
         configurations: or(Configuration::table()),
         traffic_configurations: or(Configuration::few()),
+        grain_configurations: or(Configuration::grained()),
+        work: args.work.iter().map(|work| work.boards()).collect(),
         traffic: args.traffic.clone(),
         flows: if args.flows.is_empty() { usual_flows } else { args.flows.clone() },
         packets: args.packets.unwrap_or(if args.run.quick { PACKETS_QUICK } else { PACKETS }),

@@ -104,9 +104,23 @@ fn explanation(part: Part) -> &'static str {
              notes when its table has each batch; the messages come from memory in a realistic order (mix1). Compare with \
              figure 4.8."
         }
+        Part::Ablations => {
+            "What the thesis's PBTS (per-peer) had at first, put back: one poller for the sockets of all neighbors, whose \
+             thread wakes theirs, and a table with two locks in each node. Tables are updated with routes that are decoded \
+             already, by a thread for each neighbor; the trie has a node for each bit, and only its locks differ. All of them \
+             end with the same best paths."
+        }
         Part::Wu => {
             "Small: one prefix per UPDATE; large: 500. Longer paths change no best route, shorter ones change all. \
              Wu, Liao, Wolf, Gao: Benchmarking BGP Routers, IISWC 2007."
+        }
+        Part::Caches => {
+            "Every load and store between reading a message and the end of its update of the table, as valgrind lists them of \
+             one thread that has all neighbors' turns in a realistic order. Serial has one cache; per-peer has a core with a \
+             cache of its own for each neighbor, and dynamic as many, to which it deals turns. Caches are fully associative and \
+             drop the line that was not used for longest, so a curve moves with the size and nothing else. Compare with figure \
+             5.1, which has times: serial's settle at 2 MB, those of PBTS and DTS at 256 KB for each core, and the size of the \
+             level-1 cache (the left end) does not matter."
         }
         Part::Receive => {
             "The thesis asks for hardware that brings messages to the processor (chapter 5), since reading them takes \

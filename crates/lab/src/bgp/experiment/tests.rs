@@ -1,5 +1,6 @@
 //! With generated numbers: what is compared with what, and what is shown of it.
 
+use super::super::caches::{Access, At, Caches, Turn};
 use super::super::functions::{FunctionTime, FunctionTimes, MessageBytes};
 use super::*;
 use crate::report::{Machine, Origin};
@@ -43,7 +44,7 @@ fn made(cell: &Cell) -> Run {
 fn everything() -> Outcome {
     let mut cells = Vec::new();
     for (scheduling, threads) in [(SERIAL, 1), ("per-peer", 2), ("sharded", 2)] {
-        for part in Part::ALL.into_iter().filter(|part| *part != Part::Receive) {
+        for part in Part::ALL.into_iter().filter(|part| !matches!(part, Part::Receive | Part::Caches)) {
             for load in ["in memory", "2: start-up, large"] {
                 cells.push(cell(part, scheduling, threads, load));
             }
@@ -74,13 +75,20 @@ fn everything() -> Outcome {
     let load = "as in a table";
     let two = sum_up_receive(Strategy::TwoReads, load, &[received(20_000, 0.02), received(20_001, 0.03)]);
     let one = sum_up_receive(Strategy::Buffered, load, &[received(4, 0.001)]);
-    Outcome {
+    let mut caches = Caches::new(2);
+    let turn = Turn { neighbor: 1, number: 0, at: At::Table };
+    caches.access(turn, Access { address: 4096, bytes: 8, stores: true });
+    let mut outcome = Outcome {
         runs: 3,
         block_updates: 500,
         cells: results,
         receive: two.into_iter().chain(one).collect(),
+        caches: caches.curves(1),
         left_out: vec!["io_uring: <forbidden>".into()],
-    }
+        ..Outcome::default()
+    };
+    outcome.finish();
+    outcome
 }
 
 #[test]
@@ -147,7 +155,11 @@ fn every_part_is_in_the_tables_and_in_the_report() {
         measured_at: "now".into(),
     };
     let html = report(&outcome, "A lead.", origin).html();
-    assert_eq!(html.matches("<svg").count(), Part::ALL.len() + 2, "two loads of speed-ups and of traces");
+    assert_eq!(
+        html.matches("<svg").count(),
+        Part::ALL.len() + 1,
+        "two loads of speed-ups and of traces, none of ablations"
+    );
     assert!(html.contains("Not measured: io_uring: &lt;forbidden&gt;"), "what is left out is said");
     assert_eq!(
         html.matches("PBTS in the thesis").count(),
@@ -155,7 +167,8 @@ fn every_part_is_in_the_tables_and_in_the_report() {
         "for each load a name and a mark in the legend, and two points: {html}"
     );
     // Parts that were not measured are not there.
-    let few = Outcome { cells: Vec::new(), ..outcome };
+    let mut few = Outcome { cells: Vec::new(), caches: Vec::new(), ..outcome };
+    few.finish();
     assert_eq!(super::tables(&few).len(), 1, "without functions nobody knows what receiving is worth");
 }
 

@@ -30,6 +30,11 @@ pub(super) fn plots(outcome: &Outcome, part: Part) -> Vec<(String, String)> {
             vec![(by_load(outcome, part).svg(), format!("Time until all was dealt with, median. {RANGE}"))]
         }
         Part::Blocks => along(outcome),
+        Part::Ablations => Vec::new(),
+        Part::Caches => vec![(
+            by_cache_size(outcome).svg(),
+            "Misses per UPDATE in caches of each size, by the model.".to_owned(),
+        )],
         Part::Receive => vec![(
             by_strategy(outcome).svg(),
             "Processor time of the receiving thread per message. Error bars: smallest and largest run."
@@ -147,6 +152,24 @@ fn along(outcome: &Outcome) -> Vec<(String, String)> {
         format!("As the daemon's own clock has it, median of the runs{larger}.")
     };
     loads.into_iter().map(|load| (plot(load).svg(), caption(load))).collect()
+}
+
+fn by_cache_size(outcome: &Outcome) -> LineChart {
+    let series = outcome.caches.iter().enumerate().map(|(color, curve)| {
+        let points = curve.points.iter().map(|point| Point {
+            x: point.bank_bytes as f64,
+            y: point.misses_per_update,
+            range: None,
+        });
+        let name = format!("{} ({} cores)", curve.scheduling, curve.cores);
+        Series { name, kind: SeriesKind::Predicted(color), points: points.collect() }
+    });
+    LineChart {
+        title: "Misses by the size of each core's cache".to_owned(),
+        x: Axis::at_data("bytes of one core's cache", Unit::Bytes, Scale::Log),
+        y: Axis::new("misses per UPDATE", Unit::Plain, Scale::Linear),
+        series: series.collect(),
+    }
 }
 
 fn by_strategy(outcome: &Outcome) -> BarChart {

@@ -1,9 +1,10 @@
 //! The experiment's tables, the thesis's numbers beside ours where it gives them.
 
-use super::super::{CellResult, Outcome, Part, SERIAL, Shares};
+use super::super::worth::FOR_NOTHING;
+use super::super::{CellResult, Outcome, Part, SERIAL, Shares, Worth};
 use crate::bgp::functions::{HEADER_READ_SHARE, PAYLOAD_READ_SHARE};
-use crate::bgp::receive::Strategy;
-use crate::bgp::schedulings::{AS_IN_A_TABLE, PER_PEER};
+use crate::bgp::locks::Locked;
+use crate::bgp::schedulings::{OWN_POLLER, PER_PEER};
 use crate::claims;
 use crate::stats::distinct;
 use std::collections::BTreeMap;
@@ -31,8 +32,10 @@ pub(super) fn heading(part: Part) -> &'static str {
         Part::Mixes => "Traffic mixes",
         Part::Ways => "Ways of sending",
         Part::Blocks => "Along a long trace",
+        Part::Ablations => "A thread per neighbor without its optimizations",
         Part::Wu => "Eight loads",
         Part::Receive => "Receiving",
+        Part::Caches => "Cache misses by cache size",
     }
 }
 
@@ -54,6 +57,8 @@ pub(super) fn tables(outcome: &Outcome, part: Part) -> Vec<Table> {
     match part {
         Part::Receive if outcome.receive.is_empty() => Vec::new(),
         Part::Receive => std::iter::once(receive(outcome)).chain(worth(outcome)).collect(),
+        Part::Caches if outcome.caches.is_empty() => Vec::new(),
+        Part::Caches => vec![caches(outcome)],
         _ if cells.is_empty() => Vec::new(),
         Part::Functions => functions(outcome, &cells).into_iter().chain(shares(&cells)).collect(),
         Part::OneCore => overheads(outcome, &cells).into_iter().collect(),
@@ -61,6 +66,7 @@ pub(super) fn tables(outcome: &Outcome, part: Part) -> Vec<Table> {
         Part::SpeedUp => vec![speed_ups(outcome, &cells)],
         Part::Mixes => vec![mixes(outcome, &cells)],
         Part::Ways => vec![times(outcome, &cells, "Time by the client's way of sending", "way")],
+        Part::Ablations => vec![ablations(outcome, &cells)],
         Part::Wu => vec![eight_loads(outcome, &cells)],
     }
 }
@@ -344,45 +350,81 @@ fn receive(outcome: &Outcome) -> Table {
         .table()
 }
 
-/// Table 5.1: what a way to receive is worth for a whole daemon, from what an UPDATE costs it and what receiving a message
-/// costs in each way. The thesis's row is a limit study too: stream accesses in a cycle.
+/// Table 5.1, the thesis's hardware assist beside.
 fn worth(outcome: &Outcome) -> Option<Table> {
-    let cpu_ns = |strategy| {
-        let mut of_it = outcome.receive.iter().filter(|row| row.strategy == strategy);
-        of_it.find(|row| row.load == AS_IN_A_TABLE).map(|row| row.cpu_ns.median)
-    };
-    let two = cpu_ns(Strategy::TwoReads)?;
-    let cells: Vec<&CellResult> = outcome.of(Part::Functions).collect();
-    let of = |name: &str| cells.iter().find(|cell| cell.cell.scheduling == name).copied();
-    let whole = |cell: &CellResult| cell.functions_ns.values().map(|ns| ns.median).sum::<f64>();
-    let reads = |cell: &CellResult| Some(cell.shares?.reads_ns);
-    let schedulings: Vec<&CellResult> =
-        distinct(cells.iter().map(|cell| cell.cell.scheduling.as_str())).into_iter().filter_map(of).collect();
+    let schedulings = distinct(outcome.worth.iter().map(|worth| worth.scheduling.as_str()));
     if schedulings.is_empty() {
         return None;
     }
     let mut columns = vec![("what is received how", Align::Left)];
-    columns.extend(schedulings.iter().map(|cell| (cell.cell.scheduling.as_str(), Align::Right)));
-    columns.push(("thesis, PBTS", Align::Right));
-    columns.push(("thesis, DTS", Align::Right));
+    columns.extend(schedulings.iter().map(|name| (*name, Align::Right)));
+    columns.extend([("thesis, PBTS", Align::Right), ("thesis, DTS", Align::Right)]);
     let what = "What a way to receive gains for the whole daemon's processor time, computed from the time by function and the \
                 ways to receive; the thesis's hardware assist beside (table 5.1)";
     let mut table = Table::new(what, columns);
-    let mut row = |name: &str, gain: &dyn Fn(&CellResult) -> Option<f64>, thesis: [&str; 2]| {
-        let mut row = vec![name.to_owned()];
-        row.extend(
-            schedulings.iter().map(|cell| or_dash(gain(cell).map(|gain| format!("{:+.1} %", gain * 100.0)))),
-        );
-        row.extend(thesis.map(str::to_owned));
-        table.push(row);
-    };
-    for strategy in [Strategy::Buffered, Strategy::Uring] {
-        let Some(ns) = cpu_ns(strategy) else { continue };
-        let name = format!("{strategy} for two reads a message");
-        // As much more would two reads take, over what the daemon takes now.
-        row(&name, &|cell| Some((two - ns) / whole(cell)), ["–", "–"]);
+    let thesis = claims::series("003/table-5.1");
+    for way in distinct(outcome.worth.iter().map(|worth| worth.way.as_str())) {
+        let gain = |scheduling: &&str| {
+            let is_it = |worth: &&Worth| worth.way == way && worth.scheduling == **scheduling;
+            or_dash(outcome.worth.iter().find(is_it).map(|worth| format!("{:+.1} %", worth.gain * 100.0)))
+        };
+        let theirs = [0, 1].map(|place| {
+            let gain = thesis.get("overall").and_then(|gains| gains.get(place));
+            or_dash(gain.filter(|_| way == FOR_NOTHING).map(|gain| format!("{gain:.2} %")))
+        });
+        table.push(std::iter::once(way.to_owned()).chain(schedulings.iter().map(gain)).chain(theirs));
     }
-    let nothing = |cell: &CellResult| Some(reads(cell)? / (whole(cell) - reads(cell)?));
-    row("reading for nothing (no hardware can gain more)", &nothing, ["5.85 %", "6.67 %"]);
     Some(table)
+}
+
+/// Section 3.3: what PBTS's poller and locks are worth.
+fn ablations(outcome: &Outcome, cells: &[&CellResult]) -> Table {
+    let base = |cell: &CellResult| if cell.updates_are_read() { OWN_POLLER } else { Locked::Shards.name() };
+    let over = |result: &CellResult| {
+        let base = cells.iter().find(|other| other.cell.load == base(result))?;
+        Some(format!("{:.2}", result.elapsed_s.median / base.elapsed_s.median))
+    };
+    let what = "A thread per neighbor: the whole speaker by where it polls, and the table alone by where it has locks; over: \
+                over that with a poller for each thread, and over the trie with a lock per shard";
+    Table::of(caption(outcome, what), cells.iter().copied())
+        .words("what", |result| result.cell.load.clone())
+        .number("cores", |result| result.cell.cores.to_string())
+        .number("threads", |result| result.threads.to_string())
+        .number("time", time)
+        .number("spread", spread)
+        .number("over", |result| or_dash(over(result)))
+        .number("CPU", cpu)
+        .number("prefixes/s", |result| Unit::Count.format(result.prefixes_per_second))
+        .table()
+}
+
+/// Figure 5.1: misses for each size of a core's cache.
+fn caches(outcome: &Outcome) -> Table {
+    let size = |bytes: u64| match bytes >> 20 {
+        0 => format!("{} KiB", bytes >> 10),
+        mebi => format!("{mebi} MiB"),
+    };
+    let what = "Misses per UPDATE by the size of each core's cache (data; LRU; other cores' stores make copies worthless)";
+    let mut table = Table::of(what, &outcome.caches)
+        .words("scheduling", |curve| curve.scheduling.clone())
+        .number("cores", |curve| curve.cores.to_string())
+        .number("accesses", |curve| Unit::Plain.format(curve.accesses_per_update))
+        .number("touched", |curve| Unit::Bytes.format(curve.touched_bytes as f64));
+    // Every other size: the plot has all.
+    let sizes: Vec<u64> = outcome
+        .caches
+        .first()
+        .into_iter()
+        .flat_map(|curve| curve.points.iter().step_by(2).map(|p| p.bank_bytes))
+        .collect();
+    for bytes in sizes {
+        table = table.number(&size(bytes), |curve| {
+            let point = curve.points.iter().find(|point| point.bank_bytes == bytes);
+            or_dash(point.map(|point| Unit::Plain.format(point.misses_per_update)))
+        });
+    }
+    table
+        .number("endless", |curve| Unit::Plain.format(curve.unavoidable_per_update))
+        .number("settles at", |curve| or_dash(curve.settles_at_bytes.map(size)))
+        .table()
 }

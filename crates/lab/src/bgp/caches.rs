@@ -1,0 +1,272 @@
+//! Figure 5.1 by a cache model: misses against the size of a core's cache, from the addresses that the shipped code touches.
+//!
+//! ```text
+//! valgrind --tool=lackey ── thalweg lab bgp --alone ──> every load and store, with marks between them
+//!      marks: whose turn it is, and whether it reads or is at the table            │
+//!                                   each scheduling's caches: one bank a core ─ Stack (LRU distances) ─> Curve
+//! ```
+//!
+//! One thread plays all neighbors' turns in a realistic order ([`super::in_memory::alone`]), so addresses do not depend on
+//! a scheduling. What a scheduling decides is *which core* has a turn: `serial` has one, `per-peer` one for each neighbor,
+//! `dynamic` deals turns out. An access goes to the bank of its core. A store there makes copies elsewhere worthless, as
+//! MOSI, which the thesis simulated, does.
+//!
+//! A bank is fully associative and replaces the line that was not used for longest. Then an access hits in every cache with
+//! more lines than were touched since the last access to its own: one pass over the addresses gives the misses of *all*
+//! sizes (Mattson et al., "Evaluation techniques for storage hierarchies", 1970). So a curve moves with the size of the cache
+//! and with nothing else.
+//!
+//! Missing: instructions (the thesis's level-1 caches were split), sets and ways, prefetching, time. The kernel's side of
+//! reads and writes is not seen.
+
+mod record;
+mod stack;
+
+pub use record::{END, PAUSE, RecordError, Recorder, marks_address, turn_mark};
+pub(crate) use record::{mark, record};
+
+use serde::Serialize;
+use stack::{CLASSES, Stack};
+use std::collections::HashMap;
+
+/// Bytes of a cache line, here and in the thesis.
+pub const LINE: u64 = 64;
+/// A cache is large enough if misses are at most so many times what an endless one has.
+const SETTLED: f64 = 1.1;
+/// Sizes that are shown: 4 KiB to 16 MiB.
+const SHOWN: std::ops::RangeInclusive<u32> = 6..=18;
+
+/// What a turn is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// Reading, decoding, policy.
+    Reading,
+    Table,
+}
+
+/// An access to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    pub address: u64,
+    pub bytes: u64,
+    pub stores: bool,
+}
+
+/// Whose access it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    pub neighbor: usize,
+    /// Turns of all neighbors before it.
+    pub number: usize,
+    pub at: At,
+}
+
+/// Misses for one size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// Of one core's cache.
+    pub bank_bytes: u64,
+    pub misses_per_update: f64,
+    /// Those of them at the table.
+    pub table_misses_per_update: f64,
+}
+
+/// What came of the addresses under one scheduling.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Curve {
+    pub scheduling: String,
+    /// Cores, each with a bank of its own.
+    pub cores: usize,
+    pub accesses_per_update: f64,
+    /// All that was touched, of all cores: lines that several have count once.
+    pub touched_bytes: u64,
+    pub points: Vec<Point>,
+    /// Misses that no size avoids: what is touched first, or was written by another core.
+    pub unavoidable_per_update: f64,
+    /// The smallest bank that has hardly more.
+    pub settles_at_bytes: Option<u64>,
+}
+
+/// A line, for all cores of one scheduling.
+struct Line {
+    /// Raised by each store that makes copies worthless.
+    version: u32,
+    /// The only core with a copy, if there is just one.
+    sole: Option<usize>,
+}
+
+/// One scheduling's caches.
+struct Banks {
+    scheduling: &'static str,
+    core_of: fn(Turn, usize) -> usize,
+    stacks: Vec<Stack>,
+    lines: HashMap<u64, Line>,
+}
+
+impl Banks {
+    fn new(scheduling: &'static str, cores: usize, core_of: fn(Turn, usize) -> usize) -> Self {
+        let stacks = (0..cores).map(|_| Stack::default()).collect();
+        Self { scheduling, core_of, stacks, lines: HashMap::new() }
+    }
+
+    fn touch(&mut self, line: u64, stores: bool, turn: Turn) {
+        let core = (self.core_of)(turn, self.stacks.len());
+        let known = self.lines.entry(line).or_insert(Line { version: 0, sole: Some(core) });
+        if known.sole != Some(core) {
+            if stores {
+                known.version += 1;
+                known.sole = Some(core);
+            } else {
+                known.sole = None;
+            }
+        }
+        // A store by a core that shares the line needs its rights, not its bytes: its own copy stays good.
+        self.stacks[core].touch(line, known.version, stores, turn.at);
+    }
+
+    fn curve(&self, updates: u64) -> Curve {
+        let each = |count: u64| count as f64 / updates.max(1) as f64;
+        let sum = |of: &dyn Fn(&Stack) -> u64| self.stacks.iter().map(of).sum::<u64>();
+        let misses = |class: u32| sum(&|stack| stack.misses(class, None));
+        let unavoidable = sum(&Stack::unavoidable);
+        let settled = (0..=CLASSES).find(|class| misses(*class) as f64 <= unavoidable as f64 * SETTLED);
+        let points = SHOWN.map(|class| Point {
+            bank_bytes: LINE << class,
+            misses_per_update: each(misses(class)),
+            table_misses_per_update: each(sum(&|stack| stack.misses(class, Some(At::Table)))),
+        });
+        Curve {
+            scheduling: self.scheduling.to_owned(),
+            cores: self.stacks.len(),
+            accesses_per_update: each(sum(&Stack::accesses)),
+            touched_bytes: self.lines.len() as u64 * LINE,
+            points: points.collect(),
+            unavoidable_per_update: each(unavoidable),
+            settles_at_bytes: settled.map(|class| LINE << class),
+        }
+    }
+}
+
+/// All schedulings' caches.
+pub struct Caches {
+    banks: Vec<Banks>,
+}
+
+impl Caches {
+    /// With a core for each of so many neighbors where a scheduling uses more than one.
+    pub fn new(neighbors: usize) -> Self {
+        let neighbors = neighbors.max(1);
+        Self {
+            banks: vec![
+                Banks::new("serial", 1, |_, _| 0),
+                Banks::new("per-peer", neighbors, |turn, cores| turn.neighbor % cores),
+                Banks::new("dynamic", neighbors, |turn, cores| turn.number % cores),
+            ],
+        }
+    }
+
+    /// Takes an access to all its lines.
+    pub fn access(&mut self, turn: Turn, access: Access) {
+        let last = access.address + access.bytes.max(1) - 1;
+        for line in access.address / LINE..=last / LINE {
+            self.banks.iter_mut().for_each(|banks| banks.touch(line, access.stores, turn));
+        }
+    }
+
+    /// What it came to, for so many UPDATEs.
+    pub fn curves(&self, updates: u64) -> Vec<Curve> {
+        self.banks.iter().map(|banks| banks.curve(updates)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READING: At = At::Reading;
+
+    fn load(line: u64) -> Access {
+        Access { address: line * LINE + 8, bytes: 8, stores: false }
+    }
+
+    fn store(line: u64) -> Access {
+        Access { stores: true, ..load(line) }
+    }
+
+    /// Each of four neighbors walks over lines of its own, and over lines that all have; `rounds` times.
+    fn walked(own: u64, common: u64, rounds: u64) -> Vec<Curve> {
+        let mut caches = Caches::new(4);
+        for number in 0..4 * rounds {
+            let neighbor = usize::try_from(number % 4).unwrap();
+            let turn = Turn { neighbor, number: usize::try_from(number).unwrap(), at: At::Table };
+            let first = 1_000_000 * (1 + number % 4);
+            (first..first + own).chain(0..common).for_each(|line| caches.access(turn, load(line)));
+        }
+        caches.curves(rounds)
+    }
+
+    fn settles(curves: &[Curve], scheduling: &str) -> u64 {
+        curves.iter().find(|curve| curve.scheduling == scheduling).unwrap().settles_at_bytes.unwrap()
+    }
+
+    /// The knee is where the working set fits: of all neighbors in one cache, or of one in its own.
+    #[test]
+    fn a_curve_settles_where_the_working_set_fits() {
+        let curves = walked(1000, 20, 50);
+        assert_eq!((settles(&curves, "serial"), settles(&curves, "per-peer")), (4096 * LINE, 1024 * LINE));
+        // Turns dealt to four cores in turn are each neighbor's core, too.
+        assert_eq!(settles(&curves, "dynamic"), 1024 * LINE);
+        let larger = walked(4000, 20, 50);
+        assert_eq!((settles(&larger, "serial"), settles(&larger, "per-peer")), (16384 * LINE, 4096 * LINE));
+    }
+
+    /// More of the same walk is no larger working set, and no more misses for each round but the first ones'.
+    #[test]
+    fn a_longer_walk_moves_nothing() {
+        let (short, long) = (walked(1000, 20, 50), walked(1000, 20, 200));
+        for (short, long) in short.iter().zip(&long) {
+            assert_eq!(short.settles_at_bytes, long.settles_at_bytes, "{}", short.scheduling);
+            assert_eq!(short.touched_bytes, long.touched_bytes);
+            assert!((short.accesses_per_update - long.accesses_per_update).abs() < 1e-9);
+        }
+        for curve in &long {
+            assert!(
+                curve.points.windows(2).all(|pair| pair[0].misses_per_update >= pair[1].misses_per_update)
+            );
+            let smallest = curve.points[0].misses_per_update;
+            assert!((smallest - curve.accesses_per_update).abs() < 1e-9, "a walk is longer than 4 KiB");
+        }
+    }
+
+    /// A line that two cores write in turn is missed by each in a cache of any size; one that they read is not.
+    #[test]
+    fn what_others_write_is_missed_however_large_the_cache() {
+        let misses = |access: fn(u64) -> Access| {
+            let mut caches = Caches::new(2);
+            for number in 0..1000 {
+                caches.access(Turn { neighbor: number % 2, number, at: READING }, access(7));
+            }
+            let curves = caches.curves(1000);
+            [0, 1].map(|at| curves[at].unavoidable_per_update)
+        };
+        assert_eq!(misses(load), [0.001, 0.002]);
+        assert_eq!(misses(store), [0.001, 1.0]);
+    }
+
+    #[test]
+    fn misses_at_the_table_are_those_of_the_table() {
+        let mut caches = Caches::new(2);
+        for line in 0..300 {
+            let at = if line < 100 { At::Table } else { READING };
+            caches.access(Turn { neighbor: 0, number: 0, at }, load(line));
+        }
+        let point = caches.curves(1)[0].points[0];
+        assert_eq!((point.misses_per_update, point.table_misses_per_update), (300.0, 100.0));
+        // Across the border of two lines.
+        caches.access(
+            Turn { neighbor: 0, number: 0, at: READING },
+            Access { address: 1_000_060, bytes: 8, stores: true },
+        );
+        assert_eq!(caches.curves(1)[0].points[0].misses_per_update, 302.0);
+    }
+}

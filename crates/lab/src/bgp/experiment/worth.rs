@@ -1,0 +1,51 @@
+//! Table 5.1: what a way to receive is worth for a whole daemon, computed from what an UPDATE costs it and what receiving a
+//! message costs in each way. The thesis's row is a limit study too: stream accesses in a cycle.
+
+use serde::Serialize;
+
+use super::{CellResult, Outcome, Part};
+use crate::bgp::receive::Strategy;
+use crate::bgp::schedulings::AS_IN_A_TABLE;
+use crate::stats::distinct;
+
+/// The row that no hardware can better.
+pub(super) const FOR_NOTHING: &str = "reading for nothing (no hardware can gain more)";
+
+/// A gain under one scheduling.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Worth {
+    /// What is received how.
+    pub way: String,
+    pub scheduling: String,
+    /// By how much of its processor time now the daemon would be slower the other way; by what share of the rest it would be
+    /// faster if reading cost nothing.
+    pub gain: f64,
+}
+
+/// All that follows from what was measured; nothing if a part is missing.
+pub(super) fn worth(outcome: &Outcome) -> Vec<Worth> {
+    let cpu_ns = |strategy| {
+        let mut of_it = outcome.receive.iter().filter(|row| row.strategy == strategy);
+        of_it.find(|row| row.load == AS_IN_A_TABLE).map(|row| row.cpu_ns.median)
+    };
+    let Some(two) = cpu_ns(Strategy::TwoReads) else { return Vec::new() };
+    let cells: Vec<&CellResult> = outcome.of(Part::Functions).collect();
+    let whole = |cell: &CellResult| cell.functions_ns.values().map(|ns| ns.median).sum::<f64>();
+    let mut all = Vec::new();
+    for scheduling in distinct(cells.iter().map(|cell| cell.cell.scheduling.as_str())) {
+        let Some(cell) = cells.iter().find(|cell| cell.cell.scheduling == scheduling) else { continue };
+        let mut push = |way: String, gain: f64| {
+            all.push(Worth { way, scheduling: scheduling.to_owned(), gain });
+        };
+        for strategy in [Strategy::Buffered, Strategy::Uring] {
+            if let Some(ns) = cpu_ns(strategy) {
+                // As much more would two reads take, over what the daemon takes now.
+                push(format!("{strategy} for two reads a message"), (two - ns) / whole(cell));
+            }
+        }
+        if let Some(shares) = cell.shares {
+            push(FOR_NOTHING.to_owned(), shares.reads_ns / (whole(cell) - shares.reads_ns));
+        }
+    }
+    all
+}
