@@ -27,6 +27,9 @@ pub enum RunError {
     /// The forwarding tables cannot be made.
     #[error(transparent)]
     Tables(#[from] BuildError),
+    /// A core cannot be used: which, and what to do.
+    #[error("{0}")]
+    Cores(String),
     /// A port cannot be opened.
     #[error(transparent)]
     Ports(OpenError),

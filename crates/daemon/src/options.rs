@@ -16,8 +16,8 @@ pub struct RunOptions {
     pub threads: Option<usize>,
     /// How packets are spread over cores.
     pub model: ModelKind,
-    /// Threads that work on packets.
-    pub workers: usize,
+    /// Threads that work on packets; without it the configuration decides.
+    pub workers: Option<usize>,
     /// The control socket; without it the configuration decides.
     pub socket: Option<PathBuf>,
     /// This start is a graceful restart, although no predecessor left a note.

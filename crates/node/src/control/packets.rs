@@ -158,6 +158,9 @@ pub struct WorkerView {
     pub name: String,
     /// Packets that it took through all stages, the router's own among them; `None` where workers share packets.
     pub packets: Option<u64>,
+    /// The chunks that they came in; `None` where workers share them.
+    #[serde(default)]
+    pub chunks: Option<u64>,
     /// Processor time that it has used, milliseconds, the kernel's part of receiving and sending included.
     pub cpu_ms: u64,
     /// How soon it gets a core: `real-time 1`, `nice -10` or `normal`; `None` of one that has ended.
