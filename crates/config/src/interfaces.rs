@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use thalweg_exec::THREADS_MAX;
+
 use crate::diagnostic::ErrorKind;
 use crate::key::{Differs, Key};
 use crate::reader::{At, Item, Reader};
@@ -38,12 +40,19 @@ pub(crate) static XDP_MODE: Key<XdpPlace> = Key::word("xdp_mode", &XdpPlace::NAM
     .help(
         "where the XDP program runs: `\"native\"` (in the driver) or `\"generic\"` (behind it); driver `af_xdp` or `auto`",
     );
-pub(crate) static QUEUES: Key<u16> = Key::number("queues", 1..=64)
+pub(crate) static QUEUES: Key<u16> = Key::number("queues", 1..=QUEUES_MAX as u64)
     .otherwise("as many as workers have use for")
     .restart(Differs::Port(|old, new| differ(old, new, |interface| interface.queues)))
     .help(
         "receive queues that are [worked on apart](live.md#several-workers): sockets of `af_packet`; of `af_xdp`, which has \
          the interface's queues, the most",
+    );
+pub(crate) static QUEUE_WORKERS: Key<Vec<usize>> = Key::by("queue_workers", "a list of workers, each 0 to 1023", workers)
+    .otherwise("queue n belongs to worker n, starting again after the last")
+    .restart(Differs::Port(|old, new| differ(old, new, |interface| interface.queue_workers.clone())))
+    .help(
+        "which [worker](live.md#several-workers) each receive queue belongs to: `[0, 1]`, queue i to the i-th; there are as \
+         many `queues`",
     );
 
 /// Whether the interface of a port that keeps it would have to be opened otherwise. A sub-interface's is its parent's.
@@ -56,6 +65,8 @@ pub(crate) fn differ<T: PartialEq>(
     old.sub_interface.is_none() && interfaces.is_some_and(|(old, new)| of(old) != of(new))
 }
 
+/// Receive queues of a port.
+const QUEUES_MAX: usize = 64;
 /// DPDK's own limit is 63.
 const NAME_MAX: usize = 63;
 const DEVICE_MAX: usize = 1024;
@@ -150,11 +161,14 @@ pub(crate) fn read_interface(
     let offload = section.take(&OFFLOAD);
     let xdp_mode = section.take(&XDP_MODE);
     let queues = section.take(&QUEUES);
+    let queue_workers = section.take(&QUEUE_WORKERS);
     let wants_advertisements = |reader: &mut Reader| {
         advertise.as_ref().is_some_and(|item| ROUTER_ADVERTISEMENTS.value(reader, item) == Some(true))
     };
     if section.has("parent") {
-        for key in [&item, &driver, &device, &offload, &xdp_mode, &queues].into_iter().flatten() {
+        for key in
+            [&item, &driver, &device, &offload, &xdp_mode, &queues, &queue_workers].into_iter().flatten()
+        {
             let message = format!("`{}` is set on the parent", key.key);
             reader.error(ErrorKind::Conflict, &key.span, message, "no such key where there is a `parent`");
         }
@@ -172,7 +186,8 @@ pub(crate) fn read_interface(
     let item = item.filter(|_| !is_dpdk);
     if item.is_none() && !is_dpdk {
         let driver = driver.map(|(_, item)| item);
-        for key in [driver, mirror, advertise, offload, xdp_mode, queues].into_iter().flatten() {
+        for key in [driver, mirror, advertise, offload, xdp_mode, queues, queue_workers].into_iter().flatten()
+        {
             let message = format!("`{}` says something about an interface, and the port has none", key.key);
             reader.error(ErrorKind::MissingKey, &key.span, message, "a key `interface` beside it");
         }
@@ -188,13 +203,16 @@ pub(crate) fn read_interface(
         (None, device) => dpdk_name(device.as_deref().unwrap_or_default()).to_owned(),
     };
     let driver = driver.map(|(driver, _)| driver).unwrap_or_default();
+    let queues = queues.and_then(|item| read_queues(reader, &item, driver));
+    let queue_workers = queue_workers.and_then(|item| read_queue_workers(reader, &item, driver, queues));
     Some(InterfaceConfig {
         device,
         mirror: mirror.and_then(|item| names.mirror(reader, &item, port)),
         router_advertisements: wants_advertisements(reader),
         offload: offload.is_some_and(|item| read_offload(reader, &item, driver)),
         xdp_mode: xdp_mode.and_then(|item| read_xdp_mode(reader, &item, driver)),
-        queues: queues.and_then(|item| read_queues(reader, &item, driver)),
+        queues: queue_workers.as_ref().map(|workers| workers.len() as u16).or(queues),
+        queue_workers,
         ..InterfaceConfig::named(name, driver)
     })
 }
@@ -221,11 +239,43 @@ fn check_has_xdp(reader: &mut Reader, item: &Item<'_>, driver: Driver, what: &st
 
 fn read_queues(reader: &mut Reader, item: &Item<'_>, driver: Driver) -> Option<u16> {
     let wanted = QUEUES.value(reader, item)?;
+    check_has_queues(reader, item, driver, wanted);
+    Some(wanted)
+}
+
+fn check_has_queues(reader: &mut Reader, item: &Item<'_>, driver: Driver, wanted: u16) {
     if wanted > 1 && !driver.takes_interface() {
         let message = format!("a port of driver {} has one queue", driver.name());
-        reader.error(ErrorKind::Conflict, &item.span, message, "no key `queues`, or another driver");
+        let expected = format!("no key `{}`, or another driver", item.key);
+        reader.error(ErrorKind::Conflict, &item.span, message, expected);
     }
-    Some(wanted)
+}
+
+fn workers(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<usize>> {
+    let entries = reader.filled_list(item);
+    let named = entries.iter().map(|entry| reader.integer(entry, 0..=THREADS_MAX as u64 - 1, ""));
+    let named: Option<Vec<usize>> = named.collect();
+    named.filter(|workers| !workers.is_empty())
+}
+
+fn read_queue_workers(
+    reader: &mut Reader,
+    item: &Item<'_>,
+    driver: Driver,
+    queues: Option<u16>,
+) -> Option<Vec<usize>> {
+    let named = QUEUE_WORKERS.value(reader, item)?;
+    let count = named.len();
+    check_has_queues(reader, item, driver, count.min(usize::from(u16::MAX)) as u16);
+    if count > QUEUES_MAX || queues.is_some_and(|queues| usize::from(queues) != count) {
+        let message = format!("workers for {count} queues");
+        let expected = match queues {
+            Some(queues) => format!("{queues} workers, as the port has {queues} `queues`"),
+            None => format!("1 to {QUEUES_MAX} workers"),
+        };
+        reader.error(ErrorKind::BadValue, &item.span, message, expected);
+    }
+    Some(named)
 }
 
 /// Reads the device of a port that DPDK drives, and says where there is one too many or too few.

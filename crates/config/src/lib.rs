@@ -186,7 +186,7 @@ impl ConfigSource {
         let dpdk = dpdk::read(&mut reader, &mut root, &ports);
         let flows = flows::read(&mut reader, &mut root, &ports, nat.as_ref());
         let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));
-        let workers = workers::read(&mut reader, &mut root);
+        let workers = workers::read(&mut reader, &mut root, &ports);
         root.finish(&mut reader);
         let (diagnostics, failed) = reader.finish();
         if failed {

@@ -40,6 +40,7 @@ pub(crate) static PORT_TABLE: Table = Table::new(
         &interfaces::OFFLOAD,
         &interfaces::XDP_MODE,
         &interfaces::QUEUES,
+        &interfaces::QUEUE_WORKERS,
         &ACL_IN,
         &ACL_OUT,
         &URPF,

@@ -6,10 +6,12 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
+use thalweg_base::BATCH_PACKETS;
 use thalweg_dataplane::acl::AccessList;
 use thalweg_dataplane::classify::Match;
 use thalweg_dataplane::egress::{Aqm, STRICT_SHARE_PERCENT_DEFAULT};
@@ -73,13 +75,25 @@ pub struct RouterConfig {
 pub struct WorkersConfig {
     /// How soon they get a core that others want too.
     pub priority: Priority,
+    /// How many there are, unless the command line says it.
+    pub count: usize,
     /// Cores that they are bound to, in turn; not bound if not given.
     pub cores: Option<Vec<usize>>,
+    /// How many packets one receives at most before it works on them.
+    pub batch_packets: usize,
+    /// For how long they ask ports that have run dry before they sleep; zero sleeps at once.
+    pub busy_poll: Duration,
 }
 
 impl Default for WorkersConfig {
     fn default() -> Self {
-        Self { priority: Priority::RealTime, cores: None }
+        Self {
+            priority: Priority::RealTime,
+            count: 1,
+            cores: None,
+            batch_packets: BATCH_PACKETS,
+            busy_poll: Duration::ZERO,
+        }
     }
 }
 
@@ -188,6 +202,11 @@ impl PortConfig {
     pub fn is_vacant(&self) -> bool {
         self.name.is_empty()
     }
+
+    /// The last worker that one of its receive queues is said to belong to.
+    pub fn last_worker(&self) -> Option<usize> {
+        self.interface.as_ref()?.queue_workers.as_ref()?.iter().copied().max()
+    }
 }
 
 /// The largest IP packet of a port that does not say.
@@ -273,6 +292,8 @@ pub struct InterfaceConfig {
     pub offload: bool,
     /// Receive queues that are worked on apart, where the configuration says.
     pub queues: Option<u16>,
+    /// The worker of each, where the configuration says.
+    pub queue_workers: Option<Vec<usize>>,
     /// Where an XDP program is to run; the best place if nothing is said.
     pub xdp_mode: Option<XdpPlace>,
 }
@@ -300,6 +321,7 @@ impl InterfaceConfig {
             router_advertisements: false,
             offload: false,
             queues: None,
+            queue_workers: None,
             xdp_mode: None,
         }
     }

@@ -1,16 +1,26 @@
 //! `[workers]`: the threads that work on packets, where ports have interfaces.
 
-use thalweg_exec::Priority;
+use std::time::Duration;
+
+use thalweg_base::BATCH_PACKETS as BATCH_PACKETS_MAX;
+use thalweg_exec::{Priority, THREADS_MAX};
 
 use crate::diagnostic::ErrorKind;
 use crate::key::{Differs, Key, Sub, Table};
-use crate::reader::{Item, Reader};
+use crate::ports::Ports;
+use crate::reader::{At, Item, Reader};
 use crate::section::Section;
 use crate::types::WorkersConfig;
 
 pub(crate) static WORKERS: Key<Sub> = Key::section("workers", &TABLE)
     .help("live: the threads that forward packets; read only when `thalweg run` starts");
-static TABLE: Table = Table::new("workers", "[workers]", &[&PRIORITY, &CORES]);
+static TABLE: Table =
+    Table::new("workers", "[workers]", &[&COUNT, &PRIORITY, &CORES, &BATCH_PACKETS, &BUSY_POLL_US]);
+
+static COUNT: Key<usize> = Key::number("count", 1..=THREADS_MAX as u64)
+    .otherwise("as many as `queue_workers` of ports name, else 1")
+    .restart(Differs::Process)
+    .help("how many there are; `--workers` of `thalweg run` has precedence");
 
 static PRIORITY: Key<Priority> = Key::word("priority", &Priority::NAMES)
     .default(Priority::RealTime)
@@ -24,16 +34,50 @@ static CORES: Key<Vec<usize>> = Key::by("cores", "a list of cores, each 0 to 102
     .restart(Differs::Process)
     .help("cores to pin workers to: `[2, 3]`, worker i to the i-th, starting again after the last");
 
+static BATCH_PACKETS: Key<usize> = Key::number("batch_packets", 1..=BATCH_PACKETS_MAX as u64)
+    .unit("packets")
+    .default(BATCH_PACKETS_MAX)
+    .restart(Differs::Process)
+    .help("how many a worker receives at most before it processes and sends them");
+static BUSY_POLL_US: Key<u32> = Key::number("busy_poll_us", 0..=1000)
+    .unit("microseconds")
+    .default(0)
+    .restart(Differs::Process)
+    .help(
+        "for how long at most a worker [asks its ports again](live.md#busy-polling) before it sleeps, while packets come \
+         that often; 0 sleeps at once",
+    );
+
 /// What the kernel's sets of cores hold.
 const CORES_MAX: u64 = 1024;
 
-/// Reads the section.
-pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>) -> WorkersConfig {
+/// Reads the section; `ports` may name workers.
+pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -> WorkersConfig {
     let mut workers = WorkersConfig::default();
     let mut section = root.section_or_empty(reader, &WORKERS);
+    let count = section.read(reader, &COUNT);
     section.set(reader, &PRIORITY, &mut workers.priority);
     workers.cores = section.get(reader, &CORES);
+    section.set(reader, &BATCH_PACKETS, &mut workers.batch_packets);
+    let busy_poll_us = section.get(reader, &BUSY_POLL_US);
+    workers.busy_poll = Duration::from_micros(busy_poll_us.unwrap_or(0).into());
     section.finish(reader);
+    let last = ports.configs.iter().filter_map(|port| Some((port, port.last_worker()?)));
+    let named = last.max_by_key(|(_, worker)| *worker);
+    workers.count = named.map_or(1, |(_, worker)| worker + 1);
+    if let Some(At { value, span }) = count {
+        if let Some((port, worker)) = named.filter(|(_, worker)| *worker >= value) {
+            let message =
+                format!("port {} gives a queue to worker {worker}, and the last is {}", port.name, value - 1);
+            reader.error(
+                ErrorKind::Conflict,
+                &span,
+                message,
+                format!("{} or more, or no key `count`", worker + 1),
+            );
+        }
+        workers.count = value;
+    }
     workers
 }
 

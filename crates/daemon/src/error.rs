@@ -23,6 +23,9 @@ pub enum RunError {
     Socket { path: PathBuf, error: io::Error },
     #[error(transparent)]
     Tables(#[from] BuildError),
+    /// A core cannot be used: which, and what to do.
+    #[error("{0}")]
+    Cores(String),
     #[error(transparent)]
     Ports(OpenError),
     #[error(transparent)]

@@ -15,8 +15,8 @@ pub struct RunOptions {
     /// Threads of that scheduling; the default is the configuration's, or the number of cores.
     pub threads: Option<usize>,
     pub model: ModelKind,
-    /// Threads that process packets.
-    pub workers: usize,
+    /// Threads that work on packets; without it the configuration decides.
+    pub workers: Option<usize>,
     /// The control socket; the default is the configuration's.
     pub socket: Option<PathBuf>,
     /// Treat this start as a graceful restart even without a predecessor's note.

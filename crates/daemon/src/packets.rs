@@ -37,9 +37,7 @@ use self::rates::Rates;
 use crate::error::RunError;
 use crate::flows::FlowSide;
 use crate::options::{RunOptions, seed_number};
-
-/// Packets of one chunk at most: one batch.
-const CHUNK_PACKETS: usize = thalweg_base::BATCH_PACKETS;
+use crate::priority;
 
 /// A router that forwards.
 pub(crate) struct PacketSide {
@@ -60,19 +58,22 @@ impl PacketSide {
     ) -> Result<Self, RunError> {
         let flows = config.flows.as_ref().map(|flows| FlowSide::start(flows, config, tables)).transpose()?;
         let priority = priority_of(config);
+        priority::cores(&config.workers).map_err(RunError::Cores)?;
+        let workers = run.workers.unwrap_or(config.workers.count);
         let model = ModelOptions {
             pin_cores: config.workers.cores.clone(),
             priority,
-            ..ModelOptions::new(run.model, run.workers)
+            ..ModelOptions::new(run.model, workers)
         };
         let options = LiveOptions {
             model,
-            chunk_packets: CHUNK_PACKETS,
+            busy_poll: config.workers.busy_poll,
+            chunk_packets: config.workers.batch_packets,
             seed: seed_number(),
             flow_outlet: flows.as_ref().map(FlowSide::outlet),
         };
         let router = LiveRouter::start(config, tables.clone(), &options).map_err(RunError::Ports)?;
-        tracing::info!(ports = config.ports.len(), model = %run.model, workers = run.workers, %priority, "forwarding");
+        tracing::info!(ports = config.ports.len(), model = %run.model, workers, %priority, "forwarding");
         Ok(Self {
             router: RwLock::new(router),
             tables: tables.clone(),
@@ -474,7 +475,7 @@ impl PacketSide {
 
 /// The configured priority as far as it is permitted; logs what is missing.
 fn priority_of(config: &RouterConfig) -> Priority {
-    let (allowed, remark) = crate::priority::here(config.workers.priority);
+    let (allowed, remark) = priority::here(config.workers.priority);
     if let Some(remark) = remark {
         tracing::warn!("{remark}");
     }
@@ -495,8 +496,8 @@ fn receive_queue_view(queue: &RxCounters) -> ReceiveQueueView {
 }
 
 fn worker_view(worker: WorkerStatus) -> WorkerView {
-    let WorkerStatus { name, packets, cpu, scheduling, cores } = worker;
-    WorkerView { name, packets, cpu_ms: cpu.as_millis() as u64, scheduling, cores }
+    let WorkerStatus { name, packets, chunks, cpu, scheduling, cores } = worker;
+    WorkerView { name, packets, chunks, cpu_ms: cpu.as_millis() as u64, scheduling, cores }
 }
 
 fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::ClassCounters) -> QueueView {

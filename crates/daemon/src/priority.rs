@@ -1,9 +1,10 @@
-//! The priority that forwarding threads get on this machine, and why it is lower than configured: `check` reports
-//! it, `run` warns.
+//! The priority and the cores that forwarding threads get on this machine. Of a priority that is lower than configured,
+//! `check` says what is missing, and `run` warns; without its cores no router starts.
 
 use std::fs;
 
-use thalweg_exec::Priority;
+use thalweg_config::WorkersConfig;
+use thalweg_exec::{Priority, core_is_usable};
 
 /// The most of a core that a real-time thread uses, in percent: see `thalweg_exec::Rank`.
 const BUDGET_PERCENT: i64 = 85;
@@ -31,6 +32,19 @@ pub fn here(wanted: Priority) -> (Priority, Option<String>) {
     (allowed, remark)
 }
 
+/// Whether threads can be bound to the configured cores; if not, why, and what to do.
+pub fn cores(workers: &WorkersConfig) -> Result<(), String> {
+    for &core in workers.cores.iter().flatten() {
+        if let Err(error) = core_is_usable(core) {
+            return Err(format!(
+                "[workers] cores: no thread can be bound to core {core} ({error}): choose one that this machine has and this \
+                 process may use (`lscpu --extended`; of a container or systemd unit, its cpuset)"
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// A warning if the kernel's limit for real-time threads is too low; -1 is no limit.
 fn throttles(runtime_us: i64, period_us: i64) -> Option<String> {
     let enough_us = period_us.saturating_mul(BUDGET_PERCENT) / 100;
@@ -45,6 +59,14 @@ fn throttles(runtime_us: i64, period_us: i64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_core_that_is_not_there_is_said() {
+        let workers = WorkersConfig { cores: Some(vec![1023]), ..WorkersConfig::default() };
+        let why = cores(&workers).expect_err("this machine has 1024 cores?");
+        assert!(why.contains("core 1023") && why.contains("lscpu"), "{why}");
+        assert_eq!(cores(&WorkersConfig::default()), Ok(()));
+    }
 
     #[test]
     fn a_kernel_limit_below_the_budget_is_said() {

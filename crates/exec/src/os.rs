@@ -25,6 +25,12 @@ pub(crate) fn pin_current_thread(core: usize) -> io::Result<()> {
     }
 }
 
+/// Whether threads of this process can be bound to a core. Asked by a thread of its own, which ends.
+pub fn core_is_usable(core: usize) -> io::Result<()> {
+    let probe = std::thread::Builder::new().spawn(move || pin_current_thread(core))?;
+    probe.join().unwrap_or_else(|_| Err(io::Error::other("the thread that tried it failed")))
+}
+
 /// The core that the calling thread is on, or none where the kernel does not say.
 pub(crate) fn current_core() -> Option<usize> {
     // SAFETY: no pointers.

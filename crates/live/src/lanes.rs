@@ -3,13 +3,18 @@
 //! Under run-to-completion with several workers, where a port has several receive queues, each worker has a *lane*: a share
 //! of the queues, a source that cuts chunks from them, and a sink of its own. Queue `q` of a port with several belongs to
 //! lane `q` modulo the number of lanes: the kernel's hash of flows knows no direction, so on ports with as many queues both
-//! directions of a flow that nobody translates meet the same worker. Ports with one queue are dealt out in turn.
+//! directions of a flow that nobody translates meet the same worker. Ports with one queue are dealt out in turn. The
+//! configuration may say otherwise for each queue (`queue_workers`).
 //!
-//! There are as many lanes as the port with the most queues has, and no more than workers. Where no port has several
-//! queues, and under all other models, there is one lane, and the model spreads its chunks as it does those of a file.
+//! There are as many lanes as the port with the most queues has, or as the configuration names workers, and no more than
+//! workers. Where no port has several queues and no worker is named, and under all other models, there is one lane, and
+//! the model spreads its chunks as it does those of a file.
 
-use thalweg_exec::ModelOptions;
+use thalweg_config::RouterConfig;
+use thalweg_exec::{ModelKind, ModelOptions};
 use thalweg_ports::live::PortRx;
+
+use crate::open::OpenError;
 
 /// A receiving half: a queue of a port.
 pub(crate) struct QueueRx {
@@ -19,6 +24,8 @@ pub(crate) struct QueueRx {
     pub(crate) queue: u16,
     /// How many the port has.
     pub(crate) of: u16,
+    /// The worker that it belongs to, where the configuration says.
+    pub(crate) worker: Option<usize>,
     /// What receives.
     pub(crate) rx: Box<dyn PortRx>,
 }
@@ -52,9 +59,24 @@ pub(crate) fn lanes_wanted(model: &ModelOptions) -> usize {
     if model.kind.has_lanes() { model.workers.max(1) } else { 1 }
 }
 
+/// Whether there are the workers that the configuration gives queues to.
+pub(crate) fn check_named(config: &RouterConfig, model: &ModelOptions) -> Result<(), OpenError> {
+    let ports = config.ports.iter().filter(|port| !port.is_vacant());
+    let named = ports.filter_map(|port| Some((port.name.clone(), port.last_worker()?)));
+    let Some((port, worker)) = named.max_by_key(|(_, worker)| *worker) else { return Ok(()) };
+    match (model.kind.has_lanes(), model.workers) {
+        (false, _) => {
+            Err(OpenError::SharedQueues { port, model: model.kind, other: ModelKind::RunToCompletion })
+        }
+        (true, workers) if worker >= workers => Err(OpenError::NoSuchWorker { port, worker, workers }),
+        (true, _) => Ok(()),
+    }
+}
+
 /// Deals queues out to `wanted` lanes, or fewer.
 pub(crate) fn deal(queues: Vec<QueueRx>, wanted: usize) -> Vec<Vec<QueueRx>> {
-    let most = queues.iter().map(|queue| usize::from(queue.of)).max().unwrap_or(1);
+    let needed = |queue: &QueueRx| queue.worker.map_or(usize::from(queue.of), |worker| worker + 1);
+    let most = queues.iter().map(needed).max().unwrap_or(1);
     deal_out(queues, wanted.min(most).max(1), 0)
 }
 
@@ -62,12 +84,13 @@ pub(crate) fn deal(queues: Vec<QueueRx>, wanted: usize) -> Vec<Vec<QueueRx>> {
 pub(crate) fn deal_out(queues: Vec<QueueRx>, count: usize, mut turn: usize) -> Vec<Vec<QueueRx>> {
     let mut lanes: Vec<Vec<QueueRx>> = (0..count).map(|_| Vec::new()).collect();
     for queue in queues {
-        let lane = match queue.of {
-            1 => {
+        let lane = match (queue.worker, queue.of) {
+            (Some(worker), _) => worker,
+            (None, 1) => {
                 turn += 1;
                 turn - 1
             }
-            _ => usize::from(queue.queue),
+            (None, _) => usize::from(queue.queue),
         };
         lanes[lane % count].push(queue);
     }
@@ -100,8 +123,20 @@ mod tests {
     }
 
     fn dealt(ports: &[u16], wanted: usize) -> Vec<Vec<(u16, u16)>> {
-        let queues = (0..).zip(ports).flat_map(|(port, &of)| {
-            (0..of).map(move |queue| QueueRx { port, queue, of, rx: Box::new(Nothing) })
+        dealt_as_said(&ports.iter().map(|of| vec![None; usize::from(*of)]).collect::<Vec<_>>(), wanted)
+    }
+
+    fn dealt_as_said(ports: &[Vec<Option<usize>>], wanted: usize) -> Vec<Vec<(u16, u16)>> {
+        let queues = (0..).zip(ports).flat_map(|(port, workers)| {
+            let of = workers.len() as u16;
+            let queue = move |(queue, worker): (u16, &Option<usize>)| QueueRx {
+                port,
+                queue,
+                of,
+                worker: *worker,
+                rx: Box::new(Nothing),
+            };
+            (0..).zip(workers).map(queue)
         });
         let lanes = deal(queues.collect(), wanted);
         lanes.iter().map(|lane| lane.iter().map(|queue| (queue.port, queue.queue)).collect()).collect()
@@ -118,6 +153,22 @@ mod tests {
         assert_eq!(dealt(&[4], 1), [[(0, 0), (0, 1), (0, 2), (0, 3)]]);
         assert_eq!(dealt(&[1, 1], 2), [[(0, 0), (1, 0)]], "workers share the chunks of single queues");
         assert_eq!(dealt(&[], 2), [[]], "somebody has to take what is put in");
+    }
+
+    #[test]
+    fn a_queue_goes_to_the_worker_that_is_named() {
+        let lan = vec![Some(1), Some(0)];
+        assert_eq!(dealt_as_said(&[lan.clone(), vec![Some(1)]], 2), [vec![(0, 1)], vec![(0, 0), (1, 0)]]);
+        assert_eq!(
+            dealt_as_said(&[vec![Some(0)], vec![Some(1)]], 2),
+            [[(0, 0)], [(1, 0)]],
+            "single queues too"
+        );
+        assert_eq!(
+            dealt_as_said(&[vec![Some(2)], vec![None, None], vec![None]], 4),
+            [vec![(1, 0), (2, 0)], vec![(1, 1)], vec![(0, 0)]],
+            "others as ever"
+        );
     }
 
     #[test]

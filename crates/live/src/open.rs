@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use thalweg_config::{Driver, InterfaceConfig, PortConfig, RouterConfig, XdpPlace};
+use thalweg_exec::ModelKind;
 use thalweg_ports::live::dpdk::{self, DpdkOptions};
 use thalweg_ports::live::reopen::{self, OpenedLater};
 use thalweg_ports::live::xdp::XdpMode;
@@ -35,6 +36,33 @@ pub enum OpenError {
         port: String,
         /// The interface, and who has it.
         holder: ClaimError,
+    },
+    /// A port gives a queue to a worker that is not there.
+    #[error(
+        "port {port} gives a queue to worker {worker}, and there are {workers} (the first is 0): run with --workers {} or \
+         more, or change `queue_workers`",
+        worker + 1
+    )]
+    NoSuchWorker {
+        /// Its name.
+        port: String,
+        /// The worker.
+        worker: usize,
+        /// How many there are.
+        workers: usize,
+    },
+    /// A port gives queues to workers where all share them.
+    #[error(
+        "port {port} has `queue_workers`, and workers of the model {model} have no queues of their own: run with \
+         --model {other}, or leave the key out"
+    )]
+    SharedQueues {
+        /// Its name.
+        port: String,
+        /// The model.
+        model: ModelKind,
+        /// The one whose workers have.
+        other: ModelKind,
     },
     /// A port cannot be opened.
     #[error("port {port}: {source}")]

@@ -115,7 +115,11 @@ pub(crate) fn open(
         log_opened(port_config, &port.facts);
     }
     let of = port.rx.len() as u16;
-    let queue = |(queue, rx)| QueueRx { port: index, queue, of, rx };
+    let workers = port_config.interface.as_ref().and_then(|interface| interface.queue_workers.as_ref());
+    let queue = |(queue, rx): (u16, _)| {
+        let worker = workers.and_then(|workers| workers.get(usize::from(queue))).copied();
+        QueueRx { port: index, queue, of, worker, rx }
+    };
     let halves = (0..).zip(port.rx).map(queue).collect();
     let others = (1..lanes).map_while(|_| port.tx.another()).collect();
     let state = PortState::new(port_config, port.facts, later, (claim, held));

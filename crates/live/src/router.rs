@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use crossbeam_channel::{Sender, bounded};
@@ -38,6 +39,8 @@ use crate::workers::{WorkerStatus, Workers};
 pub struct LiveOptions {
     /// The model and its workers.
     pub model: ModelOptions,
+    /// For how long workers ask ports that have run dry before they sleep.
+    pub busy_poll: Duration,
     /// Packets that one chunk holds at most.
     pub chunk_packets: usize,
     /// Against strangers that choose collisions.

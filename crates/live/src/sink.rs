@@ -105,7 +105,7 @@ impl Sink<Chunk> for LiveSink {
         if let Some(offload) = &self.parts.offload {
             offload.install(&chunk, self.lane.of_chunk(chunk.sequence));
         }
-        self.parts.workers.add_packets(self.lane.index, chunk.packets().len());
+        self.parts.workers.add_chunk(self.lane.index, chunk.packets().len());
         self.parts.exchange.takes(chunk.packets().len());
         let mut any_dead = false;
         let now_ns = self.parts.clock.now_ns();

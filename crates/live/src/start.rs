@@ -33,7 +33,7 @@ use crate::feed::Feed;
 use crate::halves::HalvesSlot;
 use crate::host::{Host, Intake, Parts, Question};
 use crate::inject::{InjectedRx, Injector, injection};
-use crate::lanes::{LaneNumber, QueueRx, deal, lanes_wanted};
+use crate::lanes::{LaneNumber, QueueRx, check_named, deal, lanes_wanted};
 use crate::links::{LinkWatcher, WatchChange, Watched};
 use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
 use crate::offload::{FlowOffload, Sampler};
@@ -113,6 +113,7 @@ impl LiveRouter {
         tables: Arc<ForwardingTables>,
         options: &LiveOptions,
     ) -> Result<Self, OpenError> {
+        check_named(config, &options.model)?;
         let names = config.ports.iter().map(|port| port.name.clone()).collect();
         let counters = Arc::new(Counters::named(names, ADDED_MAX));
         counters.taps.set_classes(class_names(config));
@@ -258,10 +259,11 @@ impl LiveRouter {
         injected: InjectedRx,
         options: &LiveOptions,
     ) -> Result<Vec<LaneSource>, OpenError> {
-        lanes[0].push(QueueRx { port: NO_PORT, queue: 0, of: 1, rx: Box::new(injected) });
+        lanes[0].push(QueueRx { port: NO_PORT, queue: 0, of: 1, worker: None, rx: Box::new(injected) });
         let source = SourceOptions {
             chunk_packets: options.chunk_packets,
             frame_bytes_max: frame_bytes_max(self.states().iter().flatten().map(|state| &**state)),
+            busy_poll: options.busy_poll,
             ..SourceOptions::default()
         };
         let lane = |queues: Vec<QueueRx>| {

@@ -19,6 +19,8 @@ pub struct WorkerStatus {
     pub name: String,
     /// Packets that it took through all stages, where they are one worker's.
     pub packets: Option<u64>,
+    /// The chunks that they came in.
+    pub chunks: Option<u64>,
     /// Processor time it has used, the kernel's part of sending and receiving included.
     pub cpu: Duration,
     /// How soon it gets a core, in words; `None` of one that has ended.
@@ -29,8 +31,8 @@ pub struct WorkerStatus {
 
 /// See the module.
 pub(crate) struct Workers {
-    /// By lane, if each worker has one.
-    packets: Option<Vec<AtomicU64>>,
+    /// By lane, if each worker has one: packets, and the chunks that they came in.
+    done: Option<Vec<[AtomicU64; 2]>>,
     /// Of threads that have ended, by role and number.
     ended: Mutex<BTreeMap<(&'static str, usize), Duration>>,
 }
@@ -41,14 +43,15 @@ const ROLES: [&str; 3] = ["worker", "reader", "calibration"];
 impl Workers {
     /// For a model whose workers have a lane each, so many, or share what comes.
     pub(crate) fn new(lanes: Option<usize>) -> Self {
-        let packets = lanes.map(|lanes| (0..lanes).map(|_| AtomicU64::new(0)).collect());
-        Self { packets, ended: Mutex::default() }
+        let done = lanes.map(|lanes| (0..lanes).map(|_| Default::default()).collect());
+        Self { done, ended: Mutex::default() }
     }
 
-    /// Packets have come to the end of a lane.
-    pub(crate) fn add_packets(&self, lane: usize, packets: usize) {
-        if let Some(counter) = self.packets.as_ref().and_then(|counters| counters.get(lane)) {
-            counter.fetch_add(packets as u64, Ordering::Relaxed);
+    /// A chunk has come to the end of a lane.
+    pub(crate) fn add_chunk(&self, lane: usize, packets: usize) {
+        if let Some([of_packets, of_chunks]) = self.done.as_ref().and_then(|done| done.get(lane)) {
+            of_packets.fetch_add(packets as u64, Ordering::Relaxed);
+            of_chunks.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -68,15 +71,16 @@ impl Workers {
             *cpu.entry((role, index)).or_default() += used;
             placed.insert((role, index), (scheduling, cores));
         }
-        let packets = |role, index: usize| {
-            let counter = self.packets.as_ref().filter(|_| role == "worker")?.get(index)?;
-            Some(counter.load(Ordering::Relaxed))
+        let done = |role, index: usize| {
+            let counters = self.done.as_ref().filter(|_| role == "worker")?.get(index)?;
+            Some(counters.each_ref().map(|counter| counter.load(Ordering::Relaxed)))
         };
         cpu.into_iter()
             .map(|((role, index), cpu)| {
                 let (scheduling, cores) = placed.remove(&(role, index)).unwrap_or_default();
-                let (name, packets) = (format!("{role}-{index}"), packets(role, index));
-                WorkerStatus { name, packets, cpu, scheduling, cores }
+                let (name, done) = (format!("{role}-{index}"), done(role, index));
+                let (packets, chunks) = (done.map(|[packets, _]| packets), done.map(|[_, chunks]| chunks));
+                WorkerStatus { name, packets, chunks, cpu, scheduling, cores }
             })
             .collect()
     }
@@ -135,9 +139,9 @@ mod tests {
     #[test]
     fn threads_that_run_are_added_to_those_that_ended() {
         let workers = Workers::new(Some(2));
-        workers.add_packets(1, 5);
-        workers.add_packets(1, 2);
-        workers.add_packets(7, 1);
+        workers.add_chunk(1, 5);
+        workers.add_chunk(1, 2);
+        workers.add_chunk(7, 1);
         let ended = |index, role, seconds| ThreadReport {
             role,
             index,
@@ -173,7 +177,12 @@ mod tests {
             go_on.wait();
         });
         workers.add_ended(&[ended(1, "worker", 1)]);
-        assert!(workers.status().iter().any(|it| it.name == "worker-1" && it.packets == Some(7)));
+        assert!(
+            workers
+                .status()
+                .iter()
+                .any(|it| it.name == "worker-1" && (it.packets, it.chunks) == (Some(7), Some(2)))
+        );
     }
 
     #[test]

@@ -170,7 +170,8 @@ pub(crate) struct RunArgs {
     /// Execution model: how packets are spread over cores
     #[arg(long, value_parser = one_of(MODELS), default_value = "run-to-completion")]
     pub(crate) model: ModelKind,
-    /// Threads that forward packets; in run-to-completion each has its own receive queues [default: 1]
+    /// Threads that forward packets; in run-to-completion each has its own receive queues
+    /// [default: the configuration's, or 1]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<NonZeroUsize>,
     /// Control socket to listen on, for `show`, `reload` and the like [default: the configuration's, or

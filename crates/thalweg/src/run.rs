@@ -16,7 +16,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         scheduling: args.scheduling,
         threads: args.threads.map(usize::from),
         model: args.model,
-        workers: args.workers.map_or(1, usize::from),
+        workers: args.workers.map(usize::from),
         socket: args.socket.clone(),
         restarting: args.restarting,
         profile_functions: args.profile_functions,

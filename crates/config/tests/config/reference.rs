@@ -201,6 +201,7 @@ ports.NAME mac = "02:00:00:00:00:09"
 ports.NAME driver = "af_packet"
 ports.NAME xdp_mode = "generic"
 ports.NAME queues = 2
+ports.NAME queue_workers = [0]
 ports.NAME mirror = true
 ports.NAME router_advertisements = true
 ports.NAME default_mac = "02:00:00:00:00:09"

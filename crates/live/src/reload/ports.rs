@@ -272,7 +272,16 @@ impl LiveRouter {
             )));
         }
         for port in &difference.new {
-            ports::claim(&after.ports[usize::from(*port)]).map_err(failed)?;
+            let port = &after.ports[usize::from(*port)];
+            if let Some(worker) = port.last_worker().filter(|worker| *worker >= self.lanes.len()) {
+                return Err(ReloadError::Refused(format!(
+                    "port {} gives a queue to worker {worker}, and this router has {} with queues (the first is 0); more \
+                     need a restart; nothing was changed",
+                    port.name,
+                    self.lanes.len()
+                )));
+            }
+            ports::claim(port).map_err(failed)?;
         }
         self.carries_first_vlan(before, after, difference)
     }
@@ -395,7 +404,7 @@ impl LiveRouter {
         });
         self.report_links(&change, after, reopened);
         let PortsChange { difference, states, mirror_halves, .. } = change;
-        let half = |(port, rx)| QueueRx { port, queue: 0, of: 1, rx };
+        let half = |(port, rx)| QueueRx { port, queue: 0, of: 1, worker: None, rx };
         let new = mirror_halves.into_iter().map(half).collect();
         self.mirror_halves.put(HalvesChange { gone: difference.without_mirror, new, frame_bytes_max: 0 });
         self.wakers.iter().for_each(SourceWaker::wake);

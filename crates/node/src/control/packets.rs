@@ -150,6 +150,9 @@ pub struct WorkerView {
     pub name: String,
     /// Packets that it took through all stages, the router's own included; `None` where workers share packets.
     pub packets: Option<u64>,
+    /// The chunks that they came in; `None` where workers share them.
+    #[serde(default)]
+    pub chunks: Option<u64>,
     /// Processor time in milliseconds, the kernel's part of receiving and sending included.
     pub cpu_ms: u64,
     /// The thread's priority: `real-time 1`, `nice -10` or `normal`; `None` if it has ended.

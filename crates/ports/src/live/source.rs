@@ -19,6 +19,8 @@
 //!   ports' rings fill and count what they miss.
 //! - **What cannot say that it has something is asked** ([`PortRx::is_polled`]): without a pause for [`SPIN_FOR`] after the
 //!   last packet, then every [`NAP`]. A core is taken only while packets come.
+//! - **Others are asked before the source sleeps** if that is wanted ([`SourceOptions::busy_poll`]), for as long as it
+//!   has paid lately (`source/spin.rs`): a source to which nothing comes sleeps.
 //! - **One port's trouble is its own.** A half that fails is left alone, said once ([`PortChange`]) and tried again
 //!   every [`RETRY_EVERY`]; the others go on.
 //! - Sequence and packet numbers have no gaps; arrivals are times of the [`LiveClock`] and never go back.
@@ -33,8 +35,11 @@ use std::time::{Duration, Instant};
 use crate::slab_pool::SlabPool;
 use thalweg_base::{BATCH_PACKETS, Chunk, ChunkBuilder};
 
+use self::spin::{Spin, Turn};
 use super::system::{self, Waiting};
 use super::{LiveClock, PortRx, RxCounters};
+
+mod spin;
 
 /// How often a port that failed is tried again.
 pub const RETRY_EVERY: Duration = Duration::from_millis(50);
@@ -48,9 +53,6 @@ pub const SPIN_FOR: Duration = Duration::from_micros(50);
 /// How long a source with such halves sleeps between two looks at them when nothing comes; the kernel adds its timers'
 /// slack, 50 µs where nobody has changed it. A packet that comes to an idle port waits that long.
 pub const NAP: Duration = Duration::from_micros(50);
-/// Looks at polled halves between two at the others, while there is no pause.
-const LOOKS_BETWEEN: u32 = 16;
-
 /// Chunks after which every half is asked, whether it was said to have something or not.
 const ASK_ALL_EVERY: u64 = 8;
 
@@ -73,11 +75,20 @@ pub struct SourceOptions {
     /// as much as to send several packets, so a receiver that is a little faster than its senders slows them down by
     /// sleeping after each. Zero, the default, never gathers: what it brings has not been measured on an idle machine.
     pub gather: Duration,
+    /// For how long at most ports are asked again and again when they have run dry, before the source sleeps. Zero, the
+    /// default, sleeps at once.
+    pub busy_poll: Duration,
 }
 
 impl Default for SourceOptions {
     fn default() -> Self {
-        Self { chunk_packets: BATCH_PACKETS, slabs: 32, frame_bytes_max: 1522, gather: Duration::ZERO }
+        Self {
+            chunk_packets: BATCH_PACKETS,
+            slabs: 32,
+            frame_bytes_max: 1522,
+            gather: Duration::ZERO,
+            busy_poll: Duration::ZERO,
+        }
     }
 }
 
@@ -117,8 +128,7 @@ pub struct LiveSource {
     wake: Arc<File>,
     changes: VecDeque<PortChange>,
     waiting: Vec<Waiting>,
-    /// Since when polled halves have had nothing, and how often they were asked.
-    idle: Option<(Instant, u32)>,
+    spin: Spin,
     sequence: u64,
     next_packet_number: u64,
     clock_ns: u64,
@@ -192,7 +202,7 @@ impl LiveSource {
             clock,
             wake: Arc::new(system::event_counter()?),
             changes: VecDeque::new(),
-            idle: None,
+            spin: Spin::new(options.busy_poll),
             sequence: 0,
             next_packet_number: 1,
             clock_ns: 0,
@@ -327,10 +337,18 @@ impl LiveSource {
         let now = Instant::now();
         let retry = self.halves.iter().filter_map(|half| half.failed).min();
         let timeout = retry.map_or(timeout, |at| timeout.min(at.saturating_duration_since(now)));
-        let timeout = match self.until_asked_again(now) {
-            None => timeout,
-            Some(None) => return Ok(false),
-            Some(Some(pause)) => timeout.min(pause),
+        let polled = self.halves.iter().any(|half| half.failed.is_none() && half.rx.is_polled());
+        let timeout = match self.spin.turn(now, if polled { SPIN_FOR } else { Duration::ZERO }) {
+            Turn::Ask => {
+                let all = self.spin.is_wanted();
+                let asked = |half: &&mut Half| half.failed.is_none() && (all || half.rx.is_polled());
+                self.halves.iter_mut().filter(asked).for_each(|half| half.ready = true);
+                std::hint::spin_loop();
+                return Ok(false);
+            }
+            Turn::Glance => Duration::ZERO,
+            Turn::Sleep if polled => timeout.min(NAP),
+            Turn::Sleep => timeout,
         };
         self.waiting.clear();
         self.waiting.push(Waiting::for_reading(self.wake.as_raw_fd()));
@@ -355,25 +373,6 @@ impl LiveSource {
         Ok(woken)
     }
 
-    /// How long to pause before halves that have to be polled are asked again, if there are any; `Some(None)` says at once,
-    /// without a look at what others have.
-    fn until_asked_again(&mut self, now: Instant) -> Option<Option<Duration>> {
-        let mut polled =
-            self.halves.iter_mut().filter(|half| half.failed.is_none() && half.rx.is_polled()).peekable();
-        polled.peek()?;
-        let (since, looks) = self.idle.get_or_insert((now, 0));
-        if now.saturating_duration_since(*since) >= SPIN_FOR {
-            return Some(Some(NAP));
-        }
-        *looks += 1;
-        if looks.is_multiple_of(LOOKS_BETWEEN) {
-            return Some(Some(Duration::ZERO));
-        }
-        polled.for_each(|half| half.ready = true);
-        std::hint::spin_loop();
-        Some(None)
-    }
-
     /// Waits a little, where that brings several packets instead of one.
     fn gather(&mut self, timeout: Duration) -> bool {
         let gather = self.options.gather;
@@ -388,7 +387,7 @@ impl LiveSource {
     fn finish(&mut self, builder: ChunkBuilder) -> Chunk {
         let packets = builder.len() as u64;
         self.rate.add(packets, self.clock.now_ns());
-        self.idle = None;
+        self.spin.end();
         if self.sequence.is_multiple_of(ASK_ALL_EVERY) {
             // While chunks fill by themselves nobody waits, and only a wait shows who has something.
             let now = Instant::now();

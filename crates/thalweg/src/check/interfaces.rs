@@ -15,6 +15,8 @@ pub(super) struct Interfaces {
     ports: Vec<Option<PortPreflight>>,
     /// The priority that forwarding threads get, and what is missing.
     priority: Option<(Priority, Option<String>)>,
+    /// Why they cannot be bound to their cores.
+    cores: Option<String>,
 }
 
 impl Interfaces {
@@ -33,12 +35,13 @@ impl Interfaces {
         let ports: Vec<_> = (0u16..).zip(&config.ports).map(look).collect();
         let forwards = ports.iter().any(Option::is_some);
         let priority = forwards.then(|| thalweg_daemon::priority::here(config.workers.priority));
-        Self { ports, priority }
+        let cores = thalweg_daemon::priority::cores(&config.workers).err().filter(|_| forwards);
+        Self { ports, priority, cores }
     }
 
     /// Asks nobody.
     pub(super) fn unknown(config: &RouterConfig) -> Self {
-        Self { ports: vec![None; config.ports.len()], priority: None }
+        Self { ports: vec![None; config.ports.len()], priority: None, cores: None }
     }
 
     /// A line for each port that has an interface, or is on one's wire; below them what is to be said about some.
@@ -70,8 +73,9 @@ impl Interfaces {
         text.push_str(&notes);
         if let Some((priority, remark)) = &self.priority {
             *text += &format!("Forwarding threads get priority {priority} here.\n");
-            text.extend(remark.iter().map(|remark| format!("workers: {remark}\n")));
+            text.extend(remark.iter().chain(&self.cores).map(|remark| format!("workers: {remark}\n")));
         }
+        *text += &workers_text(config);
         text.push('\n');
     }
 
@@ -79,9 +83,20 @@ impl Interfaces {
     pub(super) fn workers_json(&self, config: &RouterConfig) -> Value {
         let (here, remark) = self.priority.clone().unzip();
         json!({
+            "count": config.workers.count,
             "priority": config.workers.priority.name(),
             "priority_here": here.map(Priority::name),
-            "remark": remark.flatten(),
+            "remark": remark.flatten().or(self.cores.clone()),
+            "busy_poll_us": config.workers.busy_poll.as_micros() as u64,
+            "each": (0..config.workers.count)
+                .map(|worker| json!({
+                    "worker": worker,
+                    "core": core_of(config, worker),
+                    "queues": queues_of(config, worker)
+                        .map(|(port, queue)| json!({ "port": port, "queue": queue }))
+                        .collect::<Vec<_>>(),
+                }))
+                .collect::<Vec<_>>(),
         })
     }
 
@@ -122,4 +137,35 @@ impl Interfaces {
             "findings": found.map(|found| found.findings).unwrap_or_default(),
         })
     }
+}
+
+/// The core that a worker is bound to, if it is.
+fn core_of(config: &RouterConfig, worker: usize) -> Option<usize> {
+    let cores = config.workers.cores.as_ref()?;
+    cores.get(worker % cores.len()).copied()
+}
+
+/// Port and number of the queues that are said to belong to a worker.
+fn queues_of(config: &RouterConfig, worker: usize) -> impl Iterator<Item = (&str, usize)> {
+    let named = config.ports.iter().filter_map(|port| {
+        let workers = port.interface.as_ref()?.queue_workers.as_ref()?;
+        Some(workers.iter().enumerate().map(|(queue, of)| (port.name.as_str(), queue, *of)))
+    });
+    named.flatten().filter(move |(.., of)| *of == worker).map(|(port, queue, _)| (port, queue))
+}
+
+/// What belongs to each worker, where the configuration says something about them.
+fn workers_text(config: &RouterConfig) -> String {
+    let workers = &config.workers;
+    if workers.count == 1 && workers.cores.is_none() {
+        return String::new();
+    }
+    let row = |worker| {
+        let core = core_of(config, worker).map_or_else(|| "any".to_owned(), |core| core.to_string());
+        let named = queues_of(config, worker).map(|(port, queue)| format!("{port} {queue}"));
+        let queues: Vec<String> = named.collect();
+        let queues = if queues.is_empty() { "as found".to_owned() } else { queues.join(", ") };
+        vec![worker.to_string(), core, queues]
+    };
+    table(&["worker", "core", "receive queues"], &[], (0..workers.count).map(row))
 }

@@ -125,6 +125,12 @@ fn counters(view: &CountersView) -> String {
         text += &Table::of("", &view.workers)
             .words("Thread", |worker| worker.name.clone())
             .number("Packets", |worker| worker.packets.map_or("shared".to_owned(), count))
+            .number("Per chunk", |worker| {
+                let both = worker.packets.zip(worker.chunks).filter(|(_, chunks)| *chunks > 0);
+                both.map_or(String::new(), |(packets, chunks)| {
+                    format!("{:.1}", packets as f64 / chunks as f64)
+                })
+            })
             .number("CPU", |worker| format!("{:.2} s", worker.cpu_ms as f64 / 1000.0))
             .words("Priority", |worker| worker.scheduling.clone().unwrap_or_default())
             .words("Cores", |worker| worker.cores.clone().unwrap_or_default())

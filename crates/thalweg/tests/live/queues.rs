@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::ops::Range;
+use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -224,5 +225,76 @@ fn queues_are_dealt_out_to_workers() {
         let refused = router.reload(&config("af_packet", "queues = 7\n")).expect_err("it is refused");
         assert!(refused.contains("`queues` of [ports.lan]"), "{refused}");
         assert!(router.process.end(), "it ends when asked to");
+    }
+}
+
+/// A core that this process may use.
+fn a_core() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let cores =
+        status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("it has cores");
+    cores.trim().split(['-', ',']).next().expect("one").parse().expect("a number")
+}
+
+/// What a command of the program says of a configuration, where it is to run.
+fn of_configuration(site: &Site, command: &str, text: &str, arguments: &[&str]) -> Output {
+    let file = site.file("asked.toml");
+    std::fs::write(&file, text).expect("the folder is writable");
+    let file = file.display().to_string();
+    let arguments = [&[command, file.as_str()], arguments].concat();
+    site.output(&site.router(), env!("CARGO_BIN_EXE_thalweg"), &arguments)
+}
+
+/// Which worker each queue belongs to, and on which core that is: as the configuration says it.
+#[test]
+fn the_configuration_gives_queues_to_workers_and_workers_to_cores() {
+    let Some(site) = Site::alone() else { return };
+    let core = a_core();
+    let workers =
+        format!("[workers]\npriority = \"normal\"\ncores = [{core}]\nbusy_poll_us = 50\nbatch_packets = 2\n");
+    let text = config("af_packet", "queue_workers = [1, 0]\n") + &workers;
+    let checked = of_configuration(&site, "check", &text, &["--format", "json"]);
+    let checked: Value = serde_json::from_slice(&checked.stdout).expect("JSON");
+    let worker = |at: usize| &checked["workers"]["each"][at];
+    assert_eq!((&checked["workers"]["count"], &worker(0)["core"]), (&2.into(), &core.into()), "{checked}");
+    let queues = |at: usize, queue: usize| {
+        Value::from_iter(
+            ["lan", "guest", "wan"].map(|port| serde_json::json!({ "port": port, "queue": queue })),
+        ) == worker(at)["queues"]
+    };
+    assert!(queues(0, 1) && queues(1, 0), "{checked}");
+
+    let mut router = site.run(&text, &[]);
+    flows_pass(&site, OUTSIDE.v4, WHOLE);
+    queues_had_their_shares(&router, 2, 2);
+    let (counters, ports) = router.packets_add_up();
+    let of_queue = |queue: usize| ports.iter().map(|port| of_queues(port)[queue]).sum::<u64>();
+    let workers = counters["workers"].as_array().expect("a list");
+    let packets = |at: usize| workers[at]["packets"].as_u64().expect("its own");
+    assert_eq!(packets(1), of_queue(0), "{counters} {ports:?}");
+    assert!(packets(0) >= of_queue(1), "its own, and what the router made: {counters} {ports:?}");
+    assert!(workers.iter().all(|worker| worker["cores"] == core.to_string()), "{counters}");
+    let chunks = |at: usize| workers[at]["chunks"].as_u64().expect("its own");
+    assert!((0..2).all(|at| packets(at) <= chunks(at) * 2), "at most two in a chunk: {counters}");
+
+    let other = text.replace("queue_workers = [1, 0]", "queue_workers = [0, 1]");
+    let refused = router.reload(&other).expect_err("only a start can");
+    assert!(refused.contains("`queue_workers` of [ports.lan]"), "{refused}");
+    let said = router.reload(&text.replace("busy_poll_us = 50", "busy_poll_us = 60")).expect("it is taken");
+    assert!(said.contains("[workers] changed: it takes effect with a restart"), "{said}");
+    assert!(router.process.end(), "it ends when asked to");
+
+    for (text, arguments, why) in [
+        (text.clone(), &["--workers", "1"][..], "run with --workers 2 or more"),
+        (text.clone(), &["--model", "pipeline"], "run with --model run-to-completion"),
+        (
+            text.replace(&format!("cores = [{core}]"), "cores = [1023]"),
+            &[],
+            "no thread can be bound to core 1023",
+        ),
+    ] {
+        let output = of_configuration(&site, "run", &text, arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(why), "{said}");
     }
 }

@@ -1,6 +1,6 @@
 //! The source's promises, with ports made of lists.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::*;
@@ -14,6 +14,8 @@ struct Scripted {
     always_ready: Arc<File>,
     /// It has no descriptor.
     polled: bool,
+    /// Times that it has nothing before it has something.
+    late: Arc<AtomicU32>,
 }
 
 impl Scripted {
@@ -25,6 +27,7 @@ impl Scripted {
             broken: Arc::default(),
             always_ready: Arc::new(always_ready),
             polled: false,
+            late: Arc::default(),
         }
     }
 
@@ -43,6 +46,10 @@ impl PortRx for Scripted {
     ) -> io::Result<usize> {
         if self.broken.load(Ordering::Relaxed) {
             return Err(io::Error::from_raw_os_error(libc::ENETDOWN));
+        }
+        if self.late.load(Ordering::Relaxed) > 0 {
+            self.late.fetch_sub(1, Ordering::Relaxed);
+            return Ok(0);
         }
         let mut taken = 0;
         let mut frames = self.frames.lock().unwrap();
@@ -228,4 +235,24 @@ fn halves_come_and_go() {
     assert_eq!(per_port(&next, 3), [0, 0, 4], "nothing by the one that is gone");
     assert_eq!(next.frame(3).len(), 9000);
     assert_eq!((next.sequence, next.first_packet_number), (1, 7), "numbers go on");
+}
+
+/// A port whose descriptor says nothing is asked all the same, once that has paid.
+#[test]
+fn a_busy_polling_source_asks_instead_of_waiting() {
+    let port = Scripted::new(1, 2);
+    let options =
+        SourceOptions { chunk_packets: 1, busy_poll: Duration::from_secs(60), ..SourceOptions::default() };
+    let mut source = LiveSource::new(vec![port.half(0)], options, LiveClock::start()).unwrap();
+    port.late.store(1, Ordering::Relaxed);
+    let first = source.next_chunk(Duration::from_secs(20)).unwrap();
+    assert!(first.is_some(), "its descriptor says so");
+    (&*port.always_ready).read_exact(&mut [0; 8]).unwrap();
+    port.late.store(1000, Ordering::Relaxed);
+    let second = source.next_chunk(Duration::from_secs(20)).unwrap();
+    assert!(second.is_some(), "only who asks hears of it");
+    assert_eq!(port.late.load(Ordering::Relaxed), 0);
+    // A wake-up ends the asking.
+    source.waker().wake();
+    assert!(source.next_chunk(Duration::from_secs(20)).unwrap().is_none());
 }

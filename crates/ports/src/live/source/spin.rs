@@ -1,0 +1,119 @@
+//! For how long a source that has run dry asks its ports again before it sleeps.
+//!
+//! A sleeping thread hears of a packet some microseconds late, on a virtual machine some tens. To ask instead takes a core,
+//! and pays where the next packet comes soon. So the time is what has paid lately, up to a bound, as a hypervisor's
+//! halt polling has it:
+//!
+//! ```text
+//! the next packet came      while asking    asleep, within the bound   later than the bound
+//! the window                stays           doubles                    halves, and ends below an eighth of the bound
+//! ```
+//!
+//! A source to which nothing comes, or seldom, therefore has no window and costs nothing. One window costs at most the
+//! bound for each packet, so packets that come just within it cost a whole core: that is what was asked for.
+
+use std::time::{Duration, Instant};
+
+/// Turns of asking between two looks at everything that can be waited for.
+const ASKED_BETWEEN: u32 = 16;
+
+/// A window begins with this part of the bound.
+const FIRST_PART: u32 = 8;
+
+/// What a source that has run dry does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It asks its ports.
+    Ask,
+    /// It looks at everything that can be waited for, and does not wait.
+    Glance,
+    /// It waits.
+    Sleep,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Spin {
+    /// The bound; zero never asks.
+    most: Duration,
+    window: Duration,
+    /// Since when nothing has come, and turns since then.
+    idle: Option<(Instant, u32)>,
+}
+
+impl Spin {
+    pub(super) fn new(most: Duration) -> Self {
+        Self { most, window: Duration::ZERO, idle: None }
+    }
+
+    /// Whether ports are asked that could be waited for.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.window.is_zero()
+    }
+
+    /// What to do, nothing being there; `at_least` is for ports that cannot be waited for.
+    pub(super) fn turn(&mut self, now: Instant, at_least: Duration) -> Turn {
+        let (since, turns) = self.idle.get_or_insert((now, 0));
+        if now.saturating_duration_since(*since) >= self.window.max(at_least) {
+            return Turn::Sleep;
+        }
+        *turns += 1;
+        if turns.is_multiple_of(ASKED_BETWEEN) { Turn::Glance } else { Turn::Ask }
+    }
+
+    /// Something has come.
+    #[inline]
+    pub(super) fn end(&mut self) {
+        if let Some((since, _)) = self.idle.take()
+            && !self.most.is_zero()
+        {
+            self.learn(since.elapsed());
+        }
+    }
+
+    /// Nothing came for so long.
+    fn learn(&mut self, gap: Duration) {
+        let first = self.most / FIRST_PART;
+        if gap > self.most {
+            self.window = if self.window / 2 < first { Duration::ZERO } else { self.window / 2 };
+        } else if gap >= self.window {
+            self.window = (self.window * 2).clamp(first, self.most);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: Duration = Duration::from_micros(1);
+
+    #[test]
+    fn the_window_follows_what_has_paid() {
+        let mut spin = Spin::new(80 * US);
+        let mut after = |gap: u32| {
+            spin.learn(gap * US);
+            spin.window.as_micros()
+        };
+        assert_eq!([5, 9, 20, 41, 81].map(&mut after), [10, 10, 20, 40, 20]);
+        assert_eq!([79, 80, 3].map(&mut after), [40, 80, 80], "it never passes the bound");
+        assert_eq!([1_000_000; 4].map(&mut after), [40, 20, 10, 0], "silence ends it");
+    }
+
+    #[test]
+    fn nothing_is_asked_without_a_window_and_everything_looked_at_now_and_then_within() {
+        let mut spin = Spin::new(80 * US);
+        let began = Instant::now();
+        assert_eq!(spin.turn(began, Duration::ZERO), Turn::Sleep);
+        spin.learn(50 * US);
+        let turns: Vec<Turn> = (0..ASKED_BETWEEN).map(|_| spin.turn(began, Duration::ZERO)).collect();
+        assert_eq!(turns.iter().filter(|turn| **turn == Turn::Glance).count(), 1);
+        assert!(turns[..15].iter().all(|turn| *turn == Turn::Ask), "{turns:?}");
+        assert_eq!(spin.turn(began + 10 * US, Duration::ZERO), Turn::Sleep);
+        assert_eq!(spin.turn(began + 10 * US, 50 * US), Turn::Ask, "for those that cannot be waited for");
+        let mut off = Spin::new(Duration::ZERO);
+        off.turn(began, Duration::ZERO);
+        off.end();
+        assert!(!off.is_wanted());
+    }
+}
