@@ -1,4 +1,4 @@
-//! `[workers]`: the threads that work on packets, where ports have interfaces.
+//! `[workers]`: the threads that work on packets of live ports.
 
 use thalweg_exec::Priority;
 
@@ -24,10 +24,9 @@ static CORES: Key<Vec<usize>> = Key::by("cores", "a list of cores, each 0 to 102
     .restart(Differs::Process)
     .help("cores to pin workers to: `[2, 3]`, worker i to the i-th, starting again after the last");
 
-/// What the kernel's sets of cores hold.
+/// The capacity of the kernel's CPU sets.
 const CORES_MAX: u64 = 1024;
 
-/// Reads the section.
 pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>) -> WorkersConfig {
     let mut workers = WorkersConfig::default();
     let mut section = root.section_or_empty(reader, &WORKERS);
