@@ -1,4 +1,4 @@
-//! What experiments have in common on the command line.
+//! Command-line arguments that experiments share.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use thalweg_replay::Work;
 
 use crate::Failure;
 
-/// The heading of what an experiment varies.
+/// The heading of the options that an experiment varies.
 pub(crate) const VARY: &str = "What to vary";
 
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ pub(crate) struct LabRunArgs {
 }
 
 impl LabRunArgs {
-    /// What another experiment must be told to be run in the same way; its folder is its own.
+    /// The arguments that make another experiment run in the same way; its folder is its own.
     pub(crate) fn passed_on(&self) -> Vec<String> {
         let option = |name: &str, value: Option<String>| value.map(|value| format!("--{name}={value}"));
         let quick = self.quick.then(|| "--quick".to_owned());
@@ -37,7 +37,7 @@ impl LabRunArgs {
         quick.into_iter().chain(runs).chain(option("seed", self.seed.map(|seed| seed.to_string()))).collect()
     }
 
-    /// The folder; `usual` if none is named.
+    /// The folder; `usual` by default.
     pub(crate) fn output(&self, usual: &str) -> PathBuf {
         self.output.clone().unwrap_or_else(|| usual.into())
     }
@@ -46,7 +46,7 @@ impl LabRunArgs {
         self.seed.unwrap_or(usual)
     }
 
-    /// Rounds: so many, or so many with `--quick`.
+    /// The number of rounds; the defaults are for runs without and with `--quick`.
     pub(crate) fn runs(&self, usual: usize, quick: usize) -> usize {
         self.runs.map_or(if self.quick { quick } else { usual }, NonZeroUsize::get)
     }
@@ -103,7 +103,7 @@ pub(crate) struct LabRouterArgs {
 }
 
 impl LabRouterArgs {
-    /// Each driver with each model: those named, else all that the experiment takes.
+    /// Each driver with each model: the given ones, otherwise all that the experiment supports.
     pub(crate) fn shapes<'a>(
         &'a self,
         drivers: &[&'a str],

@@ -1,4 +1,4 @@
-//! `thalweg lab lpm`: look-up structures on one table.
+//! `thalweg lab lpm`: compares look-up structures on one table.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::Failure;
 use crate::cli::Format;
 use crate::progress::Steps;
 
-/// Counted passes unless asked otherwise.
+/// The default number of counted passes.
 const PASSES: usize = 7;
 const PASSES_QUICK: usize = 3;
 
@@ -51,7 +51,7 @@ pub(super) fn run(args: &LabLpmArgs, format: Format) -> Result<(), Failure> {
     show(&report, &rows, &lpm::table(&rows), &args.run.output("lab-lpm"), format)
 }
 
-/// What was found, in a sentence for each family.
+/// The results, in a sentence per family.
 fn lead(rows: &[LpmRow], table: &str) -> String {
     let mut text = format!("Look-ups on one core: {table}.");
     for family in ["IPv4", "IPv6"] {
