@@ -53,7 +53,7 @@ pub struct ZeroedMemory {
     layout: Layout,
 }
 
-// SAFETY: the type owns plain memory; whoever has the pointer decides about access.
+// SAFETY: the type owns plain memory; the holder of the pointer answers for every access.
 unsafe impl Send for ZeroedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for ZeroedMemory {}

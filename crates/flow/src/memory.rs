@@ -74,8 +74,8 @@ impl<T: Copy> Share<T> {
 
     #[inline(always)]
     pub(crate) fn get(&self, at: usize) -> Option<&T> {
-        // SAFETY: inside the region, as `new` has cut it, and aligned, since the region's start is to a huge page and items
-        // follow one another; it was put in; only `get_mut` writes, and that wants the share to itself.
+        // SAFETY: inside the region, as `new` has cut it, and aligned, since the region starts at a huge page and items
+        // follow one another; `at < len`, so it is initialized; only `get_mut` writes, and it borrows the share exclusively.
         (at < self.len).then(|| unsafe { &*self.first.add(at * self.step) })
     }
 

@@ -181,7 +181,7 @@ mod tests {
         (tick - 1) << TICK_SHIFT
     }
 
-    /// All slots that are over at `tick`, in the order they are found.
+    /// The slots whose deadline `tick` has passed, in the order found.
     fn over(wheel: &mut Wheel, entries: &mut Entries, tick: u64) -> Vec<u32> {
         let mut due = wheel.turn_to(tick);
         let mut found = Vec::new();

@@ -39,14 +39,14 @@ pub enum OutputError {
     #[error("cannot create {path}: {error}")]
     Create {
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
     #[error("cannot write {path}: {error}")]
     Write {
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         error: io::Error,
     },

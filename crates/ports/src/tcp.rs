@@ -32,7 +32,7 @@
 //! - A connection accepted from an address with a password keeps it; changing the listener's does not change
 //!   the connection's.
 //!
-//! Missing: TCP-AO (RFC 5925; the kernels at hand are built without it), VRFs.
+//! Missing: TCP-AO (RFC 5925; the kernels tested with lack it), VRFs.
 
 mod error;
 mod listener;

@@ -303,7 +303,7 @@ pub enum Expected {
     /// More bytes than are left.
     Bytes {
         what: &'static str,
-        /// How many it takes.
+        /// The bytes needed.
         wanted: usize,
         left: usize,
     },
@@ -311,7 +311,7 @@ pub enum Expected {
     End { left: usize },
     /// A prefix length that is valid for the family.
     PrefixLength {
-        /// The one that stands there.
+        /// The length read.
         found: u8,
         max: u8,
     },
@@ -326,7 +326,7 @@ pub enum Expected {
     PeerIndexTable,
     /// Address family 1 or 2.
     AddressFamily {
-        /// The one that stands there.
+        /// The family read.
         found: u16,
     },
     /// Sixteen bytes of ones before a BGP message.
@@ -341,7 +341,7 @@ pub enum Expected {
     AsPath,
     /// A registered type.
     Type {
-        /// What stands there.
+        /// The type read.
         found: RecordType,
     },
 }

@@ -101,7 +101,7 @@ pub enum PcapError {
     /// A record claims more bytes than the limit.
     #[error("expected a record of at most {FRAME_BYTES_MAX} bytes, found one of {bytes}")]
     RecordTooLong {
-        /// What it claims.
+        /// The length claimed.
         bytes: u32,
     },
 }

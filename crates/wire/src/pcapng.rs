@@ -166,7 +166,7 @@ pub enum PcapngError {
     /// The length at the end of a block differs from the one at its start.
     #[error("expected the block to end with its length {first}, found {second}")]
     TrailingLength {
-        /// Before.
+        /// The length at the block's start.
         first: u32,
         second: u32,
     },

@@ -253,9 +253,8 @@ fn mgcp(payload: &[u8]) -> Option<u8> {
     line.windows(8).any(|window| window == b"MGCP 1.0").then_some(MGCP)
 }
 
-/// RTP and RTCP have a version of two bits and little else that is fixed, so all that has to fit is asked for: RTCP's length;
-/// of RTP only packets without padding and without contributing sources, as senders send them, a payload type in use, and a
-/// header extension that ends inside.
+/// RTP and RTCP fix little more than a version of two bits, so everything checkable has to fit: RTCP's length; for RTP no
+/// padding, no contributing sources (senders use neither), a payload type in use and a header extension that ends inside.
 fn rtp(payload: &[u8]) -> Option<u8> {
     let [first, second, ..] = *payload else { return None };
     if payload.len() < 8 || first >> 6 != 2 {

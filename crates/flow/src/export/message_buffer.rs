@@ -81,8 +81,8 @@ impl MessageBuffer {
         self.opened_ns.is_some()
     }
 
-    /// Opens a message with an empty header. `align` reserves room for padding to a multiple of this many
-    /// bytes.
+    /// Opens a message with an empty header. The limit of its records is rounded down to a multiple of `align`
+    /// bytes, which leaves room for padding.
     pub(super) fn open(&mut self, header_bytes: usize, align: usize, now_ns: u64) {
         let end = self.start + self.message_bytes_max;
         if self.buffer.len() < end {

@@ -88,7 +88,7 @@ pub struct ExportOptions {
     pub reduced_sizes: bool,
     /// Templates are repeated after this time over datagrams, in nanoseconds ...
     pub template_interval_ns: u64,
-    /// ... and after so many messages.
+    /// ... and after this number of messages.
     pub template_messages: u32,
     /// The time between statistics, in nanoseconds.
     pub statistics_interval_ns: u64,

@@ -114,8 +114,7 @@ impl FromStr for CollectorAddress {
     }
 }
 
-/// Reads `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`. An error says at which byte it goes wrong, and what was
-/// expected there.
+/// Parses `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`. The error has the byte's offset and what was expected there.
 pub(super) fn host_and_port(text: &str, default_port: u16) -> Result<(String, u16), (usize, &'static str)> {
     let (host, port_at) = match text.strip_prefix('[') {
         Some(inside) => {

@@ -89,13 +89,13 @@ impl InputReport {
     }
 }
 
-/// Why input cannot be read, or not further.
+/// Why input cannot be opened or read further.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
     #[error("{input}: {error}")]
     Open {
         input: String,
-        /// What the system says.
+        /// The system's error.
         #[source]
         error: io::Error,
     },

@@ -51,7 +51,7 @@ pub enum TcpError {
          or give neighbors one password by prefix"
     )]
     TooManyKeys {
-        /// Whose key it was.
+        /// The neighbor without a key.
         neighbor: IpAddr,
     },
     /// No descriptor is left for another connection; the connection waits in the kernel.

@@ -20,7 +20,7 @@ use thalweg_text::calendar::HOUR_NS;
 
 /// How often to check for free space while nothing is written.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Retention by size is applied whenever this fraction of the limit was written.
+/// Retention by size is applied whenever one in this many parts of the limit was written.
 const RETENTION_PARTS: u64 = 50;
 
 type Batch = Arc<[FlowRecord]>;
