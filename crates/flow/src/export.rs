@@ -75,10 +75,12 @@ macro_rules! unexportable {
         impl Unexportable {
             pub const ALL: &'static [Unexportable] = &[$(Unexportable::$variant,)*];
 
+            /// The name in tables and JSON.
             pub fn name(self) -> &'static str {
                 match self { $(Unexportable::$variant => $name,)* }
             }
 
+            /// One sentence that explains the name.
             pub fn meaning(self) -> &'static str {
                 match self { $(Unexportable::$variant => $meaning,)* }
             }

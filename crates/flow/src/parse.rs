@@ -36,6 +36,7 @@ use thalweg_base::{DropReason, LinkType, Packet, PacketFlags};
 use thalweg_wire::ipv6::Extensions;
 use thalweg_wire::{EtherType, ip_protocol};
 
+/// How [`parse`] treats packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ParseOptions {
     /// Whether a tunnel's inner packet counts instead of the tunnel's own.

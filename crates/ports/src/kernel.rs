@@ -18,7 +18,7 @@
 //!
 //! Every route of ours carries our protocol number ([`PROTOCOL`] unless configured otherwise), and only
 //! routes with it are ever listed, compared or removed. The kernel *replaces* a route by prefix, table and
-//! metric, whoever installed it; so no other program should use our metric ([`METRIC`]).
+//! metric, no matter who installed it; so no other program should use our metric ([`METRIC`]).
 //!
 //! # Batches
 //!

@@ -48,6 +48,7 @@ pub struct Table {
 }
 
 impl Table {
+    /// A table without rows.
     pub fn new<'a>(caption: impl Into<String>, columns: impl IntoIterator<Item = (&'a str, Align)>) -> Self {
         let columns = columns.into_iter().map(|(name, align)| (name.to_owned(), align)).collect();
         Table { caption: caption.into(), columns, rows: Vec::new(), optional: Vec::new() }
@@ -67,6 +68,7 @@ impl Table {
         self
     }
 
+    /// Appends a row; missing cells are empty, cells beyond the last column are dropped.
     pub fn push(&mut self, row: impl IntoIterator<Item = String>) {
         let mut row: Vec<String> = row.into_iter().collect();
         row.resize(self.columns.len(), String::new());

@@ -17,6 +17,7 @@ pub const MESSAGE_BYTES: usize = 28;
 /// Hardware and protocol types with their address lengths.
 const ETHERNET_IPV4: [u8; 6] = [0, 1, 0x08, 0x00, 6, 4];
 
+/// The operations of ARP; those of RARP and InARP are not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArpOperation {
     Request,

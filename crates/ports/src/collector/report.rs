@@ -16,10 +16,12 @@ macro_rules! losses {
         impl Loss {
             pub const ALL: &'static [Loss] = &[$(Loss::$variant,)*];
 
+            /// The name in tables and JSON.
             pub fn name(self) -> &'static str {
                 match self { $(Loss::$variant => $name,)* }
             }
 
+            /// One sentence that explains the name.
             pub fn meaning(self) -> &'static str {
                 match self { $(Loss::$variant => $meaning,)* }
             }

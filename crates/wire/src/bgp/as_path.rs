@@ -1,4 +1,10 @@
-//! Converts AS_PATH between two and four octets (RFC 6793), and checks whether it is well-formed.
+//! Converts AS_PATH between two and four bytes an AS (RFC 6793), and checks whether it is well-formed.
+//!
+//! ```text
+//! segments, each: type | number of ASes | ASes of two or four bytes
+//! ```
+//!
+//! RFC 4271 4.3, RFC 5065 (confederations), RFC 6793 (AS_TRANS, AS4_PATH), RFC 7606 7.2, RFC 7607 (AS 0).
 
 use super::open::AS_TRANS;
 use super::view::{AsPath, SegmentKind};
@@ -75,7 +81,7 @@ pub(super) fn check<const WIDTH: usize>(value: &[u8]) -> Result<PathFacts, AsPat
     Ok(facts)
 }
 
-/// Converts a checked path from two to four octets and appends it.
+/// Converts a checked path from two to four bytes an AS and appends it.
 pub(super) fn widen(two_octet: &[u8], out: &mut Vec<u8>) {
     for (kind, asns) in segments::<2>(two_octet) {
         out.extend_from_slice(&[kind, asns.len() as u8]);
