@@ -1,4 +1,11 @@
 //! VLAN tags (IEEE 802.1Q): the bytes behind a tag's EtherType.
+//!
+//! ```text
+//! bits  3         1              12       16
+//!      +----------+---------------+-------+------------+
+//!      | priority | drop eligible | VLAN  | EtherType  |
+//!      +----------+---------------+-------+------------+
+//! ```
 
 use crate::header::header;
 use crate::{EtherType, Malformed};
